@@ -1,0 +1,52 @@
+//! What takes requests and ends them: a ring over real files, or the simulated disk.
+//!
+//! A batch is: `prepare` each request, then one `doorbell`, then `reap`. A device never keeps what it refused.
+
+use core::time::Duration;
+
+use crate::bio::{Bio, Errno};
+
+/// A number from a fixed set; no tag, no flight.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tag(pub u16);
+
+/// The device's queue is full: ring the doorbell, reap, try again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+/// How long a doorbell may wait for completions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Submit, and return at once.
+    Not,
+    /// Submit, and return when something has completed, when somebody woke the device, or after this time
+    /// (`None`: no limit).
+    Something(Option<Duration>),
+}
+
+/// The end of one request at the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// Which request.
+    pub tag: Tag,
+    /// Bytes moved (0 where the operation moves none), or what went wrong.
+    pub result: Result<u64, Errno>,
+}
+
+/// Takes requests and ends them.
+pub trait Device {
+    /// Stages one request under a tag. Nothing reaches the device before the doorbell.
+    ///
+    /// # Errors
+    /// `Refused` when the queue is full; the request was not taken.
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused>;
+
+    /// Hands everything staged to the device in one costly call, and waits as told.
+    ///
+    /// # Errors
+    /// Only when the device itself is broken; interrupted and busy are handled within.
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno>;
+
+    /// Appends what has completed, in the order it completed.
+    fn reap(&mut self, completions: &mut Vec<Completion>);
+}

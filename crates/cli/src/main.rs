@@ -1,0 +1,2 @@
+//! The program `forebay`.
+fn main() {}

@@ -1,0 +1,149 @@
+//! What went wrong: one type with kind, path, offset, cause and remedy.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The kinds of failure a caller may want to tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's argument cannot be served: an offset near 2^63, a value out of range, an unknown key.
+    InvalidInput,
+    /// The file could not be opened or looked at.
+    Open,
+    /// The handle was not opened for this.
+    NotPermitted,
+    /// The file system has no space (or quota) left. Told at the write, before the bytes were accepted.
+    NoSpace,
+    /// A read or write failed at the device. A page that could not be written stays dirty.
+    Io,
+    /// A flush failed: what was written since the last good one may be gone. Every sync fails until all handles
+    /// of the file are closed.
+    Poisoned,
+    /// This kernel, file system or kind of file cannot do it.
+    Unsupported,
+    /// The time given ran out; what is in flight goes on.
+    TimedOut,
+    /// The engine is shut down.
+    Shutdown,
+    /// The call came from a forked child: the cache belongs to the parent.
+    Forked,
+    /// A blocking call from a place that must not block: one of the engine's own threads or callbacks.
+    WouldDeadlock,
+    /// Another program holds the file (an `OFD` lock of another engine).
+    Busy,
+}
+
+/// A failure, with what is needed to act on it.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    what: String,
+    path: Option<PathBuf>,
+    offset: Option<u64>,
+    remedy: Option<String>,
+    source: Option<io::Error>,
+}
+
+/// A result with [`enum@Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A failure of a kind; `what` says what was tried.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into(), path: None, offset: None, remedy: None, source: None }
+    }
+
+    /// With the file it concerns.
+    #[must_use]
+    pub fn at_path(mut self, path: &Path) -> Self {
+        self.path = Some(path.to_owned());
+        self
+    }
+
+    /// With the byte it concerns.
+    #[must_use]
+    pub fn at_offset(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    /// With what the reader can do about it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// With the operating system's own word.
+    #[must_use]
+    pub fn because(mut self, source: io::Error) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The file it concerns.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The byte it concerns.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        self.offset
+    }
+
+    /// The operating system's error number, where there is one.
+    #[must_use]
+    pub fn os_error(&self) -> Option<i32> {
+        self.source.as_ref().and_then(io::Error::raw_os_error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(formatter, "{}: ", path.display())?;
+        }
+        formatter.write_str(&self.what)?;
+        if let Some(offset) = self.offset {
+            write!(formatter, " at byte {offset}")?;
+        }
+        if let Some(source) = &self.source {
+            write!(formatter, ": {source}")?;
+        }
+        if let Some(remedy) = &self.remedy {
+            write!(formatter, " ({remedy})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+            ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
+            ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::TimedOut => io::ErrorKind::TimedOut,
+            ErrorKind::Open => error.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind),
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

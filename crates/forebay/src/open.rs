@@ -1,0 +1,69 @@
+//! How a file is opened: what the handle may do, and what happens to a file that is there or is not.
+
+/// Options of [`crate::Engine::open`]. Start from one of the constructors, refine, pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Open {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) append: bool,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) truncate: bool,
+    pub(crate) mode: u32,
+}
+
+impl Open {
+    const NONE: Self = Self {
+        read: false,
+        write: false,
+        append: false,
+        create: false,
+        create_new: false,
+        truncate: false,
+        mode: 0o666,
+    };
+
+    /// An existing file, for reading.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { read: true, ..Self::NONE }
+    }
+
+    /// An existing file, for reading and writing.
+    #[must_use]
+    pub fn write() -> Self {
+        Self { read: true, write: true, ..Self::NONE }
+    }
+
+    /// For reading and writing, and made where it is not there.
+    #[must_use]
+    pub fn create() -> Self {
+        Self { create: true, ..Self::write() }
+    }
+
+    /// For reading and writing, and made by this call: fails where it is there already.
+    #[must_use]
+    pub fn create_new() -> Self {
+        Self { create_new: true, ..Self::write() }
+    }
+
+    /// As [`Open::create`], for a file whose writes go to its end. `write_at` is refused.
+    #[must_use]
+    pub fn append() -> Self {
+        Self { append: true, ..Self::create() }
+    }
+
+    /// Cut the file to nothing on opening.
+    #[must_use]
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Permission bits of a file that is made, before the process's umask; 0o666 unless told.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+}

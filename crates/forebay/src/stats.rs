@@ -1,0 +1,43 @@
+//! What an engine has done, in numbers. Monotonic counters unless said otherwise.
+
+/// Counters of an engine since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes accepted by writes.
+    pub accepted_bytes: u64,
+    /// Bytes the device was asked to write, zeroes over known holes included.
+    pub written_bytes: u64,
+    /// Of them zeroes written over known holes, to keep a write in one piece.
+    pub zero_bytes: u64,
+    /// Bytes the device was asked to read.
+    pub read_bytes: u64,
+    /// Bios submitted.
+    pub bios: u64,
+    /// Requests that reached the device; less than `bios` by what merged.
+    pub requests: u64,
+    /// Bios that joined a neighbour's request.
+    pub merged_bios: u64,
+    /// Calls that handed a batch to the device.
+    pub doorbells: u64,
+    /// Times completions were ended in one go, and were not empty.
+    pub completion_runs: u64,
+    /// Bios ended in those runs.
+    pub completed_bios: u64,
+    /// Requests sent again because they ended short, interrupted or would have blocked.
+    pub resubmitted: u64,
+    /// Syncs asked for.
+    pub syncs: u64,
+    /// Flushes of a file that reached the device.
+    pub flushes: u64,
+    /// Times a writer waited for room.
+    pub throttle_waits: u64,
+    /// Bytes dirty or being written now (a level, not a counter).
+    pub dirty_bytes: u64,
+    /// The most that level has been.
+    pub peak_dirty_bytes: u64,
+    /// Bytes of space asked for ahead of data.
+    pub reserved_bytes: u64,
+    /// Bytes of the arena (fixed).
+    pub arena_bytes: u64,
+}

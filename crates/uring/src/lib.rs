@@ -1,0 +1,1 @@
+//! The only system calls of Forebay.

@@ -1,1 +1,6 @@
-//! Placeholder.
+//! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made of.
+
+pub mod arm;
+pub mod cell;
+pub mod job;
+pub mod metric;

@@ -1,0 +1,61 @@
+//! An arm: one of the things compared.
+
+use serde::{Deserialize, Serialize};
+
+/// Through what a cell does its I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// The kernel's page cache, as it comes.
+    KernelBuffered,
+    /// The page cache with `sync_file_range` behind the writer at the budget, and written pages dropped.
+    KernelBounded,
+    /// The same after one `fallocate` of the whole file.
+    KernelBoundedPrealloc,
+    /// `RWF_DONTCACHE`.
+    KernelUncached,
+    /// The same after one `fallocate` of the whole file.
+    KernelUncachedPrealloc,
+    /// `O_DIRECT` at the job's depth, after one `fallocate` of the whole file.
+    KernelDirectPrealloc,
+    /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
+    Kernel,
+    /// Forebay.
+    Forebay,
+    /// Forebay once more: what differs from it is noise.
+    ForebayAgain,
+    /// No I/O at all: what the load generator itself costs.
+    Null,
+}
+
+impl Arm {
+    /// The name in tables and files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Arm::KernelBuffered => "kernel-buffered",
+            Arm::KernelBounded => "kernel-bounded",
+            Arm::KernelBoundedPrealloc => "kernel-bounded-prealloc",
+            Arm::KernelUncached => "kernel-uncached",
+            Arm::KernelUncachedPrealloc => "kernel-uncached-prealloc",
+            Arm::KernelDirectPrealloc => "kernel-direct-prealloc",
+            Arm::Kernel => "kernel",
+            Arm::Forebay => "forebay",
+            Arm::ForebayAgain => "forebay-again",
+            Arm::Null => "null",
+        }
+    }
+
+    /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best of these.
+    #[must_use]
+    pub fn is_bounded_kernel(self) -> bool {
+        matches!(
+            self,
+            Arm::KernelBounded
+                | Arm::KernelBoundedPrealloc
+                | Arm::KernelUncached
+                | Arm::KernelUncachedPrealloc
+                | Arm::KernelDirectPrealloc
+        )
+    }
+}

@@ -1,0 +1,60 @@
+//! A cell: one job on one arm in one round. What is asked of it, and what comes back.
+//!
+//! A cell runs in a process of its own (the same program, started again), so that its memory, context switches
+//! and page cache are its own and its death is an ordinary result.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+use crate::job::Workload;
+
+/// What one cell has to do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// The jobs, all started together.
+    pub workload: Workload,
+    /// Through what.
+    pub arm: Arm,
+    /// Where its files go: an existing, empty directory of its own.
+    pub directory: PathBuf,
+    /// Bytes of memory a bounded arm may use for data: the engine's cache, or the kernel's dirty window.
+    pub budget_bytes: u64,
+    /// Knobs of the arm, as `--set KEY=VALUE` gave them.
+    pub settings: Vec<(String, String)>,
+    /// For offsets and data; the same in every arm of a round.
+    pub seed: u64,
+    /// Read everything back after the clock has stopped, and compare.
+    pub verify: Verify,
+    /// Write 4 KiB to a file of its own and sync it, every 10 ms, through the arm's own path.
+    pub sync_probe: SyncProbe,
+}
+
+/// Whether the data is read back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Verify {
+    /// Not at all.
+    Off,
+    /// After the clock has stopped.
+    After,
+}
+
+/// Whether the sync probe runs beside the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SyncProbe {
+    /// No.
+    Off,
+    /// Every 10 ms.
+    On,
+}
+
+/// What came back.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Metric name (see [`crate::metric`]) to value, for the cell as a whole.
+    pub metrics: BTreeMap<String, f64>,
+    /// What a reader of the result has to know: a degraded path, a short file.
+    pub notes: Vec<String>,
+}

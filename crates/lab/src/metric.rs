@@ -1,0 +1,65 @@
+//! The names of what is measured, their units, and which way is better. Names stay; later work adds.
+
+/// One metric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metric {
+    /// Its name in files.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Better {
+    /// More.
+    Higher,
+    /// Less.
+    Lower,
+}
+
+macro_rules! metrics {
+    ($($name:literal, $unit:literal, $better:ident;)*) => {
+        /// Every metric.
+        pub const METRICS: &[Metric] =
+            &[$(Metric { name: $name, unit: $unit, better: Better::$better }),*];
+    };
+}
+
+metrics! {
+    "iops", "1/s", Higher;
+    "read_iops", "1/s", Higher;
+    "read_bytes_per_s", "B/s", Higher;
+    "read_latency_p50_us", "us", Lower;
+    "read_latency_p99_us", "us", Lower;
+    "read_latency_p999_us", "us", Lower;
+    "write_iops", "1/s", Higher;
+    "write_bytes_per_s", "B/s", Higher;
+    "write_latency_p50_us", "us", Lower;
+    "write_latency_p99_us", "us", Lower;
+    "write_latency_p999_us", "us", Lower;
+    "elapsed_s", "s", Lower;
+    "context_switches", "1", Lower;
+    "context_switches_per_io", "1", Lower;
+    "system_context_switches_per_io", "1", Lower;
+    "cpu_us_per_io", "us", Lower;
+    "sync_probe_p50_us", "us", Lower;
+    "sync_probe_p99_us", "us", Lower;
+    "extents_per_file", "1", Lower;
+    "mean_extent_bytes", "B", Higher;
+    "written_per_asked", "1", Lower;
+    "peak_memory_bytes", "B", Lower;
+    "peak_dirty_bytes", "B", Lower;
+    "doorbells_per_io", "1", Lower;
+    "requests_per_doorbell", "1", Higher;
+    "bios_per_run", "1", Higher;
+    "merged_share", "1", Higher;
+}
+
+/// Looks a metric up by name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| metric.name == name)
+}

@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The way of a dirty page: from a caller's write to the device, and what a sync may promise about it.
+//!
+//! Pure: no system call, no clock, no thread, no unsafe, and no data either: a page's bytes are in a frame that
+//! only the caller can reach. The same code runs under the real engine and under the simulated disk.
+//!
+//! ```text
+//! write ---> Filling --> Dirty --chosen, with a reason--> Writeback --written--> Clean --> gone
+//!                          ^                                 | touched meanwhile: a new frame, Dirty again
+//!                          |                                 | failed: Dirty, with the error kept
+//! ```
+//!
+//! In order of a page's life:
+//! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and is in which
+//! state, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
+//! caller's side, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
+//! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
+//! [`epochs`] which writes a sync covers.
+#![forbid(unsafe_code)]
+
+pub mod epochs;
+pub mod file;
+pub mod frames;
+pub mod holes;
+pub mod index;
+pub mod limits;
+pub mod read;
+pub mod space;
+pub mod throttle;
+pub mod ticket;
+pub mod write;
+pub mod writeback;
+
+pub use file::{CachedFile, Liberties, Origin};
+pub use frames::Frames;
+pub use read::{ReadStep, ReadStop};
+pub use throttle::{Admission, Throttle};
+pub use ticket::{Failure, Request, TicketId};
+pub use write::{Copy, Prepare, WriteStop};
+pub use writeback::reason::Reason;
+pub use writeback::settle::Settled;

@@ -1,0 +1,308 @@
+//! One cached file: its pages, its two sizes, what is in flight, who waits.
+//!
+//! Everything here happens under one lock, and nothing here takes long: bytes are copied outside of it. Callers
+//! use [`begin_write`](CachedFile::begin_write) and [`begin_read`](CachedFile::begin_read), copy, and publish; the
+//! context asks for the next bio and tells how each one ended.
+//!
+//! # Two sizes
+//! `size` is what the program sees: the largest end accepted or set. `disk_size` is what the file system has.
+//! A write beyond `disk_size` moves it, and one such write is in flight at a time. The page that contains the end
+//! of `size` is never written direct: its exact bytes go through the kernel's cache, with nothing else of the
+//! file in flight.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use forebay_block::{Bio, Errno, Frame, Target};
+
+use crate::epochs::Epochs;
+use crate::holes::Holes;
+use crate::index::Index;
+use crate::limits::PAGE;
+use crate::space::Space;
+use crate::ticket::Tickets;
+use crate::writeback::flight::Flights;
+use crate::writeback::settle::Settled;
+
+/// What may be done to a file because nobody else has it open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Liberties {
+    /// We hold its lease: zeroes may be written over known holes, clean pages kept, reserved space given back.
+    Exclusive,
+    /// Somebody else may have it open.
+    Shared,
+}
+
+/// What the file was when it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// This open made it (or cut it to nothing under the lease): all of it is hole. `entry` tells whether its
+    /// directory entry is new and has to be made durable too.
+    Empty {
+        /// Whether the directory entry is new.
+        entry: Entry,
+    },
+    /// It was there, with this many bytes.
+    Existing(u64),
+}
+
+/// Whether a directory entry has still to be made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Made by us, not yet durable.
+    New,
+    /// Durable, as far as we are concerned.
+    Old,
+}
+
+/// Whether space may be reserved ahead of data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reserving {
+    /// Where the file is becoming dense.
+    Adaptive,
+    /// Never: told so, or refused by the file system.
+    Off,
+}
+
+/// One file in the cache.
+#[derive(Debug)]
+pub struct CachedFile {
+    pub(crate) target: Target,
+    pub(crate) liberties: Liberties,
+    pub(crate) size: u64,
+    pub(crate) disk_size: u64,
+    /// Whole pages the file had when it was opened: nothing is reserved below.
+    pub(crate) origin_pages: u64,
+    pub(crate) index: Index,
+    pub(crate) holes: Holes,
+    pub(crate) epochs: Epochs,
+    /// Frames of pages touched while in flight, with the epoch of what they carry.
+    pub(crate) displaced: BTreeMap<u64, (Frame, u64)>,
+    pub(crate) flights: Flights,
+    pub(crate) tickets: Tickets,
+    /// Pages dirty, being written or being copied into.
+    pub(crate) charged: u64,
+    /// Clean pages, oldest first.
+    pub(crate) clean: VecDeque<u64>,
+    /// Where background writeback goes on.
+    pub(crate) cursor: u64,
+    /// Nothing new is sent, so that the end of the file can be written with nothing else in flight.
+    pub(crate) draining: bool,
+    /// The epoch that became too old, while it is being written out.
+    pub(crate) overdue: Option<u64>,
+    pub(crate) space: Space,
+    pub(crate) reserving: Reserving,
+    /// Runs still to be sent before it is worth looking again whether the file is becoming dense.
+    pub(crate) reserve_pause: u64,
+    pub(crate) free_bytes: u64,
+    pub(crate) entry: Entry,
+    /// Written or cut since the last good flush; true at first, for what was there before us.
+    pub(crate) unflushed: bool,
+    pub(crate) poisoned: Option<Errno>,
+    pub(crate) failing_pages: u64,
+    pub(crate) write_error: Option<(u64, Errno)>,
+    pub(crate) error_sequence: u64,
+    pub(crate) fill_errors: BTreeMap<u64, Errno>,
+}
+
+impl CachedFile {
+    /// A file as it was opened; `target` names it to the device.
+    #[must_use]
+    pub fn new(target: Target, origin: Origin, liberties: Liberties) -> Self {
+        let (size, entry) = match origin {
+            Origin::Empty { entry } => (0, entry),
+            Origin::Existing(size) => (size, Entry::Old),
+        };
+        let holes = match (origin, liberties) {
+            (Origin::Empty { .. }, Liberties::Exclusive) => Holes::of_empty_file(),
+            _ => Holes::unknown(),
+        };
+        Self {
+            target,
+            liberties,
+            size,
+            disk_size: size,
+            origin_pages: size.div_ceil(PAGE),
+            index: Index::default(),
+            holes,
+            epochs: Epochs::default(),
+            displaced: BTreeMap::new(),
+            flights: Flights::default(),
+            tickets: Tickets::default(),
+            charged: 0,
+            clean: VecDeque::new(),
+            cursor: 0,
+            draining: false,
+            overdue: None,
+            space: Space::default(),
+            reserving: Reserving::Adaptive,
+            reserve_pause: 0,
+            free_bytes: 0,
+            entry,
+            unflushed: true,
+            poisoned: None,
+            failing_pages: 0,
+            write_error: None,
+            error_sequence: 0,
+            fill_errors: BTreeMap::new(),
+        }
+    }
+
+    /// Its name at the device.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Bytes in the file, as the program sees it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes in the file, as the file system has it by what we did.
+    #[must_use]
+    pub fn disk_size(&self) -> u64 {
+        self.disk_size
+    }
+
+    /// Pages dirty or in flight.
+    #[must_use]
+    pub fn dirty_pages(&self) -> u64 {
+        self.charged
+    }
+
+    /// Whether anything is dirty or in flight.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        !self.epochs.is_empty()
+    }
+
+    /// Whether anything of it is at the device.
+    #[must_use]
+    pub fn in_flight(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Where its own bytes in flight are told from those of other files: bios carry this.
+    #[must_use]
+    pub fn flight_of(bio: &Bio) -> (Target, u32) {
+        (bio.target, bio.owner as u32)
+    }
+
+    /// What may be done to it.
+    #[must_use]
+    pub fn liberties(&self) -> Liberties {
+        self.liberties
+    }
+
+    /// Somebody else has opened it: no more liberties. What was in flight under them ends before the lease is
+    /// given up; the caller waits for [`CachedFile::in_flight`] to be false.
+    pub fn share(&mut self, settled: &mut Settled) {
+        self.liberties = Liberties::Shared;
+        self.holes.forget();
+        self.evict(usize::MAX, settled);
+    }
+
+    /// Whether space may be reserved ahead.
+    pub fn set_reserving(&mut self, reserving: Reserving) {
+        self.reserving = reserving;
+    }
+
+    /// Free bytes of its file system, as last seen: bounds what is reserved beyond the end.
+    pub fn set_free_bytes(&mut self, free_bytes: u64) {
+        self.free_bytes = free_bytes;
+    }
+
+    /// Bytes reserved beyond the end of the file now.
+    #[must_use]
+    pub fn reserved_beyond_end(&self) -> u64 {
+        self.space.end().saturating_sub(self.disk_size)
+    }
+
+    /// The file system's size was looked at, on a shared file: others may have moved the end.
+    pub fn observe_disk_size(&mut self, disk_size: u64) {
+        if self.liberties == Liberties::Shared && !self.is_dirty() && self.flights.is_empty() {
+            self.size = disk_size;
+            self.disk_size = disk_size;
+        }
+    }
+
+    /// An error of a page write that this handle has not been told: `seen` is the handle's own mark.
+    pub fn untold_error(&mut self, seen: &mut u64) -> Option<(u64, Errno)> {
+        let untold = *seen < self.error_sequence;
+        *seen = self.error_sequence;
+        if untold { self.write_error } else { None }
+    }
+
+    /// Drops up to `wanted` clean pages that nobody uses, oldest first; returns how many.
+    pub fn evict(&mut self, wanted: usize, settled: &mut Settled) -> usize {
+        let mut evicted = 0;
+        let mut looked_at = self.clean.len();
+        while evicted < wanted && looked_at > 0 {
+            looked_at -= 1;
+            let Some(page) = self.clean.pop_front() else { break };
+            let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
+            if chunk.is_idle_clean(slot) {
+                chunk.listed &= !(1 << slot);
+                chunk.present &= !(1 << slot);
+                settled.freed.extend(chunk.take_frame(slot));
+                evicted += 1;
+                self.index.tidy(page);
+            } else if chunk.present & !chunk.dirty & (1 << slot) != 0 {
+                self.clean.push_back(page);
+            } else {
+                chunk.listed &= !(1 << slot);
+                self.index.tidy(page);
+            }
+        }
+        evicted
+    }
+
+    /// Drops every page, written or not; returns what they were charged. Only when nothing is in flight and no
+    /// handle is left: what was dirty is lost.
+    pub fn discard(&mut self, settled: &mut Settled) {
+        assert!(self.flights.is_empty(), "frames in flight outlive everything");
+        self.drop_pages_from(0, settled);
+        self.failing_pages = 0;
+    }
+
+    /// The page that contains the end of the file, if the end is inside a page.
+    pub(crate) fn tail_page(&self) -> Option<u64> {
+        (!self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
+    }
+
+    /// Whether a page that is not here is zero for sure.
+    pub(crate) fn absent_is_zero(&self, page: u64) -> bool {
+        self.liberties == Liberties::Exclusive && (self.holes.is_zero(page) || page * PAGE >= self.disk_size)
+    }
+
+    pub(crate) fn list_clean(&mut self, page: u64) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a clean page has a chunk");
+        if chunk.listed & (1 << slot) == 0 {
+            chunk.listed |= 1 << slot;
+            self.clean.push_back(page);
+        }
+    }
+
+    pub(crate) fn drop_pages_from(&mut self, from: u64, settled: &mut Settled) {
+        for page in self.index.pages_from(from) {
+            let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
+            let bit = 1 << slot;
+            let (was_dirty, was_failing, epoch) =
+                (chunk.dirty & bit != 0, chunk.failing & bit != 0, chunk.epoch(slot));
+            chunk.present &= !bit;
+            chunk.failing &= !bit;
+            chunk.listed &= !bit;
+            settled.freed.extend(chunk.take_frame(slot));
+            if was_dirty {
+                self.index.clear_dirty(page);
+                self.epochs.remove(epoch);
+                self.charged -= 1;
+                settled.uncharged += 1;
+            }
+            self.failing_pages -= u64::from(was_failing);
+            self.index.tidy(page);
+        }
+        self.clean.retain(|page| *page < from);
+    }
+}

@@ -1,0 +1,151 @@
+//! What is known to be zero on disk: pages of a file that was empty when we got it alone, and that we have not
+//! sent data to since.
+//!
+//! Two uses: such a page need not be read before a part of it is written, and may be written along as zeroes to
+//! keep a request in one piece. Both only as long as nobody else has the file open. A page counts as written from
+//! the moment its data is sent, not from when it has arrived.
+//!
+//! The price is a bit per page written, and nothing for a file written from start to end.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::limits::HOLE_ENTRIES;
+
+/// Which pages were ever written.
+#[derive(Debug)]
+pub struct Holes {
+    /// Whether absence of a mark means anything.
+    known: bool,
+    /// All groups of 64 pages below this one are written.
+    full_below: u64,
+    written: BTreeMap<u64, u64>,
+}
+
+impl Holes {
+    /// Of a file that is empty.
+    #[must_use]
+    pub fn of_empty_file() -> Self {
+        Self { known: true, full_below: 0, written: BTreeMap::new() }
+    }
+
+    /// Of a file of which nothing is known.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self { known: false, full_below: 0, written: BTreeMap::new() }
+    }
+
+    /// Stops knowing: somebody else may write.
+    pub fn forget(&mut self) {
+        *self = Self::unknown();
+    }
+
+    /// Whether `page` is zero on disk for sure.
+    #[must_use]
+    pub fn is_zero(&self, page: u64) -> bool {
+        let group = page / 64;
+        self.known
+            && group >= self.full_below
+            && self.written.get(&group).is_none_or(|bits| bits & (1 << (page % 64)) == 0)
+    }
+
+    /// The last run of at least `least` pages of `pages` that are zero for sure.
+    #[must_use]
+    pub fn last_zero_run(&self, pages: Range<u64>, least: u64) -> Option<Range<u64>> {
+        let start = pages.start.max(self.full_below * 64);
+        let mut run = pages.end..pages.end;
+        while run.start > start {
+            let page = run.start - 1;
+            // A whole group that was never written is taken in one step.
+            let group = page / 64;
+            if self.known && page % 64 == 63 && group * 64 >= start && !self.written.contains_key(&group) {
+                run.start = group * 64;
+            } else if self.is_zero(page) {
+                run.start = page;
+            } else if run.end - run.start >= least {
+                return Some(run);
+            } else {
+                run = page..page;
+            }
+        }
+        (run.end - run.start >= least).then_some(run)
+    }
+
+    /// Data is sent to `page`.
+    pub fn mark_written(&mut self, page: u64) {
+        let group = page / 64;
+        if !self.known || group < self.full_below {
+            return;
+        }
+        *self.written.entry(group).or_insert(0) |= 1 << (page % 64);
+        while self.written.get(&self.full_below) == Some(&u64::MAX) {
+            self.written.remove(&self.full_below);
+            self.full_below += 1;
+        }
+        if self.written.len() > HOLE_ENTRIES {
+            self.forget();
+        }
+    }
+
+    /// The file was cut to `pages` pages (a page it ends in counts): what was beyond is hole again.
+    pub fn cut(&mut self, pages: u64) {
+        if !self.known {
+            return;
+        }
+        let group = pages / 64;
+        if group < self.full_below {
+            // The group the cut falls into is listed again; those below it stay counted.
+            self.full_below = group;
+            self.written.insert(group, u64::MAX);
+        }
+        self.written.split_off(&(group + 1));
+        if let Some(bits) = self.written.get_mut(&group) {
+            *bits &= (1 << (pages % 64)) - 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn agrees_with_a_plain_set(operations in proptest::collection::vec((0..4u8, 0..400u64), 1..80)) {
+            let mut holes = Holes::of_empty_file();
+            let mut written = BTreeSet::new();
+            for (what, page) in operations {
+                match what {
+                    0 => { holes.cut(page); written.retain(|at| *at < page); }
+                    1 => for at in page..page + 70 { holes.mark_written(at); written.insert(at); },
+                    _ => { holes.mark_written(page); written.insert(page); }
+                }
+                let mut run = 0;
+                let longest = (0..500).map(|page| { run = if written.contains(&page) { 0 } else { run + 1 }; run }).max();
+                for least in [longest.unwrap_or(0), longest.unwrap_or(0) + 1] {
+                    let found = holes.last_zero_run(0..500, least.max(1));
+                    prop_assert_eq!(found.is_some(), least <= longest.unwrap_or(0) && least > 0);
+                    if let Some(found) = found {
+                        prop_assert!(found.end - found.start >= least);
+                        prop_assert!(found.clone().all(|page| !written.contains(&page)));
+                    }
+                }
+                for page in 0..500 {
+                    prop_assert_eq!(holes.is_zero(page), !written.contains(&page), "page {}", page);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_costs_nothing() {
+        let mut holes = Holes::of_empty_file();
+        for page in 0..100_000 {
+            holes.mark_written(page);
+        }
+        assert!(holes.written.len() <= 1);
+    }
+}

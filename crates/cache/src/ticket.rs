@@ -1,0 +1,155 @@
+//! What somebody waits for: a sync, a close, a change of length.
+//!
+//! A ticket is taken under the file's lock and fixes what it covers then; the context works it off; its result is
+//! kept until it is fetched, exactly once, or nobody will.
+
+use forebay_block::Errno;
+
+use crate::file::CachedFile;
+
+/// The number of a ticket, unique within its file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TicketId(pub u64);
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Everything accepted before is written; not flushed.
+    WriteOut,
+    /// Everything accepted before is durable.
+    FlushData,
+    /// The same with all metadata.
+    FlushAll,
+    /// The file is cut or grown to this many bytes.
+    SetLength(u64),
+    /// Everything accepted before is written, and space reserved but not used is given back.
+    Release,
+}
+
+impl Request {
+    pub(crate) fn flushes(self) -> bool {
+        matches!(self, Request::FlushData | Request::FlushAll)
+    }
+
+    pub(crate) fn is_set_length(self) -> bool {
+        matches!(self, Request::SetLength(_))
+    }
+}
+
+/// Why a ticket could not be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// A page could not be written, now or since its error was last told. It stays dirty.
+    Write {
+        /// The first byte of the first page that failed.
+        offset: u64,
+        /// What the device said.
+        errno: Errno,
+    },
+    /// A flush failed, now or before: what was written since the last good one may be gone.
+    Flush(Errno),
+    /// The length could not be set.
+    SetLength(Errno),
+}
+
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: TicketId,
+    pub(crate) request: Request,
+    /// The last epoch it covers.
+    pub(crate) covers: u64,
+}
+
+/// Tickets of one file: those being worked on, and the results not yet fetched.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    next: u64,
+    pub(crate) waiting: Vec<Ticket>,
+    results: Vec<(TicketId, Result<(), Failure>)>,
+    abandoned: Vec<TicketId>,
+    finished: u64,
+}
+
+impl Tickets {
+    fn add(&mut self, request: Request, covers: u64) -> TicketId {
+        let id = TicketId(self.next);
+        self.next += 1;
+        self.waiting.push(Ticket { id, request, covers });
+        id
+    }
+
+    pub(crate) fn finish(&mut self, id: TicketId, result: Result<(), Failure>) {
+        let at = self.waiting.iter().position(|ticket| ticket.id == id);
+        let Some(at) = at else { return };
+        self.waiting.remove(at);
+        self.finished += 1;
+        if let Some(at) = self.abandoned.iter().position(|abandoned| *abandoned == id) {
+            self.abandoned.swap_remove(at);
+        } else {
+            self.results.push((id, result));
+        }
+    }
+
+    /// Ends every ticket that waits for pages.
+    pub(crate) fn fail_pages(&mut self, failure: Failure) {
+        self.fail_where(failure, |request| !request.is_set_length());
+    }
+
+    /// Ends every ticket that waits for a flush.
+    pub(crate) fn fail_flushes(&mut self, failure: Failure) {
+        self.fail_where(failure, Request::flushes);
+    }
+
+    fn fail_where(&mut self, failure: Failure, which: impl Fn(Request) -> bool) {
+        let ids: Vec<TicketId> =
+            self.waiting.iter().filter(|ticket| which(ticket.request)).map(|ticket| ticket.id).collect();
+        for id in ids {
+            self.finish(id, Err(failure));
+        }
+    }
+
+    pub(crate) fn first_set_length(&self) -> Option<(TicketId, u64)> {
+        self.waiting.iter().find_map(|ticket| match ticket.request {
+            Request::SetLength(length) => Some((ticket.id, length)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn finished(&self) -> u64 {
+        self.finished
+    }
+}
+
+impl CachedFile {
+    /// Takes a ticket; the context must be told that the file has one.
+    pub fn ask(&mut self, request: Request) -> TicketId {
+        self.retry_failing();
+        let covers = self.epochs.close();
+        let id = self.tickets.add(request, covers);
+        if request.flushes()
+            && let Some(errno) = self.poisoned
+        {
+            self.tickets.finish(id, Err(Failure::Flush(errno)));
+        }
+        id
+    }
+
+    /// The result of a ticket, once; `None` while it is worked on.
+    pub fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
+        let at = self.tickets.results.iter().position(|(done, _)| *done == id)?;
+        Some(self.tickets.results.swap_remove(at).1)
+    }
+
+    /// Nobody will fetch the result of this ticket. What it asked for is still done.
+    pub fn abandon(&mut self, id: TicketId) {
+        if self.fetch(id).is_none() && self.tickets.waiting.iter().any(|ticket| ticket.id == id) {
+            self.tickets.abandoned.push(id);
+        }
+    }
+
+    /// Whether somebody waits for this file.
+    #[must_use]
+    pub fn has_tickets(&self) -> bool {
+        !self.tickets.waiting.is_empty()
+    }
+}

@@ -1,0 +1,396 @@
+//! What goes out as one bio: dirty pages in offset order, gathered into large writes.
+//!
+//! A file is swept from start to end, and from the start again, so that a region is as dense as it gets before its
+//! turn comes. Between two dirty runs a short gap of known holes is written along as zeroes: one request instead
+//! of two, and one extent instead of many.
+//!
+//! ```text
+//!  pages     . D D . . D . . . . . . . . . . . . . . . . . . . D D D W D
+//!            [ one request     ]       gap too long            [     ] written data we do not hold: stop
+//! ```
+//!
+//! # The end of the file
+//! One request that moves `disk_size` is in flight at a time. Where the pages beyond it are dense (a stream) it
+//! is the first of them and large, so that what is on disk stays a prefix. Where they are sparse (random writes
+//! into a new file) it is the *last* run: then all others are below the size, and go out in parallel.
+
+use std::ops::Range;
+
+use forebay_block::{Bio, Class, Frame, Operation, Segment};
+
+use crate::file::{CachedFile, Entry, Liberties, Reserving};
+use crate::index::Chunk;
+use crate::limits::{
+    DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE, RESERVE_PAGES,
+};
+use crate::space;
+use crate::ticket::{Request, TicketId};
+use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
+use crate::writeback::reason::Reason;
+
+impl CachedFile {
+    /// The next bio of this file for a reason, or `None`: nothing to do, or not before something in flight ends.
+    /// For [`Reason::Sync`] it serves tickets and nothing else.
+    pub fn next_bio(&mut self, reason: Reason) -> Option<Bio> {
+        if self.flights.is_held() {
+            return None;
+        }
+        // Drained: the end of the file goes now, or is not due any more.
+        self.draining &= !self.flights.is_empty();
+        if let Some((ticket, length)) = self.tickets.first_set_length() {
+            return self.send_set_length(ticket, length);
+        }
+        match reason {
+            Reason::Sync => self.next_for_tickets(),
+            Reason::Periodic => self.overdue.and_then(|epoch| self.next_write_out(epoch, reason)),
+            Reason::Background if self.draining => None,
+            Reason::Background => {
+                let first = self.pick(None)?;
+                Some(self.send_run(first, reason.class()))
+            }
+        }
+    }
+
+    /// What is dirty now has become too old: it is written out under [`Reason::Periodic`].
+    pub fn age(&mut self) {
+        if self.overdue.is_none() && self.is_dirty() {
+            self.retry_failing();
+            self.overdue = Some(self.epochs.close());
+        }
+    }
+
+    /// Whether an aged epoch is still being written out.
+    #[must_use]
+    pub fn is_overdue(&mut self) -> bool {
+        if self.overdue.is_some_and(|epoch| self.epochs.is_written(epoch)) {
+            self.overdue = None;
+        }
+        self.overdue.is_some()
+    }
+
+    /// Whether the file waits to become quiet for a change of length: nobody may start anything.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.tickets.first_set_length().is_some()
+    }
+
+    /// The next bio towards having everything of `covers` and before written.
+    fn next_write_out(&mut self, covers: u64, reason: Reason) -> Option<Bio> {
+        if let Some(first) = self.pick(Some(covers)) {
+            return Some(self.send_run(first, reason.class()));
+        }
+        let page = self.dirty_tail(covers)?;
+        self.draining = !self.flights.is_empty();
+        if self.draining { None } else { Some(self.send_tail(page, reason.class())) }
+    }
+
+    // Picking
+
+    /// The first page of the next run.
+    fn pick(&mut self, covers: Option<u64>) -> Option<u64> {
+        if self.draining {
+            return None;
+        }
+        let tail = self.tail_page();
+        let passes = |page: u64, chunk: &Chunk, slot: usize| {
+            (chunk.busy | chunk.flight | chunk.failing) & (1 << slot) == 0
+                && covers.is_none_or(|covers| chunk.epoch(slot) <= covers)
+                && tail != Some(page)
+        };
+        let whole = self.disk_size / PAGE;
+        let cursor = self.cursor.min(whole);
+        let find = |from, below| self.index.next_dirty(from, below, passes);
+        if let Some(page) = find(cursor, whole).or_else(|| find(0, cursor)) {
+            return Some(page);
+        }
+        if self.flights.is_extending() {
+            return None;
+        }
+        let first = find(whole, u64::MAX)?;
+        let last = self.index.last_dirty(first, passes)?;
+        if self.index.count_dirty(first) * 2 > last - first {
+            return Some(first);
+        }
+        Some(self.start_of_run(last))
+    }
+
+    /// The first page of the run of eligible pages that ends in `last`.
+    fn start_of_run(&self, last: u64) -> u64 {
+        let mut first = last;
+        while first > 0 && last - first + 1 < GATHER_PAGES && self.is_eligible(first - 1) {
+            first -= 1;
+        }
+        first
+    }
+
+    fn is_eligible(&self, page: u64) -> bool {
+        self.tail_page() != Some(page)
+            && self.index.get(page).is_some_and(|(chunk, slot)| {
+                chunk.dirty & !(chunk.busy | chunk.flight | chunk.failing) & (1 << slot) != 0
+            })
+    }
+
+    fn dirty_tail(&self, covers: u64) -> Option<u64> {
+        let page = self.tail_page()?;
+        let (chunk, slot) = self.index.get(page)?;
+        let sendable = chunk.dirty & !(chunk.busy | chunk.flight | chunk.failing) & (1 << slot) != 0;
+        (sendable && chunk.epoch(slot) <= covers).then_some(page)
+    }
+
+    /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run is too far.
+    fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
+        for gap in 0..=GAP_PAGES {
+            let page = page + gap;
+            if page >= end {
+                return None;
+            }
+            if self.is_eligible(page) {
+                return Some(gap);
+            }
+            let in_flight = self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0);
+            if in_flight || self.liberties != Liberties::Exclusive || !self.holes.is_zero(page) {
+                return None;
+            }
+        }
+        None
+    }
+
+    // Sending
+
+    fn send_run(&mut self, first: u64, class: Class) -> Bio {
+        match self.reservation(first) {
+            Some(bytes) => self.send_allocate(bytes, class),
+            None => self.send_pages(first, class),
+        }
+    }
+
+    fn send_pages(&mut self, first: u64, class: Class) -> Bio {
+        let mut run = Pages::starting_at(first);
+        let mut segments = Segments::default();
+        let whole = self.disk_size / PAGE;
+        run.extending = first >= whole;
+        let (end, most) = if run.extending { (u64::MAX, EXTENDING_PAGES) } else { (whole, GATHER_PAGES) };
+        let end = end.min(first + most);
+        let mut page = first;
+        while page < end && segments.count() + 2 < GATHER_SEGMENTS {
+            if self.is_eligible(page) {
+                segments.push_frame(self.send_page(page));
+                run.push(Carries::Data);
+                page += 1;
+                continue;
+            }
+            let Some(gap) = self.gap_before_next_run(page, end) else { break };
+            for page in page..page + gap {
+                let (chunk, slot) = self.index.chunk_mut(page);
+                chunk.flight |= 1 << slot;
+                segments.push_zeroes();
+                run.push(Carries::Zeroes);
+            }
+            page += gap;
+        }
+        self.cursor = page;
+        let length = run.count * PAGE;
+        let flight = self.flights.start(Flight::Pages(run));
+        self.bio(Operation::Write, first * PAGE, length, segments.finish(), class, flight)
+    }
+
+    fn send_page(&mut self, page: u64) -> Frame {
+        self.index.clear_dirty(page);
+        self.holes.mark_written(page);
+        let (chunk, slot) = self.index.get_mut(page).expect("an eligible page has a chunk");
+        chunk.flight |= 1 << slot;
+        chunk.sending |= 1 << slot;
+        chunk.frame(slot).expect("an eligible page has a frame")
+    }
+
+    fn send_tail(&mut self, page: u64, class: Class) -> Bio {
+        let length = self.size - page * PAGE;
+        let frame = self.send_page(page);
+        let flight = self.flights.start(Flight::Tail { page, length });
+        let segments = vec![Segment::Frames { first: frame, length: length as u32 }];
+        self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
+    }
+
+    fn send_allocate(&mut self, bytes: Range<u64>, class: Class) -> Bio {
+        let flight = self.flights.start(Flight::Allocate { bytes: bytes.clone() });
+        self.bio(Operation::Allocate, bytes.start, bytes.end - bytes.start, Vec::new(), class, flight)
+    }
+
+    fn send_set_length(&mut self, ticket: TicketId, length: u64) -> Option<Bio> {
+        if !self.flights.is_empty() || !self.index.is_quiet() {
+            return None;
+        }
+        let flight = self.flights.start(Flight::SetLength { ticket, length });
+        Some(self.bio(Operation::SetLength, length, 0, Vec::new(), Class::Waited, flight))
+    }
+
+    fn bio(
+        &self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        segments: Vec<Segment>,
+        class: Class,
+        flight: u32,
+    ) -> Bio {
+        Bio { operation, target: self.target, offset, length, segments, class, owner: u64::from(flight) }
+    }
+
+    // Serving tickets
+
+    fn next_for_tickets(&mut self) -> Option<Bio> {
+        // Who came first is served first: a stream of syncs cannot keep the first from ending.
+        if let Some(bio) = self.next_for_written() {
+            return Some(bio);
+        }
+        let waits = self.tickets.waiting.iter().map(|ticket| ticket.covers);
+        let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
+        let youngest = waits.max()?;
+        self.next_write_out(oldest, Reason::Sync).or_else(|| self.next_write_out(youngest, Reason::Sync))
+    }
+
+    /// What remains to be done for tickets whose pages are written.
+    fn next_for_written(&mut self) -> Option<Bio> {
+        let written: Vec<(TicketId, Request)> = self
+            .tickets
+            .waiting
+            .iter()
+            .filter(|ticket| self.epochs.is_written(ticket.covers))
+            .map(|ticket| (ticket.id, ticket.request))
+            .collect();
+        for (id, _) in written.iter().filter(|(_, request)| *request == Request::WriteOut) {
+            self.tickets.finish(*id, Ok(()));
+        }
+        if let Some((id, _)) = written.iter().find(|(_, request)| *request == Request::Release) {
+            return self.next_for_release(*id);
+        }
+        let serves: Vec<TicketId> =
+            written.iter().filter(|(_, request)| request.flushes()).map(|(id, _)| *id).collect();
+        if serves.is_empty() || self.flights.is_flushing() {
+            return None;
+        }
+        if self.entry == Entry::New {
+            return Some(self.send_flush(Operation::FlushDirectory, Vec::new(), FlushStep::Directory));
+        }
+        let all = written.iter().any(|(_, request)| *request == Request::FlushAll);
+        if !self.unflushed && !all {
+            for id in serves {
+                self.tickets.finish(id, Ok(()));
+            }
+            return None;
+        }
+        // Writes that end from here on are not covered by this flush.
+        self.unflushed = false;
+        let operation = if all { Operation::FlushAll } else { Operation::FlushData };
+        Some(self.send_flush(operation, serves, FlushStep::File))
+    }
+
+    fn send_flush(&mut self, operation: Operation, serves: Vec<TicketId>, step: FlushStep) -> Bio {
+        let flight = self.flights.start(Flight::Flush { serves, step });
+        self.bio(operation, 0, 0, Vec::new(), Class::Waited, flight)
+    }
+
+    /// Gives back what was reserved and never used: first beyond the end, then below it, from the last stretch to
+    /// the first. Only under the lease.
+    fn next_for_release(&mut self, ticket: TicketId) -> Option<Bio> {
+        if !self.flights.is_empty() {
+            return None;
+        }
+        let class = Class::Background;
+        if self.liberties == Liberties::Exclusive && self.space.end() > self.disk_size {
+            self.space.cut(self.disk_size);
+            let flight = self.flights.start(Flight::GiveBack);
+            return Some(self.bio(Operation::SetLength, self.disk_size, 0, Vec::new(), class, flight));
+        }
+        if self.liberties == Liberties::Exclusive
+            && let Some(unused) = self.last_unused()
+        {
+            self.space.cut(unused.start);
+            let flight = self.flights.start(Flight::Punch);
+            let length = unused.end - unused.start;
+            return Some(self.bio(Operation::Punch, unused.start, length, Vec::new(), class, flight));
+        }
+        self.space = space::Space::default();
+        self.tickets.finish(ticket, Ok(()));
+        None
+    }
+
+    /// The last stretch below the end that was reserved, and where a whole request's worth was never written. A
+    /// shorter one stays: giving it back would split the file.
+    fn last_unused(&self) -> Option<Range<u64>> {
+        let end = self.disk_size / PAGE;
+        let reserved = self.space.ranges().collect::<Vec<_>>();
+        reserved.into_iter().rev().find_map(|range| {
+            let pages = range.start / PAGE..(range.end / PAGE).min(end);
+            let run = self.holes.last_zero_run(pages, GATHER_PAGES)?;
+            Some(run.start * PAGE..run.end * PAGE)
+        })
+    }
+
+    // Space ahead
+
+    /// What has to be allocated before a run that starts at `first` is sent.
+    fn reservation(&mut self, first: u64) -> Option<Range<u64>> {
+        if self.reserving == Reserving::Off || self.liberties == Liberties::Shared {
+            return None;
+        }
+        if first < self.origin_pages || self.space.covers(&(first * PAGE..(first + 1) * PAGE)) {
+            return None;
+        }
+        if self.reserve_pause > 0 {
+            self.reserve_pause -= 1;
+            return None;
+        }
+        let any = |_: u64, _: &Chunk, _: usize| true;
+        let lowest = self.index.next_dirty(self.origin_pages, u64::MAX, any)?;
+        let end = self.index.last_dirty(first, any)? + 1;
+        let start = (lowest / GATHER_PAGES * GATHER_PAGES).max(self.origin_pages);
+        let dirty = self.index.count_dirty(start);
+        if end - start < RESERVE_PAGES || dirty * DENSE_ONE_IN < end - start {
+            // Counting costs a step per 64 pages, so a sparse file is looked at again after as many runs.
+            self.reserve_pause = dirty / 64;
+            return None;
+        }
+        // A length that was declared is reserved with it, where that is not mostly air.
+        let declared = self.disk_size / PAGE;
+        if declared > end && dirty * DENSE_ONE_IN >= declared - start {
+            return Some(start * PAGE..declared * PAGE);
+        }
+        let growing = end * PAGE >= self.size / PAGE * PAGE;
+        let ahead = if growing { space::ahead(self.size, self.free_bytes) } else { 0 };
+        Some(start * PAGE..end * PAGE + ahead)
+    }
+}
+
+/// Segments of a bio being gathered; neighbours in memory become one.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    list: Vec<Segment>,
+}
+
+impl Segments {
+    pub(crate) fn push_frame(&mut self, frame: Frame) {
+        if let Some(Segment::Frames { first, length }) = self.list.last_mut()
+            && first.0 + *length / PAGE as u32 == frame.0
+        {
+            *length += PAGE as u32;
+            return;
+        }
+        self.list.push(Segment::Frames { first: frame, length: PAGE as u32 });
+    }
+
+    pub(crate) fn push_zeroes(&mut self) {
+        if let Some(Segment::Zeroes { length }) = self.list.last_mut() {
+            *length += PAGE as u32;
+            return;
+        }
+        self.list.push(Segment::Zeroes { length: PAGE as u32 });
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn finish(self) -> Vec<Segment> {
+        self.list
+    }
+}

@@ -1,0 +1,9 @@
+//! Which page goes to the device next, why, and what its end means.
+//!
+//! In order: [`reason`] why, [`gather`] what goes out as one bio, [`flight`] what is out, [`settle`] what the end
+//! of a bio does to its pages and to those who wait.
+
+pub mod flight;
+pub mod gather;
+pub mod reason;
+pub mod settle;

@@ -1,0 +1,25 @@
+//! Why a page is written.
+
+use forebay_block::Class;
+
+/// Why a page is written. Logs, counters and tests can tell by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reason {
+    /// More is dirty than the background level.
+    Background,
+    /// It has been dirty for longer than `dirty_age`.
+    Periodic,
+    /// Somebody waits: a sync, a close, a change of length.
+    Sync,
+}
+
+impl Reason {
+    /// Who is served first.
+    #[must_use]
+    pub fn class(self) -> Class {
+        match self {
+            Reason::Sync => Class::Waited,
+            Reason::Background | Reason::Periodic => Class::Background,
+        }
+    }
+}

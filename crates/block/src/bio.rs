@@ -3,7 +3,10 @@
 //! Buffers are named, not pointed at: a [`Segment`] is a place in the arena or a run of zeroes, and only the
 //! device that owns the arena turns it into an address. So nothing here can outlive its memory.
 
+use alloc::vec::Vec;
 use core::fmt;
+
+use crate::limits::{PAGE, REQUEST_SEGMENTS};
 
 /// One frame of the arena: the memory that holds a page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -16,6 +19,21 @@ pub struct Target(pub u32);
 /// An error number of the operating system, as the device reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(pub i32);
+
+impl Errno {
+    /// The call was interrupted before it moved a byte (`EINTR`).
+    pub const INTERRUPTED: Errno = Errno(4);
+    /// The device failed (`EIO`).
+    pub const IO: Errno = Errno(5);
+    /// The device would have had to block (`EAGAIN`).
+    pub const WOULD_BLOCK: Errno = Errno(11);
+
+    /// Whether the same call may succeed when simply made again.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        self == Errno::INTERRUPTED || self == Errno::WOULD_BLOCK
+    }
+}
 
 impl fmt::Display for Errno {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,7 +51,8 @@ pub enum Operation {
     /// Write the segments at `offset` through the kernel's page cache: the block that contains the end of file.
     /// The caller has nothing else in flight on the target, because the descriptor's mode is switched for it.
     WriteBuffered,
-    /// Make the target's data durable, and what is needed to find it (`fdatasync`).
+    /// Make the target's data durable, and what is needed to find it (`fdatasync`). Covers the bios that ended
+    /// before the flush was submitted, no others.
     FlushData,
     /// As `FlushData`, and all metadata too (`fsync`).
     FlushAll,
@@ -73,12 +92,14 @@ pub enum Class {
 /// A part of a bio's data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Segment {
-    /// `length` bytes of the arena, from the start of frame `first` on; frames of consecutive numbers are
+    /// `length` bytes of the arena, from byte `offset` of frame `first` on; frames of consecutive numbers are
     /// consecutive in memory, so one segment may span many.
     Frames {
         /// The first frame.
         first: Frame,
-        /// Bytes from the frame's start.
+        /// Bytes of the first frame to leave out: 0 but in what is left of a short request. Below [`PAGE`].
+        offset: u32,
+        /// Bytes, from there on.
         length: u32,
     },
     /// `length` bytes of zeroes. For writes only.
@@ -89,6 +110,12 @@ pub enum Segment {
 }
 
 impl Segment {
+    /// `length` bytes of the arena from the start of a frame on.
+    #[must_use]
+    pub fn frames(first: Frame, length: u32) -> Self {
+        Segment::Frames { first, offset: 0, length }
+    }
+
     /// Bytes in the segment.
     #[must_use]
     pub fn length(self) -> u32 {
@@ -96,6 +123,73 @@ impl Segment {
             Segment::Frames { length, .. } | Segment::Zeroes { length } => length,
         }
     }
+
+    /// The one segment that says the same as this one and then `next`, where there is one: the frames follow
+    /// each other and the ones before are full, or both are zeroes.
+    #[must_use]
+    pub fn fused(self, next: Segment) -> Option<Segment> {
+        match (self, next) {
+            (
+                Segment::Frames { first, offset, length },
+                Segment::Frames { first: next, offset: 0, length: more },
+            ) => {
+                let end = u64::from(offset) + u64::from(length);
+                let page = PAGE as u64;
+                let follows =
+                    end.is_multiple_of(page) && u64::from(first.0) + end / page == u64::from(next.0);
+                let length = length.checked_add(more).filter(|_| follows)?;
+                Some(Segment::Frames { first, offset, length })
+            }
+            (Segment::Zeroes { length }, Segment::Zeroes { length: more }) => {
+                Some(Segment::Zeroes { length: length.checked_add(more)? })
+            }
+            _ => None,
+        }
+    }
+
+    /// What is left of the segment after its first `bytes`, of which there are fewer than it has.
+    #[must_use]
+    pub fn after(self, bytes: u32) -> Segment {
+        debug_assert!(bytes < self.length());
+        match self {
+            Segment::Frames { first, offset, length } => {
+                let start = u64::from(offset) + u64::from(bytes);
+                let page = PAGE as u64;
+                Segment::Frames {
+                    first: Frame(first.0 + (start / page) as u32),
+                    offset: (start % page) as u32,
+                    length: length - bytes,
+                }
+            }
+            Segment::Zeroes { length } => Segment::Zeroes { length: length - bytes },
+        }
+    }
+}
+
+/// Appends segments, fused with the last one where they continue it.
+pub(crate) fn append(segments: &mut Vec<Segment>, more: &[Segment]) {
+    for &segment in more {
+        let fused = segments.last().and_then(|last| last.fused(segment));
+        match (segments.last_mut(), fused) {
+            (Some(last), Some(fused)) => *last = fused,
+            _ => segments.push(segment),
+        }
+    }
+}
+
+/// What is left of a list of segments after its first `bytes`.
+pub(crate) fn after(segments: &[Segment], mut bytes: u64) -> Vec<Segment> {
+    let mut left = Vec::with_capacity(segments.len());
+    for &segment in segments {
+        let length = u64::from(segment.length());
+        if bytes >= length {
+            bytes -= length;
+            continue;
+        }
+        left.push(if bytes == 0 { segment } else { segment.after(bytes as u32) });
+        bytes = 0;
+    }
+    left
 }
 
 /// What one caller asks of one target.
@@ -115,4 +209,42 @@ pub struct Bio {
     pub class: Class,
     /// Whom to tell: given back with the result, not looked at here.
     pub owner: u64,
+}
+
+impl Bio {
+    /// Bytes that move between the segments and the device: none for a flush, an allocation or a new size.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        if self.operation.moves_bytes() { self.length } else { 0 }
+    }
+
+    /// Bytes of zeroes among the segments.
+    #[must_use]
+    pub fn zero_bytes(&self) -> u64 {
+        let zeroes = |segment: &Segment| match *segment {
+            Segment::Zeroes { length } => u64::from(length),
+            Segment::Frames { .. } => 0,
+        };
+        self.segments.iter().map(zeroes).sum()
+    }
+
+    /// The first byte after the range.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+
+    /// Stops at a bio that no device could serve: a bug of whoever made it.
+    pub(crate) fn check(&self) {
+        assert!(self.offset.checked_add(self.length).is_some(), "the range of a bio must end: {self:?}");
+        if !self.operation.moves_bytes() {
+            return;
+        }
+        assert!(self.length > 0, "a bio that moves bytes must have some: {self:?}");
+        assert!(self.segments.len() <= REQUEST_SEGMENTS, "more segments than one request carries: {self:?}");
+        let sum: u64 = self.segments.iter().map(|segment| u64::from(segment.length())).sum();
+        assert!(sum == self.length, "the segments hold {sum} bytes: {self:?}");
+        let reads_into_zeroes = self.operation == Operation::Read && self.zero_bytes() > 0;
+        assert!(!reads_into_zeroes, "zeroes cannot be read into: {self:?}");
+    }
 }

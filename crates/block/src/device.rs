@@ -2,6 +2,7 @@
 //!
 //! A batch is: `prepare` each request, then one `doorbell`, then `reap`. A device never keeps what it refused.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::bio::{Bio, Errno};

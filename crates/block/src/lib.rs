@@ -1,13 +1,41 @@
 //! The way of a request, from the caller's bio to the device and back. Pure: no system call, no clock, no
-//! thread, no unsafe; time is an argument.
+//! thread, no unsafe; time is an argument. Not even the standard library is linked, so the compiler keeps it so.
 //!
 //! In order of a request's life:
-//! [`bio`] what one caller asks; [`device`] what takes requests and ends them.
+//! [`bio`] what one caller asks; [`footprint`] what of its target it touches; [`plug`] held a moment with its
+//! neighbours; [`merge`] bios that touch become one; [`request`] one or more bios that touch, from planned to
+//! done; [`tags`] no tag, no flight; [`flight`] what is at the device; [`dispatch`] one batch, one doorbell;
+//! [`device`] what takes requests and ends them; [`run`] completions ended in one go; [`queue`] all of it tied
+//! together.
+//!
+//! ```text
+//! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
+//!                                       ^                                          |
+//!                                       +---- again: short, interrupted -----+     |
+//!                                                                            |     |
+//! Ended <------------------ in the order reaped ------------------------- run <--reap
+//! ```
+#![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod bio;
 pub mod device;
+pub mod dispatch;
+pub mod flight;
+pub mod footprint;
 pub mod limits;
+pub mod merge;
+pub mod plug;
+pub mod queue;
+pub mod request;
+pub mod run;
+pub mod tags;
 
 pub use bio::{Bio, Class, Errno, Frame, Operation, Segment, Target};
 pub use device::{Completion, Device, Refused, Tag, Wait};
+pub use queue::{Counters, Queue};
+pub use request::Ended;

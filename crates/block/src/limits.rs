@@ -20,6 +20,18 @@ pub const REQUEST_SEGMENTS: usize = 1024;
 /// Most bios one plug holds before it is dispatched.
 pub const PLUG_BIOS: usize = 64;
 
+/// Bytes at which a plug counts as full: what a device of 10 GB/s moves in about 3 ms. The last bio may go beyond it.
+pub const PLUG_BYTES: u64 = 32 * REQUEST_BYTES;
+
+/// Most resubmissions in a row that move no byte, after which the request ends with the last error (or `EIO`).
+/// Interrupted and would-block results are no failures, so there is no small count of tries: this bound only
+/// stops a device that never moves again. At a microsecond and more per doorbell it is a good part of a second.
+pub const FRUITLESS_RESUBMISSIONS: u32 = 1 << 16;
+
+const _: () = assert!(PLUG_BYTES >= EXTENDING_REQUEST_BYTES && PLUG_BYTES >= REQUEST_BYTES);
+const _: () = assert!(TAGS.is_multiple_of(64), "tags are kept in words of 64 bits");
+const _: () = assert!(TAGS <= 1 << 16, "a tag is 16 bits");
 const _: () = assert!(PLUG_BIOS <= TAGS, "a plug must fit the tags");
 const _: () = assert!(REQUEST_BYTES.is_multiple_of(PAGE as u64));
-const _: () = assert!(REQUEST_BYTES / PAGE as u64 <= REQUEST_SEGMENTS as u64, "scattered pages must fit one request");
+const _: () =
+    assert!(REQUEST_BYTES / PAGE as u64 <= REQUEST_SEGMENTS as u64, "scattered pages must fit one request");

@@ -1,0 +1,94 @@
+//! A footprint: what of its target a bio touches, and which two bios must keep their order.
+//!
+//! The kernel gives no order to what is in flight together, so order is kept by not being in flight together. A
+//! footprint is small and copied, so that a batch can be compared with all in flight in one walk over an array.
+//!
+//! A flush touches nothing: it covers what ended before it was submitted, so there is nothing to wait for.
+
+use crate::bio::{Bio, Operation, Target};
+
+/// What a bio touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Footprint {
+    target: Target,
+    start: u64,
+    end: u64,
+    manner: Manner,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manner {
+    Nothing,
+    Reads,
+    Changes,
+    /// As `Changes`, but of the whole target: its size, or the mode of its descriptor.
+    ChangesAll,
+}
+
+impl Footprint {
+    /// Of no bio: in conflict with none.
+    pub const NONE: Footprint = Footprint { target: Target(0), start: 0, end: 0, manner: Manner::Nothing };
+
+    /// Of a bio.
+    #[must_use]
+    pub fn of(bio: &Bio) -> Self {
+        let manner = match bio.operation {
+            Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory => Manner::Nothing,
+            Operation::Read => Manner::Reads,
+            Operation::Write | Operation::Allocate | Operation::Punch => Manner::Changes,
+            Operation::WriteBuffered | Operation::SetLength => Manner::ChangesAll,
+        };
+        Self { target: bio.target, start: bio.offset, end: bio.end(), manner }
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn target(self) -> Target {
+        self.target
+    }
+
+    /// Whether the two must not change places, nor be in flight together.
+    #[must_use]
+    pub fn conflicts(self, other: Footprint) -> bool {
+        if self.target != other.target {
+            return false;
+        }
+        match (self.manner, other.manner) {
+            (Manner::Nothing, _) | (_, Manner::Nothing) | (Manner::Reads, Manner::Reads) => false,
+            (Manner::ChangesAll, _) | (_, Manner::ChangesAll) => true,
+            _ => self.start < other.end && other.start < self.end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::bio::Class;
+
+    fn footprint(operation: Operation, target: u32, offset: u64, length: u64) -> Footprint {
+        let (target, class) = (Target(target), Class::Waited);
+        Footprint::of(&Bio { operation, target, offset, length, segments: Vec::new(), class, owner: 0 })
+    }
+
+    #[test]
+    fn ranges_conflict_only_where_they_overlap_and_one_changes() {
+        let write = footprint(Operation::Write, 1, 4096, 4096);
+        assert!(write.conflicts(footprint(Operation::Read, 1, 0, 4097)));
+        assert!(!write.conflicts(footprint(Operation::Read, 1, 0, 4096)));
+        assert!(!write.conflicts(footprint(Operation::Write, 2, 4096, 4096)));
+        let read = footprint(Operation::Read, 1, 0, 8192);
+        assert!(!read.conflicts(read));
+    }
+
+    #[test]
+    fn a_new_size_conflicts_with_all_of_its_target_but_flushes() {
+        let size = footprint(Operation::SetLength, 1, 1 << 40, 0);
+        assert!(size.conflicts(footprint(Operation::Read, 1, 0, 1)));
+        assert!(!size.conflicts(footprint(Operation::FlushAll, 1, 0, 0)));
+        assert!(!size.conflicts(footprint(Operation::SetLength, 2, 0, 0)));
+        assert!(!size.conflicts(Footprint::NONE));
+    }
+}

@@ -1,0 +1,185 @@
+//! A queue: the whole way of a request for one context and one device. One thread, no locks.
+//!
+//! The caller's loop is: submit while there is [`room`](Queue::room), [`dispatch`](Queue::dispatch),
+//! [`run`](Queue::run). Every bio submitted ends exactly once, in a run; none is lost when the device refuses,
+//! falls short or fails.
+//!
+//! Order: see [`dispatch`]. Two bios of one target whose ranges overlap, one of them changing it,
+//! take effect in the order they were submitted, whatever the device does. A flush is no fence: it covers what
+//! ended before it was submitted.
+
+use alloc::vec::Vec;
+
+use crate::bio::{Bio, Class, Errno, Operation};
+use crate::device::{Completion, Device, Wait};
+use crate::dispatch;
+use crate::flight::Flight;
+use crate::limits::PLUG_BIOS;
+use crate::merge::{Merging, merge};
+use crate::plug::{Held, Plug};
+use crate::request::{Ended, Request};
+use crate::run;
+
+/// The way of a request.
+#[derive(Debug, Default)]
+pub struct Queue {
+    merging: Merging,
+    plug: Plug,
+    /// Merged, and not at the device: refused, held up, or to be asked again.
+    waiting: Vec<Request>,
+    flight: Flight,
+    counters: Counters,
+    /// Kept for their memory.
+    plugged: Vec<Held>,
+    completions: Vec<Completion>,
+}
+
+/// What a queue has done since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Bios submitted.
+    pub bios: u64,
+    /// Requests made of them.
+    pub requests: u64,
+    /// Bios that joined another's request.
+    pub merged_bios: u64,
+    /// Costly calls to the device.
+    pub doorbells: u64,
+    /// Completion runs that ended or resubmitted something.
+    pub completion_runs: u64,
+    /// Bios ended, well or not.
+    pub completed_bios: u64,
+    /// Requests asked again: short, interrupted, would block, or failed together.
+    pub resubmitted: u64,
+    /// Bytes of writes that ended well, zeroes among them.
+    pub written_bytes: u64,
+    /// Zeroes among the bytes written.
+    pub zero_bytes: u64,
+    /// Bytes of reads that ended well.
+    pub read_bytes: u64,
+}
+
+impl Queue {
+    /// An empty queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether bios that touch become one request, from the next dispatch on.
+    pub fn set_merging(&mut self, merging: Merging) {
+        self.merging = merging;
+    }
+
+    /// Takes a bio in. It joins the plug; nothing reaches the device before the next dispatch.
+    ///
+    /// # Panics
+    /// When there is no [`room`](Queue::room), or the bio contradicts itself.
+    pub fn submit(&mut self, bio: Bio) {
+        assert!(self.room() > 0, "the plug is full: dispatch and run before submitting more");
+        self.plug.hold(bio);
+        self.counters.bios += 1;
+    }
+
+    /// Bios that can be submitted before the plug is full. What the device refused counts as plugged.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let waiting: usize = self.waiting.iter().map(Request::bios).sum();
+        self.plug.room().min(PLUG_BIOS.saturating_sub(self.plug.len() + waiting))
+    }
+
+    /// Bios submitted that are not at the device.
+    #[must_use]
+    pub fn staged(&self) -> usize {
+        self.staged_of(Class::Waited) + self.staged_of(Class::Background)
+    }
+
+    /// Bios of one class submitted that are not at the device.
+    #[must_use]
+    pub fn staged_of(&self, class: Class) -> usize {
+        let waiting = self.waiting.iter().filter(|request| request.class() == class);
+        self.plug.len_of(class) + waiting.map(Request::bios).sum::<usize>()
+    }
+
+    /// Requests at the device.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight_of(Class::Waited) + self.in_flight_of(Class::Background)
+    }
+
+    /// Requests of one class at the device.
+    #[must_use]
+    pub fn in_flight_of(&self, class: Class) -> usize {
+        self.flight.load(class).requests
+    }
+
+    /// Bytes that the requests at the device move.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes_of(Class::Waited) + self.in_flight_bytes_of(Class::Background)
+    }
+
+    /// Bytes that the requests of one class at the device move.
+    #[must_use]
+    pub fn in_flight_bytes_of(&self, class: Class) -> u64 {
+        self.flight.load(class).bytes
+    }
+
+    /// Merges what is plugged, hands over as much as the device takes, rings the doorbell once, and waits as
+    /// told. Nothing happens when nothing is staged and there is no wait. Says how many requests were handed over.
+    ///
+    /// # Errors
+    /// Only when the device itself is broken; what it had taken counts as in flight.
+    pub fn dispatch(&mut self, device: &mut impl Device, wait: Wait) -> Result<usize, Errno> {
+        if !self.plug.is_empty() {
+            let (bios, before) = (self.plug.len(), self.waiting.len());
+            self.plug.drain_into(&mut self.plugged);
+            merge(self.merging, &mut self.plugged, &mut self.waiting);
+            let requests = self.waiting.len() - before;
+            self.counters.requests += requests as u64;
+            self.counters.merged_bios += (bios - requests) as u64;
+        }
+        dispatch::arrange(&mut self.waiting);
+        let dispatched = dispatch::dispatch(&mut self.waiting, &mut self.flight, device, wait)?;
+        self.counters.doorbells += dispatched.doorbells as u64;
+        Ok(dispatched.requests)
+    }
+
+    /// Reaps what has completed: appends bios that ended, in the order reaped, and keeps for the next dispatch
+    /// what must be asked again. Says how many bios ended.
+    pub fn run(&mut self, device: &mut impl Device, ended: &mut Vec<Ended>) -> usize {
+        device.reap(&mut self.completions);
+        if self.completions.is_empty() {
+            return 0;
+        }
+        let before = ended.len();
+        let again = run::run(&mut self.completions, &mut self.flight, &mut self.waiting, ended);
+        self.counters.completion_runs += 1;
+        self.counters.resubmitted += again as u64;
+        for end in &ended[before..] {
+            self.counters.add(end);
+        }
+        ended.len() - before
+    }
+
+    /// What was done since the queue was made.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+impl Counters {
+    fn add(&mut self, ended: &Ended) {
+        self.completed_bios += 1;
+        let Ok(bytes) = ended.result else { return };
+        match ended.bio.operation {
+            Operation::Read => self.read_bytes += bytes,
+            Operation::Write | Operation::WriteBuffered => {
+                self.written_bytes += bytes;
+                self.zero_bytes += ended.bio.zero_bytes();
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! A request: one or more bios that touch, on its way to the device and back.
+//!
+//! ```text
+//! Planned --prepare, doorbell--> Dispatched --completion--> Done     each bio ended with its own bytes or error
+//!    ^                                     |--------------> Again    short, interrupted, would block: the rest
+//!    |                                     |--------------> Apart    failed with others in it: each alone
+//!    +-------------------------------------+
+//! ```
+//!
+//! A request is consumed by its completion, so what has ended cannot be ended again. Merging is not seen from
+//! outside: where a merged request fails, the bios that were not served are asked again one by one, so that each
+//! ends with what it would have got alone, and one bad block fails one bio. The price is one more trip for its
+//! neighbours, paid only on failure.
+//!
+//! Short is not failed. What is left of a direct write starts again at a whole page, because the device takes
+//! nothing else; the bytes of the torn page are written twice. A read is at the end of the file when it moves no
+//! byte, and only then: a device may stop short anywhere.
+
+use alloc::vec::Vec;
+
+use crate::bio::{self, Bio, Class, Errno, Operation};
+use crate::footprint::Footprint;
+use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE};
+use crate::plug::Held;
+
+/// A bio with its result: bytes moved (0 where the operation moves none), or what went wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// What was asked, as it was submitted.
+    pub bio: Bio,
+    /// Fewer bytes than asked only for a read at the end of the file.
+    pub result: Result<u64, Errno>,
+}
+
+/// One or more bios that touch.
+#[derive(Debug)]
+pub struct Request {
+    first: Held,
+    /// The others, in order of offset: each begins where the one before ends.
+    more: Vec<Held>,
+    /// Of the oldest bio.
+    arrival: u64,
+    /// What the device is asked, where that is not simply the first bio: all of a merged request, or what is left.
+    asked: Option<Bio>,
+    /// Bytes moved so far, from the first bio's offset on.
+    moved: u64,
+    /// Completions in a row that moved nothing.
+    fruitless: u32,
+}
+
+/// What follows a completion.
+#[derive(Debug)]
+#[must_use]
+pub enum Next {
+    /// All bios have ended.
+    Done,
+    /// To be dispatched again, for what is left.
+    Again(Request),
+    /// To be dispatched again, each alone.
+    Apart(Vec<Request>),
+}
+
+impl Request {
+    /// A request of one bio.
+    #[must_use]
+    pub fn single(held: Held) -> Self {
+        let arrival = held.arrival;
+        Self { first: held, more: Vec::new(), arrival, asked: None, moved: 0, fruitless: 0 }
+    }
+
+    /// A request of bios in order of offset, each beginning where the one before ends.
+    #[must_use]
+    pub fn merged(first: Held, more: Vec<Held>) -> Self {
+        if more.is_empty() {
+            return Self::single(first);
+        }
+        let mut asked = first.bio.clone();
+        let mut arrival = first.arrival;
+        for held in &more {
+            assert!(held.bio.offset == asked.end(), "bios that merge must touch");
+            asked.length += held.bio.length;
+            bio::append(&mut asked.segments, &held.bio.segments);
+            arrival = arrival.min(held.arrival);
+        }
+        Self { first, more, arrival, asked: Some(asked), moved: 0, fruitless: 0 }
+    }
+
+    /// What the device is asked now.
+    #[must_use]
+    pub fn asked(&self) -> &Bio {
+        self.asked.as_ref().unwrap_or(&self.first.bio)
+    }
+
+    /// What it touches.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        Footprint::of(self.asked())
+    }
+
+    /// The class of its bios.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.first.bio.class
+    }
+
+    /// When the oldest of its bios came.
+    #[must_use]
+    pub fn arrival(&self) -> u64 {
+        self.arrival
+    }
+
+    /// Bios in it.
+    #[must_use]
+    pub fn bios(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// The one way a request goes on: takes what the device said, appends the bios that have ended in the order
+    /// they arrived, and gives back what is still to be asked.
+    pub fn complete(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
+        let operation = self.asked().operation;
+        let left = self.asked().bytes();
+        match result {
+            Err(errno) if errno.is_passing() => self.again(0, errno, ended),
+            Err(errno) => self.fail(errno, ended),
+            Ok(_) if !operation.moves_bytes() => self.end(0, Ok(()), ended),
+            Ok(bytes) if bytes > left => panic!("the device moved {bytes} of {left} bytes"),
+            Ok(bytes) if bytes == left => self.end(left, Ok(()), ended),
+            Ok(0) if operation == Operation::Read => self.end(0, Ok(()), ended),
+            Ok(0) => self.fail(Errno::IO, ended),
+            Ok(bytes) if operation == Operation::Write => {
+                self.again(bytes - bytes % PAGE as u64, Errno::IO, ended)
+            }
+            Ok(bytes) => self.again(bytes, Errno::IO, ended),
+        }
+    }
+
+    /// Asks for the rest, after `bytes` more; with `reason` when this has led nowhere for too long.
+    fn again(mut self, bytes: u64, reason: Errno, ended: &mut Vec<Ended>) -> Next {
+        self.fruitless = if bytes == 0 { self.fruitless + 1 } else { 0 };
+        if self.fruitless > FRUITLESS_RESUBMISSIONS {
+            return self.fail(reason, ended);
+        }
+        if bytes > 0 {
+            let before = self.asked();
+            let segments = bio::after(&before.segments, bytes);
+            let (offset, length) = (before.offset + bytes, before.length - bytes);
+            self.asked = Some(Bio { offset, length, segments, ..self.first.bio });
+            self.moved += bytes;
+        }
+        Next::Again(self)
+    }
+
+    /// Ends the bios that were served whole; the others with the error where it can only be theirs, else each of
+    /// them is asked again alone.
+    fn fail(self, errno: Errno, ended: &mut Vec<Ended>) -> Next {
+        let (start, moved) = (self.first.bio.offset, self.moved);
+        let is_served = |held: &Held| held.bio.length > 0 && held.bio.end() - start <= moved;
+        if self.held().filter(|held| !is_served(held)).count() <= 1 {
+            return self.end(0, Err(errno), ended);
+        }
+        let mut alone = Vec::new();
+        for held in self.into_order_of_arrival() {
+            if is_served(&held) {
+                ended.push(Ended { result: Ok(held.bio.length), bio: held.bio });
+            } else {
+                alone.push(Request::single(held));
+            }
+        }
+        Next::Apart(alone)
+    }
+
+    /// Ends every bio, after `bytes` more: with the bytes that are its own, or the error where some are missing.
+    fn end(self, bytes: u64, outcome: Result<(), Errno>, ended: &mut Vec<Ended>) -> Next {
+        let (start, moved) = (self.first.bio.offset, self.moved + bytes);
+        for Held { bio, .. } in self.into_order_of_arrival() {
+            let own = moved.saturating_sub(bio.offset - start).min(bio.bytes());
+            let is_served = bio.bytes() > 0 && own == bio.bytes();
+            let result = match outcome {
+                Err(errno) if !is_served => Err(errno),
+                _ => Ok(own),
+            };
+            ended.push(Ended { bio, result });
+        }
+        Next::Done
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        core::iter::once(&self.first).chain(&self.more)
+    }
+
+    fn into_order_of_arrival(self) -> impl Iterator<Item = Held> {
+        let (first, mut more) = (self.first, self.more);
+        let mut before = Vec::new();
+        if !more.is_empty() {
+            more.push(first);
+            more.sort_unstable_by_key(|held| held.arrival);
+        } else {
+            before.push(first);
+        }
+        before.into_iter().chain(more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::bio::{Frame, Segment, Target};
+
+    const BLOCK: u64 = PAGE as u64;
+
+    fn held(operation: Operation, arrival: u64, page: u64, pages: u64) -> Held {
+        let length = pages * BLOCK;
+        let segments = vec![Segment::frames(Frame(100 * arrival as u32), length as u32)];
+        let (target, class, offset) = (Target(0), Class::Waited, page * BLOCK);
+        Held { arrival, bio: Bio { operation, target, offset, length, segments, class, owner: arrival } }
+    }
+
+    /// Pages 0, 1 and 2 to 3; the middle one came first.
+    fn merged(operation: Operation) -> Request {
+        Request::merged(held(operation, 1, 0, 1), vec![held(operation, 0, 1, 1), held(operation, 2, 2, 2)])
+    }
+
+    fn results(ended: &[Ended]) -> Vec<(u64, Result<u64, Errno>)> {
+        ended.iter().map(|end| (end.bio.owner, end.result)).collect()
+    }
+
+    fn again(next: Next) -> Request {
+        match next {
+            Next::Again(request) => request,
+            other => panic!("{other:?} where the rest was to be asked again"),
+        }
+    }
+
+    #[test]
+    fn contract_16_a_merged_request_ends_each_bio_with_its_own_bytes() {
+        let mut ended = Vec::new();
+        assert!(matches!(merged(Operation::Write).complete(Ok(4 * BLOCK), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(BLOCK)), (1, Ok(BLOCK)), (2, Ok(2 * BLOCK))]);
+    }
+
+    #[test]
+    fn contract_13_a_short_read_goes_on_to_the_byte_until_the_end_of_the_file() {
+        let mut ended = Vec::new();
+        let request = again(merged(Operation::Read).complete(Ok(BLOCK + 5), &mut ended));
+        let asked = request.asked();
+        assert_eq!((asked.offset, asked.length), (BLOCK + 5, 3 * BLOCK - 5));
+        let first = Segment::Frames { first: Frame(0), offset: 5, length: (BLOCK - 5) as u32 };
+        assert_eq!(asked.segments[0], first);
+        assert!(matches!(request.complete(Ok(0), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(5)), (1, Ok(BLOCK)), (2, Ok(0))]);
+    }
+
+    #[test]
+    fn contract_13_a_short_write_goes_on_from_a_whole_page() {
+        let mut ended = Vec::new();
+        let request = again(merged(Operation::Write).complete(Ok(3 * BLOCK - 512), &mut ended));
+        assert_eq!((request.asked().offset, request.asked().length), (2 * BLOCK, 2 * BLOCK));
+        assert_eq!(request.asked().segments, [Segment::frames(Frame(200), 2 * PAGE as u32)]);
+        assert!(matches!(request.complete(Ok(2 * BLOCK), &mut ended), Next::Done));
+        assert_eq!(ended.len(), 3);
+    }
+
+    #[test]
+    fn contract_13_interrupted_and_would_block_are_asked_again() {
+        let mut ended = Vec::new();
+        let mut request = merged(Operation::Write);
+        for errno in [Errno::INTERRUPTED, Errno::WOULD_BLOCK] {
+            let asked = request.asked().clone();
+            request = again(request.complete(Err(errno), &mut ended));
+            assert_eq!(*request.asked(), asked);
+        }
+        assert!(ended.is_empty());
+    }
+
+    #[test]
+    fn contract_13_what_never_moves_ends_after_a_bound() {
+        let mut ended = Vec::new();
+        let mut request = Request::single(held(Operation::Write, 0, 0, 1));
+        for _ in 0..FRUITLESS_RESUBMISSIONS {
+            request = again(request.complete(Ok(1), &mut ended));
+        }
+        assert!(matches!(request.complete(Err(Errno::WOULD_BLOCK), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Err(Errno::WOULD_BLOCK))]);
+    }
+
+    #[test]
+    fn a_write_that_moves_nothing_is_an_error() {
+        let mut ended = Vec::new();
+        let request = Request::single(held(Operation::Write, 0, 0, 1));
+        assert!(matches!(request.complete(Ok(0), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Err(Errno::IO))]);
+    }
+
+    #[test]
+    fn contract_16_a_failed_merged_request_is_taken_apart() {
+        let mut ended = Vec::new();
+        let request = again(merged(Operation::Write).complete(Ok(BLOCK), &mut ended));
+        let Next::Apart(alone) = request.complete(Err(Errno::IO), &mut ended) else {
+            panic!("two bios were not served, and each must be asked again")
+        };
+        assert_eq!(results(&ended), [(1, Ok(BLOCK))]);
+        let asked: Vec<u64> = alone.iter().map(|request| request.asked().offset).collect();
+        assert_eq!(asked, [BLOCK, 2 * BLOCK]);
+    }
+
+    #[test]
+    fn an_error_that_can_only_be_one_bios_is_told_at_once() {
+        let mut ended = Vec::new();
+        let request = again(merged(Operation::Write).complete(Ok(2 * BLOCK), &mut ended));
+        assert!(matches!(request.complete(Err(Errno(28)), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(BLOCK)), (1, Ok(BLOCK)), (2, Err(Errno(28)))]);
+    }
+
+    #[test]
+    fn a_flush_moves_nothing_and_ends() {
+        let mut ended = Vec::new();
+        let mut flush = held(Operation::FlushData, 0, 0, 0);
+        flush.bio.segments.clear();
+        assert!(matches!(Request::single(flush).complete(Ok(7), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(0))]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the device moved")]
+    fn a_device_cannot_move_more_than_it_was_asked() {
+        let _ = Request::single(held(Operation::Read, 0, 0, 1)).complete(Ok(BLOCK + 1), &mut Vec::new());
+    }
+}

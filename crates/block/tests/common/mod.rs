@@ -1,0 +1,181 @@
+//! A device for tests that does everything a device may do, at random, and files that remember.
+#![allow(dead_code, reason = "each test uses its own part")]
+
+use forebay_block::limits::{PAGE, TAGS};
+use forebay_block::{Bio, Completion, Device, Errno, Operation, Refused, Segment, Tag, Wait};
+
+/// Numbers at random that replay (xorshift).
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound.max(1)
+    }
+
+    /// Whether something happens that does so `percent` times in a hundred.
+    pub(crate) fn happens(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// How a device behaves, in per cent where it is a rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Temper {
+    pub(crate) capacity: usize,
+    pub(crate) refuses: u64,
+    pub(crate) shortens: u64,
+    pub(crate) interrupts: u64,
+}
+
+pub(crate) const CALM: Temper = Temper { capacity: TAGS, refuses: 0, shortens: 0, interrupts: 0 };
+
+/// A device over byte arrays that shortens, refuses, interrupts, fails and reorders.
+pub(crate) struct Erratic {
+    pub(crate) files: Vec<Vec<u8>>,
+    /// Per file, the page no read or write succeeds on.
+    pub(crate) bad_pages: Vec<Option<u64>>,
+    pub(crate) arena: Vec<u8>,
+    pub(crate) doorbells: u64,
+    /// All that was taken, in order.
+    pub(crate) taken: Vec<Bio>,
+    temper: Temper,
+    chance: Chance,
+    staged: Vec<(Tag, Bio)>,
+    active: Vec<(Tag, Bio)>,
+    completed: Vec<Completion>,
+}
+
+impl Erratic {
+    pub(crate) fn new(temper: Temper, seed: u64, files: Vec<Vec<u8>>, frames: usize) -> Self {
+        Self {
+            bad_pages: vec![None; files.len()],
+            files,
+            arena: vec![0; frames * PAGE],
+            doorbells: 0,
+            taken: Vec::new(),
+            temper,
+            chance: Chance::new(seed),
+            staged: Vec::new(),
+            active: Vec::new(),
+            completed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        self.temper.capacity = capacity;
+    }
+
+    /// Completes one request of those at the device: the oldest when calm, else any.
+    fn complete_one(&mut self) {
+        let is_calm = self.temper.shortens == 0;
+        let which = if is_calm { 0 } else { self.chance.below(self.active.len() as u64) as usize };
+        let (tag, bio) = self.active.remove(which);
+        let result = self.serve(&bio);
+        self.completed.push(Completion { tag, result });
+    }
+
+    fn serve(&mut self, bio: &Bio) -> Result<u64, Errno> {
+        if self.chance.happens(self.temper.interrupts) {
+            return Err(if self.chance.happens(50) { Errno::INTERRUPTED } else { Errno::WOULD_BLOCK });
+        }
+        let target = bio.target.0 as usize;
+        if bio.operation.moves_bytes() {
+            return self.serve_bytes(bio, target);
+        }
+        let file = &mut self.files[target];
+        match bio.operation {
+            Operation::SetLength => file.resize(bio.offset as usize, 0),
+            Operation::Punch => file[bio.offset as usize..bio.end() as usize].fill(0),
+            _ => {}
+        }
+        Ok(0)
+    }
+
+    fn serve_bytes(&mut self, bio: &Bio, target: usize) -> Result<u64, Errno> {
+        let mut length = bio.length;
+        if self.chance.happens(self.temper.shortens) {
+            length = 1 + self.chance.below(length);
+        }
+        if let Some(page) = self.bad_pages[target] {
+            let (start, end) = (page * PAGE as u64, (page + 1) * PAGE as u64);
+            if bio.offset < end && start < bio.offset + length {
+                if start <= bio.offset || self.chance.happens(50) {
+                    return Err(Errno::IO);
+                }
+                length = length.min(start - bio.offset);
+            }
+        }
+        if bio.operation == Operation::Read {
+            length = length.min((self.files[target].len() as u64).saturating_sub(bio.offset));
+        }
+        let mut at = bio.offset as usize;
+        let mut left = length as usize;
+        for &segment in &bio.segments {
+            let count = left.min(segment.length() as usize);
+            let file = &mut self.files[target][..];
+            match segment {
+                _ if count == 0 => break,
+                Segment::Frames { first, offset, .. } => {
+                    let place = first.0 as usize * PAGE + offset as usize;
+                    let memory = &mut self.arena[place..place + count];
+                    match bio.operation {
+                        Operation::Read => memory.copy_from_slice(&file[at..at + count]),
+                        _ => file[at..at + count].copy_from_slice(memory),
+                    }
+                }
+                Segment::Zeroes { .. } => file[at..at + count].fill(0),
+            }
+            at += count;
+            left -= count;
+        }
+        Ok(length)
+    }
+}
+
+fn overlap_with_a_change(one: &Bio, other: &Bio) -> bool {
+    let both_move = one.operation.moves_bytes() && other.operation.moves_bytes();
+    let both_read = one.operation == Operation::Read && other.operation == Operation::Read;
+    let is_same = one.target == other.target;
+    is_same && both_move && !both_read && one.offset < other.end() && other.offset < one.end()
+}
+
+impl Device for Erratic {
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        let mut there = self.staged.iter().chain(&self.active);
+        assert!(there.all(|(other, _)| *other != tag), "{tag:?} is in two places");
+        let mut there = self.staged.iter().chain(&self.active);
+        assert!(there.all(|(_, bio)| !overlap_with_a_change(bio, request)), "no order is kept in flight");
+        let segments: u64 = request.segments.iter().map(|segment| u64::from(segment.length())).sum();
+        assert_eq!(segments, request.bytes());
+        let is_full = self.staged.len() + self.active.len() >= self.temper.capacity;
+        if is_full || self.chance.happens(self.temper.refuses) {
+            return Err(Refused);
+        }
+        self.staged.push((tag, request.clone()));
+        self.taken.push(request.clone());
+        Ok(())
+    }
+
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        self.doorbells += 1;
+        self.active.append(&mut self.staged);
+        let least = usize::from(wait != Wait::Not);
+        let count = least.max(self.chance.below(self.active.len() as u64 + 1) as usize);
+        for _ in 0..count.min(self.active.len()) {
+            self.complete_one();
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.completed);
+    }
+}

@@ -1,0 +1,201 @@
+//! Who goes first, what stays back, and in which order bios end.
+
+mod common;
+
+use common::{CALM, Erratic};
+use forebay_block::limits::{PAGE, REQUEST_BYTES, REQUEST_SEGMENTS, TAGS};
+use forebay_block::merge::{Merging, merge};
+use forebay_block::plug::Held;
+use forebay_block::request::Request;
+use forebay_block::{Bio, Class, Frame, Operation, Queue, Segment, Target, Wait};
+use proptest::prelude::*;
+
+use Class::{Background, Waited};
+use Operation::{FlushData, Read, Write};
+
+fn bio(operation: Operation, target: u32, page: u64, class: Class, owner: u64) -> Bio {
+    let length = if operation.moves_bytes() { PAGE as u64 } else { 0 };
+    let segments = match length {
+        0 => Vec::new(),
+        _ => vec![Segment::frames(Frame(owner as u32), PAGE as u32)],
+    };
+    Bio { operation, target: Target(target), offset: page * PAGE as u64, length, segments, class, owner }
+}
+
+fn device() -> Erratic {
+    Erratic::new(CALM, 1, vec![vec![0; 4096 * PAGE]; 3], 256)
+}
+
+fn owners(bios: &[Bio]) -> Vec<u64> {
+    bios.iter().map(|bio| bio.owner).collect()
+}
+
+fn finish(queue: &mut Queue, device: &mut Erratic) -> Vec<u64> {
+    let mut ended = Vec::new();
+    while queue.staged() + queue.in_flight() > 0 {
+        queue.dispatch(device, Wait::Something(None)).unwrap();
+        queue.run(device, &mut ended);
+    }
+    ended.iter().map(|end| end.bio.owner).collect()
+}
+
+#[test]
+fn contract_15_what_somebody_waits_for_goes_first() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    queue.submit(bio(Write, 0, 0, Background, 0));
+    queue.submit(bio(Write, 0, 9, Background, 1));
+    queue.submit(bio(Read, 1, 4, Waited, 2));
+    queue.submit(bio(FlushData, 0, 0, Waited, 3));
+    assert_eq!((queue.staged_of(Waited), queue.staged_of(Background)), (2, 2));
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(4));
+    assert_eq!(owners(&device.taken), [2, 3, 0, 1]);
+    assert_eq!(finish(&mut queue, &mut device), [2, 3, 0, 1]);
+}
+
+#[test]
+fn contract_15_what_a_waited_bio_must_not_overtake_is_waited_for_too() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    queue.submit(bio(Write, 0, 0, Background, 0));
+    queue.submit(bio(Write, 0, 5, Background, 1));
+    queue.submit(bio(Read, 0, 5, Waited, 2));
+    assert_eq!(finish(&mut queue, &mut device).len(), 3);
+    assert_eq!(owners(&device.taken), [1, 2, 0], "the write it would overtake goes with it");
+}
+
+#[test]
+fn contract_15_bios_end_in_the_order_they_were_reaped() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    for owner in 0..40 {
+        queue.submit(bio(Write, (owner % 3) as u32, 2 * owner, Background, owner));
+    }
+    assert_eq!(finish(&mut queue, &mut device), (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn contract_15_the_refused_go_first_next_time_in_order() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    device.set_capacity(2);
+    for owner in 0..5 {
+        queue.submit(bio(Write, 0, 2 * owner, Background, owner));
+    }
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(2));
+    assert_eq!((queue.staged(), queue.in_flight()), (3, 2));
+    queue.submit(bio(Write, 0, 90, Background, 5));
+    finish(&mut queue, &mut device);
+    assert_eq!(owners(&device.taken), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn contract_15_nothing_overtakes_what_is_held_up_on_its_target() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    for (owner, (target, page)) in [(0, 0), (0, 0), (0, 8), (1, 0)].into_iter().enumerate() {
+        queue.submit(bio(Write, target, page, Background, owner as u64));
+    }
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(2));
+    assert_eq!(owners(&device.taken), [0, 3], "the second write waits, and the third behind it");
+    finish(&mut queue, &mut device);
+    assert_eq!(owners(&device.taken), [0, 3, 1, 2]);
+}
+
+#[test]
+fn contract_16_no_tag_no_flight() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    let mut submitted = 0;
+    while queue.room() > 0 && submitted < 4 * TAGS as u64 {
+        queue.submit(bio(Read, 0, 2 * submitted, Waited, submitted));
+        submitted += 1;
+        if queue.room() == 0 {
+            queue.dispatch(&mut device, Wait::Not).unwrap();
+        }
+    }
+    assert_eq!(queue.in_flight(), TAGS);
+    assert_eq!(queue.in_flight_bytes_of(Waited), (TAGS * PAGE) as u64);
+    assert_eq!(finish(&mut queue, &mut device).len() as u64, submitted);
+}
+
+#[test]
+fn one_doorbell_per_batch_and_none_for_nothing() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(0));
+    assert_eq!(device.doorbells, 0);
+    assert_eq!(queue.dispatch(&mut device, Wait::Something(None)), Ok(0));
+    assert_eq!(device.doorbells, 1, "a wait goes to the device even with nothing to hand over");
+    for owner in 0..32 {
+        queue.submit(bio(Write, 0, owner, Background, owner));
+    }
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(1), "neighbours merge");
+    assert_eq!(device.taken[0].segments, [Segment::frames(Frame(0), 32 * PAGE as u32)]);
+    finish(&mut queue, &mut device);
+    let counters = queue.counters();
+    assert_eq!((counters.requests, counters.merged_bios), (1, 31));
+    assert_eq!((counters.written_bytes, counters.completed_bios), (32 * PAGE as u64, 32));
+}
+
+#[test]
+fn a_request_has_no_more_segments_than_one_may_have() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    let count = REQUEST_SEGMENTS / 2 + 1;
+    for owner in 0..2 {
+        let segments = vec![Segment::frames(Frame(owner), 1); count];
+        let (length, offset) = (count as u64, u64::from(owner) * count as u64);
+        queue.submit(Bio { length, offset, segments, ..bio(Read, 0, 0, Waited, u64::from(owner)) });
+    }
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(2));
+}
+
+type Asked = (u8, u32, u64, u64, bool);
+
+fn held(asked: &[Asked]) -> Vec<Held> {
+    let hold = |(arrival, &(kind, target, page, pages, is_waited)): (usize, &Asked)| {
+        let operation =
+            [Write, Write, Write, Write, Read, Read, Operation::Punch, FlushData][usize::from(kind)];
+        let class = if is_waited { Waited } else { Background };
+        let mut bio = bio(operation, target, page, class, arrival as u64);
+        bio.length = pages * PAGE as u64;
+        if operation.moves_bytes() {
+            bio.segments = vec![Segment::frames(Frame(page as u32), bio.length as u32)];
+        }
+        Held { arrival: arrival as u64, bio }
+    };
+    asked.iter().enumerate().map(hold).collect()
+}
+
+/// Whether the bios may not change places: a barrier of one target, or an overlap that one of them changes.
+fn is_bound(one: &Bio, other: &Bio) -> bool {
+    let is_barrier = !one.operation.merges() || !other.operation.merges();
+    let is_change = one.operation != Read || other.operation != Read;
+    let overlaps = one.offset < other.end() && other.offset < one.end();
+    one.target == other.target && (is_barrier || is_change && overlaps)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn contract_15_merging_loses_nothing_and_keeps_what_is_bound(
+        asked in prop::collection::vec((0..8u8, 0..2u32, 0..40u64, 1..4u64, any::<bool>()), 0..64),
+    ) {
+        let bios = held(&asked);
+        let mut requests = Vec::new();
+        merge(Merging::On, &mut bios.clone(), &mut requests);
+        prop_assert_eq!(requests.iter().map(Request::bios).sum::<usize>(), bios.len());
+        let mut place_of = vec![None; bios.len()];
+        for (place, request) in requests.into_iter().enumerate() {
+            let asked = request.asked().clone();
+            prop_assert!(request.bios() == 1 || asked.length <= REQUEST_BYTES);
+            let mut ended = Vec::new();
+            let _ = request.complete(Ok(asked.bytes()), &mut ended);
+            prop_assert_eq!(ended.iter().map(|end| end.bio.length).sum::<u64>(), asked.length);
+            for end in ended {
+                prop_assert_eq!(&end.bio, &bios[end.bio.owner as usize].bio);
+                prop_assert_eq!((end.bio.operation, end.bio.class), (asked.operation, asked.class));
+                prop_assert!(place_of[end.bio.owner as usize].replace(place).is_none());
+            }
+        }
+        for later in 0..bios.len() {
+            for earlier in (0..later).filter(|&earlier| is_bound(&bios[earlier].bio, &bios[later].bio)) {
+                prop_assert!(place_of[earlier] < place_of[later], "{earlier} and {later} changed places");
+            }
+        }
+    }
+}

@@ -206,7 +206,7 @@ impl CachedFile {
         let length = self.size - page * PAGE;
         let frame = self.send_page(page);
         let flight = self.flights.start(Flight::Tail { page, length });
-        let segments = vec![Segment::Frames { first: frame, length: length as u32 }];
+        let segments = vec![Segment::frames(frame, length as u32)];
         self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }
 
@@ -369,21 +369,21 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn push_frame(&mut self, frame: Frame) {
-        if let Some(Segment::Frames { first, length }) = self.list.last_mut()
-            && first.0 + *length / PAGE as u32 == frame.0
-        {
-            *length += PAGE as u32;
-            return;
-        }
-        self.list.push(Segment::Frames { first: frame, length: PAGE as u32 });
+        self.push(Segment::frames(frame, PAGE as u32));
     }
 
     pub(crate) fn push_zeroes(&mut self) {
-        if let Some(Segment::Zeroes { length }) = self.list.last_mut() {
-            *length += PAGE as u32;
+        self.push(Segment::Zeroes { length: PAGE as u32 });
+    }
+
+    fn push(&mut self, segment: Segment) {
+        if let Some(last) = self.list.last_mut()
+            && let Some(fused) = last.fused(segment)
+        {
+            *last = fused;
             return;
         }
-        self.list.push(Segment::Zeroes { length: PAGE as u32 });
+        self.list.push(segment);
     }
 
     pub(crate) fn count(&self) -> usize {

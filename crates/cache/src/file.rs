@@ -11,6 +11,7 @@
 //! file in flight.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use forebay_block::{Bio, Errno, Frame, Target};
 
@@ -19,7 +20,7 @@ use crate::holes::Holes;
 use crate::index::Index;
 use crate::limits::PAGE;
 use crate::space::Space;
-use crate::ticket::Tickets;
+use crate::ticket::{Failure, Tickets};
 use crate::writeback::flight::Flights;
 use crate::writeback::settle::Settled;
 
@@ -77,6 +78,8 @@ pub struct CachedFile {
     pub(crate) epochs: Epochs,
     /// Frames of pages touched while in flight, with the epoch of what they carry.
     pub(crate) displaced: BTreeMap<u64, (Frame, u64)>,
+    /// Frames whose write has ended while a copy from them is being made; freed when that is published.
+    pub(crate) parked: BTreeMap<u64, Frame>,
     pub(crate) flights: Flights,
     pub(crate) tickets: Tickets,
     /// Pages dirty, being written or being copied into.
@@ -126,6 +129,7 @@ impl CachedFile {
             holes,
             epochs: Epochs::default(),
             displaced: BTreeMap::new(),
+            parked: BTreeMap::new(),
             flights: Flights::default(),
             tickets: Tickets::default(),
             charged: 0,
@@ -193,6 +197,32 @@ impl CachedFile {
     #[must_use]
     pub fn liberties(&self) -> Liberties {
         self.liberties
+    }
+
+    /// We have its lease now, and had not before: what is clean may be stale, its size may have moved.
+    pub fn own(&mut self, disk_size: u64, settled: &mut Settled) {
+        self.evict(usize::MAX, settled);
+        self.observe_disk_size(disk_size);
+        self.origin_pages = disk_size.div_ceil(PAGE);
+        self.liberties = Liberties::Exclusive;
+    }
+
+    /// Failures of tickets that nobody waits for.
+    pub fn take_lost(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.tickets.lost)
+    }
+
+    /// Space for this range was allocated at the caller's wish, before its bytes were accepted.
+    pub fn note_allocated(&mut self, bytes: Range<u64>) {
+        self.space.add(bytes);
+    }
+
+    /// Whether writing this range needs no new space for sure.
+    #[must_use]
+    pub fn is_allocated(&self, bytes: &Range<u64>) -> bool {
+        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        self.space.covers(&(pages.start * PAGE..pages.end * PAGE))
+            || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
     }
 
     /// Somebody else has opened it: no more liberties. What was in flight under them ends before the lease is

@@ -40,6 +40,12 @@ impl Holes {
         *self = Self::unknown();
     }
 
+    /// Whether anything is known.
+    #[must_use]
+    pub fn are_known(&self) -> bool {
+        self.known
+    }
+
     /// Whether `page` is zero on disk for sure.
     #[must_use]
     pub fn is_zero(&self, page: u64) -> bool {

@@ -67,6 +67,8 @@ pub(crate) struct Tickets {
     pub(crate) waiting: Vec<Ticket>,
     results: Vec<(TicketId, Result<(), Failure>)>,
     abandoned: Vec<TicketId>,
+    /// Failures of abandoned tickets.
+    pub(crate) lost: Vec<Failure>,
     finished: u64,
 }
 
@@ -85,6 +87,7 @@ impl Tickets {
         self.finished += 1;
         if let Some(at) = self.abandoned.iter().position(|abandoned| *abandoned == id) {
             self.abandoned.swap_remove(at);
+            self.lost.extend(result.err());
         } else {
             self.results.push((id, result));
         }

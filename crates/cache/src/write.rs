@@ -8,6 +8,7 @@ use forebay_block::{Bio, Errno, Frame};
 
 use crate::file::CachedFile;
 use crate::limits::{PAGE, STEP_PAGES};
+use crate::writeback::settle::Settled;
 
 /// One copy from the caller's buffer into a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +132,7 @@ impl CachedFile {
     }
 
     /// The copies are made: their pages are dirty, and the file is as long as they reach.
-    pub fn publish(&mut self, copies: &[Copy]) -> Published {
+    pub fn publish(&mut self, copies: &[Copy], settled: &mut Settled) -> Published {
         let first = self.epochs.is_empty();
         let epoch = self.epochs.current();
         for copy in copies {
@@ -145,6 +146,7 @@ impl CachedFile {
                 self.epochs.add(epoch);
                 self.index.mark_dirty(copy.page);
             }
+            settled.freed.extend(self.parked.remove(&copy.page));
             self.size = self.size.max(copy.page * PAGE + (copy.at + copy.length) as u64);
         }
         Published { first, awaited: self.has_tickets() }

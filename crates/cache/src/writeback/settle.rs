@@ -15,6 +15,8 @@ use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 pub struct Settled {
     /// Frames that are free again.
     pub freed: Vec<Frame>,
+    /// Frames that stay, and whose content the device has now.
+    pub written: Vec<Frame>,
     /// Pages that no longer count as dirty.
     pub uncharged: u64,
     /// Frames of which the bytes from here on have to be zeroed, before anybody sees them: under the same lock.
@@ -127,29 +129,32 @@ impl CachedFile {
         settled.uncharged += 1;
         if let Some((frame, epoch)) = self.displaced.remove(&page) {
             self.epochs.remove(epoch);
-            settled.freed.push(frame);
+            self.free_displaced(page, frame, settled);
             return;
         }
         let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
         chunk.sending &= !(1 << slot);
         self.epochs.remove(chunk.epoch(slot));
-        if keep == Keep::Clean {
-            self.list_clean(page);
-        } else if chunk.is_idle_clean(slot) {
+        if keep == Keep::Nothing && chunk.is_idle_clean(slot) {
             chunk.present &= !(1 << slot);
             settled.freed.extend(chunk.take_frame(slot));
+        } else {
+            settled.written.extend(chunk.frame(slot));
+            self.list_clean(page);
         }
     }
 
     fn settle_failed(&mut self, page: u64, settled: &mut Settled) {
         let displaced = self.displaced.remove(&page);
-        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
-        let bit = 1 << slot;
-        if let Some((frame, epoch)) = displaced {
-            // What failed is superseded; the page as it is now stands for both.
-            settled.freed.push(frame);
+        if let Some((frame, _)) = displaced {
+            self.free_displaced(page, frame, settled);
             self.charged -= 1;
             settled.uncharged += 1;
+        }
+        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
+        let bit = 1 << slot;
+        if let Some((_, epoch)) = displaced {
+            // What failed is superseded; the page as it is now stands for both.
             if chunk.dirty & bit != 0 {
                 self.epochs.remove(chunk.epoch(slot));
                 chunk.set_epoch(slot, epoch);
@@ -163,6 +168,16 @@ impl CachedFile {
         chunk.failing |= bit;
         self.failing_pages += 1;
         self.index.mark_dirty(page);
+    }
+
+    /// A copy from the old frame may be under way; then it stays until that is published.
+    fn free_displaced(&mut self, page: u64, frame: Frame, settled: &mut Settled) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
+        if chunk.busy & (1 << slot) != 0 {
+            self.parked.insert(page, frame);
+        } else {
+            settled.freed.push(frame);
+        }
     }
 
     fn settle_fill(

@@ -1,0 +1,479 @@
+//! An open inode: the one cache of a file that all handles of an engine share, whatever name they came by.
+//!
+//! Two locks are never held together here but the file's state and then the pool's, and no lock is held across a
+//! copy, a system call or a wake.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use forebay_block::{Bio, Errno, Frame, Operation, Target};
+use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::settle::Keep;
+use forebay_cache::{
+    Admission, CachedFile, Copy, Failure, Liberties, ReadStep, ReadStop, Request, Settled, TicketId, WriteStop,
+};
+use forebay_uring::{Header, Identity};
+
+use crate::context::Message;
+use crate::error::{Error, ErrorKind, Result};
+use crate::level::{Crossed, Queued};
+use crate::shared::Shared;
+use crate::volume::{Room, Volume};
+
+/// Frames taken from the pool at a time, for one file.
+const STASH: usize = 32;
+
+/// One inode in the cache.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) target: Target,
+    pub(crate) identity: Identity,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<forebay_uring::File>,
+    pub(crate) volume: Arc<Volume>,
+    state: Mutex<State>,
+}
+
+/// What the lock of an inode guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) cache: CachedFile,
+    /// Frames taken from the pool and not used yet.
+    stash: Vec<Frame>,
+    /// Pages charged to the level, and not used yet.
+    credit: u64,
+    page_wakers: Vec<Waker>,
+    ticket_wakers: Vec<(TicketId, Waker)>,
+    told_tickets: u64,
+    /// The context has been told to look at this file, and has not looked yet.
+    kicked: bool,
+    /// Since when it has been dirty.
+    pub(crate) dirty_since: Option<Instant>,
+    /// Where the next append goes is being decided by somebody.
+    appending: bool,
+    /// The reservation mark stands on the file.
+    pub(crate) marked: bool,
+    /// The context has let go of it.
+    pub(crate) is_closed: bool,
+}
+
+/// What to do once the lock is released.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    pub(crate) wakers: Vec<Waker>,
+    messages: Vec<Message>,
+    settled: Settled,
+}
+
+impl After {
+    /// Hands everything on.
+    pub(crate) fn finish(&mut self, shared: &Shared) {
+        shared.absorb(&mut self.settled, &mut self.wakers);
+        for message in self.messages.drain(..) {
+            shared.send(message);
+        }
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Inode {
+    pub(crate) fn new(
+        cache: CachedFile,
+        file: forebay_uring::File,
+        volume: Arc<Volume>,
+        path: PathBuf,
+    ) -> Self {
+        let state = State {
+            cache,
+            stash: Vec::new(),
+            credit: 0,
+            page_wakers: Vec::new(),
+            ticket_wakers: Vec::new(),
+            told_tickets: 0,
+            kicked: false,
+            dirty_since: None,
+            appending: false,
+            marked: false,
+            is_closed: false,
+        };
+        let (target, identity) = (state.cache.target(), file.identity());
+        Self { target, identity, path, file: Arc::new(file), volume, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One step of a write: `Ready` with the bytes accepted, at least one.
+    pub(crate) fn poll_write(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        context: &Context<'_>,
+        (data, offset): (&[u8], u64),
+        queued: &mut Option<Queued>,
+    ) -> Poll<Result<usize>> {
+        let mut after = After::default();
+        let mut copies: Vec<Copy> = Vec::new();
+        loop {
+            let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
+                Some(Poll::Pending) => return Poll::Pending,
+                Some(Poll::Ready(pages)) => pages,
+                None => 0,
+            };
+            *queued = None;
+            let mut state = self.lock();
+            state.credit += granted;
+            if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
+                drop(state);
+                *queued = Some(shared.level.queue());
+                continue;
+            }
+            if state.stash.is_empty() {
+                let wanted = data.len().div_ceil(PAGE as usize).clamp(1, 2 * STASH);
+                shared.refill(&mut state.stash, wanted);
+            }
+            let State { cache, stash, .. } = &mut *state;
+            let (planned, charged, stop) = cache.begin_write(offset, data.len(), stash, &mut copies);
+            let from_credit = charged.min(state.credit);
+            state.credit -= from_credit;
+            if shared.level.add(charged - from_credit) == Crossed::Background {
+                after.messages.push(Message::Look);
+            }
+            let mut failed = None;
+            let mut starved = false;
+            match stop {
+                WriteStop::Done => {}
+                WriteStop::Busy if planned == 0 => state.page_wakers.push(context.waker().clone()),
+                WriteStop::NoFrames => starved = planned == 0,
+                WriteStop::Fill(bio) => {
+                    if planned == 0 {
+                        state.page_wakers.push(context.waker().clone());
+                    }
+                    after.messages.push(Message::Submit(bio));
+                }
+                WriteStop::Failed(errno) => failed = (planned == 0).then_some(errno),
+                WriteStop::Busy => {}
+            }
+            drop(state);
+            if planned > 0 {
+                shared.pool.copy_in(&copies, &data[..planned]);
+                self.publish(shared, &copies, &mut after);
+                after.finish(shared);
+                return Poll::Ready(Ok(planned));
+            }
+            after.finish(shared);
+            if let Some(errno) = failed {
+                return Poll::Ready(Err(self.io_error("could not read the page to change", offset, errno)));
+            }
+            if !starved || !shared.reclaim_or_wait(context.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn publish(self: &Arc<Self>, shared: &Shared, copies: &[Copy], after: &mut After) {
+        let sequence = shared.next_sequence();
+        let mut state = self.lock();
+        let published = state.cache.publish(copies, &mut after.settled);
+        let size = state.cache.size();
+        for copy in copies {
+            let length = (size - copy.page * PAGE).min(PAGE) as u16;
+            let header = Header { file: self.target.0, page: copy.page, sequence, length };
+            shared.pool.publish(copy.frame, header);
+        }
+        if published.first {
+            state.dirty_since = Some(Instant::now());
+        }
+        if published.first || published.awaited {
+            self.kick(&mut state, after);
+        }
+        after.wakers.append(&mut state.page_wakers);
+    }
+
+    /// Whether there is room on the file system for a write, where that has to be made sure beforehand: told at the
+    /// write rather than lost at the writeback.
+    pub(crate) fn make_room(&self, shared: &Shared, offset: u64, length: u64) -> Result<()> {
+        let unwritten = (shared.level.dirty() + 1) * PAGE;
+        if self.volume.room_for(&self.file, length, unwritten) == Room::Plenty {
+            return Ok(());
+        }
+        let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
+        let mut state = self.lock();
+        if state.cache.is_allocated(&bytes) {
+            return Ok(());
+        }
+        self.mark_reserved(&mut state, bytes.end);
+        drop(state);
+        match self.file.allocate(bytes.start, bytes.end - bytes.start) {
+            Ok(()) => {
+                self.volume.look_again();
+                self.lock().cache.note_allocated(bytes);
+                Ok(())
+            }
+            Err(error) if is_full(&error) => {
+                Err(Error::new(ErrorKind::NoSpace, "no space for the write; nothing of it was accepted")
+                    .at_path(&self.path)
+                    .at_offset(offset)
+                    .because(error)
+                    .remedy("free space on the file system and write again"))
+            }
+            // A file system without allocation ahead; whether there is room, the write will tell.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Leaves the mark by which the next open after a crash knows that space beyond the end is ours.
+    pub(crate) fn mark_reserved(&self, state: &mut State, end: u64) -> bool {
+        if !state.marked && end > state.cache.disk_size() {
+            state.marked = self.file.set_reservation_mark(end).is_ok();
+            return state.marked;
+        }
+        true
+    }
+
+    /// One step of a read: `Ready` with the bytes copied; 0 only at the end of the file.
+    pub(crate) fn poll_read(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        context: &Context<'_>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Poll<Result<usize>> {
+        let mut after = After::default();
+        let mut steps: Vec<ReadStep> = Vec::new();
+        loop {
+            let mut state = self.lock();
+            let length = state.cache.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
+            if length == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            let wanted = length.div_ceil(PAGE as usize).clamp(1, 2 * STASH);
+            let State { cache, stash, .. } = &mut *state;
+            let (mut planned, mut stop) = cache.begin_read(offset, length, stash, &mut steps);
+            if planned == 0 && stop == ReadStop::NoFrames {
+                shared.refill(stash, wanted);
+                (planned, stop) = cache.begin_read(offset, length, stash, &mut steps);
+            }
+            let mut failed = None;
+            let mut starved = false;
+            match stop {
+                ReadStop::Done => {}
+                ReadStop::Busy if planned == 0 => state.page_wakers.push(context.waker().clone()),
+                ReadStop::NoFrames => starved = planned == 0,
+                ReadStop::Fill(bio) => {
+                    if planned == 0 {
+                        state.page_wakers.push(context.waker().clone());
+                    }
+                    after.messages.push(Message::Submit(bio));
+                }
+                ReadStop::Failed(errno) => failed = (planned == 0).then_some(errno),
+                ReadStop::Busy => {}
+            }
+            drop(state);
+            if planned > 0 {
+                shared.pool.copy_out(&steps, &mut buffer[..planned]);
+                let mut state = self.lock();
+                state.cache.end_read(&steps, &mut after.settled);
+                after.wakers.append(&mut state.page_wakers);
+                if state.cache.has_tickets() {
+                    self.kick(&mut state, &mut after);
+                }
+                drop(state);
+                after.finish(shared);
+                return Poll::Ready(Ok(planned));
+            }
+            after.finish(shared);
+            if let Some(errno) = failed {
+                return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
+            }
+            if !starved || !shared.reclaim_or_wait(context.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// A read of a range starts: others' bytes are looked at anew on a shared file.
+    pub(crate) fn start_read(&self, shared: &Shared, offset: u64, length: usize) {
+        let mut state = self.lock();
+        if state.cache.liberties() == Liberties::Exclusive {
+            return;
+        }
+        let mut after = After::default();
+        if let Ok(disk_size) = self.file.length() {
+            state.cache.observe_disk_size(disk_size);
+        }
+        let end = offset.saturating_add(length as u64).min(state.cache.size());
+        state.cache.start_read(&(offset.min(end)..end), &mut after.settled);
+        drop(state);
+        after.finish(shared);
+    }
+
+    /// Asks the context for something, and returns what to wait for.
+    pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: Request) -> TicketId {
+        let mut after = After::default();
+        let mut state = self.lock();
+        let id = state.cache.ask(request);
+        self.give_back_unused(&mut state, shared, &mut after);
+        self.kick(&mut state, &mut after);
+        drop(state);
+        after.finish(shared);
+        id
+    }
+
+    /// Frames and credit that wait in the file for the next write.
+    fn give_back_unused(&self, state: &mut State, shared: &Shared, after: &mut After) {
+        after.settled.freed.append(&mut state.stash);
+        shared.level.remove(std::mem::take(&mut state.credit), &mut after.wakers);
+    }
+
+    pub(crate) fn poll_ticket(
+        &self,
+        context: &Context<'_>,
+        id: TicketId,
+    ) -> Poll<std::result::Result<(), Failure>> {
+        let mut state = self.lock();
+        if let Some(result) = state.cache.fetch(id) {
+            return Poll::Ready(result);
+        }
+        state.ticket_wakers.retain(|(waiting, _)| *waiting != id);
+        state.ticket_wakers.push((id, context.waker().clone()));
+        Poll::Pending
+    }
+
+    pub(crate) fn abandon(&self, id: TicketId) {
+        self.lock().cache.abandon(id);
+    }
+
+    /// The exclusive right to append; `None` while somebody else has it.
+    pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.appending {
+            state.page_wakers.push(context.waker().clone());
+            return Poll::Pending;
+        }
+        state.appending = true;
+        Poll::Ready(())
+    }
+
+    pub(crate) fn end_append(&self) {
+        let mut state = self.lock();
+        state.appending = false;
+        let wakers = std::mem::take(&mut state.page_wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Resolves when the context has let go of the file.
+    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Poll::Ready(());
+        }
+        state.page_wakers.push(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn kick(self: &Arc<Self>, state: &mut State, after: &mut After) {
+        if !state.kicked {
+            state.kicked = true;
+            after.messages.push(Message::Inode(Arc::clone(self)));
+        }
+    }
+
+    // The context's side
+
+    /// The context looks at the file now.
+    pub(crate) fn looked_at(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.kicked = false;
+        state
+    }
+
+    /// One bio of the file has ended.
+    pub(crate) fn settle(
+        &self,
+        shared: &Shared,
+        bio: &Bio,
+        result: std::result::Result<u64, Errno>,
+        after: &mut After,
+    ) {
+        let keep = if shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
+        let mut state = self.lock();
+        state.cache.settle(bio, result, keep, &mut after.settled);
+        for (frame, from) in after.settled.zero.drain(..) {
+            shared.pool.zero(frame, from..PAGE as usize);
+        }
+        // Under the lock: once it is released a writer may touch the page, and publish its header anew.
+        shared.pool.retire(&after.settled.written);
+        after.settled.written.clear();
+        if bio.operation == Operation::Allocate {
+            self.volume.look_again();
+        }
+        after.wakers.append(&mut state.page_wakers);
+        state.tell_tickets(after);
+    }
+
+    pub(crate) fn io_error(&self, what: &str, offset: u64, errno: Errno) -> Error {
+        Error::new(ErrorKind::Io, what)
+            .at_path(&self.path)
+            .at_offset(offset)
+            .because(std::io::Error::from_raw_os_error(errno.0))
+    }
+
+    /// What a failed ticket means to the caller.
+    pub(crate) fn failure(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Write { offset, errno } => {
+                let error = self.io_error("could not write a page out; it stays dirty", offset, errno);
+                if is_full(&std::io::Error::from_raw_os_error(errno.0)) {
+                    error.remedy("free space on the file system, then sync again")
+                } else {
+                    error.remedy("sync again to try again")
+                }
+            }
+            Failure::Flush(errno) => Error::new(
+                ErrorKind::Poisoned,
+                "a flush failed: what was written since the last good sync may be gone",
+            )
+            .at_path(&self.path)
+            .because(std::io::Error::from_raw_os_error(errno.0))
+            .remedy("close all handles of the file, then read back and rewrite what matters"),
+            Failure::SetLength(errno) => Error::new(ErrorKind::Io, "could not set the length")
+                .at_path(&self.path)
+                .because(std::io::Error::from_raw_os_error(errno.0)),
+        }
+    }
+}
+
+impl State {
+    /// Wakes those whose tickets have ended.
+    pub(crate) fn tell_tickets(&mut self, after: &mut After) {
+        if self.told_tickets != self.cache.finished_tickets() {
+            self.told_tickets = self.cache.finished_tickets();
+            after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
+            // A change of length that has ended lets on those it held.
+            after.wakers.append(&mut self.page_wakers);
+        }
+    }
+
+    /// The context lets go of the file: no handle is left.
+    pub(crate) fn close(&mut self, after: &mut After) {
+        self.cache.discard(&mut after.settled);
+        after.settled.freed.append(&mut self.stash);
+        after.settled.uncharged += std::mem::take(&mut self.credit);
+        self.is_closed = true;
+        after.wakers.append(&mut self.page_wakers);
+        after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
+    }
+
+    /// Nobody else may have it open any more, or may have again.
+    pub(crate) fn share(&mut self, after: &mut After) {
+        self.cache.share(&mut after.settled);
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}

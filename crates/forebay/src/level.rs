@@ -1,0 +1,220 @@
+//! The level of dirty pages of an engine, and the writers that wait for it to fall.
+//!
+//! Freed room goes to whoever waits longest, in shares: a waiter is granted a share of pages at once, charged
+//! already, and runs on it without asking again. So nobody overtakes, and a wait costs two context switches per
+//! share rather than per page.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use forebay_cache::{Admission, Throttle};
+
+/// The level.
+#[derive(Debug)]
+pub(crate) struct Level {
+    throttle: Throttle,
+    share: u64,
+    dirty: AtomicU64,
+    peak: AtomicU64,
+    waits: AtomicU64,
+    waiting: Mutex<VecDeque<Arc<Waiter>>>,
+    queued: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// Pages granted; and who to tell.
+    granted: Mutex<(u64, Option<Waker>)>,
+}
+
+/// Whether adding to the level made the context's help due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Crossed {
+    /// The background level was reached by this.
+    Background,
+    /// Nothing changed.
+    Nothing,
+}
+
+impl Level {
+    pub(crate) fn new(throttle: Throttle) -> Self {
+        Self {
+            throttle,
+            share: (throttle.limit / 256).clamp(16, 1024),
+            dirty: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            waiting: Mutex::new(VecDeque::new()),
+            queued: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Whether background writeback has work.
+    pub(crate) fn wants_writeback(&self) -> bool {
+        self.dirty() >= self.throttle.background
+    }
+
+    /// May a writer of a file with `file_dirty` dirty pages go on?
+    pub(crate) fn admit(&self, file_dirty: u64) -> Admission {
+        self.throttle.admit(self.dirty(), file_dirty)
+    }
+
+    /// Pages became dirty.
+    pub(crate) fn add(&self, pages: u64) -> Crossed {
+        if pages == 0 {
+            return Crossed::Nothing;
+        }
+        let before = self.dirty.fetch_add(pages, Ordering::Relaxed);
+        let now = before + pages;
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+        let background = self.throttle.background;
+        if before < background && now >= background { Crossed::Background } else { Crossed::Nothing }
+    }
+
+    /// Pages are dirty no more; whom to wake is appended.
+    pub(crate) fn remove(&self, pages: u64, wakers: &mut Vec<Waker>) {
+        if pages > 0 {
+            let before = self.dirty.fetch_sub(pages, Ordering::AcqRel);
+            assert!(before >= pages, "more pages cleaned than were dirty");
+        }
+        if self.queued.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut waiting = self.lock();
+        while self.dirty() + self.share <= self.throttle.limit {
+            let Some(waiter) = waiting.pop_front() else { break };
+            self.queued.fetch_sub(1, Ordering::Release);
+            let _ = self.add(self.share);
+            let mut granted = lock(&waiter.granted);
+            granted.0 = self.share;
+            wakers.extend(granted.1.take());
+        }
+    }
+
+    /// Waits for a share; drop it to stop waiting.
+    pub(crate) fn queue(self: &Arc<Self>) -> Queued {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let waiter = Arc::new(Waiter { granted: Mutex::new((0, None)) });
+        let mut waiting = self.lock();
+        waiting.push_back(Arc::clone(&waiter));
+        self.queued.fetch_add(1, Ordering::Release);
+        drop(waiting);
+        // The level may have fallen between the look and the queueing, with nobody there to be told.
+        let mut wakers = Vec::new();
+        self.remove(0, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+        Queued { level: Arc::clone(self), waiter, taken: Taken::No }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Waiter>>> {
+        lock(&self.waiting)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A place in the queue for room.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    level: Arc<Level>,
+    waiter: Arc<Waiter>,
+    taken: Taken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    Yes,
+    No,
+}
+
+impl Queued {
+    /// The pages granted, charged already.
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<u64> {
+        let mut granted = lock(&self.waiter.granted);
+        if granted.0 > 0 {
+            self.taken = Taken::Yes;
+            return Poll::Ready(granted.0);
+        }
+        granted.1 = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        if self.taken == Taken::Yes {
+            return;
+        }
+        let mut waiting = self.level.lock();
+        if let Some(at) = waiting.iter().position(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
+            waiting.remove(at);
+            self.level.queued.fetch_sub(1, Ordering::Release);
+            return;
+        }
+        drop(waiting);
+        let granted = lock(&self.waiter.granted).0;
+        let mut wakers = Vec::new();
+        self.level.remove(granted, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level() -> Arc<Level> {
+        Arc::new(Level::new(Throttle::new(1024, 512)))
+    }
+
+    fn poll(queued: &mut Queued) -> Poll<u64> {
+        queued.poll(&Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn contract_15_room_goes_to_who_waits_longest() {
+        let level = level();
+        assert_eq!(level.add(1024), Crossed::Background);
+        assert_eq!(level.admit(900), Admission::Wait);
+        let (mut first, mut second) = (level.queue(), level.queue());
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        let mut wakers = Vec::new();
+        level.remove(16, &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        assert_eq!(poll(&mut first), Poll::Ready(16));
+        assert!(poll(&mut second).is_pending());
+        level.remove(16, &mut wakers);
+        assert_eq!(poll(&mut second), Poll::Ready(16));
+        assert_eq!(level.dirty(), 1024);
+    }
+
+    #[test]
+    fn a_place_given_up_gives_its_share_to_the_next() {
+        let level = level();
+        level.add(1024);
+        let (first, mut second) = (level.queue(), level.queue());
+        level.remove(16, &mut Vec::new());
+        drop(first);
+        assert_eq!(poll(&mut second), Poll::Ready(16));
+        drop(level.queue());
+        assert_eq!(level.queued.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,47 @@
+//! Every bound of an engine's own, derived and checked at compile time. Those of the parts are in their crates'
+//! `limits`.
+
+use std::time::Duration;
+
+use forebay_block::limits::{PLUG_BIOS, REQUEST_BYTES, TAGS};
+use forebay_cache::limits::{MIN_CACHE_PAGES, PAGE};
+
+/// Messages a context takes before it looks at the device again.
+pub(crate) const MESSAGES_PER_PASS: usize = 256;
+
+/// Bytes of background writeback in flight: four large requests reach the device's bandwidth, while thirty-two make
+/// a small write beside them wait sixty times as long.
+pub(crate) const BACKGROUND_BYTES: u64 = 4 * REQUEST_BYTES;
+
+/// Bytes of one pass for those who wait, beyond which each file has one bio sent: a bulk sync beside a small one.
+pub(crate) const WAITED_BYTES: u64 = 4 * REQUEST_BYTES;
+
+/// Background requests in flight, unless told.
+pub(crate) const BACKGROUND_FLIGHT: usize = 32;
+
+/// Bios taken from one file before the next one has a turn, in one pass.
+pub(crate) const RUN_PER_FILE: usize = 32;
+
+/// How often, in a `dirty_age`, it is looked whether something is too old.
+pub(crate) const TICKS_PER_AGE: u32 = 4;
+
+/// The smallest cache.
+pub(crate) const MIN_CACHE_BYTES: u64 = MIN_CACHE_PAGES * PAGE;
+
+/// The cache unless told: this, or a sixteenth of memory if that is less.
+pub(crate) const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
+
+/// The part of memory the default cache may take.
+pub(crate) const CACHE_OF_MEMORY: u64 = 16;
+
+/// The largest cache: frames are numbered by 32 bits, and one number says "none".
+pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
+
+/// How long `close` and a dropped engine wait for the device.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long others may wait for a lease of ours while we write out.
+pub(crate) const LEASE_BREAK: Duration = Duration::from_millis(900);
+
+const _: () = assert!(BACKGROUND_FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
+const _: () = assert!(BACKGROUND_FLIGHT < TAGS);

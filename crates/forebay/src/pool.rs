@@ -1,0 +1,120 @@
+//! The arena and its free frames, shared by callers and context.
+//!
+//! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame that a plan of
+//! copies names is, until the plan is published or ended, read and written by nobody else in a conflicting way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use forebay_block::Frame;
+use forebay_block::limits::PAGE;
+use forebay_cache::{Copy, Frames, Prepare, ReadStep};
+use forebay_uring::arena::Arena;
+use forebay_uring::header::Header;
+
+/// Frames and who waits for one.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    arena: Arc<Arena>,
+    frames: Mutex<Frames>,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Pool {
+    pub(crate) fn new(arena: Arc<Arena>) -> Self {
+        let frames = Mutex::new(Frames::new(arena.frames()));
+        Self { arena, frames, waiting: Mutex::new(Vec::new()) }
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.frames().free()
+    }
+
+    /// Takes up to `wanted` frames, to be popped in the order of memory.
+    pub(crate) fn take(&self, wanted: usize, stash: &mut Vec<Frame>) -> usize {
+        let before = stash.len();
+        let taken = self.frames().take(wanted, stash);
+        stash[before..].reverse();
+        taken
+    }
+
+    /// Gives frames back; whom to wake is appended.
+    pub(crate) fn give(&self, freed: &mut Vec<Frame>, wakers: &mut Vec<Waker>) {
+        if freed.is_empty() {
+            return;
+        }
+        let mut frames = self.frames();
+        for frame in freed.drain(..) {
+            frames.give(frame);
+        }
+        drop(frames);
+        wakers.append(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Wakes `waker` when frames are given back. Look again after this, before waiting.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waker.clone());
+    }
+
+    /// Makes the copies of a plan, from the caller's buffer.
+    pub(crate) fn copy_in(&self, copies: &[Copy], data: &[u8]) {
+        let mut from = data;
+        for copy in copies {
+            let (part, rest) = from.split_at(copy.length);
+            from = rest;
+            match copy.prepare {
+                Prepare::Nothing => {}
+                Prepare::Zero => {
+                    self.zero(copy.frame, 0..copy.at);
+                    self.zero(copy.frame, copy.at + copy.length..PAGE);
+                }
+                // SAFETY: `copy.frame` is planned for us alone; the old frame is in flight as the source of a write,
+                // so nobody changes it, and it is not freed before the page is published: its page is busy.
+                Prepare::From(old) => unsafe { self.arena.copy_frame(old, copy.frame) },
+            }
+            // SAFETY: the page is busy: until it is published nobody else reads, sends or drops its frame.
+            unsafe { self.arena.copy_in(copy.frame, copy.at, part) };
+        }
+    }
+
+    /// Makes the copies of a plan, into the caller's buffer.
+    pub(crate) fn copy_out(&self, steps: &[ReadStep], buffer: &mut [u8]) {
+        let mut into = buffer;
+        for step in steps {
+            let (part, rest) = into.split_at_mut(step.length);
+            into = rest;
+            match step.frame {
+                None => part.fill(0),
+                // SAFETY: the page is pinned: its frame is neither written nor freed until the plan is ended.
+                Some(frame) => unsafe { self.arena.copy_out(frame, step.at, part) },
+            }
+        }
+    }
+
+    /// Zeroes a part of a frame of which the caller has the only use: a planned copy, or a page under the file's
+    /// lock that nobody has pinned.
+    pub(crate) fn zero(&self, frame: Frame, range: std::ops::Range<usize>) {
+        if !range.is_empty() {
+            // SAFETY: the only use, as said above.
+            unsafe { self.arena.zero(frame, range) };
+        }
+    }
+
+    pub(crate) fn publish(&self, frame: Frame, header: Header) {
+        self.arena.publish(frame, header);
+    }
+
+    pub(crate) fn retire(&self, frames: &[Frame]) {
+        for frame in frames {
+            self.arena.retire(*frame);
+        }
+    }
+
+    fn frames(&self) -> MutexGuard<'_, Frames> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

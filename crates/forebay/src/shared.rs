@@ -1,0 +1,137 @@
+//! What all threads of an engine share: the pool of frames, the level of dirty pages, the table of open inodes, and
+//! the way to the context.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use forebay_block::Frame;
+use forebay_cache::Settled;
+use forebay_uring::fork::ForkGuard;
+
+use crate::context::{Message, Sender};
+use crate::counters::Counters;
+use crate::error::{Error, ErrorKind, Result};
+use crate::level::Level;
+use crate::pool::Pool;
+use crate::table::Table;
+
+/// Whom an engine tells of errors that no caller waits for.
+pub(crate) type OnError = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// Shared by handles, context and lease watch.
+pub(crate) struct Shared {
+    pub(crate) pool: Pool,
+    pub(crate) level: Arc<Level>,
+    pub(crate) table: Mutex<Table>,
+    pub(crate) counters: Counters,
+    pub(crate) on_error: OnError,
+    sender: Sender,
+    fork: ForkGuard,
+    sequence: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        pool: Pool,
+        level: Level,
+        sender: Sender,
+        on_error: OnError,
+        fork: ForkGuard,
+    ) -> Self {
+        Self {
+            pool,
+            level: Arc::new(level),
+            table: Mutex::new(Table::default()),
+            counters: Counters::default(),
+            on_error,
+            sender,
+            fork,
+            sequence: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the calling process is the one that made the engine.
+    pub(crate) fn is_parent(&self) -> bool {
+        self.fork.is_parent()
+    }
+
+    /// Whether calls may be served.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.is_parent() {
+            return Err(Error::new(ErrorKind::Forked, "the engine belongs to the parent process")
+                .remedy("make an engine of its own in the child, or fork before making one"));
+        }
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
+        }
+        Ok(())
+    }
+
+    /// Stops serving; true for the first who asks.
+    pub(crate) fn stop(&self) -> bool {
+        !self.stopping.swap(true, Ordering::AcqRel)
+    }
+
+    /// Sends the context a message.
+    pub(crate) fn send(&self, message: Message) {
+        self.sender.send(message);
+    }
+
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Fills a file's stash: generously while frames are plenty.
+    pub(crate) fn refill(&self, stash: &mut Vec<Frame>, wanted: usize) {
+        let generous = (self.pool.free() as usize / 256).min(32);
+        self.pool.take(wanted.max(generous), stash);
+    }
+
+    /// Whether written pages may stay as clean ones: a quarter of what writers do not need is kept free for fills.
+    pub(crate) fn has_room_for_clean(&self) -> bool {
+        self.pool.free() > self.pool.arena().frames() / 16
+    }
+
+    /// No frame is free: evicts clean pages, or makes `waker` be woken when frames come back. True when there is
+    /// something to take now.
+    pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
+        let inodes = self.table().inodes();
+        let mut settled = Settled::default();
+        let mut wakers = Vec::new();
+        for inode in inodes {
+            inode.lock().cache.evict(64, &mut settled);
+            if settled.freed.len() >= 64 {
+                break;
+            }
+        }
+        self.absorb(&mut settled, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+        if self.pool.free() > 0 {
+            return true;
+        }
+        self.pool.wait(waker);
+        self.send(Message::Look);
+        // Frames may have come back between the look and the registering.
+        self.pool.free() > 0
+    }
+
+    /// Takes in what a run of completions, or a copy, has freed.
+    pub(crate) fn absorb(&self, settled: &mut Settled, wakers: &mut Vec<Waker>) {
+        self.pool.retire(&settled.freed);
+        self.pool.give(&mut settled.freed, wakers);
+        self.level.remove(std::mem::take(&mut settled.uncharged), wakers);
+    }
+
+    pub(crate) fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,97 @@
+//! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for the device.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_block::Target;
+use forebay_uring::Identity;
+
+use crate::inode::Inode;
+use crate::volume::Volume;
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    by_identity: HashMap<Identity, Entry>,
+    free_targets: Vec<u32>,
+    next_target: u32,
+    volumes: HashMap<u64, Arc<Volume>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    inode: Arc<Inode>,
+    handles: usize,
+}
+
+/// Whether a handle was the last of its inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Last {
+    /// It was.
+    Yes,
+    /// There are others.
+    No,
+}
+
+impl Table {
+    /// A handle of an inode that is open already.
+    pub(crate) fn share(&mut self, identity: Identity) -> Option<Arc<Inode>> {
+        let entry = self.by_identity.get_mut(&identity)?;
+        entry.handles += 1;
+        Some(Arc::clone(&entry.inode))
+    }
+
+    /// The first handle of an inode.
+    pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
+        let before = self.by_identity.insert(inode.identity, Entry { inode, handles: 1 });
+        assert!(before.is_none(), "an inode has one cache");
+    }
+
+    /// A handle goes; whether it is the last is told before it has gone, so that what is asked for with it is asked
+    /// while the inode is still held.
+    pub(crate) fn is_last(&self, identity: Identity) -> Last {
+        match self.by_identity.get(&identity) {
+            Some(entry) if entry.handles > 1 => Last::No,
+            _ => Last::Yes,
+        }
+    }
+
+    pub(crate) fn drop_handle(&mut self, identity: Identity) {
+        let entry = self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
+        entry.handles -= 1;
+    }
+
+    /// Takes an inode out if it has no handle.
+    pub(crate) fn remove_unused(&mut self, identity: Identity) -> bool {
+        let unused = self.by_identity.get(&identity).is_some_and(|entry| entry.handles == 0);
+        if unused {
+            self.by_identity.remove(&identity);
+        }
+        unused
+    }
+
+    pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {
+        self.by_identity.values().map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    pub(crate) fn by_target(&self, target: Target) -> Option<Arc<Inode>> {
+        self.by_identity.values().find(|entry| entry.inode.target == target).map(|entry| Arc::clone(&entry.inode))
+    }
+
+    /// A number for the device that no open inode has.
+    pub(crate) fn new_target(&mut self) -> Target {
+        Target(self.free_targets.pop().unwrap_or_else(|| {
+            self.next_target += 1;
+            self.next_target - 1
+        }))
+    }
+
+    pub(crate) fn free_target(&mut self, target: Target) {
+        self.free_targets.push(target.0);
+    }
+
+    /// The file system of a device number.
+    pub(crate) fn volume(&mut self, device: u64) -> Arc<Volume> {
+        Arc::clone(self.volumes.entry(device).or_default())
+    }
+}

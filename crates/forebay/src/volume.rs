@@ -1,0 +1,59 @@
+//! A file system that files of an engine lie on: how much room it has.
+//!
+//! A cache accepts bytes before it has space for them. While there is plenty that is sound; near the end space is
+//! allocated before a write is accepted. Asking the file system each time would cost a system call per write, so
+//! what was accepted since the last look is taken off what was seen then.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_uring::File;
+
+/// Free space must be this many times what is not yet written.
+const TIMES: u64 = 4;
+
+/// The file system is looked at again after this part of its free space was accepted.
+const LOOK_AFTER: u64 = 64;
+
+/// Whether a write can be accepted without more ado.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    /// It can.
+    Plenty,
+    /// Space for it has to be allocated first.
+    Scarce,
+}
+
+/// One file system.
+#[derive(Debug, Default)]
+pub(crate) struct Volume {
+    free: AtomicU64,
+    accepted: AtomicU64,
+}
+
+impl Volume {
+    /// Bytes free, as last seen.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free.load(Ordering::Relaxed).saturating_sub(self.accepted.load(Ordering::Relaxed))
+    }
+
+    /// Is there room for `length` bytes more, with `unwritten` accepted and not yet written?
+    pub(crate) fn room_for(&self, file: &File, length: u64, unwritten: u64) -> Room {
+        let accepted = self.accepted.fetch_add(length, Ordering::Relaxed) + length;
+        if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
+            self.look(file);
+        }
+        if self.free_bytes() >= unwritten.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
+    }
+
+    /// Space was allocated: what was seen is out of date.
+    pub(crate) fn look_again(&self) {
+        self.accepted.store(u64::MAX / 2, Ordering::Relaxed);
+    }
+
+    fn look(&self, file: &File) {
+        // A file system that does not tell counts as full: the allocation will tell.
+        let free = file.free_bytes().unwrap_or(0);
+        self.accepted.store(0, Ordering::Relaxed);
+        self.free.store(free, Ordering::Relaxed);
+    }
+}

@@ -1,6 +1,9 @@
 //! The only system calls of Forebay.
 //!
-//! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds.
+//! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
+//! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
+//! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
+//! has, [`waker`] what wakes it.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
@@ -8,8 +11,18 @@
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
 pub mod arena;
+pub mod extents;
+pub mod file;
 pub mod header;
+pub mod lease;
+pub mod lock;
 mod mapping;
+pub mod open;
 
 pub use arena::{Arena, ZERO_BYTES};
+pub use extents::Extents;
+pub use file::{Direct, File, Identity, Kind, Mode};
 pub use header::Header;
+pub use lease::LeaseWatch;
+pub use lock::Lock;
+pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};

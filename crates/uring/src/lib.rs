@@ -18,6 +18,10 @@ pub mod lease;
 pub mod lock;
 mod mapping;
 pub mod open;
+pub mod ring;
+pub mod setup;
+mod slot;
+pub mod waker;
 
 pub use arena::{Arena, ZERO_BYTES};
 pub use extents::Extents;
@@ -26,3 +30,6 @@ pub use header::Header;
 pub use lease::LeaseWatch;
 pub use lock::Lock;
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
+pub use ring::Ring;
+pub use setup::SetupError;
+pub use waker::Waker;

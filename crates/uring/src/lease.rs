@@ -103,8 +103,9 @@ impl LeaseWatch {
 
     /// Takes a write lease on the descriptor.
     pub(crate) fn take(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
-        let thread = self.running_thread()?;
-        let owner = Owner { kind: F_OWNER_TID, thread };
+        // Held until the lease is: a shutdown in between would leave it with nobody to hear of a break.
+        let mut stage = self.stage();
+        let owner = Owner { kind: F_OWNER_TID, thread: stage.run(&self.shared)? };
         let descriptor = descriptor.as_raw_fd();
         // Before the lease, or the kernel would name the whole process as the owner of a lease that breaks at once.
         // SAFETY: the command takes a pointer to an owner, which it reads during the call.
@@ -118,26 +119,22 @@ impl LeaseWatch {
         Ok(leased)
     }
 
-    fn running_thread(&self) -> io::Result<libc::pid_t> {
-        let mut stage = self.stage();
-        match mem::replace(&mut *stage, Stage::Over) {
-            Stage::Idle(on_break) => {
-                let watcher = Watcher::start(Arc::clone(&self.shared), on_break)?;
-                let number = watcher.number;
-                *stage = Stage::Running(watcher);
-                Ok(number)
-            }
-            Stage::Running(watcher) => {
-                let number = watcher.number;
-                *stage = Stage::Running(watcher);
-                Ok(number)
-            }
-            Stage::Over => Err(io::Error::other("the watch for leases is shut down")),
-        }
-    }
-
     fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stage {
+    /// The kernel's number of the thread, which is started if need be.
+    fn run(&mut self, shared: &Arc<Shared>) -> io::Result<libc::pid_t> {
+        *self = match mem::replace(self, Stage::Over) {
+            Stage::Idle(on_break) => Stage::Running(Watcher::start(Arc::clone(shared), on_break)?),
+            stage => stage,
+        };
+        match self {
+            Stage::Running(watcher) => Ok(watcher.number),
+            _ => Err(io::Error::other("the watch for leases is shut down")),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
 pub mod arena;
 pub mod clock;
+mod enter;
 pub mod extents;
 pub mod file;
 pub mod fork;

@@ -20,7 +20,6 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
@@ -31,6 +30,7 @@ use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{cqueue, opcode, squeue};
 
 use crate::arena::Arena;
+use crate::enter::{self, Booked, Enter};
 use crate::file::{File, Mode};
 use crate::open::Directory;
 use crate::setup::{Level, Setup, SetupError};
@@ -42,20 +42,6 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How often a submission that the kernel has no memory for is tried again, a millisecond apart.
 const TRIES: u32 = 1000;
-
-const ENTER_GETEVENTS: u32 = 1;
-const ENTER_EXT_ARG: u32 = 1 << 3;
-const ENTER_NO_IOWAIT: u32 = 1 << 7;
-
-/// The argument of an enter that waits with a time limit.
-#[repr(C)]
-#[derive(Default)]
-struct GetEvents {
-    sigmask: u64,
-    sigmask_size: u32,
-    min_wait_microseconds: u32,
-    timespec: u64,
-}
 
 /// What the kernel reads from the waker's eventfd goes here and is never looked at. One for all rings and for ever,
 /// so that no read can outlive it.
@@ -272,23 +258,11 @@ impl Ring {
         Err(Errno(libc::EAGAIN))
     }
 
-    /// One `io_uring_enter`.
     fn enter_once(&self, to_submit: u32, want: u32, limit: Option<Duration>) -> Result<usize, i32> {
-        let timespec = limit.map(|limit| libc::timespec {
-            tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(limit.subsec_nanos().cast_signed()),
-        });
-        let timespec = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let argument = GetEvents { timespec: timespec.expose_provenance() as u64, ..GetEvents::default() };
-        let mut flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
-        if self.setup.no_iowait && self.in_flight == 0 {
-            // Waiting for a wake is idleness, not waiting for I/O.
-            flags |= ENTER_NO_IOWAIT;
-        }
-        // SAFETY: the flags say that the argument is a `GetEvents`, which it is, with a time limit that lives until
-        // the call returns or none.
-        let result = unsafe { self.setup.uring.submitter().enter(to_submit, want, flags, Some(&argument)) };
-        result.map_err(|error| errno_of(&error).0)
+        // Waiting for a wake alone is idleness, not waiting for I/O.
+        let idle = self.setup.no_iowait && self.in_flight == 0;
+        let booked = if idle { Booked::Idle } else { Booked::WaitingForIo };
+        enter::once(&self.setup.uring, Enter { to_submit, want, limit, booked })
     }
 
     /// Does what the ring cannot carry.
@@ -477,4 +451,85 @@ impl fmt::Debug for Ring {
 
 fn errno_of(error: &io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use forebay_block::{Class, Frame, Segment};
+
+    use super::*;
+    use crate::{Access, Create, How, Truncate};
+
+    /// On one kernel all that older kernels have can be tried, for each is asked for by name.
+    #[test]
+    fn every_level_does_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        for level in Level::ALL {
+            let path = directory.path().join(format!("{level:?}"));
+            let how =
+                How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+            let file = Arc::new(File::open(&path, &how).unwrap().file);
+            let arena = Arc::new(Arena::new(4).unwrap());
+            let mut ring = Ring::with_level(Arc::clone(&arena), 4, level).unwrap();
+            ring.setup.set_length = level < Level::SubmitAll;
+            println!("{level:?}: {}", ring.describe());
+            ring.attach(Target(0), Arc::clone(&file));
+            let segments = vec![Segment::Frames { first: Frame(2), length: 4096 }];
+            let mut request = Bio {
+                operation: Operation::Write,
+                target: Target(0),
+                offset: 4096,
+                length: 4096,
+                segments,
+                class: Class::Waited,
+                owner: 0,
+            };
+            // SAFETY: nothing is in flight, and this thread alone knows the arena.
+            unsafe { arena.copy_in(Frame(2), 0, &[7; 4096]) };
+            assert_eq!(ask(&mut ring, &request), Ok(4096));
+            request = Bio {
+                operation: Operation::SetLength,
+                offset: 10_000,
+                length: 0,
+                segments: vec![],
+                ..request
+            };
+            assert_eq!(ask(&mut ring, &request), Ok(0));
+            let mut expected = vec![0; 10_000];
+            expected[4096..8192].fill(7);
+            assert!(fs::read(&path).unwrap() == expected);
+            let start = Instant::now();
+            let waker = ring.waker();
+            let other = thread::spawn(move || waker.wake());
+            ring.doorbell(Wait::Something(Some(Duration::from_secs(20)))).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(10));
+            other.join().unwrap();
+        }
+    }
+
+    fn ask(ring: &mut Ring, request: &Bio) -> Result<u64, Errno> {
+        ring.prepare(Tag(3), request).unwrap();
+        let mut done = Vec::new();
+        while done.is_empty() {
+            ring.doorbell(Wait::Something(None)).unwrap();
+            ring.reap(&mut done);
+        }
+        assert_eq!(done.len(), 1);
+        done[0].result
+    }
+
+    #[test]
+    fn contract_13_a_completion_nobody_waits_for_is_dropped() {
+        let mut ring = Ring::new(Arc::new(Arena::new(1).unwrap()), 4).unwrap();
+        for ticket in [Ticket::Request { tag: Tag(900), generation: 1 }, Ticket::Unknown] {
+            ring.push(&opcode::Nop::new().build().user_data(ticket.word()));
+        }
+        ring.doorbell(Wait::Something(None)).unwrap();
+        let mut done = Vec::new();
+        ring.reap(&mut done);
+        assert_eq!(done, []);
+        assert_eq!(ring.in_flight(), 0);
+    }
 }

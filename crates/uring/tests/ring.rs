@@ -260,6 +260,25 @@ fn contract_5_a_ring_dropped_in_flight_waits_for_it() {
 }
 
 #[test]
+fn contract_5_what_hangs_leaks_its_memory() {
+    let directory = support::directory();
+    let path = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let pipe = Arc::new(support::create(&path).file);
+    let arena = Arc::new(Arena::new(1).unwrap());
+    let mut ring = Ring::new(Arc::clone(&arena), 8).unwrap();
+    ring.attach(FILE, Arc::clone(&pipe));
+    // Nobody ever writes to it.
+    ring.prepare(Tag(0), &moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])).unwrap();
+    ring.doorbell(Wait::Not).unwrap();
+    let start = Instant::now();
+    drop(ring);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(Arc::strong_count(&arena), 2, "one is leaked");
+    assert_eq!(Arc::strong_count(&pipe), 2, "and the file with it");
+}
+
+#[test]
 fn what_was_staged_and_never_rung_is_not_done() {
     let mut bench = Bench::new(4, 8);
     bench.ring.prepare(Tag(0), &moving(Operation::Write, 0, &[frames(0, PAGE_BYTES)])).unwrap();

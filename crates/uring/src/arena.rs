@@ -1,0 +1,322 @@
+//! The arena: the memory all pages live in, one mapping, made once.
+//!
+//! Why a memfd and not the heap: requests in flight need addresses that stay, a forked child must not get a copy of
+//! the cache, and with the descriptor handed to a second process what was accepted can outlive this one. Frames
+//! with consecutive numbers are consecutive in memory, so a gathered run is one segment.
+//!
+//! The layout, native byte order:
+//!
+//! ```text
+//! 0                superblock, one page: 8 words of 64 bits
+//!                    magic "FOREBAY\x01" as bytes, layout version (1), bytes in a frame (4096), frames,
+//!                    offset of the headers, bytes in a header (32), offset of the frames, bytes in all
+//! header_offset    a header for each frame (header.rs says what is in it), then zeroes up to a page
+//! frames_offset    the frames, 4096 bytes each
+//! ```
+//!
+//! The price: memory is not given back while the arena lives; it is taken page by page when first touched. The
+//! arena knows nothing of who owns a frame: exclusivity is the caller's promise, stated at each `unsafe` accessor.
+//! The mapping is neither inherited by a forked child nor in a core dump.
+
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_block::Frame;
+use forebay_block::limits::PAGE;
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, ProtFlags};
+
+use crate::header::{HEADER_BYTES, Header, HeaderWords};
+use crate::mapping::Mapping;
+
+/// Bytes of the read-only region that zeroes are written from.
+pub const ZERO_BYTES: usize = 64 << 10;
+
+const MAGIC: u64 = u64::from_ne_bytes(*b"FOREBAY\x01");
+const LAYOUT_VERSION: u64 = 1;
+
+/// The memory all pages live in.
+#[derive(Debug)]
+pub struct Arena {
+    memory: Mapping,
+    zeroes: Mapping,
+    memfd: OwnedFd,
+    layout: Layout,
+}
+
+/// Where things are, in bytes from the start.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    frames: u32,
+    header_offset: usize,
+    frames_offset: usize,
+    bytes: usize,
+}
+
+impl Arena {
+    /// An arena of so many frames.
+    ///
+    /// # Errors
+    /// What the kernel said where it gives no memory or no descriptor; `InvalidInput` for no frames or more than
+    /// can be addressed.
+    pub fn new(frames: u32) -> io::Result<Self> {
+        let layout = Layout::of(frames)?;
+        let memfd = rustix::fs::memfd_create("forebay", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&memfd, layout.bytes as u64)?;
+        let memory = Mapping::shared(memfd.as_fd(), layout.bytes)?;
+        memory.advise(Advice::LinuxDontFork)?;
+        memory.advise(Advice::LinuxDontDump)?;
+        // Refused where huge pages are compiled out; without effect where they are off for shared memory.
+        let _ = memory.advise(Advice::LinuxHugepage);
+        let zeroes = Mapping::anonymous(ZERO_BYTES, ProtFlags::READ)?;
+        zeroes.advise(Advice::LinuxDontFork)?;
+        zeroes.advise(Advice::LinuxDontDump)?;
+        let arena = Self { memory, zeroes, memfd, layout };
+        arena.write_superblock();
+        Ok(arena)
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.layout.frames
+    }
+
+    /// Bytes of address space, headers included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.layout.bytes as u64
+    }
+
+    /// The descriptor of the memory.
+    #[must_use]
+    pub fn memfd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+
+    /// Where a frame is. Reading through the address needs what [`Arena::copy_out`] asks.
+    #[must_use]
+    pub fn address(&self, frame: Frame) -> *const u8 {
+        self.at(frame).cast_const()
+    }
+
+    /// Where [`ZERO_BYTES`] zeroes are, for the length of the arena's life.
+    #[must_use]
+    pub fn zero_address(&self) -> *const u8 {
+        self.zeroes.start().cast_const()
+    }
+
+    /// Copies `from` into the frame, `at` bytes from its start.
+    ///
+    /// # Safety
+    /// While this runs nobody else reads or writes that part of the frame: no other accessor, no request in flight
+    /// that reads into it. (A request that writes *from* it would store torn bytes: give the page a new frame.)
+    pub unsafe fn copy_in(&self, frame: Frame, at: usize, from: &[u8]) {
+        self.check(at, from.len());
+        // SAFETY: `check` keeps the sum within the frame, and the frame is within the mapping.
+        let into = unsafe { self.at(frame).add(at) };
+        // SAFETY: `into` is valid for `from.len()` bytes, the caller promises exclusivity, and a `&[u8]` cannot
+        // overlap memory that nobody holds a reference to.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
+    }
+
+    /// Copies from the frame, `at` bytes from its start, into `into`.
+    ///
+    /// # Safety
+    /// While this runs nobody writes that part of the frame: neither `copy_in`, `zero` or `copy_frame`, nor a
+    /// request in flight that reads into it.
+    pub unsafe fn copy_out(&self, frame: Frame, at: usize, into: &mut [u8]) {
+        self.check(at, into.len());
+        // SAFETY: `check` keeps the sum within the frame, and the frame is within the mapping.
+        let from = unsafe { self.at(frame).add(at) };
+        // SAFETY: `from` is valid for `into.len()` bytes, the caller promises that nobody writes them, and a
+        // `&mut [u8]` cannot overlap memory that nobody holds a reference to.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Fills a range of the frame with zeroes.
+    ///
+    /// # Safety
+    /// As [`Arena::copy_in`].
+    pub unsafe fn zero(&self, frame: Frame, range: Range<usize>) {
+        let length = range.end.checked_sub(range.start).expect("a range that does not run backwards");
+        self.check(range.start, length);
+        // SAFETY: `check` keeps the sum within the frame, and the frame is within the mapping.
+        let start = unsafe { self.at(frame).add(range.start) };
+        // SAFETY: `start` is valid for `length` bytes and the caller promises exclusivity.
+        unsafe { ptr::write_bytes(start, 0, length) };
+    }
+
+    /// Copies one frame into another.
+    ///
+    /// # Safety
+    /// As [`Arena::copy_out`] for `from` and as [`Arena::copy_in`] for `to`.
+    pub unsafe fn copy_frame(&self, from: Frame, to: Frame) {
+        assert_ne!(from, to, "a frame is not copied onto itself");
+        // SAFETY: both are whole frames of the mapping, different ones, and the caller promises that nobody writes
+        // the first and nobody uses the second.
+        unsafe { ptr::copy_nonoverlapping(self.at(from).cast_const(), self.at(to), PAGE) };
+    }
+
+    /// Says what a frame holds, after its bytes were copied in. Replaces what was said before.
+    pub fn publish(&self, frame: Frame, header: Header) {
+        self.words(frame).publish(frame, header);
+    }
+
+    /// Says that a frame holds nothing: its bytes are written, or given up.
+    pub fn retire(&self, frame: Frame) {
+        self.words(frame).retire();
+    }
+
+    /// What a frame holds; `None` unless it checks out.
+    #[must_use]
+    pub fn header(&self, frame: Frame) -> Option<Header> {
+        self.words(frame).read(frame)
+    }
+
+    /// Forgets the mapping: for frames that are still in flight when their owner must go.
+    pub fn leak(self: Arc<Self>) {
+        tracing::warn!(bytes = self.layout.bytes, "requests are still in flight: their memory is leaked");
+        mem::forget(self);
+    }
+
+    /// Asserts that so many bytes from the frame's start on are frames.
+    pub(crate) fn assert_holds(&self, first: Frame, bytes: u32) {
+        let beyond = u64::from(first.0) + u64::from(bytes).div_ceil(PAGE as u64);
+        assert!(
+            beyond <= u64::from(self.layout.frames),
+            "{bytes} bytes from {first:?} on are beyond the arena"
+        );
+    }
+
+    fn at(&self, frame: Frame) -> *mut u8 {
+        assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
+        // SAFETY: the frame's number was checked, so the offset is within the mapping.
+        unsafe { self.memory.start().add(self.layout.frames_offset + frame.0 as usize * PAGE) }
+    }
+
+    fn words(&self, frame: Frame) -> &HeaderWords {
+        assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
+        // SAFETY: the frame's number was checked, so the offset is within the table of headers.
+        let words =
+            unsafe { self.memory.start().add(self.layout.header_offset + frame.0 as usize * HEADER_BYTES) };
+        // SAFETY: the table is aligned to a page and a header's size is a multiple of its alignment; it is made of
+        // atomics, which any bytes make valid and which are only ever used as atomics; the mapping lives as long
+        // as `self`.
+        unsafe { &*words.cast::<HeaderWords>() }
+    }
+
+    /// Refuses a range beyond the frame.
+    fn check(&self, at: usize, length: usize) {
+        assert!(
+            at.checked_add(length).is_some_and(|end| end <= PAGE),
+            "{length} bytes at {at} are more than a frame of {PAGE}"
+        );
+    }
+
+    fn write_superblock(&self) {
+        let Layout { frames, header_offset, frames_offset, bytes } = self.layout;
+        let words = [
+            MAGIC,
+            LAYOUT_VERSION,
+            PAGE as u64,
+            u64::from(frames),
+            header_offset as u64,
+            HEADER_BYTES as u64,
+            frames_offset as u64,
+            bytes as u64,
+        ];
+        // The magic last: who sees it sees the rest.
+        for (index, word) in words.into_iter().enumerate().rev() {
+            // SAFETY: eight words are within the first page.
+            let place = unsafe { self.memory.start().cast::<u64>().add(index) };
+            // SAFETY: the place is aligned, within the mapping, and used as an atomic only.
+            unsafe { AtomicU64::from_ptr(place) }.store(word, Ordering::Release);
+        }
+    }
+}
+
+impl Layout {
+    fn of(frames: u32) -> io::Result<Self> {
+        let header_offset = PAGE;
+        let headers = (frames as usize).checked_mul(HEADER_BYTES).map(|bytes| bytes.next_multiple_of(PAGE));
+        let frames_offset = headers.and_then(|bytes| bytes.checked_add(header_offset));
+        let bytes = (frames as usize)
+            .checked_mul(PAGE)
+            .zip(frames_offset)
+            .and_then(|(frames, offset)| frames.checked_add(offset))
+            .filter(|&bytes| frames > 0 && isize::try_from(bytes).is_ok());
+        match (frames_offset, bytes) {
+            (Some(frames_offset), Some(bytes)) => Ok(Self { frames, header_offset, frames_offset, bytes }),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("an arena of {frames} frames"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn frames_are_consecutive_pages_that_keep_their_bytes() {
+        let arena = Arena::new(3).unwrap();
+        assert_eq!(arena.address(Frame(0)) as usize % PAGE, 0);
+        assert_eq!(arena.address(Frame(2)) as usize - arena.address(Frame(0)) as usize, 2 * PAGE);
+        let mut back = [1; 6];
+        // SAFETY: this thread alone knows the arena.
+        unsafe { arena.copy_in(Frame(1), PAGE - 5, b"water") };
+        // SAFETY: as above.
+        unsafe { arena.copy_frame(Frame(1), Frame(2)) };
+        // SAFETY: as above.
+        unsafe { arena.zero(Frame(2), PAGE - 1..PAGE) };
+        // SAFETY: as above.
+        unsafe { arena.copy_out(Frame(2), PAGE - 6, &mut back) };
+        assert_eq!(&back, b"\0wate\0");
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let arena = Arena::new(200).unwrap();
+        arena.publish(Frame(130), Header { file: 9, page: 4, sequence: 1, length: 17 });
+        // SAFETY: this thread alone knows the arena.
+        unsafe { arena.copy_in(Frame(199), 0, b"last") };
+        let file = File::from(arena.memfd().try_clone_to_owned().unwrap());
+        let word = |at: u64| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            u64::from_ne_bytes(bytes)
+        };
+        let superblock: Vec<u64> = (0..8).map(|index| word(index * 8)).collect();
+        assert_eq!(superblock[1..], [1, 4096, 200, 4096, 32, 3 * 4096, 203 * 4096]);
+        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x01");
+        assert_eq!(word(4096 + 130 * 32), 17 << 32 | 9);
+        assert_eq!(word(4096 + 130 * 32 + 8), 4);
+        assert_ne!(word(4096 + 130 * 32 + 24), 0);
+        let mut last = [0; 4];
+        file.read_exact_at(&mut last, (3 + 199) * 4096).unwrap();
+        assert_eq!(&last, b"last");
+        assert_eq!(arena.header(Frame(130)).unwrap().length, 17);
+        assert_eq!(arena.header(Frame(131)), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "more than a frame")]
+    fn a_copy_beyond_the_frame_is_refused() {
+        let arena = Arena::new(2).unwrap();
+        // SAFETY: this thread alone knows the arena.
+        unsafe { arena.copy_in(Frame(0), 4095, b"ab") };
+    }
+
+    #[test]
+    fn no_frames_are_refused() {
+        assert_eq!(Arena::new(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,370 @@
+//! An open file the ring can use: one descriptor, direct where the file system grants it.
+//!
+//! Why one descriptor and not a direct and a buffered one: a write lease is refused while a second open exists, so
+//! the block that holds the end of file is written by switching `O_DIRECT` off and on again ([`File::set_direct`]).
+//! Nothing here caches what the kernel knows: lengths, space and marks are asked for by a system call each time, on
+//! the caller's thread.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_block::limits::PAGE;
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, XattrFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::extents::{self, Extents};
+use crate::lease::{LeaseWatch, Leased};
+use crate::lock::{self, Lock};
+use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
+
+/// The extended attribute that says how far space was reserved, so that the next open after a crash gives it back.
+const RESERVATION_MARK: &str = "user.forebay.reserved";
+
+/// What kind of file it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+    /// A directory, pipe, socket or character device: nothing this library serves.
+    Other,
+}
+
+/// Which file it is, whatever its names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Identity {
+    /// The file system's device number.
+    pub device: u64,
+    /// The inode's number on it.
+    pub inode: u64,
+}
+
+/// Whether the file is read and written past the kernel's page cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Direct {
+    /// It is.
+    Yes,
+    /// It is not, for this reason; requests go through the page cache.
+    Refused(String),
+}
+
+/// What the next request on the descriptor does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Goes past the kernel's page cache.
+    Direct,
+    /// Goes through it.
+    Buffered,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct File {
+    // Before the descriptor, so that a lease ends while its descriptor still names this file.
+    lease: Mutex<Option<Leased>>,
+    descriptor: OwnedFd,
+    access: Access,
+    kind: Kind,
+    identity: Identity,
+    direct: Direct,
+    directory: Directory,
+}
+
+impl File {
+    /// Opens a file, waiting [`LEASE_PATIENCE`] at most for somebody's lease on it.
+    ///
+    /// # Errors
+    /// What the kernel said; `WouldBlock` where the lease was not given up in time.
+    pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
+        Self::open_within(path, how, LEASE_PATIENCE)
+    }
+
+    /// As [`File::open`], with a patience of the caller's.
+    ///
+    /// # Errors
+    /// As [`File::open`].
+    pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
+        let (descriptor, created) = open::descriptor(path, how, Instant::now() + patience)?;
+        let status = rustix::fs::fstat(&descriptor)?;
+        let kind = kind_of(FileType::from_raw_mode(status.st_mode));
+        // Without blocking was for the lease alone: the ring takes the flag as "fail rather than wait".
+        clear_flags(descriptor.as_fd(), OFlags::NONBLOCK)?;
+        if how.truncate == Truncate::Cut && kind == Kind::Regular && !created {
+            retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
+        }
+        let direct = go_direct(descriptor.as_fd(), kind)?;
+        let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
+        let file = Self {
+            lease: Mutex::new(None),
+            descriptor,
+            access: how.access,
+            kind,
+            identity: Identity { device: status.st_dev, inode: status.st_ino },
+            direct,
+            directory,
+        };
+        Ok(Opened { file, created })
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Which file a path names, found without opening it: an open would break a lease, our own included.
+    ///
+    /// # Errors
+    /// What the kernel said, `NotFound` among it.
+    pub fn identity_of(path: &Path) -> io::Result<Identity> {
+        let status = rustix::fs::stat(path)?;
+        Ok(Identity { device: status.st_dev, inode: status.st_ino })
+    }
+
+    /// What kind of file it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the descriptor may do.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether requests go past the kernel's page cache.
+    #[must_use]
+    pub fn direct(&self) -> &Direct {
+        &self.direct
+    }
+
+    /// Bytes in the file, or on the device.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn length(&self) -> io::Result<u64> {
+        match self.kind {
+            Kind::Block => Ok(rustix::fs::seek(&self.descriptor, SeekFrom::End(0))?),
+            Kind::Regular | Kind::Other => {
+                let length = rustix::fs::fstat(&self.descriptor)?.st_size;
+                Ok(u64::try_from(length).expect("the kernel keeps lengths positive"))
+            }
+        }
+    }
+
+    /// Bytes of space the file takes, those reserved included.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn allocated_bytes(&self) -> io::Result<u64> {
+        let blocks = rustix::fs::fstat(&self.descriptor)?.st_blocks;
+        Ok(u64::try_from(blocks).expect("the kernel keeps counts positive") * 512)
+    }
+
+    /// Bytes this user may still allocate on the file's file system.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let status = rustix::fs::fstatvfs(&self.descriptor)?;
+        Ok(status.f_bavail.saturating_mul(status.f_frsize))
+    }
+
+    /// Switches the descriptor for the requests that follow. Where direct was refused nothing happens.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn set_direct(&self, mode: Mode) -> io::Result<()> {
+        match (&self.direct, mode) {
+            (Direct::Refused(_), _) => Ok(()),
+            (Direct::Yes, Mode::Buffered) => clear_flags(self.as_fd(), OFlags::DIRECT),
+            (Direct::Yes, Mode::Direct) => Ok(set_flags(self.as_fd(), OFlags::DIRECT)?),
+        }
+    }
+
+    /// Sets the length; space beyond it is given back.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn truncate(&self, length: u64) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, length))?)
+    }
+
+    /// Allocates space, now; the length stays. Allocated, a later write there cannot run out of space.
+    ///
+    /// # Errors
+    /// What the kernel said: `StorageFull` where there is no space.
+    pub fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.fallocate(FallocateFlags::KEEP_SIZE, offset, length)
+    }
+
+    /// Gives space back; the length stays, the range reads as zeroes. (ext4 keeps what lies beyond the end: only
+    /// [`File::truncate`] gives that back.)
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length))?)
+    }
+
+    /// In how many pieces the file lies. Writes out what the kernel's page cache holds of it first.
+    ///
+    /// # Errors
+    /// What the kernel said: `Unsupported` where the file system cannot tell.
+    pub fn extents(&self) -> io::Result<Extents> {
+        extents::count(self.as_fd())
+    }
+
+    /// How far space was reserved by whoever had the file open last, and did not give it back.
+    ///
+    /// # Errors
+    /// What the kernel said: `Unsupported` where the file system keeps no such attributes.
+    pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
+        let mut text = [0; 20];
+        match rustix::fs::fgetxattr(&self.descriptor, RESERVATION_MARK, &mut text[..]) {
+            Ok(length) => Ok(std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok())),
+            // Longer than any number of 64 bits: not ours.
+            Err(Errno::NODATA | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says how far space is reserved.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
+        let text = end.to_string();
+        Ok(rustix::fs::fsetxattr(&self.descriptor, RESERVATION_MARK, text.as_bytes(), XattrFlags::empty())?)
+    }
+
+    /// Says that nothing is reserved.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn remove_reservation_mark(&self) -> io::Result<()> {
+        match rustix::fs::fremovexattr(&self.descriptor, RESERVATION_MARK) {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks to be told before anybody else opens the file: the watch's callback gets `key`.
+    ///
+    /// # Errors
+    /// What the kernel said: `WouldBlock` where somebody has the file open already, `PermissionDenied` where it
+    /// belongs to another user, others where the file system has no leases.
+    pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        if lease.is_none() {
+            *lease = Some(watch.take(self.as_fd(), key)?);
+        }
+        Ok(())
+    }
+
+    /// Gives the lease up, which lets whoever waits for it go on. Nothing happens where there is none.
+    pub fn release_lease(&self) {
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(lease);
+    }
+
+    /// Locks the whole file against others who lock it, another engine of this process included; for writing where
+    /// the descriptor may write. Does not wait.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn try_ofd_lock(&self) -> io::Result<Lock> {
+        lock::try_take(self.as_fd(), self.access)
+    }
+
+    /// Gives the lock up.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn ofd_unlock(&self) -> io::Result<()> {
+        lock::release(self.as_fd())
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl fmt::Display for Direct {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Direct::Yes => formatter.write_str("direct"),
+            Direct::Refused(reason) => write!(formatter, "through the page cache: {reason}"),
+        }
+    }
+}
+
+/// Switches the descriptor to direct, where that is granted with the alignment of a page.
+fn go_direct(descriptor: BorrowedFd<'_>, kind: Kind) -> io::Result<Direct> {
+    if kind == Kind::Other {
+        return Ok(Direct::Refused("neither a regular file nor a block device".into()));
+    }
+    if let Some(reason) = misaligned(descriptor) {
+        return Ok(Direct::Refused(reason));
+    }
+    match set_flags(descriptor, OFlags::DIRECT) {
+        Ok(()) => Ok(Direct::Yes),
+        Err(Errno::INVAL) => Ok(Direct::Refused("the file system has no direct I/O".into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Why direct I/O in pages would fail, where the kernel (6.1 or newer) can tell.
+fn misaligned(descriptor: BorrowedFd<'_>) -> Option<String> {
+    let status = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    if status.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return None;
+    }
+    let (memory, offset) = (status.stx_dio_mem_align, status.stx_dio_offset_align);
+    if memory == 0 || offset == 0 {
+        return Some("the file system has no direct I/O for this file".into());
+    }
+    let page = u32::try_from(PAGE).expect("a page is small");
+    (memory > page || offset > page)
+        .then(|| format!("direct I/O needs an alignment of {memory} in memory and {offset} in the file"))
+}
+
+fn set_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {
+    let now = rustix::fs::fcntl_getfl(descriptor)?;
+    rustix::fs::fcntl_setfl(descriptor, now | flags)
+}
+
+fn clear_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> io::Result<()> {
+    let now = rustix::fs::fcntl_getfl(descriptor)?;
+    Ok(rustix::fs::fcntl_setfl(descriptor, now - flags)?)
+}
+
+fn kind_of(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::Regular,
+        FileType::BlockDevice => Kind::Block,
+        _ => Kind::Other,
+    }
+}
+
+// So that what the ring shares by `Arc` stays shareable.
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    shared::<Arc<File>>();
+};

@@ -1,0 +1,77 @@
+//! A stretch of mapped memory with one owner: unmapped when the owner goes, unless it is told to stay.
+//!
+//! Why not `Vec`: this memory is shared with the kernel (and, through a descriptor, perhaps with another process),
+//! so it must have an address that no allocator hands out again while a request may still touch it. Nothing here
+//! makes references to the memory; who reads and writes it is decided above.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Mapped memory, page-aligned.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping is an address and a length; it has no thread of its own, and what is done through the
+// address is `unsafe` (or atomic) where it is done.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives out the address alone.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` of `file`, shared, for reading and writing.
+    pub(crate) fn shared(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
+        let start = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        Ok(Self::own(start.cast(), bytes))
+    }
+
+    /// Maps private memory that reads as zeroes; writable as told.
+    pub(crate) fn anonymous(bytes: usize, protection: ProtFlags) -> io::Result<Self> {
+        // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
+        Ok(Self::own(start.cast(), bytes))
+    }
+
+    fn own(start: *mut u8, bytes: usize) -> Self {
+        let start = NonNull::new(start).expect("the kernel maps nothing at address zero unless asked to");
+        Self { start, bytes }
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Advises the kernel about the whole mapping.
+    pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
+        // SAFETY: the range is ours, whole, and every advice used in this crate leaves what this process sees in
+        // it as it is.
+        unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, advice) }?;
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, whole, and this is its last owner; whoever gave an address out has promised
+        // that its use has ended.
+        if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) } {
+            tracing::error!(%error, bytes = self.bytes, "could not unmap");
+        }
+    }
+}

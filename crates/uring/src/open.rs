@@ -1,0 +1,164 @@
+//! Opening a file: who made it, what it may do, and never blocking on somebody's lease.
+//!
+//! The kernel does not tell whether an open with `O_CREAT` made the file, so the exclusive open comes first and the
+//! plain one after it; the answer decides whose directory entry must be made durable. `O_DIRECT` is never asked for
+//! here: an open that is refused for it has already created the file.
+//!
+//! An open that would break somebody's lease asks without blocking, which tells the holder, and asks again, ever
+//! more slowly, until its patience ends.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, Mode as Permissions, OFlags};
+use rustix::io::Errno;
+
+use crate::file::File;
+
+/// How long [`File::open`] waits for somebody to give up a lease on the file.
+pub const LEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the descriptor may do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Read alone.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+/// What happens to a file that is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Create {
+    /// The open fails.
+    No,
+    /// It is made.
+    IfMissing,
+    /// It is made, and the open fails where it is there already.
+    New,
+}
+
+/// What happens to what is in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Truncate {
+    /// It stays.
+    Keep,
+    /// It is cut to nothing once the file is open. Whoever must lock first keeps, locks, and calls
+    /// [`File::truncate`].
+    Cut,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct How {
+    /// What the descriptor may do.
+    pub access: Access,
+    /// What happens to a file that is not there.
+    pub create: Create,
+    /// What happens to what is in the file.
+    pub truncate: Truncate,
+    /// Permission bits of a file that is made, before the process's umask.
+    pub mode: u32,
+}
+
+/// An open file, and what opening it did.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: File,
+    /// Whether this call made it.
+    pub created: bool,
+}
+
+/// The directory that a new file's name must be made durable in.
+#[derive(Debug)]
+pub(crate) enum Directory {
+    /// The file was there already.
+    NotNeeded,
+    /// This one.
+    Kept(OwnedFd),
+    /// It may be written but not read, and so not opened: its whole file system is synced instead.
+    Unreadable,
+}
+
+/// Opens, and tells whether this call made the file.
+pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Result<(OwnedFd, bool)> {
+    let access = match how.access {
+        Access::Read => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let new = || {
+        let permissions = Permissions::from_raw_mode(how.mode);
+        rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, permissions)
+    };
+    match how.create {
+        Create::New => Ok((new()?, true)),
+        Create::No => Ok((open_existing(path, flags, deadline)?, false)),
+        Create::IfMissing => loop {
+            match new() {
+                Ok(descriptor) => return Ok((descriptor, true)),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match open_existing(path, flags, deadline) {
+                // A symbolic link that names nothing: its target is made through it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && is_link(path) => {
+                    let permissions = Permissions::from_raw_mode(how.mode);
+                    return Ok((rustix::fs::open(path, flags | OFlags::CREATE, permissions)?, true));
+                }
+                // Removed between the two calls.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {}
+                result => return Ok((result?, false)),
+            }
+        },
+    }
+}
+
+/// Opens what is there; asks again, ever more slowly, while somebody holds a lease.
+fn open_existing(path: &Path, flags: OFlags, deadline: Instant) -> io::Result<OwnedFd> {
+    let block =
+        rustix::fs::stat(path).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_block_device());
+    let flags = match block {
+        // Exclusive, without `O_CREAT`, refuses a device that is mounted or used so by another.
+        true if flags.contains(OFlags::RDWR) => flags | OFlags::EXCL,
+        true => flags,
+        false => flags | OFlags::NONBLOCK,
+    };
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match rustix::fs::open(path, flags, Permissions::empty()) {
+            Ok(descriptor) => return Ok(descriptor),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if Instant::now() + pause < deadline => {
+                thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(50));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_link(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_symlink())
+}
+
+/// The directory a new file's name is in, kept open so that a later rename of it changes nothing.
+pub(crate) fn keep_directory(path: &Path) -> Directory {
+    let real = if is_link(path) { path.canonicalize() } else { Ok(path.to_owned()) };
+    let parent = real.map(|real| match real.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    });
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match parent.and_then(|parent| Ok(rustix::fs::open(parent, flags, Permissions::empty())?)) {
+        Ok(directory) => Directory::Kept(directory),
+        Err(error) => {
+            tracing::debug!(%error, path = %path.display(), "the directory cannot be opened");
+            Directory::Unreadable
+        }
+    }
+}

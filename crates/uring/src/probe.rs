@@ -1,0 +1,237 @@
+//! What this machine is: kernel, file systems, devices, memory. Read once at set-up, for defaults and for reports.
+//!
+//! Everything here is best effort from `/proc`, `/sys` and `statfs`; what cannot be told is `None`, never a guess.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The kernel's version, for comparing with the one that has something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct KernelVersion {
+    /// 6 of 6.18.
+    pub major: u32,
+    /// 18 of 6.18.
+    pub minor: u32,
+}
+
+/// The device a file lies on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockDevice {
+    /// The kernel's name, `vda1`.
+    pub name: String,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// The device's directory under `/sys`: of a partition, that of the whole disk, where the queue is.
+    pub queue: Option<PathBuf>,
+}
+
+/// The running kernel's version.
+#[must_use]
+pub fn kernel_version() -> KernelVersion {
+    let uname = rustix::system::uname();
+    parse_version(&uname.release().to_string_lossy())
+}
+
+/// The name of the file system a path is on, as `mount` calls it; for one that is not known by number, what
+/// `mountinfo` says.
+///
+/// # Errors
+/// What the kernel said of the path.
+pub fn file_system(path: &Path) -> io::Result<String> {
+    let magic = rustix::fs::statfs(path)?.f_type;
+    // The magic numbers are 32 bits wide.
+    let known = match u32::try_from(magic & 0xffff_ffff).expect("masked to 32 bits") {
+        0x5846_5342 => "xfs",
+        0xef53 => "ext4",
+        0x9123_683e => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0xf2f5_2010 => "f2fs",
+        0x6969 => "nfs",
+        0x794c_7630 => "overlay",
+        0x2fc1_2fc1 => "zfs",
+        0x6573_5546 => "fuse",
+        0xca45_1a4e => "bcachefs",
+        0x9fa0 => "proc",
+        0x6265_6572 => "sysfs",
+        magic => {
+            let told = mount_of(path).map(|mount| mount.file_system);
+            return Ok(told.unwrap_or_else(|| format!("{magic:#x}")));
+        }
+    };
+    Ok(known.into())
+}
+
+/// The block device behind a path: of a device's own node that device, else the one its file system is mounted
+/// from. `None` where there is none (tmpfs, network) or it cannot be told.
+#[must_use]
+pub fn block_device(path: &Path) -> Option<BlockDevice> {
+    let status = rustix::fs::stat(path).ok()?;
+    if rustix::fs::FileType::from_raw_mode(status.st_mode).is_block_device() {
+        return device(status.st_rdev);
+    }
+    // btrfs and overlay give files a device number of no device; the mount's source names the real one.
+    device(status.st_dev).or_else(|| {
+        let source = mount_of(path)?.source;
+        let status = rustix::fs::stat(&source).ok()?;
+        device(status.st_rdev)
+    })
+}
+
+/// Bytes of memory this process may use: the least of the machine's and of its control groups' limits.
+#[must_use]
+pub fn memory_limit() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_total(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").map(|text| group_limits(&text)).unwrap_or_default();
+    machine.into_iter().chain(groups).min().unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.major, self.minor)
+    }
+}
+
+fn parse_version(release: &str) -> KernelVersion {
+    let mut numbers =
+        release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    KernelVersion { major: next(), minor: next() }
+}
+
+fn device(number: u64) -> Option<BlockDevice> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let name = place.file_name()?.to_string_lossy().into_owned();
+    let has_queue = |place: &&Path| place.join("queue").is_dir();
+    let queue =
+        [Some(place.as_path()), place.parent()].into_iter().flatten().find(has_queue).map(Path::to_owned);
+    Some(BlockDevice { name, major, minor, queue })
+}
+
+/// A line of `/proc/self/mountinfo`.
+#[derive(PartialEq, Eq, Debug)]
+struct Mount {
+    point: PathBuf,
+    file_system: String,
+    source: PathBuf,
+}
+
+/// The mount a path is under: the longest point that begins it, the last of equals, for later mounts hide earlier.
+fn mount_of(path: &Path) -> Option<Mount> {
+    let path = path.canonicalize().ok()?;
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
+    mounts.filter(|mount| path.starts_with(&mount.point)).max_by_key(|mount| mount.point.as_os_str().len())
+}
+
+/// Fields: 5 the point; after a lone dash the file system and its source.
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    Some(Mount {
+        point: unescape(fields.get(4)?),
+        file_system: OsStr::from_bytes(fields.get(dash + 1)?).to_string_lossy().into_owned(),
+        source: unescape(fields.get(dash + 2)?),
+    })
+}
+
+/// Blanks and backslashes stand as three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal =
+            tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+fn memory_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The limits of the groups this process is in, and of those above them, in both versions of control groups.
+fn group_limits(table: &str) -> Vec<u64> {
+    let mut limits = Vec::new();
+    for line in table.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => (Path::new("/sys/fs/cgroup"), "memory.max"),
+            _ if controllers.split(',').any(|controller| controller == "memory") => {
+                (Path::new("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = root.join(group.trim_start_matches('/'));
+        for place in group.ancestors().take_while(|place| place.starts_with(root)) {
+            // "max", and a group that a container does not show, limit nothing.
+            let limit =
+                fs::read_to_string(place.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
+            limits.extend(limit);
+        }
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert_eq!(parse_version("6.18.44-fc-v669"), KernelVersion { major: 6, minor: 18 });
+        assert!(parse_version("6.9") < parse_version("6.12.1"));
+        assert_eq!(parse_version("7"), KernelVersion { major: 7, minor: 0 });
+        assert!(kernel_version() >= KernelVersion { major: 5, minor: 15 });
+    }
+
+    #[test]
+    fn mounts_are_read_with_their_blanks() {
+        let line = br"36 35 98:0 /mnt1 /mnt/with\040blank rw,noatime master:1 - ext3 /dev/ro\134ot rw,errors=continue";
+        let mount = parse_mount(line).unwrap();
+        let expected = Mount {
+            point: "/mnt/with blank".into(),
+            file_system: "ext3".into(),
+            source: r"/dev/ro\ot".into(),
+        };
+        assert_eq!(mount, expected);
+        assert_eq!(parse_mount(b"36 35"), None);
+    }
+
+    #[test]
+    fn this_machine_can_be_told() {
+        assert_eq!(file_system(Path::new("/proc/self")).unwrap(), "proc");
+        assert_eq!(block_device(Path::new("/proc/self")), None);
+        assert!(file_system(Path::new("/no such file")).is_err());
+        let here = std::env::temp_dir();
+        println!("{}: {:?} on {:?}", here.display(), file_system(&here), block_device(&here));
+        let limit = memory_limit();
+        assert!((1 << 20..1 << 50).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn memory_is_the_least_of_what_is_told() {
+        assert_eq!(memory_total("MemFree: 1 kB\nMemTotal:  24 kB\n"), Some(24 << 10));
+        assert_eq!(memory_total("nothing"), None);
+        assert!(group_limits("0::/no/such/group/here\nnonsense\n3:cpu:/x\n").iter().all(|&limit| limit > 0));
+    }
+}

@@ -1,0 +1,69 @@
+//! The waker: any thread wakes the one that waits in the ring.
+//!
+//! Why not a write to the eventfd every time: a system call per push would cost what batching saves. A state of
+//! three values tells whether the ring's thread can be asleep at all; only then is the eventfd written.
+//!
+//! ```text
+//!            wake                      wake (writes the eventfd)
+//!   Awake ---------> Rung <------------------------------ Asleep
+//!     ^                | doorbell: does not wait             ^ |
+//!     |----------------+                                     | | return
+//!     |------------------------- doorbell: waits ------------+ v
+//!     +--------------------------------------------------------+
+//! ```
+//!
+//! The guarantee: what was pushed before `wake` is seen by the ring's thread when it looks after its next doorbell
+//! that may wait, for every change of the state is one read-modify-write. The rule for the ring's owner: look at the
+//! queues after every doorbell, never only before. A late write may wake it once for nothing.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::event::EventfdFlags;
+
+const AWAKE: u8 = 0;
+const RUNG: u8 = 1;
+const ASLEEP: u8 = 2;
+
+/// Wakes the thread that waits in a ring. Cheap to clone and cheap to call.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Bell>);
+
+#[derive(Debug)]
+struct Bell {
+    state: AtomicU8,
+    eventfd: OwnedFd,
+}
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Self> {
+        let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(Bell { state: AtomicU8::new(AWAKE), eventfd })))
+    }
+
+    /// Makes the doorbell that waits, or the next one that would, return.
+    pub fn wake(&self) {
+        // Release: what was pushed before is seen after. Acquire: pairs with `fall_asleep`.
+        if self.0.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
+            // Fails only when 2^64 - 1 wakes are unread, and then the bell is ringing.
+            let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.0.eventfd, &1u64.to_ne_bytes()));
+        }
+    }
+
+    /// Where the ring reads what `wake` writes.
+    pub(crate) fn eventfd(&self) -> RawFd {
+        self.0.eventfd.as_raw_fd()
+    }
+
+    /// Whether the ring's thread may wait: nobody rang since it last looked.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The ring's thread looks at its queues next.
+    pub(crate) fn awake(&self) {
+        self.0.state.swap(AWAKE, Ordering::AcqRel);
+    }
+}

@@ -365,13 +365,9 @@ impl Writeback {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
-        let mut state = inode.lock();
-        if state.marked && state.cache.reserved_beyond_end() == 0 {
-            if let Err(error) = inode.file.remove_reservation_mark() {
-                tracing::warn!(path = %inode.path.display(), %error, "could not remove the reservation mark");
-            }
-        }
+        inode.unmark();
         inode.file.release_lease();
+        let mut state = inode.lock();
         drop(self.ring.detach(inode.target));
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);

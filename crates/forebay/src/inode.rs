@@ -4,15 +4,17 @@
 //! copy, a system call or a wake.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use forebay_block::{Bio, Errno, Frame, Operation, Target};
-use forebay_cache::limits::PAGE;
+use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    Admission, CachedFile, Copy, Failure, Liberties, ReadStep, ReadStop, Request, Settled, TicketId, WriteStop,
+    Admission, CachedFile, Copy, Failure, Liberties, ReadStep, ReadStop, Request, Settled, TicketId,
+    WriteStop,
 };
 use forebay_uring::{Header, Identity};
 
@@ -25,6 +27,9 @@ use crate::volume::{Room, Volume};
 /// Frames taken from the pool at a time, for one file.
 const STASH: usize = 32;
 
+/// The end every file system's files can have.
+const SURE_REACH: u64 = 1 << 31;
+
 /// One inode in the cache.
 #[derive(Debug)]
 pub(crate) struct Inode {
@@ -33,6 +38,8 @@ pub(crate) struct Inode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
     pub(crate) volume: Arc<Volume>,
+    /// Ends up to here are known to be possible on its file system.
+    reach: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -104,6 +111,30 @@ impl Inode {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a file of its file system can be `end` bytes long.
+    pub(crate) fn can_reach(&self, end: u64) -> bool {
+        if end <= self.reach.load(Ordering::Relaxed) {
+            return true;
+        }
+        let roomy = end.saturating_mul(2).min(MAX_OFFSET);
+        let reach = [roomy, end].into_iter().find(|end| self.file.can_hold(*end));
+        self.reach.fetch_max(reach.unwrap_or(0), Ordering::Relaxed);
+        reach.is_some()
+    }
+
+    /// Takes the reservation mark off, once nothing is reserved beyond the end.
+    pub(crate) fn unmark(&self) {
+        let mut state = self.lock();
+        if state.marked && state.cache.reserved_beyond_end() == 0 {
+            match self.file.remove_reservation_mark() {
+                Ok(()) => state.marked = false,
+                Err(error) => {
+                    tracing::warn!(path = %self.path.display(), %error, "could not remove the reservation mark");
+                }
+            }
+        }
     }
 
     /// One step of a write: `Ready` with the bytes accepted, at least one.
@@ -468,7 +499,12 @@ impl State {
         after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Nobody else may have it open any more, or may have again.
+    /// Its lease is ours now.
+    pub(crate) fn own(&mut self, disk_size: u64, after: &mut After) {
+        self.cache.own(disk_size, &mut after.settled);
+    }
+
+    /// Somebody else may have it open.
     pub(crate) fn share(&mut self, after: &mut After) {
         self.cache.share(&mut after.settled);
     }

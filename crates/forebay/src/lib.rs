@@ -1,12 +1,58 @@
-//! Buffered file I/O from user space.
-#![forbid(unsafe_code)]
+//! Fast, predictable buffered file I/O from user space on Linux.
+//!
+//! An [`Engine`] keeps written data in a fixed memory budget of its own and writes it out over io_uring: gathered in
+//! offset order into large direct requests, with space reserved ahead so that files lie in one piece, and with syncs
+//! that go before bulk writeback. Files stay ordinary files.
+//!
+//! **Until a sync (or `close`) returns, written data lives in this process**: `kill -9`, an abort or an exit without
+//! `close` loses it, which the kernel's page cache would not. Other programs may not see it before that either.
+//!
+//! ```no_run
+//! use forebay::{Engine, Open};
+//!
+//! # fn main() -> forebay::Result<()> {
+//! let engine = Engine::new()?;                       // safe defaults; Engine::builder() for the rest
+//! let log = engine.open("a.log", Open::append())?;
+//! let at = log.append(b"record\n")?;                 // memory speed
+//! log.sync_data()?;                                  // or .sync_data_async().await
+//! log.close()?;                                      // the last chance to hear an error
+//! # let _ = at; Ok(())
+//! # }
+//! ```
+//!
+//! Every verb has a blocking and an asynchronous form; the futures run on any executor, and the blocking form is the
+//! asynchronous one driven on the caller's thread.
+//!
+//! # Where a write is, in order
+//! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
+//! numbers become memory, `context` the thread through which everything reaches the device; and around them `engine`,
+//! `builder`, `table` (open inodes), `volume` (room on the file system), `shared`, `wait`.
+#![deny(unsafe_code)]
 
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
+
+mod builder;
+mod context;
+mod counters;
+mod engine;
 mod error;
+mod file;
+mod inode;
+mod level;
+mod limits;
 mod open;
+#[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
+mod pool;
+mod shared;
 mod stats;
-mod passthrough;
+mod table;
+mod volume;
+mod wait;
 
+pub use builder::Builder;
+pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
+pub use file::File;
 pub use open::Open;
-pub use passthrough::{Builder, Engine, File};
 pub use stats::Stats;

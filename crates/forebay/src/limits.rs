@@ -43,5 +43,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long others may wait for a lease of ours while we write out.
 pub(crate) const LEASE_BREAK: Duration = Duration::from_millis(900);
 
-const _: () = assert!(BACKGROUND_FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
+const _: () =
+    assert!(BACKGROUND_FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
 const _: () = assert!(BACKGROUND_FLIGHT < TAGS);
+
+/// Entries of the ring: every tag, and the read by which it is woken.
+pub(crate) const RING_ENTRIES: u32 = 2 * TAGS as u32;
+
+/// The shortest `dirty_age`.
+pub(crate) const MIN_DIRTY_AGE: Duration = Duration::from_millis(1);

@@ -39,13 +39,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        pool: Pool,
-        level: Level,
-        sender: Sender,
-        on_error: OnError,
-        fork: ForkGuard,
-    ) -> Self {
+    pub(crate) fn new(pool: Pool, level: Level, sender: Sender, on_error: OnError, fork: ForkGuard) -> Self {
         Self {
             pool,
             level: Arc::new(level),

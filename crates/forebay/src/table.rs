@@ -75,7 +75,10 @@ impl Table {
     }
 
     pub(crate) fn by_target(&self, target: Target) -> Option<Arc<Inode>> {
-        self.by_identity.values().find(|entry| entry.inode.target == target).map(|entry| Arc::clone(&entry.inode))
+        self.by_identity
+            .values()
+            .find(|entry| entry.inode.target == target)
+            .map(|entry| Arc::clone(&entry.inode))
     }
 
     /// A number for the device that no open inode has.

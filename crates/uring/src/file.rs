@@ -167,6 +167,12 @@ impl File {
         Ok(u64::try_from(blocks).expect("the kernel keeps counts positive") * 512)
     }
 
+    /// Whether a file of this file system can have `end` bytes. Asks by a seek, which nothing here depends on.
+    #[must_use]
+    pub fn can_hold(&self, end: u64) -> bool {
+        rustix::fs::seek(&self.descriptor, SeekFrom::Start(end)).is_ok()
+    }
+
     /// Bytes this user may still allocate on the file's file system.
     ///
     /// # Errors

@@ -1,0 +1,261 @@
+//! An engine's knobs, their ranges, and their names on a command line.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use forebay_cache::Throttle;
+use forebay_cache::file::Reserving;
+use forebay_cache::limits::PAGE;
+use forebay_uring::{Arena, ForkGuard, Ring, probe};
+
+use crate::context::{Knobs, Sender, Writeback};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::level::Level;
+use crate::limits::{
+    BACKGROUND_FLIGHT, CACHE_OF_MEMORY, DEFAULT_CACHE_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_AGE,
+    PATIENCE, RING_ENTRIES,
+};
+use crate::pool::Pool;
+use crate::shared::{OnError, Shared};
+use crate::wait;
+
+/// Makes an engine. Values are checked by [`Builder::build`].
+pub struct Builder {
+    cache_bytes: Option<u64>,
+    dirty_bytes: Option<u64>,
+    background_bytes: Option<u64>,
+    dirty_age: Duration,
+    flight: u64,
+    reserving: Reserving,
+    patience: Duration,
+    on_error: OnError,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Builder")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("dirty_bytes", &self.dirty_bytes)
+            .field("dirty_age", &self.dirty_age)
+            .field("flight", &self.flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            cache_bytes: None,
+            dirty_bytes: None,
+            background_bytes: None,
+            dirty_age: Duration::from_secs(1),
+            flight: BACKGROUND_FLIGHT as u64,
+            reserving: Reserving::Adaptive,
+            patience: PATIENCE,
+            on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
+        }
+    }
+}
+
+impl Builder {
+    /// Bytes of memory for data: one fixed arena. Unless told, 256 MiB or a sixteenth of memory (or of the cgroup's
+    /// limit), whichever is less; at least 32 MiB.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes that may be dirty before writers wait; three quarters of the cache unless told.
+    #[must_use]
+    pub fn dirty_bytes(mut self, bytes: u64) -> Self {
+        self.dirty_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes dirty from which writeback starts by itself; three eighths of the cache unless told.
+    #[must_use]
+    pub fn background_bytes(mut self, bytes: u64) -> Self {
+        self.background_bytes = Some(bytes);
+        self
+    }
+
+    /// How long a page may be dirty before it is written out; one second unless told.
+    #[must_use]
+    pub fn dirty_age(mut self, age: Duration) -> Self {
+        self.dirty_age = age;
+        self
+    }
+
+    /// How long `close` and a dropped engine wait for the device; 60 s unless told.
+    #[must_use]
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.patience = timeout;
+        self
+    }
+
+    /// Whom to tell of errors that no caller waits for. It is called on the engine's own thread, and must not wait
+    /// for the engine. Unless told, they are logged.
+    #[must_use]
+    pub fn on_error(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.on_error = Box::new(told);
+        self
+    }
+
+    /// Any knob by its name, as a command line gives it: `cache_bytes`, `dirty_bytes`, `background_bytes` (bytes, or
+    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`).
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what there is.
+    pub fn set(mut self, key: &str, value: &str) -> Result<Self> {
+        match key {
+            "cache_bytes" => self.cache_bytes = Some(bytes(key, value)?),
+            "dirty_bytes" => self.dirty_bytes = Some(bytes(key, value)?),
+            "background_bytes" => self.background_bytes = Some(bytes(key, value)?),
+            "dirty_age" => self.dirty_age = age(key, value)?,
+            "flight" => {
+                self.flight = value.parse().map_err(|_| invalid(key, value, "a number of requests"))?;
+            }
+            "prealloc" => {
+                self.reserving = match value {
+                    "off" => Reserving::Off,
+                    "adaptive" => Reserving::Adaptive,
+                    _ => return Err(invalid(key, value, "`off` or `adaptive`")),
+                };
+            }
+            _ => {
+                return Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
+                    .remedy(format!("there are: {}", KEYS.join(", "))));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Makes the engine: its memory, its ring, its thread.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a value out of range; `Unsupported` where io_uring is missing or forbidden; `Io` where the
+    /// system gives no memory or thread.
+    pub fn build(self) -> Result<Engine> {
+        if wait::is_ours() {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "an engine cannot be made by an engine's thread",
+            ));
+        }
+        let throttle = self.throttle()?;
+        let flight = range("flight", self.flight, 1, BACKGROUND_FLIGHT as u64)? as usize;
+        if self.dirty_age < MIN_DIRTY_AGE {
+            return Err(invalid("dirty_age", &format!("{:?}", self.dirty_age), "1 ms or more"));
+        }
+        let failed = |what: &'static str| move |error| Error::new(ErrorKind::Io, what).because(error);
+        let arena = Arena::new((self.cache()? / PAGE) as u32).map_err(failed("no memory for the cache"))?;
+        let arena = Arc::new(arena);
+        let ring = Ring::new(Arc::clone(&arena), RING_ENTRIES)
+            .map_err(|error| Error::new(ErrorKind::Unsupported, error.to_string()))?;
+        let description = ring.describe();
+        let (sender, messages) = mpsc::channel();
+        let sender = Sender::new(sender, ring.waker());
+        let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
+        let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, self.on_error, fork);
+        let shared = Arc::new(shared);
+        let knobs = Knobs { dirty_age: self.dirty_age, flight };
+        let context = Writeback::new(Arc::clone(&shared), messages, ring, knobs);
+        let (ended, has_ended) = mpsc::channel::<()>();
+        let run = move || {
+            wait::mark_as_ours();
+            context.run();
+            // Tells by being dropped that the thread is done.
+            drop(ended);
+        };
+        let thread = thread::Builder::new().name("forebay-writeback".into()).spawn(run);
+        drop(thread.map_err(failed("could not start the writeback thread"))?);
+        Engine::start(shared, has_ended, description, self.reserving, self.patience)
+    }
+
+    fn cache(&self) -> Result<u64> {
+        let default =
+            || DEFAULT_CACHE_BYTES.min(probe::memory_limit() / CACHE_OF_MEMORY).max(MIN_CACHE_BYTES);
+        let bytes =
+            range("cache_bytes", self.cache_bytes.unwrap_or_else(default), MIN_CACHE_BYTES, MAX_CACHE_BYTES)?;
+        Ok(bytes / PAGE * PAGE)
+    }
+
+    fn throttle(&self) -> Result<Throttle> {
+        let cache = self.cache()?;
+        let limit = range("dirty_bytes", self.dirty_bytes.unwrap_or(cache / 4 * 3), 4 << 20, cache / 8 * 7)?;
+        let background = range("background_bytes", self.background_bytes.unwrap_or(limit / 2), 0, limit)?;
+        Ok(Throttle::new(limit / PAGE, (background / PAGE).max(1)))
+    }
+}
+
+const KEYS: [&str; 6] = ["cache_bytes", "dirty_bytes", "background_bytes", "dirty_age", "flight", "prealloc"];
+
+fn range(key: &str, value: u64, least: u64, most: u64) -> Result<u64> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(key, &value.to_string(), &format!("{least} to {most}")))
+}
+
+fn invalid(key: &str, value: &str, allowed: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("{key} = {value} is not possible"))
+        .remedy(format!("allowed: {allowed}"))
+}
+
+/// A number of bytes, with k, m, g or t for powers of 1024.
+fn bytes(key: &str, value: &str) -> Result<u64> {
+    let lower = value.to_ascii_lowercase();
+    let lower = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
+    let (digits, shift) = match lower.char_indices().next_back() {
+        Some((at, 'k')) => (&lower[..at], 10),
+        Some((at, 'm')) => (&lower[..at], 20),
+        Some((at, 'g')) => (&lower[..at], 30),
+        Some((at, 't')) => (&lower[..at], 40),
+        _ => (lower, 0),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| invalid(key, value, "a number of bytes, such as 64m or 1g"))
+}
+
+/// A time with its unit.
+fn age(key: &str, value: &str) -> Result<Duration> {
+    let units: [(&str, u64); 3] = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
+    let parsed = units.iter().find_map(|(unit, micros)| {
+        let number: u64 = value.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(Duration::from_micros(number.checked_mul(*micros)?))
+    });
+    parsed.ok_or_else(|| invalid(key, value, "a time with its unit, such as 500ms or 1s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_with_their_units() {
+        assert_eq!(bytes("k", "64m").unwrap(), 64 << 20);
+        assert_eq!(bytes("k", "1GiB").unwrap(), 1 << 30);
+        assert_eq!(bytes("k", "4096").unwrap(), 4096);
+        assert!(bytes("k", "12x").is_err() && bytes("k", "").is_err() && bytes("k", "99999999t").is_err());
+        assert_eq!(age("k", "500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(age("k", "2s").unwrap(), Duration::from_secs(2));
+        assert!(age("k", "2").is_err() && age("k", "s").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        let unknown = Builder::default().set("cash_bytes", "1g").unwrap_err().to_string();
+        assert!(unknown.contains("cash_bytes") && unknown.contains("cache_bytes"), "{unknown}");
+        let small = Builder::default().cache_bytes(1 << 20).build().unwrap_err();
+        assert_eq!(small.kind(), ErrorKind::InvalidInput);
+        assert!(small.to_string().contains("33554432"), "{small}");
+        assert!(Builder::default().cache_bytes(64 << 20).dirty_bytes(64 << 20).build().is_err());
+        assert!(Builder::default().set("flight", "0").unwrap().build().is_err());
+    }
+}

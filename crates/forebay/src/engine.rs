@@ -1,0 +1,416 @@
+//! The engine: opens files, and writes everything out at the end.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use forebay_block::Target;
+use forebay_cache::file::{Entry, Reserving};
+use forebay_cache::{CachedFile, Liberties, Origin, Request};
+use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Lock, Truncate};
+
+use crate::builder::Builder;
+use crate::context::Message;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::{File, Ticket};
+use crate::inode::{After, Inode};
+use crate::limits::LEASE_BREAK;
+use crate::open::Open;
+use crate::shared::Shared;
+use crate::stats::Stats;
+use crate::wait;
+
+/// A cache, its memory, its ring and its thread. Clones are the same engine.
+///
+/// Dropping the last clone writes everything out, waits for it (60 s unless told otherwise) and tells
+/// [`Builder::on_error`] what went wrong; [`Engine::shutdown`] does it in the open. Handles that are left answer
+/// `Shutdown` from then on.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    owner: Arc<Owner>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    leases: Leases,
+    /// Opening looks, opens and enters; two at once could open one file twice.
+    opening: Mutex<()>,
+    has_ended: Mutex<mpsc::Receiver<()>>,
+    description: String,
+    reserving: Reserving,
+    patience: Duration,
+}
+
+struct Leases(LeaseWatch);
+
+impl std::fmt::Debug for Leases {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Leases")
+    }
+}
+
+impl Engine {
+    /// An engine with safe defaults: see [`Builder`].
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    #[allow(clippy::new_without_default, reason = "it can fail")]
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Knobs first.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        has_ended: mpsc::Receiver<()>,
+        description: String,
+        reserving: Reserving,
+        patience: Duration,
+    ) -> Result<Self> {
+        let weak = Arc::downgrade(&shared);
+        let watch = LeaseWatch::new(move |key| {
+            wait::mark_as_ours();
+            if let Some(shared) = weak.upgrade() {
+                give_up_lease(&shared, Target(key as u32));
+            }
+        });
+        let watch = watch.map_err(|error| Error::new(ErrorKind::Io, "no watch for leases").because(error))?;
+        let owner = Owner {
+            shared,
+            leases: Leases(watch),
+            opening: Mutex::new(()),
+            has_ended: Mutex::new(has_ended),
+            description,
+            reserving,
+            patience,
+        };
+        Ok(Self { owner: Arc::new(owner) })
+    }
+
+    /// Opens a file. Blocks: it looks at the file system, and waits a few seconds for another program's lease.
+    ///
+    /// A regular file is read and written with direct I/O where its file system grants it; where not,
+    /// [`File::describe`] says why and everything works through the kernel's cache.
+    ///
+    /// # Errors
+    /// `Open` with the system's reason; `Busy` when another engine has it open for writing; `Unsupported` for what is
+    /// not a regular file; `NotPermitted` when it is open here already and cannot be written.
+    pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+        let path = path.as_ref();
+        let shared = &self.owner.shared;
+        shared.check()?;
+        if wait::is_ours() {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "opening blocks, and an engine's thread must not",
+            ));
+        }
+        let _opening = lock(&self.owner.opening);
+        let inode = match self.share(path, &open)? {
+            Some(inode) => inode,
+            None => self.open_new(path, &open)?,
+        };
+        let file = File::new(Arc::clone(shared), inode, open.clone(), self.owner.patience);
+        if open.truncate && !file.is_empty() {
+            file.set_len_unchecked(0)?;
+        }
+        Ok(file)
+    }
+
+    /// A second handle of a file that is open here already.
+    fn share(&self, path: &Path, open: &Open) -> Result<Option<Arc<Inode>>> {
+        let Ok(identity) = forebay_uring::File::identity_of(path) else { return Ok(None) };
+        let Some(inode) = self.owner.shared.table().share(identity) else { return Ok(None) };
+        let refused = if open.create_new {
+            let there = std::io::Error::from_raw_os_error(libc::EEXIST);
+            Some(Error::new(ErrorKind::Open, "could not make the file").because(there))
+        } else if open.write && inode.file.access() == Access::Read {
+            Some(Error::new(
+                ErrorKind::NotPermitted,
+                "the file is open for reading, and could not be written",
+            ))
+        } else if open.write {
+            self.claim_shared(&inode).err()
+        } else {
+            None
+        };
+        match refused {
+            None => Ok(Some(inode)),
+            Some(error) => {
+                let mut table = self.owner.shared.table();
+                table.drop_handle(identity);
+                drop(table);
+                self.owner.shared.send(Message::Inode(inode));
+                Err(error.at_path(path))
+            }
+        }
+    }
+
+    /// The first handle that may write an inode opened for reading takes its lock and lease.
+    fn claim_shared(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.lock().cache.liberties() == Liberties::Exclusive {
+            return Ok(());
+        }
+        if self.claim(&inode.file, inode.target)? == Liberties::Exclusive {
+            let length = inode.file.length().map_err(cannot_look)?;
+            let mut after = After::default();
+            inode.lock().own(length, &mut after);
+            after.finish(&self.owner.shared);
+        }
+        Ok(())
+    }
+
+    fn open_new(&self, path: &Path, open: &Open) -> Result<Arc<Inode>> {
+        let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
+        let create = match (open.create_new, open.create) {
+            (true, _) => Create::New,
+            (_, true) => Create::IfMissing,
+            _ => Create::No,
+        };
+        let mut how = How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
+        let mut opened = forebay_uring::File::open(path, &how);
+        if !open.write
+            && let Err(error) = &opened
+            && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY))
+        {
+            // Readers share the descriptor that writers would need, where there may be any.
+            how.access = Access::Read;
+            opened = forebay_uring::File::open(path, &how);
+        }
+        let opened = opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?;
+        let file = opened.file;
+        if file.kind() != Kind::Regular {
+            let error = Error::new(ErrorKind::Unsupported, "not a regular file").at_path(path);
+            return Err(error.remedy("buffered I/O is for regular files; block devices are not served yet"));
+        }
+        let identity = file.identity();
+        if let Some(inode) = self.owner.shared.table().share(identity) {
+            // Renamed onto our path between the look and the open.
+            return Ok(inode);
+        }
+        let target = self.owner.shared.table().new_target();
+        let entered = self.enter(path, open, file, opened.created, target);
+        if entered.is_err() {
+            self.owner.shared.table().free_target(target);
+        }
+        entered
+    }
+
+    fn enter(
+        &self,
+        path: &Path,
+        open: &Open,
+        file: forebay_uring::File,
+        created: bool,
+        target: Target,
+    ) -> Result<Arc<Inode>> {
+        let at_path = |error: Error| error.at_path(path);
+        let liberties =
+            if open.write { self.claim(&file, target).map_err(at_path)? } else { Liberties::Shared };
+        let length = file.length().map_err(cannot_look).map_err(at_path)?;
+        if liberties == Liberties::Exclusive {
+            give_back_after_crash(path, &file, length);
+        }
+        if let forebay_uring::Direct::Refused(reason) = file.direct() {
+            tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
+        }
+        let origin = match (created, length) {
+            (true, _) => Origin::Empty { entry: Entry::New },
+            (false, 0) => Origin::Empty { entry: Entry::Old },
+            (false, length) => Origin::Existing(length),
+        };
+        let mut cache = CachedFile::new(target, origin, liberties);
+        cache.set_reserving(self.owner.reserving);
+        let mut table = self.owner.shared.table();
+        let volume = table.volume(file.identity().device);
+        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
+        table.insert(Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    /// Takes the lock that keeps other engines off, and the lease if nobody else has the file open.
+    fn claim(&self, file: &forebay_uring::File, target: Target) -> Result<Liberties> {
+        match file.try_ofd_lock() {
+            Ok(Lock::HeldElsewhere) => {
+                return Err(Error::new(ErrorKind::Busy, "another engine has the file open for writing")
+                    .remedy("close it there first"));
+            }
+            Ok(Lock::Taken) => {}
+            Err(error) => tracing::debug!(%error, "no lock on this file system"),
+        }
+        match file.try_lease(&self.owner.leases.0, u64::from(target.0)) {
+            Ok(()) => Ok(Liberties::Exclusive),
+            Err(error) => {
+                tracing::debug!(%error, "no lease: the file counts as shared");
+                Ok(Liberties::Shared)
+            }
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let shared = &self.owner.shared;
+        let queue = shared.counters.queue();
+        let page = forebay_cache::limits::PAGE;
+        let counters = &shared.counters;
+        let load =
+            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        Stats {
+            accepted_bytes: load(&counters.accepted_bytes),
+            written_bytes: queue.written_bytes,
+            zero_bytes: queue.zero_bytes,
+            read_bytes: queue.read_bytes,
+            bios: queue.bios,
+            requests: queue.requests,
+            merged_bios: queue.merged_bios,
+            doorbells: queue.doorbells,
+            completion_runs: queue.completion_runs,
+            completed_bios: queue.completed_bios,
+            resubmitted: queue.resubmitted,
+            syncs: load(&counters.syncs),
+            flushes: load(&counters.flushes),
+            throttle_waits: shared.level.waits(),
+            dirty_bytes: shared.level.dirty() * page,
+            peak_dirty_bytes: shared.level.peak() * page,
+            reserved_bytes: load(&counters.reserved_bytes),
+            arena_bytes: u64::from(shared.pool.arena().frames()) * page,
+        }
+    }
+
+    /// Which engine runs and what is lost, in one line, such as `io_uring: full`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.owner.description.clone()
+    }
+
+    /// Writes everything out, gives back what was reserved, and stops. Handles that are left answer `Shutdown`.
+    ///
+    /// Written out is not flushed: what has to survive the machine's death needs a sync before.
+    ///
+    /// # Errors
+    /// The first page that could not be written; `TimedOut` when the device did not finish in time: then the memory
+    /// in flight is left to the device. A second call does nothing.
+    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.owner.shutdown(timeout)
+    }
+}
+
+impl Owner {
+    fn shutdown(&self, timeout: Duration) -> Result<()> {
+        let shared = &self.shared;
+        if !shared.is_parent() {
+            return Err(Error::new(ErrorKind::Forked, "the engine belongs to the parent process"));
+        }
+        if wait::is_ours() {
+            return Err(Error::new(ErrorKind::WouldDeadlock, "shutting down from an engine's own thread"));
+        }
+        let _opening = lock(&self.opening);
+        if !shared.stop() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + timeout;
+        let inodes = shared.table().inodes();
+        let tickets: Vec<Ticket> = inodes
+            .iter()
+            .map(|inode| Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)))
+            .collect();
+        let mut result = Ok(());
+        for ticket in tickets {
+            let inode = Arc::clone(ticket.inode());
+            let one = wait::block_on_until(ticket, Some(deadline)).unwrap_or_else(|| {
+                Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
+            });
+            if one.is_ok() {
+                inode.unmark();
+            }
+            result = result.and(one);
+        }
+        self.leases.0.shutdown();
+        shared.send(Message::Stop);
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+        // Disconnected: the thread has ended. Otherwise it goes on waiting for the device, with the memory.
+        if lock(&self.has_ended).recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let late =
+                Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");
+            result = result.and(Err(late));
+        }
+        result
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if !self.shared.is_parent() {
+            return;
+        }
+        if let Err(error) = self.shutdown(self.patience) {
+            (self.shared.on_error)(&error);
+        }
+    }
+}
+
+/// Somebody else opens a file we hold the lease of: write out, go on without liberties, let them in.
+fn give_up_lease(shared: &Arc<Shared>, target: Target) {
+    let Some(inode) = shared.table().by_target(target) else { return };
+    let mut after = After::default();
+    inode.lock().share(&mut after);
+    after.finish(shared);
+    let id = inode.ask(shared, Request::WriteOut);
+    inode.abandon(id);
+    let deadline = Instant::now() + LEASE_BREAK;
+    loop {
+        let state = inode.lock();
+        // Zeroes over holes may be in flight: those have to land first, however long it takes.
+        let clean = !state.cache.is_dirty() || Instant::now() >= deadline;
+        if clean && !state.cache.in_flight() {
+            break;
+        }
+        drop(state);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tracing::info!(path = %inode.path.display(), "another program opened the file: shared from now on");
+    inode.file.release_lease();
+}
+
+/// A crash left space reserved beyond the end: the mark says that it was ours.
+fn give_back_after_crash(path: &Path, file: &forebay_uring::File, length: u64) {
+    if !matches!(file.reservation_mark(), Ok(Some(_))) {
+        return;
+    }
+    let given_back = file.truncate(length).and_then(|()| file.remove_reservation_mark());
+    match given_back {
+        Ok(()) => tracing::info!(path = %path.display(), "gave back space reserved before a crash"),
+        Err(error) => tracing::warn!(path = %path.display(), %error, "could not give back reserved space"),
+    }
+}
+
+fn cannot_look(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Open, "could not look at the file").because(error)
+}
+
+fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
+    match cause.raw_os_error() {
+        Some(libc::EACCES) => error
+            .remedy("writing needs permission to read too: a part of a page is read before it is changed"),
+        Some(libc::EWOULDBLOCK) => error.remedy("another program holds a lease on it and does not let go"),
+        _ => error,
+    }
+}
+
+fn copy(error: &std::io::Error) -> std::io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| std::io::Error::other(error.to_string()), std::io::Error::from_raw_os_error)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

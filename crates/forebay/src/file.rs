@@ -1,0 +1,360 @@
+//! A handle of a file, and its verbs.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use forebay_cache::limits::MAX_OFFSET;
+use forebay_cache::{Failure, Request, TicketId};
+
+use crate::counters::Counters;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::Inode;
+use crate::open::Open;
+use crate::shared::Shared;
+use crate::table::Last;
+use crate::wait;
+
+/// An open file.
+///
+/// Handles of one inode share one cache, whatever name they were opened by. Reads and writes are atomic per page of
+/// 4 KiB. Dropping a handle starts writing out what is dirty and tells nobody but
+/// [`Builder::on_error`](crate::Builder::on_error) how that ended; [`File::close`] tells.
+///
+/// A dropped future has written, or appended, some prefix of its data; a dropped sync goes on unheard.
+#[derive(Debug)]
+pub struct File {
+    shared: Arc<Shared>,
+    inode: Arc<Inode>,
+    open: Open,
+    patience: Duration,
+    /// The last error of a page write this handle was told of.
+    seen: AtomicU64,
+    closed: bool,
+}
+
+impl File {
+    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<Inode>, open: Open, patience: Duration) -> Self {
+        Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
+    }
+
+    /// Reads into `buffer` from `offset` on. Returns the bytes read: less than asked only at the end of the file.
+    /// Blocks where a page has to come from the device.
+    ///
+    /// # Errors
+    /// `Io` when the device could not be read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        wait::block_on(self.read_at_async(buffer, offset))
+    }
+
+    /// As [`File::read_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.shared.check()?;
+        self.inode.start_read(&self.shared, offset, buffer.len());
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(position) = offset.checked_add(done as u64) else { break };
+            let rest = &mut buffer[done..];
+            let step = poll_fn(|context| self.inode.poll_read(&self.shared, context, rest, position));
+            match step.await? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `data` at `offset`, at memory speed while there is room; blocks where the dirty limit is
+    /// reached. What it returns `Ok` for is accepted: in memory, and durable after the next sync.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
+    /// when the file system is nearly full and has no room for it. After an error a prefix may have been accepted.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        wait::block_on(self.write_at_async(data, offset))
+    }
+
+    /// As [`File::write_at`]. The data is copied while the future is polled; a dropped one has accepted a prefix.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub async fn write_at_async(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.may_write()?;
+        if self.open.append {
+            let error = Error::new(ErrorKind::NotPermitted, "the file was opened for appending");
+            return Err(error.at_path(&self.inode.path).remedy("use append, or open it with Open::write"));
+        }
+        self.write_all(data, offset).await
+    }
+
+    /// Writes all of `data` at the end of the file and returns where that was. Appends do not overlap, whichever
+    /// handle they came by. Blocks as [`File::write_at`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        wait::block_on(self.append_async(data))
+    }
+
+    /// As [`File::append`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
+        self.may_write()?;
+        poll_fn(|context| self.inode.poll_append(context)).await;
+        let _turn = AppendTurn(&self.inode);
+        let offset = self.len();
+        self.write_all(data, offset).await?;
+        Ok(offset)
+    }
+
+    async fn write_all(&self, data: &[u8], offset: u64) -> Result<()> {
+        let length = data.len() as u64;
+        self.check_end(offset.checked_add(length), offset)?;
+        if length == 0 {
+            return Ok(());
+        }
+        self.inode.make_room(&self.shared, offset, length)?;
+        let mut done = 0;
+        let mut queued = None;
+        while done < data.len() {
+            let rest = (&data[done..], offset + done as u64);
+            let step = poll_fn(|context| self.inode.poll_write(&self.shared, context, rest, &mut queued));
+            done += step.await?;
+        }
+        Counters::add(&self.shared.counters.accepted_bytes, length);
+        Ok(())
+    }
+
+    /// Bytes in the file, with everything accepted so far.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is there")]
+    pub fn len(&self) -> u64 {
+        self.inode.lock().cache.size()
+    }
+
+    /// Whether the file has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How the file is reached: `direct`, or `buffered` and why; and whether it is ours alone.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let way = match self.inode.file.direct() {
+            forebay_uring::Direct::Yes => "direct".to_owned(),
+            forebay_uring::Direct::Refused(reason) => format!("buffered: {reason}"),
+        };
+        match self.inode.lock().cache.liberties() {
+            forebay_cache::Liberties::Exclusive => way,
+            forebay_cache::Liberties::Shared => format!("{way}; shared"),
+        }
+    }
+
+    /// Cuts or grows the file. Declaring a length before writing is the fast path for new files: nothing then moves
+    /// the end. Blocks until the file system has done it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length no file can have; `Io` with the system's reason.
+    pub fn set_len(&self, length: u64) -> Result<()> {
+        wait::block_on(self.set_len_async(length))
+    }
+
+    /// As [`File::set_len`].
+    ///
+    /// # Errors
+    /// As [`File::set_len`].
+    pub async fn set_len_async(&self, length: u64) -> Result<()> {
+        self.may_write()?;
+        self.check_end(Some(length), length)?;
+        self.ask(Request::SetLength(length)).await
+    }
+
+    pub(crate) fn set_len_unchecked(&self, length: u64) -> Result<()> {
+        wait::block_on(self.ask(Request::SetLength(length)))
+    }
+
+    /// Makes everything accepted before the call durable: written, and the file flushed (`fdatasync`); the first
+    /// time also the directory entry of a file we made. Blocks.
+    ///
+    /// # Errors
+    /// `Io` while a page cannot be written (it stays dirty; sync again to try again), and once for an error that has
+    /// since been got over; `Poisoned` from a failed flush until all handles are closed.
+    pub fn sync_data(&self) -> Result<()> {
+        wait::block_on(self.sync_data_async())
+    }
+
+    /// As [`File::sync_data`].
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub async fn sync_data_async(&self) -> Result<()> {
+        self.sync(Request::FlushData).await
+    }
+
+    /// As [`File::sync_data`], with all metadata (`fsync`).
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub fn sync_all(&self) -> Result<()> {
+        wait::block_on(self.sync_all_async())
+    }
+
+    /// As [`File::sync_all`].
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub async fn sync_all_async(&self) -> Result<()> {
+        self.sync(Request::FlushAll).await
+    }
+
+    async fn sync(&self, request: Request) -> Result<()> {
+        self.shared.check()?;
+        Counters::add(&self.shared.counters.syncs, 1);
+        let result = self.ask(request).await;
+        self.and_untold(result)
+    }
+
+    /// Writes everything out (without flushing) and lets go of the file; the last handle gives back space that was
+    /// reserved and not used. The last chance to hear an error. Blocks, as long as the engine's `close_timeout`.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`]; `TimedOut` when the device did not finish in time.
+    pub fn close(self) -> Result<()> {
+        let (patience, path) = (self.patience, self.inode.path.clone());
+        let deadline = Instant::now().checked_add(patience);
+        wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time")
+                .at_path(&path)
+                .remedy("the writing goes on; Builder::on_error is told how it ends"))
+        })
+    }
+
+    /// As [`File::close`], without a timeout of its own.
+    ///
+    /// # Errors
+    /// As [`File::close`].
+    pub async fn close_async(mut self) -> Result<()> {
+        self.shared.check()?;
+        let (ticket, last) = self.let_go();
+        let result = ticket.await;
+        if last == Last::Yes {
+            poll_fn(|context| self.inode.poll_closed(context)).await;
+        }
+        self.and_untold(result)
+    }
+
+    /// Asks for everything to be written and gives up the handle.
+    fn let_go(&mut self) -> (Ticket, Last) {
+        self.closed = true;
+        let mut table = self.shared.table();
+        let last = table.is_last(self.inode.identity);
+        let request = if last == Last::Yes { Request::Release } else { Request::WriteOut };
+        let id = self.inode.ask(&self.shared, request);
+        table.drop_handle(self.inode.identity);
+        (Ticket::new(Arc::clone(&self.inode), id), last)
+    }
+
+    fn ask(&self, request: Request) -> Ticket {
+        Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
+    }
+
+    /// An error of an earlier page write is told once to each handle, even when it has been got over.
+    fn and_untold(&self, result: Result<()>) -> Result<()> {
+        let mut seen = self.seen.load(Ordering::Relaxed);
+        let untold = self.inode.lock().cache.untold_error(&mut seen);
+        self.seen.store(seen, Ordering::Relaxed);
+        match (result, untold) {
+            (Ok(()), Some((offset, errno))) => Err(self.inode.failure(Failure::Write { offset, errno })),
+            (result, _) => result,
+        }
+    }
+
+    fn may_write(&self) -> Result<()> {
+        self.shared.check()?;
+        if self.open.write {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotPermitted, "the file was opened for reading")
+            .at_path(&self.inode.path)
+            .remedy("open it with Open::write"))
+    }
+
+    fn check_end(&self, end: Option<u64>, offset: u64) -> Result<()> {
+        let refuse = |what: &str| {
+            Err(Error::new(ErrorKind::InvalidInput, what).at_path(&self.inode.path).at_offset(offset))
+        };
+        match end {
+            Some(end) if end <= MAX_OFFSET && self.inode.can_reach(end) => Ok(()),
+            Some(end) if end <= MAX_OFFSET => refuse("its file system has no files that large"),
+            _ => refuse("no file reaches that far"),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.closed || !self.shared.is_parent() {
+            return;
+        }
+        let (ticket, _) = self.let_go();
+        drop(ticket);
+    }
+}
+
+/// Something asked of the context, to be waited for; dropped, it goes on and nobody hears how it ends.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    inode: Arc<Inode>,
+    id: Option<TicketId>,
+}
+
+impl Ticket {
+    pub(crate) fn new(inode: Arc<Inode>, id: TicketId) -> Self {
+        Self { inode, id: Some(id) }
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = self.id.expect("a ticket is not polled after its end");
+        match self.inode.poll_ticket(context, id) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                self.id = None;
+                Poll::Ready(result.map_err(|failure| self.inode.failure(failure)))
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.inode.abandon(id);
+        }
+    }
+}
+
+/// The exclusive right to append; ends with the append, however that ends.
+struct AppendTurn<'a>(&'a Inode);
+
+impl Drop for AppendTurn<'_> {
+    fn drop(&mut self) {
+        self.0.end_append();
+    }
+}

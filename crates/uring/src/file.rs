@@ -7,8 +7,10 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::extents::{self, Extents};
+use crate::fork::Home;
 use crate::lease::{LeaseWatch, Leased};
 use crate::lock::{self, Lock};
 use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
@@ -65,8 +68,9 @@ pub enum Mode {
 /// An open file.
 #[derive(Debug)]
 pub struct File {
-    // Before the descriptor, so that a lease ends while its descriptor still names this file.
     lease: Mutex<Option<Leased>>,
+    locked: AtomicBool,
+    home: Home,
     descriptor: OwnedFd,
     access: Access,
     kind: Kind,
@@ -101,6 +105,8 @@ impl File {
         let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
         let file = Self {
             lease: Mutex::new(None),
+            locked: AtomicBool::new(false),
+            home: Home::here(),
             descriptor,
             access: how.access,
             kind,
@@ -290,7 +296,9 @@ impl File {
     /// # Errors
     /// What the kernel said.
     pub fn try_ofd_lock(&self) -> io::Result<Lock> {
-        lock::try_take(self.as_fd(), self.access)
+        let lock = lock::try_take(self.as_fd(), self.access)?;
+        self.locked.fetch_or(lock == Lock::Taken, Ordering::Relaxed);
+        Ok(lock)
     }
 
     /// Gives the lock up.
@@ -298,11 +306,31 @@ impl File {
     /// # Errors
     /// What the kernel said.
     pub fn ofd_unlock(&self) -> io::Result<()> {
-        lock::release(self.as_fd())
+        lock::release(self.as_fd())?;
+        self.locked.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
+    }
+}
+
+/// Gives up lease and lock before the descriptor closes: a child that was forked and lives on keeps the descriptor,
+/// and with it both.
+impl Drop for File {
+    fn drop(&mut self) {
+        let lease = self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if !self.home.is_here() {
+            // They are the parent's.
+            mem::forget(lease);
+            return;
+        }
+        drop(lease);
+        if *self.locked.get_mut() {
+            lock::release(self.as_fd())
+                .unwrap_or_else(|error| tracing::warn!(%error, "could not unlock the file"));
+        }
     }
 }
 

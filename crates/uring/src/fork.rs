@@ -46,6 +46,23 @@ impl ForkGuard {
     }
 }
 
+/// The process something was made in. A copy that a forked child drops must leave what the parent still uses: the
+/// child has none of the mappings, and shares the leases and locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Home {
+    process: u32,
+}
+
+impl Home {
+    pub(crate) fn here() -> Self {
+        Self { process: std::process::id() }
+    }
+
+    pub(crate) fn is_here(self) -> bool {
+        self == Self::here()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

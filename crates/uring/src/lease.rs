@@ -24,6 +24,8 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 
+use crate::fork::Home;
+
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
@@ -41,6 +43,7 @@ type OnBreak = Box<dyn Fn(u64) + Send>;
 pub struct LeaseWatch {
     shared: Arc<Shared>,
     stage: Mutex<Stage>,
+    home: Home,
 }
 
 /// The watch's life: idle until the first lease.
@@ -79,11 +82,15 @@ impl LeaseWatch {
     pub fn new(on_break: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { leased: Mutex::new(HashMap::new()), stop });
-        Ok(Self { shared, stage: Mutex::new(Stage::Idle(Box::new(on_break))) })
+        Ok(Self { shared, stage: Mutex::new(Stage::Idle(Box::new(on_break))), home: Home::here() })
     }
 
     /// Gives all leases up and ends the thread, and with it the callback. Later leases are refused.
     pub fn shutdown(&self) {
+        if !self.home.is_here() {
+            // A forked child has no such thread, and the leases are its parent's.
+            return;
+        }
         let stage = mem::replace(&mut *self.stage(), Stage::Over);
         let Stage::Running(watcher) = stage else { return };
         for &descriptor in self.shared.leased().keys() {

@@ -10,11 +10,14 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::fork::Home;
+
 /// Mapped memory, page-aligned.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    home: Home,
 }
 
 // SAFETY: a mapping is an address and a length; it has no thread of its own, and what is done through the
@@ -50,7 +53,7 @@ impl Mapping {
 
     fn own(start: *mut u8, bytes: usize) -> Self {
         let start = NonNull::new(start).expect("the kernel maps nothing at address zero unless asked to");
-        Self { start, bytes }
+        Self { start, bytes, home: Home::here() }
     }
 
     pub(crate) fn start(&self) -> *mut u8 {
@@ -68,6 +71,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A forked child did not inherit it, and may have something else at the address by now.
+            return;
+        }
         // SAFETY: the range is ours, whole, and this is its last owner; whoever gave an address out has promised
         // that its use has ended.
         if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) } {

@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,6 +32,7 @@ use io_uring::{cqueue, opcode, squeue};
 use crate::arena::Arena;
 use crate::enter::{self, Booked, Enter};
 use crate::file::{File, Mode};
+use crate::fork::Home;
 use crate::open::Directory;
 use crate::setup::{Level, Setup, SetupError};
 use crate::slot::{Flight, Slot, Ticket};
@@ -49,7 +50,9 @@ static UNREAD: AtomicU64 = AtomicU64::new(0);
 
 /// A ring over real files.
 pub struct Ring {
-    setup: Setup,
+    /// Dropped by hand, because a forked child must not.
+    setup: ManuallyDrop<Setup>,
+    home: Home,
     arena: Arc<Arena>,
     thread: Option<ThreadId>,
     targets: Vec<Option<Attached>>,
@@ -99,7 +102,8 @@ impl Ring {
         // One place more, for the waker's read.
         let setup = Setup::new(entries.saturating_add(1), best)?;
         Ok(Self {
-            setup,
+            setup: ManuallyDrop::new(setup),
+            home: Home::here(),
             arena,
             thread: None,
             targets: Vec::new(),
@@ -427,12 +431,18 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A forked child did not inherit the queues; what is in flight is its parent's.
+            return;
+        }
         self.wait_out();
         if self.flying() > 0 {
             Arc::clone(&self.arena).leak();
             mem::forget(mem::take(&mut self.slots));
             mem::forget(mem::take(&mut self.targets));
         }
+        // SAFETY: nothing uses the ring after its drop.
+        unsafe { ManuallyDrop::drop(&mut self.setup) };
     }
 }
 

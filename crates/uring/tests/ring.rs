@@ -2,12 +2,13 @@
 
 mod support;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Completion, Device, Frame, Operation, Refused, Segment, Tag, Target, Wait};
-use forebay_uring::{Arena, Ring};
+use forebay_uring::{Arena, Lock, Ring};
 use support::{Bench, FILE, PAGE_BYTES, frames, moving, still, wait_for};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -301,4 +302,33 @@ fn a_target_is_detached_and_its_number_used_again() {
 fn a_ring_of_no_entries_still_has_one_place() {
     let arena = Arc::new(Arena::new(1).unwrap());
     assert!(Ring::new(arena, 1).is_ok());
+}
+
+#[test]
+fn contract_14_what_a_forked_child_drops_the_parent_keeps() {
+    let mut bench = Bench::new(4, 8);
+    bench.fill(Frame(0), b'p');
+    let watch = forebay_uring::LeaseWatch::new(|_| {}).unwrap();
+    let leased = bench.file.try_lease(&watch, 1).is_ok();
+    assert_eq!(bench.file.try_ofd_lock().unwrap(), Lock::Taken);
+    assert_eq!(bench.ask(&moving(Operation::Write, 0, &[frames(0, PAGE_BYTES)])), Ok(PAGE));
+    // SAFETY: the child drops what it has a copy of and leaves; the C library makes its allocator usable there.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let Bench { ring, arena, file, .. } = bench;
+        drop((ring, arena, file, watch));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = -1;
+    // SAFETY: `child` is our child, and the status is written during the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0));
+    assert_eq!(bench.ask(&moving(Operation::Write, PAGE, &[frames(0, PAGE_BYTES)])), Ok(PAGE));
+    // SAFETY: the command takes no argument.
+    let lease = unsafe { libc::fcntl(bench.file.as_fd().as_raw_fd(), libc::F_GETLEASE) };
+    assert_eq!(lease == libc::F_WRLCK, leased);
+    bench.file.release_lease();
+    let second = support::create(&bench.path).file;
+    assert_eq!(second.try_ofd_lock().unwrap(), Lock::HeldElsewhere);
 }

@@ -43,10 +43,10 @@ pub const HOLE_ENTRIES: usize = 1 << 20;
 /// The largest byte offset a file can have: the kernel's `loff_t`, less one page so that no sum overflows.
 pub const MAX_OFFSET: u64 = i64::MAX as u64 - PAGE;
 
-/// The smallest cache that works: the reserve, and as much again to make progress in.
-pub const MIN_CACHE_PAGES: u64 = 4 * EXTENDING_PAGES;
+/// The smallest cache: one largest request.
+pub const MIN_CACHE_PAGES: u64 = EXTENDING_PAGES;
 
 const _: () = assert!(GATHER_PAGES <= REQUEST_SEGMENTS as u64);
 const _: () = assert!(GAP_PAGES < GATHER_PAGES);
 const _: () = assert!(STEP_PAGES as u64 <= GATHER_PAGES);
-const _: () = assert!(MIN_CACHE_PAGES * PAGE == 32 << 20);
+const _: () = assert!(MIN_CACHE_PAGES * PAGE == 8 << 20);

@@ -62,7 +62,7 @@ impl Default for Builder {
 
 impl Builder {
     /// Bytes of memory for data: one fixed arena. Unless told, 256 MiB or a sixteenth of memory (or of the cgroup's
-    /// limit), whichever is less; at least 32 MiB.
+    /// limit), whichever is less; at least 8 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = Some(bytes);
@@ -254,7 +254,7 @@ mod tests {
         assert!(unknown.contains("cash_bytes") && unknown.contains("cache_bytes"), "{unknown}");
         let small = Builder::default().cache_bytes(1 << 20).build().unwrap_err();
         assert_eq!(small.kind(), ErrorKind::InvalidInput);
-        assert!(small.to_string().contains("33554432"), "{small}");
+        assert!(small.to_string().contains("8388608"), "{small}");
         assert!(Builder::default().cache_bytes(64 << 20).dirty_bytes(64 << 20).build().is_err());
         assert!(Builder::default().set("flight", "0").unwrap().build().is_err());
     }

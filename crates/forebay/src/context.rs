@@ -361,12 +361,15 @@ impl Writeback {
 
     fn close_unused(&mut self, inode: &Arc<Inode>) {
         let mut table = self.shared.table();
-        if !table.remove_unused(inode.identity) {
+        if !table.remove_unused(inode) {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
         inode.unmark();
         inode.file.release_lease();
+        if let Err(error) = inode.file.ofd_unlock() {
+            tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
+        }
         let mut state = inode.lock();
         drop(self.ring.detach(inode.target));
         self.inodes[inode.target.0 as usize] = None;

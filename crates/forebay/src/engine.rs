@@ -141,7 +141,11 @@ impl Engine {
             None
         };
         match refused {
-            None => Ok(Some(inode)),
+            None => {
+                // Somebody may be closing what was the last handle.
+                inode.wake_all();
+                Ok(Some(inode))
+            }
             Some(error) => {
                 let mut table = self.owner.shared.table();
                 table.drop_handle(identity);

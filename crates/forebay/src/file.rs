@@ -247,7 +247,7 @@ impl File {
         let (ticket, last) = self.let_go();
         let result = ticket.await;
         if last == Last::Yes {
-            poll_fn(|context| self.inode.poll_closed(context)).await;
+            poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
         self.and_untold(result)
     }

@@ -106,7 +106,8 @@ impl Inode {
             is_closed: false,
         };
         let (target, identity) = (state.cache.target(), file.identity());
-        Self { target, identity, path, file: Arc::new(file), volume, state: Mutex::new(state) }
+        let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
+        Self { target, identity, path, file, volume, reach, state: Mutex::new(state) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -389,17 +390,21 @@ impl Inode {
     }
 
     pub(crate) fn end_append(&self) {
-        let mut state = self.lock();
-        state.appending = false;
-        let wakers = std::mem::take(&mut state.page_wakers);
-        drop(state);
+        self.lock().appending = false;
+        self.wake_all();
+    }
+
+    /// Wakes whoever waits for a change that is no change of a page.
+    pub(crate) fn wake_all(&self) {
+        let wakers = std::mem::take(&mut self.lock().page_wakers);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Resolves when the context has let go of the file.
-    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<()> {
+    /// Resolves when the context has let go of the file, or somebody has opened it again.
+    pub(crate) fn poll_closed(self: &Arc<Self>, shared: &Shared, context: &Context<'_>) -> Poll<()> {
+        let is_held = shared.table().is_held(self);
         let mut state = self.lock();
-        if state.is_closed {
+        if state.is_closed || is_held {
             return Poll::Ready(());
         }
         state.page_wakers.push(context.waker().clone());

@@ -62,12 +62,19 @@ impl Table {
     }
 
     /// Takes an inode out if it has no handle.
-    pub(crate) fn remove_unused(&mut self, identity: Identity) -> bool {
-        let unused = self.by_identity.get(&identity).is_some_and(|entry| entry.handles == 0);
+    pub(crate) fn remove_unused(&mut self, inode: &Arc<Inode>) -> bool {
+        let entry = self.by_identity.get(&inode.identity);
+        let unused = entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
-            self.by_identity.remove(&identity);
+            self.by_identity.remove(&inode.identity);
         }
         unused
+    }
+
+    /// Whether an inode has handles: it may have been opened again while it was being let go of.
+    pub(crate) fn is_held(&self, inode: &Arc<Inode>) -> bool {
+        let entry = self.by_identity.get(&inode.identity);
+        entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
     }
 
     pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {

@@ -42,8 +42,7 @@ pub(crate) fn is_ours() -> bool {
 
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    block_on_until(future, None)
-        .map_or_else(|| unreachable!("without a deadline there is an end"), |done| done)
+    block_on_until(future, None).unwrap_or_else(|| unreachable!("without a deadline there is an end"))
 }
 
 /// Runs a future to its end, or until the deadline: then `None`, and the future is dropped.

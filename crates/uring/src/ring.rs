@@ -486,7 +486,7 @@ mod tests {
             ring.setup.set_length = level < Level::SubmitAll;
             println!("{level:?}: {}", ring.describe());
             ring.attach(Target(0), Arc::clone(&file));
-            let segments = vec![Segment::Frames { first: Frame(2), length: 4096 }];
+            let segments = vec![Segment::frames(Frame(2), 4096)];
             let mut request = Bio {
                 operation: Operation::Write,
                 target: Target(0),

@@ -110,9 +110,10 @@ impl Slot {
         self.vectors.clear();
         for &segment in segments {
             let fits = match segment {
-                Segment::Frames { first, length } => {
-                    let address = arena.address(first);
-                    arena.assert_holds(first, length);
+                Segment::Frames { first, offset, length } => {
+                    arena.assert_holds(first, offset + length);
+                    // SAFETY: the bytes from the frame's start on are within the arena, as just asserted.
+                    let address = unsafe { arena.address(first).add(offset as usize) };
                     self.append(address, length as usize)
                 }
                 Segment::Zeroes { length } => {
@@ -198,7 +199,7 @@ mod tests {
         let arena = Arena::new(8).unwrap();
         let mut slot = Slot::default();
         let page = u32::try_from(PAGE).unwrap();
-        let frames = |first: u32, count: u32| Segment::Frames { first: Frame(first), length: count * page };
+        let frames = |first: u32, count: u32| Segment::frames(Frame(first), count * page);
         let zeroes = Segment::Zeroes { length: 150 << 10 };
         let shape =
             slot.describe(&arena, Operation::Write, &[frames(1, 2), frames(3, 1), zeroes, frames(0, 1)]);
@@ -210,8 +211,7 @@ mod tests {
     fn too_many_pieces_end_short() {
         let arena = Arena::new(4000).unwrap();
         let mut slot = Slot::default();
-        let segments: Vec<Segment> =
-            (0..1500).map(|index| Segment::Frames { first: Frame(index * 2), length: 4096 }).collect();
+        let segments: Vec<Segment> = (0..1500).map(|index| Segment::frames(Frame(index * 2), 4096)).collect();
         assert_eq!(slot.describe(&arena, Operation::Write, &segments).len(), REQUEST_SEGMENTS);
     }
 }

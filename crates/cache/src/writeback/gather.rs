@@ -257,14 +257,14 @@ impl CachedFile {
             .filter(|ticket| self.epochs.is_written(ticket.covers))
             .map(|ticket| (ticket.id, ticket.request))
             .collect();
-        for (id, _) in written.iter().filter(|(_, request)| *request == Request::WriteOut) {
-            self.tickets.finish(*id, Ok(()));
+        for id in ids_of(&written, |request| request == Request::WriteOut) {
+            self.tickets.finish(id, Ok(()));
         }
-        if let Some((id, _)) = written.iter().find(|(_, request)| *request == Request::Release) {
-            return self.next_for_release(*id);
+        let releases = ids_of(&written, |request| request == Request::Release);
+        if !releases.is_empty() {
+            return self.next_for_release(&releases);
         }
-        let serves: Vec<TicketId> =
-            written.iter().filter(|(_, request)| request.flushes()).map(|(id, _)| *id).collect();
+        let serves = ids_of(&written, Request::flushes);
         if serves.is_empty() || self.flights.is_flushing() {
             return None;
         }
@@ -291,7 +291,7 @@ impl CachedFile {
 
     /// Gives back what was reserved and never used: first beyond the end, then below it, from the last stretch to
     /// the first. Only under the lease.
-    fn next_for_release(&mut self, ticket: TicketId) -> Option<Bio> {
+    fn next_for_release(&mut self, tickets: &[TicketId]) -> Option<Bio> {
         if !self.flights.is_empty() {
             return None;
         }
@@ -310,7 +310,9 @@ impl CachedFile {
             return Some(self.bio(Operation::Punch, unused.start, length, Vec::new(), class, flight));
         }
         self.space = space::Space::default();
-        self.tickets.finish(ticket, Ok(()));
+        for id in tickets {
+            self.tickets.finish(*id, Ok(()));
+        }
         None
     }
 
@@ -359,6 +361,10 @@ impl CachedFile {
         let ahead = if growing { space::ahead(self.size, self.free_bytes) } else { 0 };
         Some(start * PAGE..end * PAGE + ahead)
     }
+}
+
+fn ids_of(tickets: &[(TicketId, Request)], which: impl Fn(Request) -> bool) -> Vec<TicketId> {
+    tickets.iter().filter(|(_, request)| which(*request)).map(|(id, _)| *id).collect()
 }
 
 /// Segments of a bio being gathered; neighbours in memory become one.

@@ -109,5 +109,5 @@ pub(crate) fn still(operation: Operation, offset: u64, length: u64) -> Bio {
 }
 
 pub(crate) fn frames(first: u32, length: u32) -> Segment {
-    Segment::Frames { first: Frame(first), length }
+    Segment::frames(Frame(first), length)
 }

@@ -1,8 +1,8 @@
 //! Lists that cross threads: many push, one pops.
 //!
-//! [`mod@fifo`] is what Forebay uses wherever something crosses a thread: work runs in the order it came. [`mod@stack`] is
-//! the same with the newest first, kept so that the worth of order can be measured. Neither ever blocks or spins;
-//! waiting and waking are the caller's, and [`WasEmpty`] says when to wake.
+//! [`mod@fifo`] is what Forebay uses wherever something crosses a thread: work runs in the order it came.
+//! [`mod@stack`] is the same with the newest first, kept so that the worth of order can be measured. Neither ever
+//! blocks or spins; waiting and waking are the caller's, and [`WasEmpty`] says when to wake.
 //!
 //! The waking protocol, for either list:
 //!

@@ -7,7 +7,7 @@
 
 use crate::bio::{Bio, Operation, Target};
 
-/// What a bio touches.
+/// What a bio touches: a range of its target, all of it where the bio changes its size or its descriptor's mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Footprint {
     target: Target,
@@ -18,27 +18,30 @@ pub struct Footprint {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manner {
-    Nothing,
     Reads,
     Changes,
-    /// As `Changes`, but of the whole target: its size, or the mode of its descriptor.
-    ChangesAll,
 }
 
 impl Footprint {
     /// Of no bio: in conflict with none.
-    pub const NONE: Footprint = Footprint { target: Target(0), start: 0, end: 0, manner: Manner::Nothing };
+    pub const NONE: Footprint = Footprint::nothing_of(Target(0));
 
     /// Of a bio.
     #[must_use]
     pub fn of(bio: &Bio) -> Self {
-        let manner = match bio.operation {
-            Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory => Manner::Nothing,
-            Operation::Read => Manner::Reads,
-            Operation::Write | Operation::Allocate | Operation::Punch => Manner::Changes,
-            Operation::WriteBuffered | Operation::SetLength => Manner::ChangesAll,
-        };
-        Self { target: bio.target, start: bio.offset, end: bio.end(), manner }
+        let (target, start, end) = (bio.target, bio.offset, bio.end());
+        match bio.operation {
+            Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory => {
+                Self::nothing_of(target)
+            }
+            Operation::Read => Self { target, start, end, manner: Manner::Reads },
+            Operation::Write | Operation::Allocate | Operation::Punch => {
+                Self { target, start, end, manner: Manner::Changes }
+            }
+            Operation::WriteBuffered | Operation::SetLength => {
+                Self { target, start: 0, end: u64::MAX, manner: Manner::Changes }
+            }
+        }
     }
 
     /// The target.
@@ -50,14 +53,14 @@ impl Footprint {
     /// Whether the two must not change places, nor be in flight together.
     #[must_use]
     pub fn conflicts(self, other: Footprint) -> bool {
-        if self.target != other.target {
-            return false;
-        }
-        match (self.manner, other.manner) {
-            (Manner::Nothing, _) | (_, Manner::Nothing) | (Manner::Reads, Manner::Reads) => false,
-            (Manner::ChangesAll, _) | (_, Manner::ChangesAll) => true,
-            _ => self.start < other.end && other.start < self.end,
-        }
+        let overlaps = self.start < other.end && other.start < self.end;
+        let both_read = self.manner == Manner::Reads && other.manner == Manner::Reads;
+        overlaps && self.target == other.target && !both_read
+    }
+
+    /// A range that ends before it begins overlaps with none, not even with all.
+    const fn nothing_of(target: Target) -> Self {
+        Self { target, start: u64::MAX, end: 0, manner: Manner::Reads }
     }
 }
 

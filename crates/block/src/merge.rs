@@ -4,10 +4,10 @@
 //! are rarely next to each other in time. Sorted by place within epochs, so that the work is n log n and what may
 //! not move does not.
 //!
-//! An *epoch* of a target is a stretch of arrivals within which no order matters: it ends at a barrier (any
-//! operation that does not merge) and before a bio that conflicts with one of the epoch. Bios merge only within
-//! an epoch, and a request takes the place of its oldest bio; so nothing crosses a barrier, and overlapping
-//! ranges keep their order. Classes do not merge with each other: who waits would wait for what nobody waits for.
+//! An *epoch* of a target is a stretch of arrivals within which no order matters: a new one begins with a
+//! barrier (any operation that does not merge) and with a bio that conflicts with one of the epoch. Bios merge
+//! only within an epoch, and a request takes the place of its oldest bio; so nothing crosses a barrier, and
+//! overlapping ranges keep their order. Classes do not merge with each other: who waits would wait for what nobody waits for.
 //!
 //! The price: a bio that joins an older neighbour is ahead of unrelated bios that came between.
 
@@ -71,7 +71,6 @@ fn epochs(bios: &[Held]) -> Vec<u32> {
             continue;
         };
         let begins = is_barrier(place)
-            || is_barrier(last)
             || before
                 .take_while(|&before| epochs[before] == epochs[last])
                 .any(|before| footprints[before].conflicts(footprints[place]));

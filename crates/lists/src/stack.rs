@@ -1,0 +1,140 @@
+//! Last in, first out: the same ends as [`fifo`](mod@crate::fifo), kept to measure what order is worth.
+//!
+//! R. K. Treiber's stack (IBM RJ 5118, 1986), of which the consumer takes all nodes at once, so that no node can
+//! be mistaken for another at the same address. What it took it hands out one by one, newest first; what came
+//! meanwhile is looked at when that is used up. So a bounded pass leaves the rest queued here too.
+//!
+//! A push tries again when another push was faster: under contention this is a price the fifo does not pay.
+
+use std::fmt;
+use std::ptr;
+
+use crate::outcome::{self, Pop, Rest, WasEmpty};
+use crate::sync::{Arc, AtomicPtr, Ordering};
+
+/// A new list, as its two ends.
+#[must_use]
+pub fn stack<T>() -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared { newest: AtomicPtr::new(ptr::null_mut()) });
+    (Sender { shared: Arc::clone(&shared) }, Receiver { shared, taken: ptr::null_mut() })
+}
+
+/// The end that pushes; any number of them, in any threads.
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// The end that pops; there is one.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+    /// Nodes taken off the shared list and not handed out, newest first. Nobody else knows them.
+    taken: *mut Node<T>,
+}
+
+struct Shared<T> {
+    newest: AtomicPtr<Node<T>>,
+}
+
+struct Node<T> {
+    /// The one pushed before it.
+    older: *mut Node<T>,
+    value: T,
+}
+
+// SAFETY: the nodes and their values go from thread to thread and are never shared, so `T: Send` is what it takes.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: `taken` is owned by the receiver alone.
+unsafe impl<T: Send> Send for Receiver<T> {}
+
+impl<T> Sender<T> {
+    /// Puts a value before all others. When the receiver is gone the value is kept until the last sender is.
+    pub fn push(&self, value: T) -> WasEmpty {
+        let newest = &self.shared.newest;
+        let node = Box::into_raw(Box::new(Node { older: ptr::null_mut(), value }));
+        // Relaxed: the address is only compared and kept; the exchange below decides.
+        let mut older = newest.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the node is not in the list yet, so it is this thread's alone.
+            unsafe { (*node).older = older };
+            // Release: pairs with the acquire exchange in `pop`, through any pushes in between.
+            match newest.compare_exchange_weak(older, node, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return if older.is_null() { WasEmpty::Yes } else { WasEmpty::No },
+                Err(there) => older = there,
+            }
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Takes the newest value of those there when the last ones were used up. Never busy.
+    pub fn pop(&mut self) -> Pop<T> {
+        if self.taken.is_null() {
+            self.taken = self.shared.take_all();
+        }
+        if self.taken.is_null() {
+            return Pop::Empty;
+        }
+        // SAFETY: the node came from a box and is known to this receiver alone.
+        let node = unsafe { Box::from_raw(self.taken) };
+        self.taken = node.older;
+        Pop::Node(node.value)
+    }
+
+    /// Hands up to `limit` values to `take`, newest first; the rest stays queued.
+    pub fn drain(&mut self, limit: usize, take: impl FnMut(T)) -> Rest {
+        outcome::drain(limit, || self.pop(), take)
+    }
+}
+
+impl<T> Shared<T> {
+    fn take_all(&self) -> *mut Node<T> {
+        // Acquire: pairs with the release exchange of each push.
+        self.newest.swap(ptr::null_mut(), Ordering::Acquire)
+    }
+}
+
+/// Frees a chain of nodes.
+///
+/// # Safety
+/// The nodes came from boxes, and nobody else knows them.
+unsafe fn free<T>(mut newest: *mut Node<T>) {
+    while !newest.is_null() {
+        // SAFETY: by the caller's promise.
+        let node = unsafe { Box::from_raw(newest) };
+        newest = node.older;
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // SAFETY: they were taken by this receiver alone.
+        unsafe { free(self.taken) };
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: the last owner drops, so nobody else knows the nodes.
+        unsafe { free(self.take_all()) };
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}

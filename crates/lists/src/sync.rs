@@ -1,0 +1,29 @@
+//! The shim: the standard library's atomics and cells, or the model checker's.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::Arc,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::Arc,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+/// The standard cell in the shape of the checked one: an access is a call, so that it has an end.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+        access(self.0.get())
+    }
+}

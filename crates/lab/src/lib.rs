@@ -4,3 +4,4 @@ pub mod arm;
 pub mod cell;
 pub mod job;
 pub mod metric;
+pub mod statistics;

@@ -3,5 +3,7 @@
 pub mod arm;
 pub mod cell;
 pub mod job;
+pub mod manifest;
 pub mod metric;
+pub mod schema;
 pub mod statistics;

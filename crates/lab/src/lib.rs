@@ -6,4 +6,5 @@ pub mod job;
 pub mod manifest;
 pub mod metric;
 pub mod schema;
+pub mod scratch;
 pub mod statistics;

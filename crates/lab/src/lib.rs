@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod metric;
 pub mod plan;
 pub mod progress;
+pub mod report;
 pub mod schema;
 pub mod scratch;
 pub mod statistics;

@@ -7,11 +7,15 @@ pub(super) const ABSENT: &str = "-";
 
 /// `640 +- 31`: a mean and its deviation, in 10 characters.
 pub(super) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
-    let deviation = deviation.map_or_else(|| "?".to_owned(), plain);
+    let deviation = match deviation {
+        None => "?".to_owned(),
+        Some(value) if value < 999.5 => plain(value),
+        Some(value) => format!("{:.0}k", value / 1e3),
+    };
     format!("{:>4} +-{:>3}", plain(mean), deviation)
 }
 
-/// A count in at most 4 characters up to a million million; a deviation of 3 up to 999.
+/// A quantity in at most 4 characters.
 pub(super) fn plain(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")])
 }

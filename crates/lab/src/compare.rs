@@ -23,7 +23,7 @@ use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::Workload;
 use crate::plan::{Plan, Size, spoken};
-use crate::progress::Progress;
+use crate::progress::{Left, Progress};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use runner::{CellRunner, RunError};
@@ -157,6 +157,7 @@ pub fn compare(
         progress,
         outcome: Outcome::default(),
         started: Instant::now(),
+        rounds: setting.plan.rounds,
         busy_cells: 0,
     }
     .run()
@@ -168,6 +169,8 @@ struct Comparison<'a, 'b> {
     progress: &'a mut Progress,
     outcome: Outcome,
     started: Instant,
+    /// Rounds that will run; less than planned if the time does not reach.
+    rounds: u32,
     busy_cells: u32,
 }
 
@@ -185,10 +188,9 @@ impl Comparison<'_, '_> {
         self.outcome.notes.clone_from(&plan.notes);
         self.warm_up()?;
 
-        let mut rounds = plan.rounds;
         let mut longest_round = Duration::ZERO;
         let mut round = 0;
-        while round < rounds {
+        while round < self.rounds {
             let began = Instant::now();
             if self.time_left().is_some_and(|left| left < longest_round) {
                 break;
@@ -199,7 +201,8 @@ impl Comparison<'_, '_> {
             }
             longest_round = longest_round.max(began.elapsed());
             if round == 1 {
-                rounds = self.rounds_that_fit(rounds, longest_round);
+                self.rounds = self.rounds_that_fit(longest_round);
+                self.shorten(0, &[]);
             }
         }
         self.finish(round)
@@ -231,7 +234,6 @@ impl Comparison<'_, '_> {
         let verify = if round == 0 { Verify::After } else { Verify::Off };
         for (place, arm) in order.iter().enumerate() {
             if self.is_left_out(*arm) {
-                self.progress.skip();
                 continue;
             }
             if self.time_left() == Some(Duration::ZERO) {
@@ -248,11 +250,15 @@ impl Comparison<'_, '_> {
                     self.keep(*arm, result);
                 }
                 Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
+                // Ctrl-C reaches the cell's process too: that it died of it is no failure of the arm.
+                Err(_) if self.setting.stop.is_set() => return Err(CompareError::Interrupted),
                 Err(RunError::Refused(reason)) => {
                     self.leave_out(LeftOut { arm: *arm, reason, failed: false })?;
+                    self.shorten(round, &order[place + 1..]);
                 }
                 Err(RunError::Failed(reason)) => {
                     self.leave_out(LeftOut { arm: *arm, reason, failed: true })?;
+                    self.shorten(round, &order[place + 1..]);
                 }
             }
             self.settle()?;
@@ -323,7 +329,6 @@ impl Comparison<'_, '_> {
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
         let word = if left_out.failed { "failed" } else { "left out" };
         self.progress.say(&format!("{} {word}: {}", left_out.arm.name(), left_out.reason));
-        self.progress.skip();
         self.outcome.measured.retain(|measured| measured.arm != left_out.arm);
         self.outcome.left_out.push(left_out);
         if self.outcome.measured.is_empty() {
@@ -331,6 +336,14 @@ impl Comparison<'_, '_> {
             return Err(CompareError::NoArm(reason.unwrap_or_default()));
         }
         Ok(())
+    }
+
+    /// Tells the progress what is left: the rest of this round, and the rounds after it.
+    fn shorten(&mut self, round: u32, rest: &[Arm]) {
+        let rest = rest.iter().filter(|arm| !self.is_left_out(**arm)).count() as u64;
+        let rounds = u64::from(self.rounds.saturating_sub(round + 1));
+        let cells = rest + rounds * self.outcome.measured.len() as u64;
+        self.progress.shorten(Left { rounds_in_all: self.rounds, cells });
     }
 
     fn is_left_out(&self, arm: Arm) -> bool {
@@ -343,7 +356,8 @@ impl Comparison<'_, '_> {
     }
 
     /// Decided once, from the clock alone, after the first round.
-    fn rounds_that_fit(&mut self, rounds: u32, round_takes: Duration) -> u32 {
+    fn rounds_that_fit(&mut self, round_takes: Duration) -> u32 {
+        let rounds = self.rounds;
         let Some(left) = self.time_left() else { return rounds };
         let more = left.as_secs_f64() / round_takes.as_secs_f64().max(1e-3);
         let fit = rounds.min((more as u32).saturating_add(1));
@@ -352,7 +366,6 @@ impl Comparison<'_, '_> {
                 "a round takes {}: {fit} of {rounds} rounds fit in the time given",
                 spoken(round_takes)
             ));
-            self.progress.forget_rounds(rounds - fit);
             if (fit as usize) < ROUNDS_FOR_A_VERDICT {
                 let needed = self.started.elapsed() + round_takes * (ROUNDS_FOR_A_VERDICT as u32 - 1);
                 self.progress.say(&format!(

@@ -23,6 +23,15 @@ pub struct Progress {
     cell: String,
 }
 
+/// What is still to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Rounds, those done included.
+    pub rounds_in_all: u32,
+    /// Cells that will still run.
+    pub cells: u64,
+}
+
 #[derive(Debug)]
 enum Show {
     Bar(ProgressBar),
@@ -83,7 +92,7 @@ impl Progress {
     /// A cell has started.
     pub fn cell(&mut self, round: u32, arm: Arm) {
         self.began.get_or_insert_with(Instant::now);
-        self.cell = format!("round {}/{}  {:<23}", round + 1, self.rounds, arm.name());
+        self.cell = format!("round {}/{}  {:<24}", round + 1, self.rounds, arm.name());
         if let Show::Bar(bar) = &self.show {
             bar.set_message(format!("{} {}", self.cell, self.left()));
         }
@@ -103,27 +112,17 @@ impl Progress {
         }
     }
 
-    /// A cell will not run, for its arm is left out.
-    pub fn skip(&mut self) {
-        self.shorten(1);
-    }
-
-    /// Rounds will not run, for the time does not reach.
-    pub fn forget_rounds(&mut self, rounds: u32) {
-        let each = self.cells / u64::from(self.rounds.max(1));
-        self.rounds -= rounds.min(self.rounds);
-        self.shorten(each * u64::from(rounds));
-    }
-
-    /// Leaves the screen to the results.
-    pub fn finish(self) {}
-
-    fn shorten(&mut self, cells: u64) {
-        self.cells = self.cells.saturating_sub(cells);
+    /// It comes to less than planned: an arm is left out, or rounds do not fit in the time.
+    pub fn shorten(&mut self, left: Left) {
+        self.rounds = left.rounds_in_all;
+        self.cells = self.cells_done + left.cells;
         if let Show::Bar(bar) = &self.show {
             bar.set_length(self.cells);
         }
     }
+
+    /// Leaves the screen to the results.
+    pub fn finish(self) {}
 
     fn left(&self) -> String {
         match self.began {

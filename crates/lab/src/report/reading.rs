@@ -104,10 +104,10 @@ fn why_not_shown(document: &Document, comparison: &Comparison) -> String {
         p: comparison.p,
     };
     match doubt(&seen, floor_of(&document.rows, &comparison.metric)) {
-        Some(Doubt::NoNoiseFloor) => "and there is no noise floor to tell it from".to_owned(),
+        Some(Doubt::NoNoiseFloor) => "with no noise floor to tell it from".to_owned(),
         Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
-        Some(Doubt::BelowNoiseFloor) => "which is within the noise floor".to_owned(),
+        Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),
         // A round in which an arm has no value is not counted for the pair.
-        Some(Doubt::FewRounds) | None => format!("and fewer than {ROUNDS_FOR_A_VERDICT} rounds"),
+        Some(Doubt::FewRounds) | None => format!("from fewer than {ROUNDS_FOR_A_VERDICT} rounds"),
     }
 }

@@ -153,7 +153,7 @@ fn nothing_is_shown_and_why() {
     let mut few = with_forebay_at(415.0);
     few.manifest.rounds = 3;
     few.comparisons.iter_mut().for_each(|one| one.verdict = crate::statistics::Verdict::NotShown);
-    assert!(reading_of(&few).contains("fewer than 4 rounds"));
+    assert!(reading_of(&few).contains("from fewer than 4 rounds"));
     assert!(comparison(&few, Format::Text).contains("~1.69 [1.63-1.76]"));
 
     let noisy = document(&[
@@ -161,7 +161,7 @@ fn nothing_is_shown_and_why() {
         fixed(Arm::Forebay, 415.0),
         fixed(Arm::ForebayAgain, 830.0),
     ]);
-    assert!(reading_of(&noisy).contains("which is within the noise floor"), "{}", reading_of(&noisy));
+    assert!(reading_of(&noisy).contains("within the noise floor"), "{}", reading_of(&noisy));
     let alone = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0)]);
     assert!(reading_of(&alone).contains("no noise floor to tell it from"));
     assert!(comparison(&alone, Format::Text).contains("noise floor unknown"));

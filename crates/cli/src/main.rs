@@ -1,2 +1,35 @@
 //! The program `forebay`.
-fn main() {}
+//!
+//! What was typed (`args`) becomes what is meant (`meaning`), which is then done. Exit codes: 0 done, 1 it failed,
+//! 2 what was typed cannot be meant, 130 the user ended it.
+
+mod args;
+mod compare;
+mod failure;
+mod meaning;
+mod output;
+mod wiring;
+
+use std::process::ExitCode;
+
+use failure::Failure;
+use meaning::Command;
+
+fn main() -> ExitCode {
+    // A comparison starts this program again for each cell.
+    if wiring::is_cell() {
+        return wiring::cell_main();
+    }
+    match args::parse(std::env::args_os()).and_then(meaning::of).and_then(perform) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Compare(request) => compare::compare(&request),
+        Command::Run(request) => wiring::run(&request),
+        Command::Show(text) => output::print(&text),
+    }
+}

@@ -2,5 +2,13 @@
 
 pub mod arm;
 pub mod cell;
+pub mod compare;
 pub mod job;
+pub mod manifest;
 pub mod metric;
+pub mod plan;
+pub mod progress;
+pub mod report;
+pub mod schema;
+pub mod scratch;
+pub mod statistics;

@@ -1,0 +1,209 @@
+//! What it means. Everything typed that cannot be meant is refused here, before anything is done: a comparison of
+//! ten minutes must not end with "no such directory".
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_lab::arm::Arm;
+use forebay_lab::plan::Form;
+use forebay_lab::report::Format;
+
+use crate::args::{CompareArgs, Engine, Parsed, RunArgs, Verb};
+use crate::failure::Failure;
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Compare.
+    Compare(CompareRequest),
+    /// Run a job file.
+    Run(RunRequest),
+    /// Help or version.
+    Show(String),
+}
+
+/// A comparison.
+#[derive(Debug)]
+pub(crate) struct CompareRequest {
+    pub(crate) form: Form,
+    pub(crate) directory: PathBuf,
+    pub(crate) rounds: Option<u32>,
+    pub(crate) time_limit: Option<Duration>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) format: Format,
+}
+
+/// A job file to run.
+#[derive(Debug)]
+#[allow(dead_code, reason = "read by the job runner, see `wiring`")]
+pub(crate) struct RunRequest {
+    pub(crate) job: PathBuf,
+    pub(crate) arm: Arm,
+    pub(crate) directory: PathBuf,
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) unknown_options: UnknownOptions,
+    pub(crate) device_writes: DeviceWrites,
+}
+
+/// What to do with options of a job file that are not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UnknownOptions {
+    Refuse,
+    Warn,
+}
+
+/// Whether a job may write to a block device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DeviceWrites {
+    Refused,
+    Allowed,
+}
+
+/// What a command line means.
+pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
+    match parsed {
+        Parsed::Show(text) => Ok(Command::Show(text)),
+        Parsed::Typed(typed) => match typed.verb {
+            Verb::Compare(typed) => compare(typed).map(Command::Compare),
+            Verb::Run(typed) => run(typed).map(Command::Run),
+        },
+    }
+}
+
+fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
+    Ok(CompareRequest {
+        form: if typed.suite.is_none() || typed.quick { Form::Quick } else { Form::Full },
+        directory: directory(typed.dir)?,
+        rounds: typed.rounds,
+        time_limit: typed.seconds.map(Duration::from_secs),
+        seed: typed.seed.as_deref().map(seed).transpose()?,
+        settings: settings(&typed.settings)?,
+        json: typed.json.map(json).transpose()?,
+        format: if typed.markdown { Format::Markdown } else { Format::Text },
+    })
+}
+
+fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
+    if let Err(error) = fs::metadata(&typed.job) {
+        return Err(refused("the job file", &typed.job, error, "give the path of a fio job file"));
+    }
+    Ok(RunRequest {
+        job: typed.job,
+        arm: match typed.engine {
+            Engine::Forebay => Arm::Forebay,
+            Engine::Kernel => Arm::Kernel,
+            Engine::Null => Arm::Null,
+        },
+        directory: directory(typed.dir)?,
+        settings: settings(&typed.settings)?,
+        json: typed.json.map(json).transpose()?,
+        unknown_options: if typed.lenient { UnknownOptions::Warn } else { UnknownOptions::Refuse },
+        device_writes: if typed.allow_write_device { DeviceWrites::Allowed } else { DeviceWrites::Refused },
+    })
+}
+
+fn directory(path: PathBuf) -> Result<PathBuf, Failure> {
+    match fs::metadata(&path) {
+        Ok(data) if data.is_dir() => Ok(path),
+        Ok(_) => Err(refused("--dir", &path, "not a directory", "give an existing directory")),
+        Err(error) => Err(refused("--dir", &path, error, "give an existing directory")),
+    }
+}
+
+/// A path that can be written to when the result is there.
+fn json(path: PathBuf) -> Result<PathBuf, Failure> {
+    if path.is_dir() || path.file_name().is_none() {
+        return Err(refused("--json", &path, "a directory", "name a file in it"));
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match fs::metadata(parent) {
+        Ok(data) if data.is_dir() => Ok(path),
+        Ok(_) => Err(refused("--json", parent, "not a directory", "name a file in an existing one")),
+        Err(error) => Err(refused("--json", parent, error, "name a file in an existing directory")),
+    }
+}
+
+fn seed(text: &str) -> Result<u64, Failure> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16)
+        .map_err(|_| Failure::usage(format!("--seed {text}: not a seed (give up to 16 hexadecimal digits)")))
+}
+
+fn settings(typed: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    typed
+        .iter()
+        .map(|text| match text.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                Ok((key.trim().to_owned(), value.trim().to_owned()))
+            }
+            _ => Err(Failure::usage(format!("--set {text}: not KEY=VALUE (for example --set flight=32)"))),
+        })
+        .collect()
+}
+
+fn refused(what: &str, path: &Path, why: impl std::fmt::Display, remedy: &str) -> Failure {
+    Failure::usage(format!("{what} {}: {why} ({remedy})", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parse;
+
+    fn meant(words: &[&str]) -> Result<Command, Failure> {
+        parse(["forebay"].iter().chain(words).map(Into::into)).and_then(of)
+    }
+
+    fn comparison(words: &[&str]) -> CompareRequest {
+        match meant(words) {
+            Ok(Command::Compare(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_forms_of_compare() {
+        let bare = comparison(&["compare"]);
+        assert_eq!((bare.form, bare.format, bare.rounds), (Form::Quick, Format::Text, None));
+        assert_eq!(bare.directory, Path::new("."));
+        assert_eq!(comparison(&["compare", "layout"]).form, Form::Full);
+        assert_eq!(comparison(&["compare", "layout", "--quick"]).form, Form::Quick);
+        let all = comparison(&[
+            "compare",
+            "--rounds",
+            "7",
+            "--seconds",
+            "60",
+            "--seed",
+            "7f3a",
+            "--markdown",
+            "--set",
+            "flight=8",
+            "--set",
+            "a = b=c",
+        ]);
+        assert_eq!((all.rounds, all.seed, all.format), (Some(7), Some(0x7f3a), Format::Markdown));
+        assert_eq!(all.time_limit, Some(Duration::from_secs(60)));
+        assert_eq!(all.settings[1], ("a".to_owned(), "b=c".to_owned()));
+    }
+
+    #[test]
+    fn run_is_understood() {
+        let Ok(Command::Run(request)) = meant(&["run", "Cargo.toml", "--engine", "null", "--lenient"]) else {
+            panic!("not understood");
+        };
+        assert_eq!((request.arm, request.unknown_options), (Arm::Null, UnknownOptions::Warn));
+        assert_eq!(request.device_writes, DeviceWrites::Refused);
+    }
+
+    #[test]
+    fn help_and_version_are_shown() {
+        for words in [&["--version"][..], &["--help"], &["compare", "--help"]] {
+            assert!(matches!(meant(words), Ok(Command::Show(_))), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Results go to standard output, or to a file; where nobody reads, that is no failure.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use forebay_lab::schema::Document;
+
+use crate::failure::Failure;
+
+/// Prints a result. A closed pipe (`| head`) has read what it wanted.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("the result could not be printed: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says something beside the result.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Writes a result where `--json` wants it.
+pub(crate) fn write_json(document: &Document, path: &Path) -> Result<(), Failure> {
+    document.write(path).map_err(|error| {
+        let path = path.display();
+        Failure::failed(format!("{path} could not be written: {error} (give --json a path that can)"))
+    })
+}

@@ -1,0 +1,101 @@
+//! What the built program says to what it is given: codes, one line, nothing left behind.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Output, Stdio};
+
+fn forebay() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_forebay"))
+}
+
+fn said(words: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = forebay().args(words).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn bad_input_is_code_2_and_one_line_with_the_remedy() {
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "nothing to do (try `forebay compare`"),
+        (&["compair"], "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')"),
+        (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
+        (&["compare", "plug"], "invalid value 'plug' for '[SUITE]' [possible values: layout]"),
+        (&["compare", "--rounds", "0"], "0 is not in 1..=1000"),
+        (&["compare", "--rounds", "many"], "invalid digit found in string"),
+        (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 42 or less"),
+        (&["compare", "--seconds", "0"], "0 is not in 1..="),
+        (&["compare", "--seed", "xyz"], "--seed xyz: not a seed (give up to 16 hexadecimal digits)"),
+        (&["compare", "--set", "flight"], "--set flight: not KEY=VALUE (for example --set flight=32)"),
+        (&["compare", "--set", "=3"], "not KEY=VALUE"),
+        (&["compare", "--dir", "/no/such/place"], "--dir /no/such/place: No such file"),
+        (&["compare", "--dir", "/dev/null"], "not a directory (give an existing directory)"),
+        (&["compare", "--json", "/tmp"], "--json /tmp: a directory (name a file in it)"),
+        (&["compare", "--json", "/no/such/result.json"], "name a file in an existing directory"),
+        (&["run"], "<JOB.fio> (see `forebay --help`)"),
+        (&["run", "/no/such.fio"], "the job file /no/such.fio: No such file"),
+        (&["run", "/dev/null", "--engine", "libaio"], "[possible values: forebay, kernel, null]"),
+    ];
+    for (words, expected) in cases {
+        let (code, text) = said(words);
+        assert_eq!(code, Some(2), "{words:?}: {text}");
+        assert!(text.contains(expected), "{words:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{words:?}: {text}");
+        assert!(text.starts_with("forebay: "), "{text}");
+    }
+}
+
+#[test]
+fn words_that_are_not_text_are_no_panic() {
+    let strange = OsStr::from_bytes(b"\xff\xfe");
+    for words in [vec![strange], vec![OsStr::new("compare"), strange], vec![OsStr::new("run"), strange]] {
+        let output = forebay().args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    }
+}
+
+#[test]
+fn version_and_help() {
+    let output = forebay().arg("--version").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(&format!("forebay {}", env!("CARGO_PKG_VERSION"))), "{text}");
+    let output = forebay().args(["compare", "--help"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for option in ["--dir", "--rounds", "--seconds", "--quick", "--set", "--json", "--seed", "--markdown"] {
+        assert!(text.contains(option), "{option}");
+    }
+    assert!(!text.contains("__cell"));
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let mut child = forebay().arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_a_failure_with_a_remedy() {
+    // /proc is a directory everywhere, and no user can make one in it.
+    let (code, text) = said(&["compare", "--dir", "/proc"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("(use --dir with"), "{text}");
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_and_said() {
+    let parent = tempfile::tempdir().unwrap();
+    let dead = parent.path().join("forebay-compare-dead00");
+    fs::create_dir(&dead).unwrap();
+    fs::write(dead.join("owner"), "4242\n").unwrap();
+    // Refused only after the leftover was looked for.
+    let output = forebay().args(["compare", "--rounds", "500", "--dir"]).arg(parent.path()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("left by a run (process 4242) that was killed"), "{text}");
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,33 @@
+//! How a comparison has a cell run. Which process that is, and how it is ended, is the runner's business.
+
+use crate::cell::{CellResult, CellSpec};
+
+/// Runs cells.
+pub trait CellRunner {
+    /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end, with nothing
+    /// left running that could write into the cell's directory.
+    fn run(&mut self, spec: &CellSpec) -> Result<CellResult, RunError>;
+}
+
+/// There is no result.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// This kernel, file system or kind of file does not do what the arm needs; the reason, with a remedy.
+    #[error("{0}")]
+    Refused(String),
+    /// It went wrong: an I/O error, a wrong byte, a process that died.
+    #[error("{0}")]
+    Failed(String),
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl<F> CellRunner for F
+where
+    F: FnMut(&CellSpec) -> Result<CellResult, RunError>,
+{
+    fn run(&mut self, spec: &CellSpec) -> Result<CellResult, RunError> {
+        self(spec)
+    }
+}

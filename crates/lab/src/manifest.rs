@@ -1,0 +1,142 @@
+//! What a result was taken on: enough for another to judge whether his machine should show the same.
+//!
+//! Read from `/proc` and `/sys` without privilege. What cannot be read is absent (null), never guessed.
+
+pub mod machine;
+pub mod mount;
+
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+pub use machine::Machine;
+pub use mount::Storage;
+
+/// The commit this was built from, where the build says so in `FOREBAY_COMMIT`.
+const COMMIT: Option<&str> = option_env!("FOREBAY_COMMIT");
+
+/// All that is known about how a result came about.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of this program.
+    pub version: String,
+    /// Commit it was built from.
+    pub commit: Option<String>,
+    /// When it started, UTC.
+    pub date: String,
+    /// As it was typed.
+    pub command_line: Vec<String>,
+    /// The machine.
+    pub machine: Machine,
+    /// Which I/O engine Forebay uses here, and what is lost.
+    pub engine: String,
+    /// Where the files were.
+    pub storage: Storage,
+    /// What was asked, in words.
+    pub title: String,
+    /// Of the order, the offsets and the intervals; hexadecimal.
+    pub seed: String,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// The order of the arms in each of them.
+    pub orders: Vec<Vec<String>>,
+    /// Bytes a cell writes, where that is fixed.
+    pub cell_bytes: Option<u64>,
+    /// Memory for data of a bounded arm.
+    pub budget_bytes: Option<u64>,
+    /// Knobs, as `--set` gave them.
+    pub settings: Vec<(String, String)>,
+    /// Arms that are not among the results.
+    pub left_out: Vec<ArmLeftOut>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+}
+
+/// An arm that is not among the results, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ArmLeftOut {
+    /// Its name.
+    pub arm: String,
+    /// Why.
+    pub reason: String,
+    /// Whether that is a failure, rather than something this kernel or file system does not do.
+    pub failed: bool,
+}
+
+impl Manifest {
+    /// What can be known beforehand, for files in `directory`.
+    #[must_use]
+    pub fn gather(directory: &Path) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: COMMIT.map(str::to_owned),
+            date: utc(SystemTime::now()),
+            command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            machine: Machine::here(),
+            storage: Storage::of(directory),
+            ..Self::default()
+        }
+    }
+}
+
+/// The program's version and, where known, its commit.
+#[must_use]
+pub fn version() -> &'static str {
+    static LINE: LazyLock<String> = LazyLock::new(|| match COMMIT {
+        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    &LINE
+}
+
+/// As `2026-03-01T12:34:56Z`.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_from_days(days);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+}
+
+/// Year, month and day of the Gregorian calendar, from days since 1970-01-01. The year is taken to begin in March,
+/// so that the leap day is its last.
+fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // since 0000-03-01
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(at(4_102_444_800), "2100-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn something_is_known_about_every_machine() {
+        let manifest = Manifest::gather(&std::env::temp_dir());
+        assert!(manifest.machine.cpus > 0 && manifest.machine.memory_bytes > 0);
+        assert!(!manifest.machine.release.is_empty() && !manifest.storage.file_system.is_empty());
+        assert!(manifest.storage.free_bytes > 0);
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+}

@@ -1,0 +1,134 @@
+//! Kernel, processors, memory, and whether the machine is a guest.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Kernel release, as `uname -r`.
+    pub release: String,
+    /// Kernel build, as `uname -v`.
+    pub build: String,
+    /// Instruction set, as `uname -m`.
+    pub architecture: String,
+    /// Model of the first processor.
+    pub cpu_model: Option<String>,
+    /// Processors this process may run on.
+    pub cpus: u32,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// Memory limit of our control group, where there is one.
+    pub memory_limit_bytes: Option<u64>,
+    /// What the machine seems to run in: a hypervisor or a container. A hint, not a proof.
+    pub virtualization: Option<String>,
+    /// Governor of the first processor's frequency.
+    pub cpu_governor: Option<String>,
+}
+
+impl Machine {
+    /// This one.
+    #[must_use]
+    pub fn here() -> Self {
+        let name = rustix::system::uname();
+        let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Self {
+            release: text(name.release()),
+            build: text(name.version()),
+            architecture: text(name.machine()),
+            cpu_model: field(&cpuinfo, &["model name", "Processor", "CPU part"]),
+            cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            memory_bytes: memory_bytes().unwrap_or(0),
+            memory_limit_bytes: memory_limit_bytes(),
+            virtualization: virtualization(&cpuinfo),
+            cpu_governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        }
+    }
+
+    /// The release without what the distribution adds: `6.18`.
+    #[must_use]
+    pub fn short_release(&self) -> String {
+        let end = self.release.match_indices('.').nth(1).map_or(self.release.len(), |(at, _)| at);
+        self.release[..end].split('-').next().unwrap_or_default().to_owned()
+    }
+}
+
+/// The content of a small file of one line; none if it cannot be read or is empty.
+pub(super) fn word(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The value of the first of these keys in lines `key : value`.
+fn field(text: &str, keys: &[&str]) -> Option<String> {
+    keys.iter().find_map(|key| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+        let value = rest.trim_start().strip_prefix(':')?.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    })
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = field(&text, &["MemTotal"])?;
+    kib.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The least limit from our control group up to the root. Limits that are none (`max`, or more than there is) are
+/// left out.
+fn memory_limit_bytes() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        std::path::Path::new(path.trim_start_matches('/'))
+            .ancestors()
+            .filter_map(|group| word(&format!("{root}/{}/{file}", group.display()))?.parse::<u64>().ok())
+            .min()
+    });
+    let least = limits.min()?;
+    (least < memory_bytes().unwrap_or(u64::MAX)).then_some(least)
+}
+
+fn virtualization(cpuinfo: &str) -> Option<String> {
+    let container = word("/run/systemd/container")
+        .or_else(|| fs::exists("/.dockerenv").unwrap_or(false).then(|| "docker".to_owned()))
+        .or_else(|| fs::exists("/run/.containerenv").unwrap_or(false).then(|| "podman".to_owned()));
+    let guest = field(cpuinfo, &["flags"])
+        .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+        .then(|| "hypervisor".to_owned());
+    let product =
+        word("/sys/hypervisor/type").or_else(|| guest.as_ref().and(word("/sys/class/dmi/id/sys_vendor")));
+    let hints: Vec<String> = [container, product.or(guest)].into_iter().flatten().collect();
+    (!hints.is_empty()).then(|| hints.join(" on "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_is_cut_to_what_matters() {
+        let short = |release: &str| Machine { release: release.into(), ..Machine::default() }.short_release();
+        assert_eq!(short("6.18.44"), "6.18");
+        assert_eq!(short("6.1.0-44-cloud-amd64"), "6.1");
+        assert_eq!(short("7.0-rc3"), "7.0");
+        assert_eq!(short(""), "");
+    }
+
+    #[test]
+    fn fields_of_cpuinfo() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: fpu hypervisor\n";
+        assert_eq!(field(text, &["Processor", "model name"]).unwrap(), "Some CPU @ 2 GHz");
+        assert_eq!(field(text, &["CPU part"]), None);
+        assert!(virtualization(text).is_some());
+    }
+}

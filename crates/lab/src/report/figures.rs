@@ -1,0 +1,122 @@
+//! Numbers as they stand in a table: few digits, and never wider than their column whatever was measured.
+
+const MIB: f64 = (1u64 << 20) as f64;
+
+/// Stands for what was not measured.
+pub(super) const ABSENT: &str = "-";
+
+/// `640 +- 31`: a mean and its deviation, in 10 characters.
+pub(super) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
+    let deviation = match deviation {
+        None => "?".to_owned(),
+        Some(value) if value < 999.5 => plain(value),
+        Some(value) => format!("{:.0}k", value / 1e3),
+    };
+    format!("{:>4} +-{:>3}", plain(mean), deviation)
+}
+
+/// A quantity in at most 4 characters.
+pub(super) fn plain(value: f64) -> String {
+    scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")])
+}
+
+/// A count with all its digits: `24576`, `1.5`.
+pub(super) fn count(value: f64) -> String {
+    if (9999.5..99_999_999.5).contains(&value) { format!("{value:.0}") } else { plain(value) }
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let (size, unit) = units
+        .iter()
+        .copied()
+        .find(|(size, unit)| value / size < if unit.is_empty() { 9999.5 } else { 999.5 })
+        .unwrap_or(units[units.len() - 1]);
+    let figure = value / size;
+    if !figure.is_finite() {
+        return ABSENT.to_owned();
+    }
+    if figure < 9.95 && figure != figure.round() {
+        format!("{figure:.1}{unit}")
+    } else {
+        format!("{figure:.0}{unit}")
+    }
+}
+
+/// A ratio with three digits: `0.98`, `1.69`, `12.3`, `123`. At most 4 characters.
+pub(super) fn ratio(value: f64) -> String {
+    match value {
+        value if !value.is_finite() => ABSENT.to_owned(),
+        value if value < 9.995 => format!("{value:.2}"),
+        value if value < 99.95 => format!("{value:.1}"),
+        value if value < 999.5 => format!("{value:.0}"),
+        _ => ">999".to_owned(),
+    }
+}
+
+/// A quantity per I/O: `0.04`, `1.25`, `310`; three digits below a tenth.
+pub(super) fn per_io(value: f64) -> String {
+    if value > 0.0 && value < 0.0995 { format!("{value:.3}") } else { ratio(value) }
+}
+
+/// `66 MiB`, in at most 8 characters.
+pub(super) fn bytes(value: f64) -> String {
+    match value / MIB {
+        mib if !mib.is_finite() => ABSENT.to_owned(),
+        mib if mib < 0.9995 => format!("{:.0} KiB", mib * 1024.0),
+        mib if mib < 999.5 => format!("{mib:.0} MiB"),
+        mib if mib < 99.95 * 1024.0 => format!("{:.1} GiB", mib / 1024.0),
+        mib => format!("{:.0} GiB", mib / 1024.0),
+    }
+}
+
+/// `410 ms`, in at most 6 characters up to a year.
+pub(super) fn microseconds(value: f64) -> String {
+    match value {
+        value if !value.is_finite() => ABSENT.to_owned(),
+        value if value < 999.5 => format!("{value:.0} us"),
+        value if value < 9950.0 => format!("{:.1} ms", value / 1e3),
+        value if value < 999_500.0 => format!("{:.0} ms", value / 1e3),
+        value if value < 99_950_000.0 => format!("{:.1} s", value / 1e6),
+        value if value < 9_999.5e6 => format!("{:.0} s", value / 1e6),
+        value => format!("{:.0} h", value / 3.6e9),
+    }
+}
+
+/// `3.1 %`.
+pub(super) fn percent(share: f64) -> String {
+    if share < 0.0995 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_they_stand_in_the_table() {
+        assert_eq!(mean_and_deviation(640.2, Some(31.4)), " 640 +- 31");
+        assert_eq!(mean_and_deviation(2500.0, Some(310.0)), "2500 +-310");
+        assert_eq!(mean_and_deviation(5.25, None), " 5.2 +-  ?");
+        assert_eq!([0.98, 1.694, 12.34, 123.4, 1e9].map(ratio), ["0.98", "1.69", "12.3", "123", ">999"]);
+        assert_eq!([0.0, 0.004, 0.25, 31.0].map(per_io), ["0.00", "0.004", "0.25", "31.0"]);
+        let mib = 1024.0 * 1024.0;
+        let found = [1024.0, 66.0 * mib, 1023.9 * mib, 2048.0 * mib].map(bytes);
+        assert_eq!(found, ["1 KiB", "66 MiB", "1.0 GiB", "2.0 GiB"]);
+        let found = [512.0, 3210.0, 38_000.0, 1.5e6, 3e8].map(microseconds);
+        assert_eq!(found, ["512 us", "3.2 ms", "38 ms", "1.5 s", "300 s"]);
+        assert_eq!([1.0, 10.4, 24_576.0, 3.1e6].map(plain), ["1", "10", "25k", "3.1M"]);
+        assert_eq!([1.0, 1.5, 24_576.0].map(count), ["1", "1.5", "24576"]);
+        assert_eq!(percent(0.0312), "3.1 %");
+        assert_eq!(plain(f64::NAN), ABSENT);
+    }
+
+    #[test]
+    fn never_wider_than_their_columns() {
+        let mut value = 1e-9;
+        while value < 1e13 {
+            assert!(plain(value).len() <= 4, "{}", plain(value));
+            assert!(ratio(value).len() <= 4 && count(value).len() <= 8);
+            assert!(microseconds(value).len() <= 6);
+            value *= 1.07;
+        }
+    }
+}

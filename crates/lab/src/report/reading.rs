@@ -1,0 +1,113 @@
+//! What a table says, in words. Computed, never written by hand: each sentence is one case of the verdicts, and a
+//! difference that is not shown is not told as one.
+
+use crate::arm::Arm;
+use crate::compare::judge::{THROUGHPUT, floor_of};
+use crate::schema::{Comparison, Document};
+use crate::statistics::{Doubt, ROUNDS_FOR_A_VERDICT, Ratio, Verdict, doubt};
+
+use super::figures::{bytes, ratio};
+use super::table::{compared, label, with_interval};
+
+/// Memories within this factor of each other are called equal.
+const EQUAL_WITHIN: f64 = 1.25;
+
+/// The sentences below a table, one paragraph each.
+pub(super) fn reading(document: &Document, base: Option<&str>) -> Vec<String> {
+    let forebay = Arm::Forebay.name();
+    if document.row(forebay, THROUGHPUT).is_none() {
+        let why = document.manifest.left_out.iter().find(|left_out| left_out.arm == forebay);
+        let why = why.map(|left_out| format!(": {}", left_out.reason)).unwrap_or_default();
+        return vec![format!("Reading: forebay did not run here{why}.")];
+    }
+    let bounded = against_bounded(document, base);
+    let unbounded = against_unbounded(document);
+    vec![
+        format!("Reading: {bounded}{}", unbounded.map(|text| format!(" {text}")).unwrap_or_default()),
+        "Until a sync returns, data written through forebay does not survive kill -9.".to_owned(),
+    ]
+}
+
+/// Forebay against the best arm with a bound.
+fn against_bounded(document: &Document, base: Option<&str>) -> String {
+    let found = base.and_then(|base| Some((base, compared(document, base, Arm::Forebay.name())?)));
+    let Some((base, comparison)) = found else {
+        return "no bounded kernel arm ran here, so forebay is compared with none at equal memory."
+            .to_owned();
+    };
+    let memory = with_memory(document, base);
+    let arm = format!("the best bounded kernel arm ({})", label(base));
+    match comparison.verdict {
+        Verdict::Better => format!("{memory} forebay ends {}x sooner than {arm}.", ratio(comparison.ratio)),
+        Verdict::Worse => {
+            format!("{memory} forebay ends {}x later than {arm}.", ratio(1.0 / comparison.ratio))
+        }
+        Verdict::NotShown => format!(
+            "{memory} no difference between forebay and {arm} is shown: {}, {}.",
+            with_interval(comparison),
+            why_not_shown(document, comparison)
+        ),
+    }
+}
+
+/// Forebay against plain buffering; nothing if that did not run.
+fn against_unbounded(document: &Document) -> Option<String> {
+    let comparison = compared(document, Arm::KernelBuffered.name(), Arm::Forebay.name())?;
+    let memory = match memory_factor(document, Arm::KernelBuffered.name()) {
+        Some(factor) => format!("with {}x forebay's memory", ratio(factor)),
+        None => "with memory that was not measured".to_owned(),
+    };
+    Some(match comparison.verdict {
+        Verdict::Better => {
+            format!("Unbounded buffering ends {}x later than forebay, {memory}.", ratio(comparison.ratio))
+        }
+        Verdict::Worse => {
+            format!(
+                "Unbounded buffering ends {}x sooner than forebay, {memory}.",
+                ratio(1.0 / comparison.ratio)
+            )
+        }
+        Verdict::NotShown => {
+            format!("Between forebay and unbounded buffering, {memory}, no difference is shown.")
+        }
+    })
+}
+
+/// `with equal memory`, only where it was.
+fn with_memory(document: &Document, base: &str) -> String {
+    let memory = |arm: &str| document.row(arm, "peak_memory_bytes").map(|row| row.mean);
+    match (memory(Arm::Forebay.name()), memory(base)) {
+        (Some(forebay), Some(other)) => {
+            let equal = forebay <= other * EQUAL_WITHIN && other <= forebay * EQUAL_WITHIN;
+            if equal {
+                "with equal memory".to_owned()
+            } else {
+                format!("with {} of memory against {}", bytes(forebay), bytes(other))
+            }
+        }
+        _ => "with the same budget of memory".to_owned(),
+    }
+}
+
+/// How many times forebay's memory an arm took.
+fn memory_factor(document: &Document, arm: &str) -> Option<f64> {
+    let memory = |arm: &str| document.row(arm, "peak_memory_bytes").map(|row| row.mean);
+    Some(memory(arm)? / memory(Arm::Forebay.name())?).filter(|factor| factor.is_finite())
+}
+
+fn why_not_shown(document: &Document, comparison: &Comparison) -> String {
+    let seen = Ratio {
+        ratio: comparison.ratio,
+        low: comparison.ci_low,
+        high: comparison.ci_high,
+        rounds: document.manifest.rounds as usize,
+        p: comparison.p,
+    };
+    match doubt(&seen, floor_of(&document.rows, &comparison.metric)) {
+        Some(Doubt::NoNoiseFloor) => "with no noise floor to tell it from".to_owned(),
+        Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
+        Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),
+        // A round in which an arm has no value is not counted for the pair.
+        Some(Doubt::FewRounds) | None => format!("from fewer than {ROUNDS_FOR_A_VERDICT} rounds"),
+    }
+}

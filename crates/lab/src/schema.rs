@@ -1,0 +1,307 @@
+//! What `--json` writes: one document for `run` and `compare`.
+//!
+//! ```text
+//! { schema: 1, manifest, suite,
+//!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
+//!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ] }
+//! ```
+//!
+//! The tables are made from this and nothing else, so a file can be shown again without running anything. Names
+//! stay; a later version may add fields, and only a change of meaning raises `schema`. What was not measured in a
+//! round is null, as is what is no finite number.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+use crate::cell::CellResult;
+use crate::manifest::Manifest;
+use crate::metric::{self, Better};
+use crate::statistics::{Verdict, mean, sample_stddev};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// All of a result.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Document {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What it was taken on.
+    pub manifest: Manifest,
+    /// The suite, or the job file.
+    pub suite: String,
+    /// What was measured.
+    pub rows: Vec<Row>,
+    /// What may be said of it.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// One metric of one job on one arm.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The job.
+    pub job: String,
+    /// The arm's name.
+    pub arm: String,
+    /// The metric's name.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Direction,
+    /// Mean over the rounds.
+    pub mean: f64,
+    /// Sample standard deviation over the rounds; none below two.
+    pub stddev: Option<f64>,
+    /// Each round; none where it was not measured.
+    pub rounds: Vec<Option<f64>>,
+}
+
+/// One metric of an arm against its base.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The job.
+    pub job: String,
+    /// The metric's name.
+    pub metric: String,
+    /// The arm it is compared with.
+    pub base: String,
+    /// The arm.
+    pub arm: String,
+    /// Mean of the per-round ratios arm/base, over their logarithms.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval.
+    pub ci_low: f64,
+    /// Upper end of its 95 % interval.
+    pub ci_high: f64,
+    /// Exact paired sign-flip test, two-sided.
+    pub p: f64,
+    /// What may be said.
+    pub verdict: Verdict,
+}
+
+/// [`Better`], as it stands in files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+impl From<Better> for Direction {
+    fn from(better: Better) -> Self {
+        match better {
+            Better::Higher => Direction::Higher,
+            Better::Lower => Direction::Lower,
+        }
+    }
+}
+
+/// A file that cannot be read as a document.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path} is not a result of forebay: {source} (give a file that --json has written)")]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// It is from a later version.
+    #[error("{path} has schema {schema}, this program reads {SCHEMA} (use a newer forebay)")]
+    Later {
+        /// Which.
+        path: PathBuf,
+        /// Its version.
+        schema: u32,
+    },
+}
+
+impl Document {
+    /// A document of this version.
+    #[must_use]
+    pub fn new(
+        manifest: Manifest,
+        suite: impl Into<String>,
+        rows: Vec<Row>,
+        comparisons: Vec<Comparison>,
+    ) -> Self {
+        Self { schema: SCHEMA, manifest, suite: suite.into(), rows, comparisons }
+    }
+
+    /// The row of a metric on an arm (of the first job that has one).
+    #[must_use]
+    pub fn row(&self, arm: &str, metric: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.arm == arm && row.metric == metric)
+    }
+
+    /// Arms in the order of their first rows.
+    #[must_use]
+    pub fn arms(&self) -> Vec<&str> {
+        let mut seen = BTreeSet::new();
+        self.rows.iter().map(|row| row.arm.as_str()).filter(|arm| seen.insert(*arm)).collect()
+    }
+
+    /// Writes it as JSON: in full or not at all. What was there before stays until it is complete.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        // A pipe or a device is written to, not replaced; a link stays one.
+        if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+            return self.write_to(File::options().write(true).open(path)?);
+        }
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let file = tempfile::Builder::new()
+            .prefix(".forebay-")
+            // The user's umask decides, as for any other file.
+            .permissions(fs::Permissions::from_mode(0o666))
+            .tempfile_in(directory.unwrap_or(Path::new(".")))?;
+        self.write_to(file.as_file())?;
+        file.as_file().sync_data()?;
+        file.persist(&path).map(drop).map_err(|error| error.error)
+    }
+
+    /// Reads what [`Document::write`] has written.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let path = path.to_owned();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(ReadError::File { path, source }),
+        };
+        match serde_json::from_str::<Self>(&text) {
+            Ok(document) if document.schema > SCHEMA => {
+                Err(ReadError::Later { path, schema: document.schema })
+            }
+            Ok(document) => Ok(document),
+            Err(source) => Err(ReadError::Content { path, source }),
+        }
+    }
+
+    fn write_to(&self, file: impl Write) -> io::Result<()> {
+        let mut file = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut file, self)?;
+        file.write_all(b"\n")?;
+        file.flush()
+    }
+}
+
+/// The rows of one arm: each metric that any of its rounds has, in the order of [`metric::METRICS`].
+#[must_use]
+pub fn rows(job: &str, arm: Arm, rounds: &[CellResult]) -> Vec<Row> {
+    metric::METRICS
+        .iter()
+        .filter_map(|metric| {
+            let values: Vec<Option<f64>> = rounds
+                .iter()
+                .map(|result| result.metrics.get(metric.name).copied().filter(|value| value.is_finite()))
+                .collect();
+            let measured: Vec<f64> = values.iter().flatten().copied().collect();
+            let mean = mean(&measured)?;
+            Some(Row {
+                job: job.to_owned(),
+                arm: arm.name().to_owned(),
+                metric: metric.name.to_owned(),
+                unit: metric.unit.to_owned(),
+                better: metric.better.into(),
+                mean,
+                stddev: sample_stddev(&measured),
+                rounds: values,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(speed: f64) -> CellResult {
+        let metrics = [("write_bytes_per_s".to_owned(), speed), ("no_such_metric".to_owned(), 1.0)];
+        CellResult { metrics: metrics.into(), notes: vec![] }
+    }
+
+    fn document() -> Document {
+        let comparison = Comparison {
+            job: "job".into(),
+            metric: "write_bytes_per_s".into(),
+            base: "kernel-bounded".into(),
+            arm: "forebay".into(),
+            ratio: 1.5,
+            ci_low: 1.25,
+            ci_high: 1.75,
+            p: 0.0625,
+            verdict: Verdict::NotShown,
+        };
+        let rows = rows("job", Arm::Forebay, &[result(100.0), result(f64::NAN), result(300.0)]);
+        Document::new(Manifest::default(), "layout", rows, vec![comparison])
+    }
+
+    #[test]
+    fn the_names_are_the_agreed_ones() {
+        let value = serde_json::to_value(document()).unwrap();
+        assert_eq!(value["schema"], 1);
+        let row = &value["rows"][0];
+        assert_eq!((row["arm"].as_str(), row["better"].as_str()), (Some("forebay"), Some("higher")));
+        assert_eq!((row["unit"].as_str(), row["mean"].as_f64()), (Some("B/s"), Some(200.0)));
+        assert_eq!(row["rounds"], serde_json::json!([100.0, null, 300.0]));
+        assert_eq!(value["comparisons"][0]["verdict"], "not shown");
+        assert_eq!(value["rows"].as_array().unwrap().len(), 1, "only known metrics are rows");
+    }
+
+    #[test]
+    fn one_round_has_no_spread() {
+        let value = serde_json::to_value(rows("job", Arm::Null, &[result(1.0)])).unwrap();
+        assert!(value[0]["stddev"].is_null());
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_nothing_else_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.json");
+        document().write(&path).unwrap();
+        document().write(&path).unwrap();
+        assert_eq!(Document::read(&path).unwrap(), document());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_ne!(fs::metadata(&path).unwrap().permissions().mode() & 0o044, 0o000);
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_a_device_a_device() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("result.json"), directory.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        document().write(&link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(Document::read(&path).unwrap(), document());
+        document().write(Path::new("/dev/null")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.json");
+        assert!(Document::read(&path).unwrap_err().to_string().contains("No such file"));
+        fs::write(&path, "{}").unwrap();
+        assert!(Document::read(&path).unwrap_err().to_string().contains("--json"));
+        Document { schema: 9, ..document() }.write(&path).unwrap();
+        assert!(Document::read(&path).unwrap_err().to_string().contains("newer forebay"));
+    }
+}

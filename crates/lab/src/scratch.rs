@@ -1,0 +1,271 @@
+//! The directory a comparison works in, and the signals that end it early. Nothing is left behind.
+//!
+//! A [`Scratch`] is a new directory `forebay-compare-XXXXXX` below the one the user named. It goes when the value
+//! is dropped: at the end, on an error, in a panic. Ctrl-C and SIGTERM do not kill the program but set a flag
+//! ([`Stop`]) that whoever waits looks at, so the same drop runs; a second Ctrl-C only sets the flag again.
+//!
+//! SIGKILL cannot be caught. So the directory is locked (`flock` on the directory itself, held by this process
+//! alone) and says in a file who made it. A directory of ours that nobody holds the lock of is a leftover;
+//! [`leftovers`] finds it and [`Leftover::remove`] removes it, holding its lock. What carries the name but not the
+//! file, or belongs to another user, is not touched.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// How the names of our directories begin.
+pub const PREFIX: &str = "forebay-compare-";
+
+/// The file in it that says who made it.
+const OWNER_FILE: &str = "owner";
+
+/// Where the cells' directories are.
+const CELLS: &str = "cells";
+
+/// Signals that end a comparison.
+const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Whether the user wants it to end. Clones share the flag.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// A flag that Ctrl-C, SIGTERM and a hangup of the terminal set. They no longer kill the process.
+    pub fn on_signals() -> io::Result<Self> {
+        let stop = Self::default();
+        for signal in STOPPING_SIGNALS {
+            signal_hook::flag::register(signal, Arc::clone(&stop.flag))?;
+        }
+        Ok(stop)
+    }
+
+    /// Whether it is set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// The flag itself, for whoever waits on a child.
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+}
+
+/// A directory of our own, removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    /// The directory, open and locked; closing it gives the lock back, so it is the last thing to go.
+    directory: File,
+}
+
+impl Scratch {
+    /// Makes one below `parent`.
+    pub fn new_in(parent: &Path) -> io::Result<Self> {
+        let path = tempfile::Builder::new().prefix(PREFIX).rand_bytes(6).tempdir_in(parent)?.keep();
+        // From here on the directory is ours to remove, whatever fails.
+        let directory = File::open(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
+        let scratch = Self { path, directory };
+        // A file system without locks (some network ones) loses only the finding of leftovers.
+        let locked = flock(&scratch.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
+        fs::create_dir(scratch.path.join(CELLS))?;
+        if locked {
+            fs::write(scratch.path.join(OWNER_FILE), format!("{}\n", std::process::id()))?;
+        }
+        Ok(scratch)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory, open: for `syncfs`.
+    #[must_use]
+    pub fn directory(&self) -> &File {
+        &self.directory
+    }
+
+    /// A new, empty directory for a cell. There is one at a time: the one before is removed.
+    pub fn cell_directory(&self, name: &str) -> io::Result<PathBuf> {
+        self.clear()?;
+        let path = self.path.join(CELLS).join(name);
+        fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// Removes what cells have left.
+    pub fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.path.join(CELLS))? {
+            fs::remove_dir_all(entry?.path())?;
+        }
+        Ok(())
+    }
+
+    /// Removes it, and says whether that worked.
+    pub fn remove(self) -> io::Result<()> {
+        fs::remove_dir_all(&self.path)
+        // The drop that follows finds nothing, or tries once more.
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        match fs::remove_dir_all(&self.path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                use io::Write;
+                let path = self.path.display();
+                // Not `eprintln!`: it panics where nobody reads, and this may run in a panic.
+                let _ = writeln!(io::stderr(), "forebay: {path} could not be removed: {error} (rm -r it)");
+            }
+        }
+    }
+}
+
+/// A directory that a killed run has left.
+#[derive(Debug)]
+pub struct Leftover {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The process that made it.
+    pub owner: Option<u32>,
+    /// Its lock is held as long as this is: nobody else removes it, and it cannot belong to a running process.
+    _directory: File,
+}
+
+impl Leftover {
+    /// Removes it.
+    pub fn remove(self) -> io::Result<()> {
+        fs::remove_dir_all(&self.path)
+    }
+}
+
+/// What killed runs have left below `parent`. What cannot be read is not ours.
+#[must_use]
+pub fn leftovers(parent: &Path) -> Vec<Leftover> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)))
+        .filter_map(|entry| abandoned(&entry.path()))
+        .collect()
+}
+
+/// The directory, if one of ours that nobody holds.
+fn abandoned(path: &Path) -> Option<Leftover> {
+    let data = fs::symlink_metadata(path).ok()?;
+    if !data.is_dir() || data.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let directory = File::open(path).ok()?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // Looked for under the lock: a run just starting writes it only once it holds the lock.
+    let owner = fs::read_to_string(path.join(OWNER_FILE)).ok()?;
+    Some(Leftover { path: path.to_owned(), owner: owner.trim().parse().ok(), _directory: directory })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn entries(path: &Path) -> usize {
+        fs::read_dir(path).unwrap().count()
+    }
+
+    #[test]
+    fn it_goes_with_all_it_holds() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new_in(parent.path()).unwrap();
+        let cell = scratch.cell_directory("one").unwrap();
+        fs::write(cell.join("data"), [0; 9000]).unwrap();
+        let cell = scratch.cell_directory("two").unwrap();
+        assert_eq!(entries(cell.parent().unwrap()), 1, "the cell before is gone");
+        assert!(scratch.path().file_name().unwrap().to_str().unwrap().starts_with(PREFIX));
+        drop(scratch);
+        assert_eq!(entries(parent.path()), 0);
+    }
+
+    #[test]
+    fn it_goes_in_a_panic() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().to_owned();
+        let panicked = std::thread::spawn(move || {
+            let scratch = Scratch::new_in(&path).unwrap();
+            fs::write(scratch.cell_directory("one").unwrap().join("data"), "x").unwrap();
+            panic!("on purpose");
+        })
+        .join();
+        assert!(panicked.is_err());
+        assert_eq!(entries(parent.path()), 0);
+    }
+
+    #[test]
+    fn it_goes_after_a_child_was_killed_while_writing() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new_in(parent.path()).unwrap();
+        let cell = scratch.cell_directory("one").unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "while :; do echo x >> data; done"])
+            .current_dir(&cell)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !cell.join("data").exists() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(scratch);
+        assert_eq!(entries(parent.path()), 0);
+    }
+
+    #[test]
+    fn only_abandoned_directories_of_ours_are_leftovers() {
+        let parent = tempfile::tempdir().unwrap();
+        let running = Scratch::new_in(parent.path()).unwrap();
+        let dead = parent.path().join("forebay-compare-dead00");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join(OWNER_FILE), "4242\n").unwrap();
+        fs::write(dead.join("data"), "x").unwrap();
+        fs::create_dir(parent.path().join("forebay-compare-no-owner")).unwrap();
+        fs::create_dir(parent.path().join("something-else")).unwrap();
+        std::os::unix::fs::symlink("/", parent.path().join("forebay-compare-link")).unwrap();
+
+        let found = leftovers(parent.path());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].path.as_path(), found[0].owner), (dead.as_path(), Some(4242)));
+        for leftover in found {
+            leftover.remove().unwrap();
+        }
+        assert!(!dead.exists() && running.path().exists());
+    }
+
+    /// Both signals at once in one test: handlers belong to the process.
+    #[test]
+    fn signals_set_the_flag_and_a_second_one_does_not_kill() {
+        let stop = Stop::on_signals().unwrap();
+        assert!(!stop.is_set());
+        for signal in [libc::SIGINT, libc::SIGINT, libc::SIGTERM] {
+            signal_hook::low_level::raise(signal).unwrap();
+        }
+        assert!(stop.is_set() && stop.clone().flag().load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,378 @@
+//! What may be said from a few paired rounds, and what may not.
+//!
+//! A machine drifts: the same test ran two to four times faster minutes later. So nothing here compares an arm's
+//! rounds with another arm's rounds as two heaps of numbers. Arms are **paired by round**: the ratio arm/base is
+//! taken within each round, where the drift hits both, and what is reported is the mean of the logarithms of these
+//! ratios, turned back into a ratio.
+//!
+//! * **Interval**: percentile bootstrap of that mean, [`RESAMPLES`] resamples from a seed, the middle 95 %. Price:
+//!   with a handful of rounds it is somewhat too narrow (about 85 % in truth at five), which is why it never
+//!   decides alone.
+//! * **Noise floor**, from the A/A pair (the same program under two names): the larger of how far its mean ratio
+//!   is from 1, and the sample standard deviation of its per-round ratios. It does not shrink with more rounds:
+//!   what is smaller than the difference between a thing and itself is not a result here.
+//! * **Verdict**: `better` or `worse` only if the interval leaves 1 out, and there are at least
+//!   [`ROUNDS_FOR_A_VERDICT`] rounds, and the ratio is further from 1 than the noise floor. Else `not shown`, which
+//!   is not the same as "equal". Without a noise floor nothing is shown.
+//! * **p**: the exact paired sign-flip test, for those who ask. Its least value is 2/2^rounds: 0.0625 at five.
+
+pub mod random;
+
+use serde::{Deserialize, Serialize};
+use statrs::statistics::{Data, Median, Statistics};
+
+use crate::metric::Better;
+use random::SplitMix64;
+
+/// Below this no verdict is given: three rounds agree by chance one time in four.
+pub const ROUNDS_FOR_A_VERDICT: usize = 4;
+
+/// Resamples of one interval.
+pub const RESAMPLES: usize = 10_000;
+
+/// Above this the sign-flip test samples the flips rather than going through all of them.
+const EXACT_FLIPS_UP_TO: usize = 20;
+
+/// Flips sampled above that.
+const SAMPLED_FLIPS: u32 = 1 << 17;
+
+/// One metric of two arms; index is the round.
+#[derive(Clone, Copy, Debug)]
+pub struct Paired<'a> {
+    /// The arm that is judged.
+    pub arm: &'a [f64],
+    /// What it is judged against.
+    pub base: &'a [f64],
+}
+
+/// How an arm compares to its base.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ratio {
+    /// The mean of the per-round ratios arm/base, taken over their logarithms.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+    /// Rounds it rests on.
+    pub rounds: usize,
+    /// Chance of a mean at least this far from 1 if arm and base were the same (sign-flip test, two-sided).
+    pub p: f64,
+}
+
+/// What may be said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Verdict {
+    /// The arm is better than its base.
+    #[serde(rename = "better")]
+    Better,
+    /// The arm is worse than its base.
+    #[serde(rename = "worse")]
+    Worse,
+    /// Neither has been shown.
+    #[serde(rename = "not shown")]
+    NotShown,
+}
+
+/// Why nothing was shown. In the order they are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doubt {
+    /// Fewer rounds than [`ROUNDS_FOR_A_VERDICT`].
+    FewRounds,
+    /// There is no A/A pair to tell the noise from.
+    NoNoiseFloor,
+    /// The interval includes 1.
+    IntervalIncludesOne,
+    /// The ratio is nearer to 1 than the noise floor.
+    BelowNoiseFloor,
+}
+
+/// Arithmetic mean; none of nothing.
+#[must_use]
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| Statistics::mean(values.iter()))
+}
+
+/// Sample standard deviation (divided by n - 1); none below two values.
+#[must_use]
+pub fn sample_stddev(values: &[f64]) -> Option<f64> {
+    (values.len() >= 2).then(|| values.iter().std_dev())
+}
+
+/// Median; none of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
+}
+
+/// Compares an arm with its base. None if there is no round, the lengths differ, or a value is not a positive
+/// number (a ratio to nothing says nothing).
+#[must_use]
+pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
+    let logs = log_ratios(pair)?;
+    let centre = Statistics::mean(logs.iter());
+    let (low, high) = bootstrap_of_mean(&logs, seed);
+    Some(Ratio {
+        ratio: centre.exp(),
+        low: low.exp(),
+        high: high.exp(),
+        rounds: logs.len(),
+        p: sign_flip(&logs, seed),
+    })
+}
+
+/// The noise floor of an A/A pair, as defined at the top of this file. None below two rounds, which have no spread.
+#[must_use]
+pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
+    let logs = log_ratios(pair)?;
+    let ratios: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
+    let off_centre = (Statistics::mean(logs.iter()).exp() - 1.0).abs();
+    sample_stddev(&ratios).map(|spread| off_centre.max(spread))
+}
+
+/// What may be said of a metric of which `better` is better.
+#[must_use]
+pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdict {
+    if doubt(ratio, noise_floor).is_some() {
+        return Verdict::NotShown;
+    }
+    let higher = ratio.ratio > 1.0;
+    if higher == (better == Better::Higher) { Verdict::Better } else { Verdict::Worse }
+}
+
+/// Why nothing can be said; none if something can.
+#[must_use]
+pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
+    if ratio.rounds < ROUNDS_FOR_A_VERDICT {
+        return Some(Doubt::FewRounds);
+    }
+    let Some(floor) = noise_floor else { return Some(Doubt::NoNoiseFloor) };
+    if ratio.low <= 1.0 && 1.0 <= ratio.high {
+        return Some(Doubt::IntervalIncludesOne);
+    }
+    ((ratio.ratio - 1.0).abs() < floor).then_some(Doubt::BelowNoiseFloor)
+}
+
+/// Two-sided p of the mean of `differences` being 0, by flipping their signs: every flip is equally likely if arm
+/// and base are the same. Goes through all flips up to 20 values, samples 131,072 of them above.
+#[must_use]
+pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
+    if differences.is_empty() {
+        return 1.0;
+    }
+    let seen = differences.iter().sum::<f64>().abs();
+    // What is equal but for rounding counts as equal: the flip that was seen is one of them.
+    let reached = |sum: f64| sum.abs() >= seen * (1.0 - 1e-12);
+    let flipped = |signs: u64| -> f64 {
+        let values = differences.iter().enumerate();
+        values.map(|(bit, value)| if signs >> (bit % 64) & 1 == 1 { -value } else { *value }).sum()
+    };
+    if differences.len() <= EXACT_FLIPS_UP_TO {
+        let all = 1u64 << differences.len();
+        let as_far = (0..all).filter(|signs| reached(flipped(*signs))).count();
+        return as_far as f64 / all as f64;
+    }
+    let mut random = SplitMix64::stream(seed, 2);
+    let as_far = (0..SAMPLED_FLIPS).filter(|_| {
+        let sum = differences.chunks(64).map(|chunk| {
+            let signs = random.next();
+            let values = chunk.iter().enumerate();
+            values.map(|(bit, value)| if signs >> bit & 1 == 1 { -value } else { *value }).sum::<f64>()
+        });
+        reached(sum.sum())
+    });
+    // The flip that was seen is added, so that p is never 0.
+    (as_far.count() as f64 + 1.0) / (f64::from(SAMPLED_FLIPS) + 1.0)
+}
+
+/// Logarithms of arm/base, round by round.
+fn log_ratios(pair: Paired<'_>) -> Option<Vec<f64>> {
+    let usable = |value: &f64| value.is_finite() && *value > 0.0;
+    let complete = pair.arm.len() == pair.base.len() && !pair.arm.is_empty();
+    if !complete || !pair.arm.iter().all(usable) || !pair.base.iter().all(usable) {
+        return None;
+    }
+    // The difference of logarithms, not the logarithm of the quotient: that could overflow.
+    Some(pair.arm.iter().zip(pair.base).map(|(arm, base)| arm.ln() - base.ln()).collect())
+}
+
+/// The middle 95 % of the means of resamples.
+fn bootstrap_of_mean(values: &[f64], seed: u64) -> (f64, f64) {
+    let mut random = SplitMix64::stream(seed, 1);
+    let mut means: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let sum: f64 = (0..values.len()).map(|_| values[random.below(values.len())]).sum();
+            sum / values.len() as f64
+        })
+        .collect();
+    means.sort_unstable_by(f64::total_cmp);
+    let cut = RESAMPLES / 40;
+    (means[cut], means[RESAMPLES - 1 - cut])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn naive_mean(values: &[f64]) -> f64 {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+
+    fn naive_stddev(values: &[f64]) -> f64 {
+        let centre = naive_mean(values);
+        let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
+        (squares / (values.len() - 1) as f64).sqrt()
+    }
+
+    fn naive_sign_flip(values: &[f64]) -> f64 {
+        fn sums(values: &[f64]) -> Vec<f64> {
+            let Some((first, rest)) = values.split_first() else { return vec![0.0] };
+            sums(rest).into_iter().flat_map(|sum| [sum + first, sum - first]).collect()
+        }
+        let all = sums(values);
+        let seen = values.iter().sum::<f64>().abs();
+        all.iter().filter(|sum| sum.abs() > seen - 1e-9).count() as f64 / all.len() as f64
+    }
+
+    fn close(left: f64, right: f64) -> bool {
+        (left - right).abs() <= 1e-9 * left.abs().max(right.abs()).max(1.0)
+    }
+
+    fn rounds() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
+        (1usize..9).prop_flat_map(|rounds| {
+            (prop::collection::vec(0.1..1e4f64, rounds), prop::collection::vec(0.1..1e4f64, rounds))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn centre_and_spread_are_the_naive_ones(values in prop::collection::vec(-1e6..1e6f64, 2..40)) {
+            prop_assert!(close(mean(&values).unwrap(), naive_mean(&values)));
+            prop_assert!(close(sample_stddev(&values).unwrap(), naive_stddev(&values)));
+            let mut sorted = values.clone();
+            sorted.sort_unstable_by(f64::total_cmp);
+            let half = sorted.len() / 2;
+            let middle =
+                if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) };
+            prop_assert!(close(median(&values).unwrap(), middle));
+        }
+
+        #[test]
+        fn the_sign_flip_is_the_naive_one(values in prop::collection::vec(-10.0..10.0f64, 1..10)) {
+            prop_assert!(close(sign_flip(&values, 1), naive_sign_flip(&values)));
+        }
+
+        #[test]
+        fn the_ratio_is_the_geometric_mean_and_lies_in_its_interval((arm, base) in rounds(), seed: u64) {
+            let found = ratio(Paired { arm: &arm, base: &base }, seed).unwrap();
+            let product: f64 = arm.iter().zip(&base).map(|(arm, base)| arm / base).product();
+            prop_assert!(close(found.ratio, product.powf(1.0 / arm.len() as f64)));
+            let mut ratios: Vec<f64> = arm.iter().zip(&base).map(|(arm, base)| arm / base).collect();
+            ratios.sort_unstable_by(f64::total_cmp);
+            prop_assert!(found.low <= found.high);
+            prop_assert!(ratios[0] * (1.0 - 1e-9) <= found.low);
+            prop_assert!(found.high <= ratios[ratios.len() - 1] * (1.0 + 1e-9));
+            prop_assert!(found.p > 0.0 && found.p <= 1.0);
+            prop_assert_eq!(Some(found), ratio(Paired { arm: &arm, base: &base }, seed));
+        }
+
+        /// Asked the other way round, the answer is the same upside down.
+        #[test]
+        fn arm_and_base_are_treated_alike((arm, base) in rounds(), seed: u64) {
+            let there = ratio(Paired { arm: &arm, base: &base }, seed).unwrap();
+            let back = ratio(Paired { arm: &base, base: &arm }, seed).unwrap();
+            prop_assert!(close(there.ratio * back.ratio, 1.0));
+            prop_assert!(close(there.low * back.high, 1.0));
+            prop_assert!(close(there.p, back.p));
+        }
+
+        /// The unit does not matter.
+        #[test]
+        fn scale_cancels((arm, base) in rounds(), seed: u64, factor in 0.01..100.0f64) {
+            let plain = ratio(Paired { arm: &arm, base: &base }, seed).unwrap();
+            let scaled: (Vec<f64>, Vec<f64>) =
+                (arm.iter().map(|v| v * factor).collect(), base.iter().map(|v| v * factor).collect());
+            let scaled = ratio(Paired { arm: &scaled.0, base: &scaled.1 }, seed).unwrap();
+            prop_assert!(close(plain.ratio, scaled.ratio) && close(plain.low, scaled.low));
+        }
+
+        #[test]
+        fn the_noise_floor_is_the_larger_of_the_two((arm, base) in rounds()) {
+            let found = noise_floor(Paired { arm: &arm, base: &base });
+            let ratios: Vec<f64> = arm.iter().zip(&base).map(|(arm, base)| arm / base).collect();
+            if ratios.len() < 2 {
+                prop_assert_eq!(found, None);
+            } else {
+                let geometric = ratios.iter().product::<f64>().powf(1.0 / ratios.len() as f64);
+                prop_assert!(close(found.unwrap(), (geometric - 1.0).abs().max(naive_stddev(&ratios))));
+            }
+        }
+    }
+
+    #[test]
+    fn the_interval_narrows_with_rounds() {
+        let wide = ratio(Paired { arm: &[1.1, 0.9, 1.2, 1.0], base: &[1.0; 4] }, 7).unwrap();
+        let arm: Vec<f64> = [1.1, 0.9, 1.2, 1.0].repeat(8);
+        let narrow = ratio(Paired { arm: &arm, base: &vec![1.0; 32] }, 7).unwrap();
+        assert!(narrow.high - narrow.low < (wide.high - wide.low) / 2.0);
+    }
+
+    #[test]
+    fn many_rounds_are_sampled_and_agree_with_all_flips() {
+        let few: Vec<f64> = (0..20).map(|round| f64::from(round % 5) - 1.4).collect();
+        let many: Vec<f64> = few.iter().copied().chain([1e-9]).collect();
+        assert!((sign_flip(&few, 3) - sign_flip(&many, 3)).abs() < 0.01);
+        assert!(sign_flip(&[1.0; 200], 3) < 1e-4);
+    }
+
+    #[test]
+    fn nothing_is_made_of_nothing() {
+        assert_eq!(mean(&[]), None);
+        assert_eq!(median(&[]), None);
+        assert_eq!(sample_stddev(&[1.0]), None);
+        for (arm, base) in [
+            (vec![], vec![]),
+            (vec![1.0], vec![1.0, 2.0]),
+            (vec![0.0], vec![1.0]),
+            (vec![f64::NAN], vec![1.0]),
+        ] {
+            assert_eq!(ratio(Paired { arm: &arm, base: &base }, 1), None);
+        }
+    }
+
+    #[test]
+    fn every_doubt_and_both_verdicts() {
+        let clear = Ratio { ratio: 1.5, low: 1.4, high: 1.6, rounds: 5, p: 0.0625 };
+        let judge = |ratio: Ratio, floor| (doubt(&ratio, floor), verdict(&ratio, floor, Better::Higher));
+        assert_eq!(judge(clear, Some(0.03)), (None, Verdict::Better));
+        assert_eq!(verdict(&clear, Some(0.03), Better::Lower), Verdict::Worse);
+        let not_shown = |why| (Some(why), Verdict::NotShown);
+        assert_eq!(judge(Ratio { rounds: 3, ..clear }, Some(0.03)), not_shown(Doubt::FewRounds));
+        assert_eq!(judge(clear, None), not_shown(Doubt::NoNoiseFloor));
+        assert_eq!(judge(Ratio { low: 1.0, ..clear }, Some(0.03)), not_shown(Doubt::IntervalIncludesOne));
+        assert_eq!(judge(clear, Some(0.51)), not_shown(Doubt::BelowNoiseFloor));
+        let less = Ratio { ratio: 0.5, low: 0.4, high: 0.6, ..clear };
+        assert_eq!(verdict(&less, Some(0.03), Better::Higher), Verdict::Worse);
+        assert_eq!(verdict(&less, Some(0.03), Better::Lower), Verdict::Better);
+    }
+
+    /// A draw in which both arms are the same must seldom be called a difference.
+    #[test]
+    fn the_same_twice_is_seldom_called_different() {
+        let mut random = SplitMix64::new(11);
+        let mut noise = || 100.0 * (1.0 + 0.05 * (random.below(1000) as f64 / 500.0 - 1.0));
+        let mut shown = 0;
+        for trial in 0..200 {
+            let mut draw = || -> Vec<f64> { (0..5).map(|_| noise()).collect() };
+            let (arm, base, again) = (draw(), draw(), draw());
+            let floor = noise_floor(Paired { arm: &again, base: &base });
+            let found = ratio(Paired { arm: &arm, base: &base }, trial).unwrap();
+            shown += usize::from(verdict(&found, floor, Better::Higher) != Verdict::NotShown);
+        }
+        assert!(shown <= 20, "{shown} of 200");
+    }
+}

@@ -2,5 +2,7 @@
 
 pub mod arm;
 pub mod cell;
+pub mod child;
 pub mod job;
+pub mod load;
 pub mod metric;

@@ -4,7 +4,7 @@
 //! itself, every unit is in the name. What depends on the file system (a percentage of a device, the length of a
 //! file that is there already) stays symbolic until [`crate::load`] looks. Nothing here does I/O.
 
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,20 @@ impl Workload {
         self
     }
 
+    /// The same jobs with every file inside the directory of their cell, wherever the job file put it, so that
+    /// cells share nothing. A block device would become a file: look at [`Workload::absolute_paths`] before.
+    #[must_use]
+    pub fn confined(mut self) -> Self {
+        for job in &mut self.jobs {
+            job.directory = None;
+            for path in &mut job.files {
+                let inside = path.components().filter(|part| matches!(part, Component::Normal(_)));
+                *path = inside.collect();
+            }
+        }
+        self
+    }
+
     /// Files named by an absolute path: they are not in a cell's own directory, so every cell shares them.
     pub fn absolute_paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.jobs.iter().flat_map(|job| &job.files).filter(|path| path.is_absolute())
@@ -75,6 +89,8 @@ pub struct Job {
     pub blocks: Blocks,
     /// Its files, relative to the directory of the cell unless absolute.
     pub files: Vec<PathBuf>,
+    /// A directory that has to be there already, if the job names one; others are made.
+    pub directory: Option<PathBuf>,
     /// Which file comes next.
     pub next_file: NextFile,
     /// The range it works on, all files together; the length of what is there already if none.
@@ -149,6 +165,7 @@ impl Default for Job {
             access: Access { direction: Direction::Read, order: Order::Sequential },
             blocks: Blocks { read: block.clone(), write: block },
             files: Vec::new(),
+            directory: None,
             next_file: NextFile::RoundRobin,
             size: None,
             file_size: None,
@@ -475,6 +492,14 @@ mod tests {
             assert_eq!(job.random_map, RandomMap::EachOnce);
         }
         assert_eq!(workload.absolute_paths().count(), 0);
+    }
+
+    #[test]
+    fn confined_files_stay_inside() {
+        let mut workload = Workload::random_writes_into_new_files(1, 1, 1);
+        workload.jobs[0].files = vec!["/a/../../b/c".into(), "../d".into()];
+        let workload = workload.confined();
+        assert_eq!(workload.jobs[0].files, [PathBuf::from("a/b/c"), PathBuf::from("d")]);
     }
 
     #[test]

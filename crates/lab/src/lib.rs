@@ -3,6 +3,8 @@
 pub mod arm;
 pub mod cell;
 pub mod child;
+pub mod fio;
 pub mod job;
 pub mod load;
 pub mod metric;
+pub mod run;

@@ -5,15 +5,17 @@
 //! be left out of a comparison honestly.
 
 use std::fs::OpenOptions;
-use std::io::IoSlice;
+use std::io::IoSliceMut;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use forebay::Engine;
 use io_uring::IoUring;
-use rustix::io::{ReadWriteFlags, pwritev2};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::CellError;
+use super::guard;
 use super::kernel::{CallsLane, KernelFiles, Opening, Space};
 use super::lane::{Buffers, Lane, NullLane};
 use super::layout::{FileKind, JobPlan};
@@ -98,8 +100,8 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
     Ok(())
 }
 
-/// Whether the file system under a directory (and the kernel) can do what an arm needs.
-pub(crate) fn probe(arm: Arm, directory: &Path, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
+/// Whether the kernel, and the file system of each job's first file, can do what an arm needs.
+pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
     for &(way, plan) in ways {
         if matches!(way, Way::Ring { .. }) {
             ring::set_up(1).map_err(|error| {
@@ -107,42 +109,46 @@ pub(crate) fn probe(arm: Arm, directory: &Path, ways: &[(Way, &JobPlan)]) -> Res
             })?;
         }
         let (Way::Calls { opening, .. } | Way::Ring { opening, .. }) = way else { continue };
+        let path = &plan.files[0].path;
         match opening.caching {
             Caching::Buffered => {}
-            Caching::Uncached => probe_uncached(arm, directory)?,
-            Caching::Direct => probe_direct(arm, directory, plan)?,
+            Caching::Uncached => probe_uncached(arm, path)?,
+            Caching::Direct => probe_direct(arm, path, plan)?,
         }
     }
     Ok(())
 }
 
-fn probe_uncached(arm: Arm, directory: &Path) -> Result<(), CellError> {
-    with_scratch_file(directory, 0, |file| {
-        let flags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
-        pwritev2(file, &[IoSlice::new(&[0; 512])], 0, flags).map(drop).map_err(Into::into)
-    })
-    .map_err(|error| {
-        CellError::refused(arm, format!("RWF_DONTCACHE (Linux 6.14, XFS 6.15, ext4 6.17): {error}"))
+fn probe_uncached(arm: Arm, path: &Path) -> Result<(), CellError> {
+    let flags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
+    let mut buffer = [0; 512];
+    let tried = with_sample(path, 0, |file| {
+        preadv2(file, &mut [IoSliceMut::new(&mut buffer)], 0, flags).map(drop).map_err(Into::into)
+    });
+    tried.map_err(|error| {
+        let reason = format!(
+            "{}: RWF_DONTCACHE (since Linux 6.14, on XFS 6.15, on ext4 6.17): {error}",
+            path.display()
+        );
+        CellError::refused(arm, reason)
     })
 }
 
-fn probe_direct(arm: Arm, directory: &Path, plan: &JobPlan) -> Result<(), CellError> {
+/// Two reads show both whether a length and whether an offset of the job's alignment is taken.
+fn probe_direct(arm: Arm, path: &Path, plan: &JobPlan) -> Result<(), CellError> {
     let blocks = &plan.job.blocks;
-    let least = blocks.read.min().min(blocks.write.min());
+    let lengths = [blocks.read.min(), blocks.write.min()].map(u64::from);
     let starts = plan.files.iter().map(|file| file.range.start);
-    let alignment = std::iter::once(u64::from(least)).chain(starts).fold(0, gcd).min(4096) as usize;
-    let mut buffers = Buffers::new(1, alignment);
-    let result = with_scratch_file(directory, libc::O_DIRECT, |file| {
-        use std::os::unix::fs::FileExt;
-        file.write_all_at(&buffers.slot(0)[..alignment], 0)?;
-        // A second one shows whether this file system takes an offset of that alignment.
-        file.write_all_at(&buffers.slot(0)[..alignment], alignment as u64)
+    let alignment = lengths.into_iter().chain(starts).fold(0, gcd).min(4096);
+    let mut buffers = Buffers::new(1, alignment as usize);
+    let tried = with_sample(path, libc::O_DIRECT, |file| {
+        let buffer = &mut buffers.slot(0)[..alignment as usize];
+        file.read_at(buffer, 0)?;
+        file.read_at(buffer, alignment).map(drop)
     });
-    result.map_err(|error| {
-        CellError::refused(
-            arm,
-            format!("O_DIRECT in steps of {alignment} bytes is not possible here: {error}"),
-        )
+    tried.map_err(|error| {
+        let path = path.display();
+        CellError::refused(arm, format!("{path}: no direct I/O in steps of {alignment} bytes here: {error}"))
     })
 }
 
@@ -150,16 +156,21 @@ fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-fn with_scratch_file(
-    directory: &Path,
+/// The file itself if it is there, else one beside it that is gone again when this returns.
+fn with_sample(
+    path: &Path,
     flags: i32,
     what: impl FnOnce(&std::fs::File) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let path = directory.join(format!(".arm-probe.{}", std::process::id()));
-    let file = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(&path);
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags);
+    if path.exists() {
+        return what(&options.open(path)?);
+    }
+    let sample = guard::nearest_directory(path).join(format!(".arm-probe.{}", std::process::id()));
+    let file = std::fs::write(&sample, [0; 8192]).and_then(|()| options.open(&sample));
     let result = file.and_then(|file| what(&file));
-    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_file(&sample);
     result
 }
 

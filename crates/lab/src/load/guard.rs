@@ -2,14 +2,47 @@
 //!
 //! A block device is written only if the user said so, and never while anything else has it: mounted, swapped on,
 //! part of an array. `O_EXCL` asks the kernel itself, which also knows about partitions and holders; the mount
-//! table is read besides, for the sake of the message.
+//! table is read besides, for the sake of the message. Directories are looked at before anything is made in them.
 
 use std::fs::{self, OpenOptions};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{Access, access};
+
 use super::CellError;
+
+/// Refuses a directory that is none.
+pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
+    match fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(CellError::invalid(format!("{}: not a directory", directory.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CellError::invalid(format!(
+            "{}: there is no such directory; make it first",
+            directory.display()
+        ))),
+        Err(error) => Err(CellError::io("could not look at it", directory, &error)),
+    }
+}
+
+/// Refuses a file that is missing and could not be made.
+pub(crate) fn check_can_be_made(path: &Path) -> Result<(), CellError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let directory = nearest_directory(path);
+    check_directory(directory)?;
+    access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        CellError::invalid(format!("{}: nothing can be made in it: {error}", directory.display()))
+    })
+}
+
+/// The directory a file is in, or the nearest above it that is there.
+pub(crate) fn nearest_directory(path: &Path) -> &Path {
+    let above = path.ancestors().skip(1).find(|above| above.exists());
+    above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
 
 /// How long a block device is.
 pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {

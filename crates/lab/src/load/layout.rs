@@ -62,19 +62,33 @@ pub(crate) fn resolve(workload: &Workload, directory: &Path, seed: u64) -> Resul
     if workload.jobs.is_empty() {
         return Err(CellError::invalid("there is no job to run"));
     }
+    refuse_unwritable(workload, directory)?;
     let ground = Ground { directory, seed };
     let jobs = workload.jobs.iter().enumerate();
-    let plans: Result<Vec<_>, _> = jobs.map(|(index, job)| ground.resolve_job(job, index)).collect();
-    let plans = plans?;
-    for file in plans.iter().filter(|plan| plan.writes()).flat_map(|plan| &plan.files) {
-        if file.kind == FileKind::BlockDevice {
-            match workload.devices {
-                Devices::Refuse => return Err(guard::refuse_device(&file.path)),
-                Devices::Write => guard::refuse_mounted(&file.path)?,
+    jobs.map(|(index, job)| ground.resolve_job(job, index)).collect()
+}
+
+/// Before anything is made: directories that are not there or closed, devices that are not ours to write.
+pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result<(), CellError> {
+    guard::check_directory(directory)?;
+    for job in &workload.jobs {
+        if let Some(named) = &job.directory {
+            guard::check_directory(&directory.join(named))?;
+        }
+        for path in job.files.iter().map(|name| directory.join(name)) {
+            guard::check_can_be_made(&path)?;
+            if !job.access.direction.writes() {
+                continue;
+            }
+            let is_device = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+            match (is_device, workload.devices) {
+                (false, _) => {}
+                (true, Devices::Refuse) => return Err(guard::refuse_device(&path)),
+                (true, Devices::Write) => guard::refuse_mounted(&path)?,
             }
         }
     }
-    Ok(plans)
+    Ok(())
 }
 
 /// Makes what has to be there, and drops what is cached of it.

@@ -13,9 +13,12 @@ use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
 use crate::job::{Declared, FinalSync};
 
-/// An engine with this budget, unless the settings say otherwise.
+/// An engine with this budget (its own default if zero), unless the settings say otherwise.
 pub(crate) fn build_engine(budget_bytes: u64, settings: &[(String, String)]) -> Result<Engine, CellError> {
-    let mut builder = Engine::builder().cache_bytes(budget_bytes);
+    let mut builder = Engine::builder();
+    if budget_bytes > 0 {
+        builder = builder.cache_bytes(budget_bytes);
+    }
     for (key, value) in settings {
         builder = builder
             .set(key, value)

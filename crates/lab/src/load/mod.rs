@@ -66,7 +66,7 @@ pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
 
 /// Runs a cell in this process, and tells about each job besides.
 pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
-    check_directory(&spec.directory)?;
+    guard::check_directory(&spec.directory)?;
     let directory = spec.directory.canonicalize();
     let directory =
         directory.map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
@@ -76,7 +76,7 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
         plans.iter().map(|plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs)).collect();
     let ways = ways?;
     let pairs: Vec<_> = ways.iter().copied().zip(&plans).collect();
-    arms::probe(spec.arm, &directory, &pairs)?;
+    arms::probe(spec.arm, &pairs)?;
     if spec.arm != Arm::Null {
         layout::prepare(&plans)?;
     }
@@ -97,20 +97,9 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     Ok(report)
 }
 
-/// Refuses a directory nothing can be written to, before anything is made.
-pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
-    let metadata = std::fs::metadata(directory).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            CellError::invalid(format!("{}: there is no such directory; make it first", directory.display()))
-        }
-        _ => CellError::io("could not look at it", directory, &error),
-    })?;
-    if !metadata.is_dir() {
-        return Err(CellError::invalid(format!("{}: not a directory", directory.display())));
-    }
-    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).map_err(
-        |error| CellError::invalid(format!("{}: cannot be written to: {error}", directory.display())),
-    )
+/// Whether a workload may run in this directory at all; nothing is made or changed.
+pub fn check_workload(workload: &Workload, directory: &Path) -> Result<(), CellError> {
+    layout::refuse_unwritable(workload, directory)
 }
 
 fn probe_plan(spec: &CellSpec, directory: &Path) -> Result<Option<JobPlan>, CellError> {

@@ -33,15 +33,13 @@ impl Content {
         self.fill_bytes(offset, unaligned);
         let offset = offset + head as u64;
         let mut value = self.word(offset / WORD);
-        let mut words = aligned.chunks_exact_mut(8);
-        for word in &mut words {
-            word.copy_from_slice(&value.to_le_bytes());
+        let (words, tail) = aligned.as_chunks_mut();
+        for word in words {
+            *word = value.to_le_bytes();
             value = value.wrapping_add(STEP);
         }
-        let tail = words.into_remainder();
-        for (byte, from) in tail.iter_mut().zip(value.to_le_bytes()) {
-            *byte = from;
-        }
+        let from: [u8; WORD as usize] = value.to_le_bytes();
+        tail.copy_from_slice(&from[..tail.len()]);
     }
 
     /// The first place where `buffer` is not what belongs at `offset`.

@@ -114,7 +114,7 @@ fn say(parsed: &ParsedJobs, tell: &mut dyn Write) -> io::Result<()> {
         writeln!(tell, "warning: {warning}")?;
     }
     for notice in &parsed.without_effect {
-        writeln!(tell, "no effect: {notice}")?;
+        writeln!(tell, "differs from fio: {notice}")?;
     }
     Ok(())
 }

@@ -46,6 +46,9 @@ pub(crate) enum Effect {
     Reduced(&'static str),
 }
 
+/// Of a section. Each is open while its job runs.
+const MOST_FILES: u64 = 1 << 17;
+
 impl Default for Draft {
     fn default() -> Self {
         Self {
@@ -107,6 +110,10 @@ impl Draft {
         }
         if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
             return Err("size=0: a job needs something to work on".into());
+        }
+        let files = u64::from(self.clones) * (self.files as usize).max(self.file_names.len()) as u64;
+        if files > MOST_FILES {
+            return Err(format!("{files} files, all clones together; at most {MOST_FILES}"));
         }
         Ok((0..self.clones).map(|number| self.clone_job(section, number)).collect())
     }

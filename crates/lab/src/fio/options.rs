@@ -67,6 +67,9 @@ const PROBE: &str = "the kernel's page cache is filled and emptied by the arm";
 pub(crate) const OPTIONS: &[JobOption] = options! {
     // What is done.
     "rw" | "readwrite" => Honoured(|draft, value| {
+        if value.text()?.contains(':') {
+            return Err(ValueError("steps after a colon are not supported; allowed: the order alone".into()));
+        }
         draft.kind = value.choice(&[
             ("read", Kind::Read),
             ("write", Kind::Write),
@@ -371,6 +374,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "rw_sequencer" => WithoutEffect("each operation has an offset of its own");
     "blockalign" | "ba" | "offset_align" => WithoutEffect("offsets are multiples of the smallest block");
     "bs_unaligned" | "blocksize_unaligned" => WithoutEffect("sizes are multiples of the smallest block");
+    "rwmixcycle" => WithoutEffect("each operation is drawn by itself");
     "bs_is_seq_rand" => WithoutEffect("sizes are given for reads and writes");
 
     // What is written, and whether it came back.

@@ -3,6 +3,10 @@
 //! An arm other than [`Arm::Kernel`] overrules the job's own `ioengine`, `direct` and `uncached`, for these are what
 //! is being compared. An arm that cannot run here refuses before anything is made, with the reason, so that it can
 //! be left out of a comparison honestly.
+//!
+//! The uncached arms call `pwritev2` rather than go through a ring at depth: such a write only copies and starts the
+//! writeback, so depth buys nothing. Measured with twelve jobs of random 4 KiB writes on ext4 and XFS, rings at depth
+//! 1, 8 and 32 were within the spread of plain calls, and on ext4 cost several times the context switches.
 
 use std::fs::OpenOptions;
 use std::io::IoSliceMut;
@@ -84,7 +88,26 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;
+    check_buffers(plan, way)?;
     Ok(way)
+}
+
+/// A buffer for each operation in flight has to fit in memory; a slip of the pen asks for terabytes.
+fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
+    const MOST_BYTES: u64 = 4 << 30;
+    let depth = match way {
+        Way::Ring { depth, .. } => u64::from(depth),
+        _ => 1,
+    };
+    let blocks = &plan.job.blocks;
+    let bytes = depth * u64::from(blocks.read.max().max(blocks.write.max()));
+    if bytes > MOST_BYTES {
+        let name = &plan.job.name;
+        return Err(CellError::invalid(format!(
+            "job {name}: {bytes} bytes of buffers (block size by depth); at most {MOST_BYTES}"
+        )));
+    }
+    Ok(())
 }
 
 fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {

@@ -77,17 +77,18 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
             gates.push(gate);
             let ready = ready.clone();
             let stop = &stop;
-            jobs.push(scope.spawn(move || run_job(plan, way, &ready, &go, stop)));
+            jobs.push(scope.spawn(move || run_job(plan, way, ready, &go, stop)));
         }
         let prober = stage.probe.map(|plan| {
             let (gate, go) = channel();
             gates.push(gate);
             let (way, ready, quiet) = (probe_way(stage.ways), ready.clone(), &quiet);
-            scope.spawn(move || run_probe(plan, way, &ready, &go, quiet))
+            scope.spawn(move || run_probe(plan, way, ready, &go, quiet))
         });
         drop(ready);
         // Should one fail here, leaving drops the gates, and whoever waits at one goes home.
-        all_ready.iter().take(gates.len()).collect::<Result<(), CellError>>()?;
+        let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
+        assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
 
         let baseline_bytes = memory::resident_bytes();
         let engine = engine_for(stage)?;
@@ -132,7 +133,7 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
 fn run_job(
     plan: &JobPlan,
     way: Way,
-    ready: &Sender<Ready>,
+    ready: Sender<Ready>,
     go: &Receiver<Go>,
     stop: &AtomicBool,
 ) -> Result<(JobOutcome, Closable), CellError> {
@@ -152,7 +153,7 @@ fn run_job(
 fn run_probe(
     plan: &JobPlan,
     way: Way,
-    ready: &Sender<Ready>,
+    ready: Sender<Ready>,
     go: &Receiver<Go>,
     quiet: &AtomicBool,
 ) -> Result<(ProbeOutcome, Closable), CellError> {
@@ -166,12 +167,14 @@ fn run_probe(
 fn set_up(
     plan: &JobPlan,
     way: Way,
-    ready: &Sender<Ready>,
+    ready: Sender<Ready>,
     go: &Receiver<Go>,
 ) -> Result<(Prepared, Go), CellError> {
     let aborted = || CellError::Process { what: "another job failed before the start".into() };
     let set_up = pin(&plan.job.cpus).and_then(|()| Prepared::new(way, plan));
     let said = ready.send(set_up.as_ref().map(drop).map_err(Clone::clone));
+    // Whoever waits for all to be ready must not wait for this one.
+    drop(ready);
     let prepared = set_up?;
     said.map_err(|_| aborted())?;
     let go = go.recv().map_err(|_| aborted())?;

@@ -16,7 +16,7 @@ use super::layout::{FileKind, JobPlan};
 use super::{CellReport, JobRow};
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec};
-use crate::job::{IoEngine, Overwrite};
+use crate::job::{Caching, IoEngine, Overwrite};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -191,6 +191,9 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
                 notes.push(format!(
                     "iodepth={deepest}: a cached read or write is a copy, served by its job's own thread"
                 ));
+            }
+            if plans.iter().any(|plan| plan.job.caching == Caching::Uncached) {
+                notes.push("uncached=1: the engine's own bounded cache is used all the same".into());
             }
         }
         Arm::KernelDirectPrealloc if deepest < DIRECT_DEPTH => {

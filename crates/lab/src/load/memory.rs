@@ -50,11 +50,14 @@ pub(crate) fn sample(
     }
 }
 
-/// Memory of this process, shared memory included.
+/// Memory of this process: its own, shared, and in huge pages, which the kernel counts apart.
 pub(crate) fn resident_bytes() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * page_bytes()
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    };
+    (kilobytes("VmRSS:") + kilobytes("HugetlbPages:")) * 1024
 }
 
 fn page_bytes() -> u64 {

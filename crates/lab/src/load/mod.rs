@@ -29,10 +29,11 @@ mod shuffle;
 mod usage;
 mod verify;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 pub use error::CellError;
+use serde::Serialize;
 
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
@@ -42,7 +43,7 @@ use layout::JobPlan;
 use verify::Issued;
 
 /// What came back from a cell, with a row for each job.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CellReport {
     /// For the cell as a whole.
     pub total: CellResult,
@@ -51,12 +52,12 @@ pub struct CellReport {
 }
 
 /// One job's figures.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct JobRow {
     /// The job's name.
     pub name: String,
     /// By metric name.
-    pub metrics: std::collections::BTreeMap<String, f64>,
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// Runs a cell in this process.

@@ -16,7 +16,7 @@ pub enum Arm {
     KernelUncached,
     /// The same after one `fallocate` of the whole file.
     KernelUncachedPrealloc,
-    /// `O_DIRECT` at the job's depth, after one `fallocate` of the whole file.
+    /// `O_DIRECT` at the job's depth, 32 at least, after one `fallocate` of the whole file.
     KernelDirectPrealloc,
     /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
     Kernel,

@@ -2,13 +2,17 @@
 
 pub mod arm;
 pub mod cell;
+pub mod child;
 pub mod compare;
+pub mod fio;
 pub mod job;
+pub mod load;
 pub mod manifest;
 pub mod metric;
 pub mod plan;
 pub mod progress;
 pub mod report;
+pub mod run;
 pub mod schema;
 pub mod scratch;
 pub mod statistics;

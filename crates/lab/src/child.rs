@@ -1,0 +1,138 @@
+//! A cell in a process of its own, so that its memory, its context switches and its death are its own.
+//!
+//! The same program is started again with [`CELL_ARGUMENT`] before all others; the specification goes in on standard
+//! input, the outcome comes back on standard output, both as JSON. A refusal stays a refusal on the other side. The
+//! child dies with its parent: no cell writes on after an interrupted comparison. (The kernel ties that to the
+//! *thread* that started the child, so that thread has to outlive it; here it waits for it.)
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{CellResult, CellSpec};
+use crate::load::{CellError, run_cell};
+
+/// The hidden first argument of a program that is to run one cell.
+pub const CELL_ARGUMENT: &str = "__cell";
+
+/// Names the program to start instead of the current one.
+pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
+
+#[derive(Serialize, Deserialize)]
+enum Outcome {
+    Done(CellResult),
+    Failed(CellError),
+}
+
+/// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
+pub fn run_cell_in_child(spec: &CellSpec) -> Result<CellResult, CellError> {
+    let program = match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(program) => PathBuf::from(program),
+        None => std::env::current_exe()
+            .map_err(|error| CellError::system("could not find this program's own file", &error))?,
+    };
+    run_cell_in_child_of(&program, spec)
+}
+
+/// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument says so.
+pub fn run_cell_in_child_of(program: &Path, spec: &CellSpec) -> Result<CellResult, CellError> {
+    let text = serde_json::to_vec(spec)
+        .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
+    let started = Command::new(program)
+        .arg(CELL_ARGUMENT)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = started.map_err(|error| CellError::io("could not start it", program, &error))?;
+    let outcome = converse(&mut child, &text);
+    if outcome.is_err() {
+        // It may be waiting for the rest of a specification that never comes.
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|error| CellError::system("could not wait for the cell", &error))?;
+    let Said { output, errors } = outcome?;
+    match serde_json::from_slice(&output) {
+        Ok(Outcome::Done(result)) if status.success() => Ok(result),
+        Ok(Outcome::Failed(error)) => Err(error),
+        _ => Err(CellError::Process { what: format!("{status}{}", last_words(&errors)) }),
+    }
+}
+
+/// For `main`: whether the arguments ask for a cell.
+#[must_use]
+pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
+}
+
+/// What the program does when its first argument is [`CELL_ARGUMENT`].
+#[must_use]
+pub fn cell_main() -> ExitCode {
+    let parent = getppid();
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if getppid() != parent {
+        return ExitCode::FAILURE;
+    }
+    let outcome = match read_spec().and_then(|spec| run_cell(&spec)) {
+        Ok(result) => Outcome::Done(result),
+        Err(error) => Outcome::Failed(error),
+    };
+    let told = serde_json::to_vec(&outcome).map_err(std::io::Error::from);
+    match told.and_then(|text| std::io::stdout().write_all(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("could not tell the outcome: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Said {
+    output: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+/// Both pipes at once: a child that fills one while nobody reads it would never end.
+fn converse(child: &mut Child, text: &[u8]) -> Result<Said, CellError> {
+    let failed = |error: std::io::Error| CellError::system("could not talk to the cell", &error);
+    let mut input = child.stdin.take().expect("standard input is a pipe");
+    let mut output_pipe = child.stdout.take().expect("standard output is a pipe");
+    let mut errors_pipe = child.stderr.take().expect("standard error is a pipe");
+    thread::scope(|scope| {
+        let errors = scope.spawn(move || {
+            let mut errors = Vec::new();
+            errors_pipe.read_to_end(&mut errors).map(|_| errors)
+        });
+        // A child that died early has said why on standard error: read on.
+        let _ = input.write_all(text);
+        drop(input);
+        let mut output = Vec::new();
+        output_pipe.read_to_end(&mut output).map_err(failed)?;
+        let errors = errors.join().expect("reading a pipe does not panic").map_err(failed)?;
+        Ok(Said { output, errors })
+    })
+}
+
+fn read_spec() -> Result<CellSpec, CellError> {
+    let mut text = Vec::new();
+    std::io::stdin()
+        .read_to_end(&mut text)
+        .map_err(|error| CellError::system("could not read the cell from standard input", &error))?;
+    serde_json::from_slice(&text)
+        .map_err(|error| CellError::invalid(format!("standard input is no cell: {error}")))
+}
+
+/// The end of what it said, which is where the reason is.
+fn last_words(errors: &[u8]) -> String {
+    const MOST: usize = 4096;
+    let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(MOST)..]);
+    match text.trim() {
+        "" => String::new(),
+        said => format!("; it said:\n{said}"),
+    }
+}

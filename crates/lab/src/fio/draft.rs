@@ -1,0 +1,224 @@
+//! A job while its options are being read: what is settled at once, and what only makes sense together.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::value::{Value, ValueError};
+use crate::job::{Access, Amount, Caching, Direction, Job, Order, TimeBased, VerifyJob};
+
+/// A section's options so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    /// What needs no other option to be understood.
+    pub(crate) job: Job,
+    pub(crate) kind: Kind,
+    pub(crate) read_percent: u8,
+    pub(crate) directories: Vec<PathBuf>,
+    pub(crate) file_names: Vec<String>,
+    pub(crate) file_name_format: String,
+    pub(crate) files: u32,
+    pub(crate) clones: u32,
+    pub(crate) direct: bool,
+    pub(crate) uncached: bool,
+    pub(crate) verify: bool,
+    pub(crate) do_verify: bool,
+    /// Waits for all sections before it.
+    pub(crate) stonewall: bool,
+}
+
+/// Of `rw`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    RandomRead,
+    RandomWrite,
+    Mixed,
+    RandomMixed,
+}
+
+/// How far an option was obeyed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// To the letter.
+    Whole,
+    /// Not, or not quite: how.
+    Reduced(&'static str),
+}
+
+/// Of a section. Each is open while its job runs.
+const MOST_FILES: u64 = 1 << 17;
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            job: Job::default(),
+            kind: Kind::Read,
+            read_percent: 50,
+            directories: Vec::new(),
+            file_names: Vec::new(),
+            file_name_format: "$jobname.$jobnum.$filenum".into(),
+            files: 1,
+            clones: 1,
+            direct: false,
+            uncached: false,
+            verify: false,
+            do_verify: true,
+            stonewall: false,
+        }
+    }
+}
+
+impl Draft {
+    /// One value for reads, one for writes.
+    pub(crate) fn each_direction<'a, T>(
+        value: Value<'a>,
+        parse: impl Fn(Value<'a>) -> Result<T, ValueError>,
+        mut read: impl FnMut(T),
+        mut write: impl FnMut(T),
+    ) -> Result<Effect, ValueError> {
+        let [for_reads, for_writes] = value.directions()?;
+        if let Some(value) = for_reads {
+            read(parse(value)?);
+        }
+        if let Some(value) = for_writes {
+            write(parse(value)?);
+        }
+        Ok(Effect::Whole)
+    }
+
+    /// The jobs of a section: one per clone. Or why there are none.
+    pub(crate) fn finish(mut self, section: &str) -> Result<Vec<Job>, String> {
+        if self.direct && self.uncached {
+            return Err(
+                "direct=1 and uncached=1 exclude each other: direct I/O has no cache to go through".into()
+            );
+        }
+        self.job.caching = match (self.direct, self.uncached) {
+            (true, _) => Caching::Direct,
+            (_, true) => Caching::Uncached,
+            _ => Caching::Buffered,
+        };
+        self.job.access = self.access();
+        self.job.verify = if self.verify && self.do_verify && self.job.access.direction.writes() {
+            VerifyJob::Yes
+        } else {
+            VerifyJob::No
+        };
+        if self.job.time_based == TimeBased::Yes && self.job.runtime_us.is_none() {
+            return Err("time_based needs a runtime=".into());
+        }
+        if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
+            return Err("size=0: a job needs something to work on".into());
+        }
+        let files = u64::from(self.clones) * (self.files as usize).max(self.file_names.len()) as u64;
+        if files > MOST_FILES {
+            return Err(format!("{files} files, all clones together; at most {MOST_FILES}"));
+        }
+        Ok((0..self.clones).map(|number| self.clone_job(section, number)).collect())
+    }
+
+    fn access(&self) -> Access {
+        let (direction, order) = match self.kind {
+            Kind::Read => (Direction::Read, Order::Sequential),
+            Kind::Write => (Direction::Write, Order::Sequential),
+            Kind::RandomRead => (Direction::Read, Order::Random),
+            Kind::RandomWrite => (Direction::Write, Order::Random),
+            Kind::Mixed => (Direction::Mixed { read_percent: self.read_percent }, Order::Sequential),
+            Kind::RandomMixed => (Direction::Mixed { read_percent: self.read_percent }, Order::Random),
+        };
+        Access { direction, order }
+    }
+
+    fn clone_job(&self, section: &str, number: u32) -> Job {
+        let name = if self.clones == 1 { section.to_owned() } else { format!("{section}.{number}") };
+        let directory = self.directory(section, number);
+        Job { name, number, files: self.paths(section, number), directory, ..self.job.clone() }
+    }
+
+    fn directory(&self, section: &str, number: u32) -> Option<PathBuf> {
+        let count = self.directories.len().max(1);
+        let directory = self.directories.get(number as usize % count)?;
+        Some(PathBuf::from(expand(&directory.to_string_lossy(), section, number)))
+    }
+
+    /// Several directories are dealt out to the clones; several files go into each clone's directory.
+    fn paths(&self, section: &str, number: u32) -> Vec<PathBuf> {
+        let expand =
+            |text: &str, file: u32| expand(text, section, number).replace("$filenum", &file.to_string());
+        let directory = self.directory(section, number).unwrap_or_default();
+        let named: Vec<_> = if self.file_names.is_empty() {
+            (0..self.files).map(|file| expand(&self.file_name_format, file)).collect()
+        } else {
+            self.file_names.iter().map(|name| expand(name, 0)).collect()
+        };
+        let mut seen = HashSet::new();
+        let paths = named.iter().map(|name| directory.join(Path::new(name)));
+        paths.filter(|path| seen.insert(path.clone())).collect()
+    }
+}
+
+fn expand(text: &str, section: &str, number: u32) -> String {
+    text.replace("$jobname", section).replace("$jobnum", &number.to_string())
+}
+
+/// A list of paths; `\:` is a colon of a name.
+pub(crate) fn split_paths(text: &str) -> Result<Vec<String>, ValueError> {
+    const MOST: usize = 65_536;
+    let mut paths = vec![String::new()];
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if letters.peek() == Some(&':') => {
+                paths.last_mut().expect("there is always one").push(':');
+                letters.next();
+            }
+            ':' => paths.push(String::new()),
+            '\0' => return Err(ValueError("a path has no zero byte".into())),
+            letter => paths.last_mut().expect("there is always one").push(letter),
+        }
+    }
+    paths.retain(|path| !path.is_empty());
+    if paths.is_empty() || paths.len() > MOST {
+        return Err(ValueError(format!("from 1 to {MOST} paths, with colons between them")));
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_get_names_files_and_directories_of_their_own() {
+        let directories = vec!["x".into(), "y$jobnum".into()];
+        let draft = Draft { clones: 3, files: 2, directories, ..Draft::default() };
+        let jobs = draft.finish("w").unwrap();
+        let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ["w.0", "w.1", "w.2"]);
+        assert_eq!(jobs[0].files, [PathBuf::from("x/w.0.0"), PathBuf::from("x/w.0.1")]);
+        assert_eq!(jobs[1].files, [PathBuf::from("y1/w.1.0"), PathBuf::from("y1/w.1.1")]);
+    }
+
+    #[test]
+    fn a_named_file_is_shared_by_the_clones() {
+        let draft = Draft { clones: 2, file_names: vec!["f".into()], ..Draft::default() };
+        let jobs = draft.finish("w").unwrap();
+        assert_eq!(jobs[0].files, jobs[1].files);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let both = Draft { direct: true, uncached: true, ..Draft::default() };
+        assert!(both.finish("w").unwrap_err().contains("exclude"));
+        let mut endless = Draft::default();
+        endless.job.time_based = TimeBased::Yes;
+        assert!(endless.finish("w").unwrap_err().contains("runtime"));
+    }
+
+    #[test]
+    fn paths_split_at_colons() {
+        assert_eq!(split_paths(r"a:b\:c::d").unwrap(), ["a", "b:c", "d"]);
+        assert!(split_paths(":").is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! The threads of a cell: one per job, the sync probe, the memory sampler, and this one, which gives the beat.
+//!
+//! Each job's thread sets itself up and says so; when all have, the baseline is taken, the engine (if any) made, and
+//! everyone is let go at once. A job that fails stops the others. The second snapshot is taken as soon as the last
+//! job has had its final sync; only then do lanes close, outside the clock but not unheard.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use forebay::{Engine, Stats};
+
+use super::CellError;
+use super::arms::{Prepared, Way};
+use super::driver::{JobOutcome, drive};
+use super::kernel::Opening;
+use super::lane::Lane;
+use super::layout::JobPlan;
+use super::library;
+use super::memory::{self, Peak};
+use super::probe::{self, ProbeOutcome};
+use super::usage::Usage;
+use crate::arm::Arm;
+use crate::cell::CellSpec;
+
+/// A cell ready to be run.
+pub(crate) struct Stage<'a> {
+    pub(crate) spec: &'a CellSpec,
+    pub(crate) directory: &'a Path,
+    pub(crate) plans: &'a [JobPlan],
+    pub(crate) ways: &'a [Way],
+    pub(crate) probe: Option<&'a JobPlan>,
+}
+
+/// What was seen of it.
+#[derive(Debug)]
+pub(crate) struct Conducted {
+    pub(crate) jobs: Vec<JobOutcome>,
+    pub(crate) usage: Usage,
+    pub(crate) peak: Peak,
+    pub(crate) probe: Option<ProbeOutcome>,
+    pub(crate) engine: Option<EngineReport>,
+}
+
+/// What the engine says about itself.
+#[derive(Debug)]
+pub(crate) struct EngineReport {
+    /// When counting began.
+    pub(crate) before: Stats,
+    /// When the last final sync had ended.
+    pub(crate) after: Stats,
+    pub(crate) description: String,
+}
+
+/// The signal to start.
+#[derive(Clone)]
+struct Go {
+    at: Instant,
+    engine: Option<Arc<Engine>>,
+}
+
+type Ready = Result<(), CellError>;
+type Closable = Box<dyn Lane>;
+
+pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
+    let stop = AtomicBool::new(false);
+    let quiet = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (ready, all_ready) = channel();
+        let mut gates = Vec::new();
+        let mut jobs = Vec::new();
+        for (plan, &way) in stage.plans.iter().zip(stage.ways) {
+            let (gate, go) = channel();
+            gates.push(gate);
+            let ready = ready.clone();
+            let stop = &stop;
+            jobs.push(scope.spawn(move || run_job(plan, way, ready, &go, stop)));
+        }
+        let prober = stage.probe.map(|plan| {
+            let (gate, go) = channel();
+            gates.push(gate);
+            let (way, ready, quiet) = (probe_way(stage.ways), ready.clone(), &quiet);
+            scope.spawn(move || run_probe(plan, way, ready, &go, quiet))
+        });
+        drop(ready);
+        // Should one fail here, leaving drops the gates, and whoever waits at one goes home.
+        let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
+        assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
+
+        let baseline_bytes = memory::resident_bytes();
+        let engine = engine_for(stage)?;
+        let sampler = spawn_sampler(scope, stage, baseline_bytes, engine.clone(), &quiet);
+        let ramp = stage.plans.iter().map(|plan| plan.job.ramp_us).max().unwrap_or(0);
+        let mut before = Usage::now();
+        let go = Go { at: Instant::now(), engine: engine.clone() };
+        for gate in gates {
+            // A thread that is gone has said why, and is asked below.
+            let _ = gate.send(go.clone());
+        }
+        drop(go);
+        let mut stats_before = engine.as_ref().map(|engine| engine.stats());
+        if ramp > 0 {
+            thread::sleep(Duration::from_micros(ramp));
+            before = Usage::now();
+            stats_before = engine.as_ref().map(|engine| engine.stats());
+        }
+        let finished: Vec<_> = jobs.into_iter().map(join).collect();
+        let usage = Usage::now().since(before);
+        let report = engine.as_ref().zip(stats_before).map(|(engine, before)| EngineReport {
+            before,
+            after: engine.stats(),
+            description: engine.describe(),
+        });
+
+        quiet.store(true, Ordering::Release);
+        sampler.thread().unpark();
+        if let Some(prober) = &prober {
+            prober.thread().unpark();
+        }
+        let peak = join(sampler);
+        let probed = prober.map(join).transpose();
+        let finished: Result<Vec<_>, _> = finished.into_iter().collect();
+        let (jobs, lanes): (Vec<_>, Vec<_>) = finished?.into_iter().unzip();
+        let (probe, probe_lane) = probed?.unzip();
+        close(lanes.into_iter().chain(probe_lane), engine)?;
+        Ok(Conducted { jobs, usage, peak, probe, engine: report })
+    })
+}
+
+fn run_job(
+    plan: &JobPlan,
+    way: Way,
+    ready: Sender<Ready>,
+    go: &Receiver<Go>,
+    stop: &AtomicBool,
+) -> Result<(JobOutcome, Closable), CellError> {
+    let (prepared, go) = set_up(plan, way, ready, go)?;
+    let began = go.at + Duration::from_micros(plan.job.start_delay_us);
+    thread::sleep(began.saturating_duration_since(Instant::now()));
+    let outcome = prepared.open(plan, go.engine).and_then(|mut lane| {
+        let outcome = drive(plan, lane.as_mut(), began, stop)?;
+        Ok((outcome, lane))
+    });
+    if outcome.is_err() {
+        stop.store(true, Ordering::Relaxed);
+    }
+    outcome
+}
+
+fn run_probe(
+    plan: &JobPlan,
+    way: Way,
+    ready: Sender<Ready>,
+    go: &Receiver<Go>,
+    quiet: &AtomicBool,
+) -> Result<(ProbeOutcome, Closable), CellError> {
+    let (prepared, go) = set_up(plan, way, ready, go)?;
+    let mut lane = prepared.open(plan, go.engine)?;
+    let outcome = probe::run(plan, lane.as_mut(), quiet)?;
+    Ok((outcome, lane))
+}
+
+/// Everything a thread does before the clock starts.
+fn set_up(
+    plan: &JobPlan,
+    way: Way,
+    ready: Sender<Ready>,
+    go: &Receiver<Go>,
+) -> Result<(Prepared, Go), CellError> {
+    let aborted = || CellError::Process { what: "another job failed before the start".into() };
+    let set_up = pin(&plan.job.cpus).and_then(|()| Prepared::new(way, plan));
+    let said = ready.send(set_up.as_ref().map(drop).map_err(Clone::clone));
+    // Whoever waits for all to be ready must not wait for this one.
+    drop(ready);
+    let prepared = set_up?;
+    said.map_err(|_| aborted())?;
+    let go = go.recv().map_err(|_| aborted())?;
+    Ok((prepared, go))
+}
+
+fn pin(cpus: &[u32]) -> Result<(), CellError> {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(CellError::invalid(format!("cpus_allowed: there is no processor {cpu}")));
+        }
+        set.set(cpu as usize);
+    }
+    sched_setaffinity(None, &set)
+        .map_err(|error| CellError::system(format!("could not run on processors {cpus:?}"), &error.into()))
+}
+
+/// The way of the first job, without what concerns bulk data alone.
+fn probe_way(ways: &[Way]) -> Way {
+    match ways[0] {
+        Way::Calls { opening, .. } => Way::Calls { opening: small(opening), window_bytes: None },
+        Way::Ring { opening, .. } => Way::Ring { opening: small(opening), depth: 1 },
+        way => way,
+    }
+}
+
+fn small(opening: Opening) -> Opening {
+    Opening { space: super::kernel::Space::AsItGrows, ..opening }
+}
+
+fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
+    let spec = stage.spec;
+    if !matches!(spec.arm, Arm::Forebay | Arm::ForebayAgain) {
+        return Ok(None);
+    }
+    library::build_engine(spec.budget_bytes, &spec.settings).map(|engine| Some(Arc::new(engine)))
+}
+
+fn spawn_sampler<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    stage: &Stage<'_>,
+    baseline_bytes: u64,
+    engine: Option<Arc<Engine>>,
+    quiet: &'scope AtomicBool,
+) -> ScopedJoinHandle<'scope, Peak> {
+    let directory = stage.directory.to_owned();
+    let files: Vec<PathBuf> =
+        stage.plans.iter().flat_map(|plan| &plan.files).map(|file| file.path.clone()).collect();
+    scope.spawn(move || {
+        let engine_dirty = || engine.as_ref().map_or(0, |engine| engine.stats().dirty_bytes);
+        memory::sample(&directory, &files, baseline_bytes, &engine_dirty, quiet)
+    })
+}
+
+fn join<T>(handle: ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The last chance to hear an error.
+fn close(lanes: impl Iterator<Item = Closable>, engine: Option<Arc<Engine>>) -> Result<(), CellError> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    for lane in lanes {
+        lane.close()?;
+    }
+    match engine {
+        Some(engine) => engine
+            .shutdown(PATIENCE)
+            .map_err(|error| CellError::library("could not shut the engine down", &error)),
+        None => Ok(()),
+    }
+}

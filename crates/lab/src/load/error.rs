@@ -1,0 +1,107 @@
+//! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live errors.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+
+/// Why a cell has no result.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum CellError {
+    /// This arm cannot run this workload here: leave it out, and say why.
+    ArmRefused {
+        /// The arm.
+        arm: Arm,
+        /// Why.
+        reason: String,
+    },
+    /// The workload cannot be run as it stands; nothing was done yet.
+    Invalid {
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
+    /// A call failed.
+    Failed {
+        /// What was tried.
+        what: String,
+        /// On which file.
+        path: Option<PathBuf>,
+        /// What the system or the library said.
+        cause: String,
+        /// The system's number, where there is one.
+        os_error: Option<i32>,
+    },
+    /// A file does not hold what was written to it.
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// The first wrong byte.
+        offset: u64,
+        /// What is there instead.
+        found: String,
+    },
+    /// The process of the cell died, or spoke nonsense.
+    Process {
+        /// How it ended, and what it said last.
+        what: String,
+    },
+}
+
+impl CellError {
+    pub(crate) fn refused(arm: Arm, reason: impl Into<String>) -> Self {
+        Self::ArmRefused { arm, reason: reason.into() }
+    }
+
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid { reason: reason.into() }
+    }
+
+    pub(crate) fn io(what: impl Into<String>, path: &Path, error: &io::Error) -> Self {
+        Self::Failed {
+            what: what.into(),
+            path: Some(path.to_owned()),
+            cause: error.to_string(),
+            os_error: error.raw_os_error(),
+        }
+    }
+
+    pub(crate) fn system(what: impl Into<String>, error: &io::Error) -> Self {
+        Self::Failed {
+            what: what.into(),
+            path: None,
+            cause: error.to_string(),
+            os_error: error.raw_os_error(),
+        }
+    }
+
+    pub(crate) fn library(what: impl Into<String>, error: &forebay::Error) -> Self {
+        Self::Failed {
+            what: what.into(),
+            path: error.path().map(Path::to_owned),
+            cause: error.to_string(),
+            os_error: error.os_error(),
+        }
+    }
+}
+
+impl fmt::Display for CellError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ArmRefused { arm, reason } => write!(formatter, "{} cannot run here: {reason}", arm.name()),
+            Self::Invalid { reason } => formatter.write_str(reason),
+            Self::Failed { what, path: Some(path), cause, .. } => {
+                write!(formatter, "{}: {what}: {cause}", path.display())
+            }
+            Self::Failed { what, path: None, cause, .. } => write!(formatter, "{what}: {cause}"),
+            Self::Mismatch { path, offset, found } => {
+                write!(formatter, "{}: wrong data at byte {offset}: {found}", path.display())
+            }
+            Self::Process { what } => write!(formatter, "the process of the cell failed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for CellError {}

@@ -1,0 +1,220 @@
+//! From what was counted to metrics. What is not defined for a cell is left out, never made up.
+//!
+//! An *I/O* is one operation of the caller in every figure. Rates are over the time until the last job of that
+//! direction had ended, its final sync included. Figures of the process and of the engine cover the probe too: where
+//! a figure is per I/O of the engine, the probe's I/Os are among them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::arms::DIRECT_DEPTH;
+use super::conduct::{Conducted, EngineReport};
+use super::driver::{JobOutcome, Tally};
+use super::extents::{self, Extents};
+use super::lane::LaneCounters;
+use super::layout::{FileKind, JobPlan};
+use super::{CellReport, JobRow};
+use crate::arm::Arm;
+use crate::cell::{CellResult, CellSpec};
+use crate::job::{Caching, IoEngine, Overwrite};
+
+type Metrics = BTreeMap<String, f64>;
+
+/// Everything that is defined for this cell.
+pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> CellReport {
+    let mut metrics = throughput(conducted.jobs.iter());
+    let jobs = &conducted.jobs;
+    let operations: u64 = jobs.iter().map(|job| job.reads.operations + job.writes.operations).sum();
+    let written: u64 = jobs.iter().map(|job| job.writes.bytes).sum();
+    usage(&mut metrics, conducted, operations);
+    if spec.arm != Arm::Null {
+        memory(&mut metrics, conducted);
+        layout(&mut metrics, plans);
+        probe(&mut metrics, conducted);
+        match &conducted.engine {
+            Some(engine) => of_engine(&mut metrics, engine, conducted, operations, written),
+            None => of_kernel(&mut metrics, conducted, operations, written),
+        }
+    }
+    debug_assert!(metrics.keys().all(|name| crate::metric::find(name).is_some()));
+    let rows = plans.iter().zip(jobs).map(|(plan, outcome)| JobRow {
+        name: plan.job.name.clone(),
+        metrics: throughput(std::iter::once(outcome)),
+    });
+    CellReport { jobs: rows.collect(), total: CellResult { metrics, notes: notes(spec, plans, conducted) } }
+}
+
+fn put(metrics: &mut Metrics, name: &str, value: f64) {
+    if value.is_finite() {
+        metrics.insert(name.into(), value);
+    }
+}
+
+/// Left out where there is nothing to divide by.
+fn put_ratio(metrics: &mut Metrics, name: &str, part: u64, whole: u64) {
+    if whole > 0 {
+        put(metrics, name, part as f64 / whole as f64);
+    }
+}
+
+fn throughput<'a>(jobs: impl Iterator<Item = &'a JobOutcome> + Clone) -> Metrics {
+    let mut metrics = Metrics::new();
+    let Some(began) = jobs.clone().map(|job| job.began).min() else { return metrics };
+    let elapsed = until(jobs.clone(), began);
+    put(&mut metrics, "elapsed_s", elapsed.as_secs_f64());
+    let operations: u64 = jobs.clone().map(|job| job.reads.operations + job.writes.operations).sum();
+    put(&mut metrics, "iops", operations as f64 / elapsed.as_secs_f64());
+    let reads = jobs.clone().filter(|job| job.reads.operations > 0);
+    direction(&mut metrics, "read", began, reads, |job| &job.reads);
+    let writes = jobs.filter(|job| job.writes.operations > 0);
+    direction(&mut metrics, "write", began, writes, |job| &job.writes);
+    metrics
+}
+
+fn until<'a>(jobs: impl Iterator<Item = &'a JobOutcome>, began: Instant) -> Duration {
+    let ended = jobs.map(|job| job.ended).max().unwrap_or(began);
+    ended.saturating_duration_since(began).max(Duration::from_nanos(1))
+}
+
+fn direction<'a>(
+    metrics: &mut Metrics,
+    name: &str,
+    began: Instant,
+    jobs: impl Iterator<Item = &'a JobOutcome> + Clone,
+    of: impl Fn(&JobOutcome) -> &Tally,
+) {
+    let elapsed = until(jobs.clone(), began).as_secs_f64();
+    let mut sum = Tally::new();
+    jobs.for_each(|job| sum.add(of(job)));
+    if sum.operations == 0 {
+        return;
+    }
+    put(metrics, &format!("{name}_iops"), sum.operations as f64 / elapsed);
+    put(metrics, &format!("{name}_bytes_per_s"), sum.bytes as f64 / elapsed);
+    for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let nanoseconds = sum.latencies.value_at_quantile(quantile);
+        put(metrics, &format!("{name}_latency_{label}_us"), nanoseconds as f64 / 1000.0);
+    }
+}
+
+fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64) {
+    let usage = conducted.usage;
+    put(metrics, "context_switches", usage.context_switches as f64);
+    put_ratio(metrics, "context_switches_per_io", usage.context_switches, operations);
+    if let Some(switches) = usage.system_context_switches {
+        put_ratio(metrics, "system_context_switches_per_io", switches, operations);
+    }
+    put_ratio(metrics, "cpu_us_per_io", usage.cpu_us, operations);
+}
+
+fn memory(metrics: &mut Metrics, conducted: &Conducted) {
+    put(metrics, "peak_memory_bytes", conducted.peak.memory_bytes as f64);
+    // The engine knows its own peak exactly; the sampler also sees what it left dirty in the page cache.
+    let of_engine = conducted.engine.as_ref().map(|engine| engine.after.peak_dirty_bytes);
+    if let Some(dirty) = conducted.peak.dirty_bytes.max(of_engine) {
+        put(metrics, "peak_dirty_bytes", dirty as f64);
+    }
+}
+
+/// Over the files the cell wrote into new space; a file written over keeps the layout it had.
+fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
+    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == Overwrite::No);
+    let mut files: Vec<_> = plans.flat_map(|plan| &plan.files).collect();
+    files.retain(|file| file.kind == FileKind::Regular);
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    files.dedup_by(|one, other| one.path == other.path);
+    let mut sum = Extents::default();
+    for file in &files {
+        match extents::extents_of(&file.path) {
+            Ok(extents) => sum += extents,
+            // Not every file system can tell.
+            Err(_) => return,
+        }
+    }
+    put_ratio(metrics, "extents_per_file", sum.count, files.len() as u64);
+    put_ratio(metrics, "mean_extent_bytes", sum.bytes, sum.count);
+}
+
+fn probe(metrics: &mut Metrics, conducted: &Conducted) {
+    let Some(probe) = conducted.probe.as_ref().filter(|probe| probe.operations > 0) else { return };
+    for (name, quantile) in [("sync_probe_p50_us", 0.5), ("sync_probe_p99_us", 0.99)] {
+        put(metrics, name, probe.latencies.value_at_quantile(quantile) as f64 / 1000.0);
+    }
+}
+
+fn of_engine(
+    metrics: &mut Metrics,
+    engine: &EngineReport,
+    conducted: &Conducted,
+    operations: u64,
+    written: u64,
+) {
+    let (before, after) = (&engine.before, &engine.after);
+    let probed = conducted.probe.as_ref().map_or(0, |probe| probe.operations);
+    let doorbells = after.doorbells - before.doorbells;
+    let requests = after.requests - before.requests;
+    let bios = after.bios - before.bios;
+    if doorbells > 0 {
+        put_ratio(metrics, "doorbells_per_io", doorbells, operations + probed);
+        put_ratio(metrics, "requests_per_doorbell", requests, doorbells);
+    }
+    let runs = after.completion_runs - before.completion_runs;
+    put_ratio(metrics, "bios_per_run", after.completed_bios - before.completed_bios, runs);
+    put_ratio(metrics, "merged_share", after.merged_bios - before.merged_bios, bios);
+    let device = after.written_bytes - before.written_bytes;
+    if device > 0 && written > 0 {
+        put_ratio(metrics, "written_per_asked", device, written + probed * 4096);
+    }
+}
+
+fn of_kernel(metrics: &mut Metrics, conducted: &Conducted, operations: u64, written: u64) {
+    let mut counters = LaneCounters::default();
+    conducted.jobs.iter().for_each(|job| counters += job.counters);
+    if counters.doorbells > 0 {
+        put_ratio(metrics, "doorbells_per_io", counters.doorbells, operations);
+        put_ratio(metrics, "requests_per_doorbell", counters.requests, counters.doorbells);
+        put_ratio(metrics, "bios_per_run", counters.completions, counters.runs);
+    }
+    let probed = conducted.probe.as_ref().map_or(0, |probe| probe.operations);
+    if let Some(device) = conducted.usage.written_bytes.filter(|&bytes| bytes > 0 && written > 0) {
+        put_ratio(metrics, "written_per_asked", device, written + probed * 4096);
+    }
+}
+
+fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
+    let mut notes = Vec::new();
+    let deepest = plans.iter().map(|plan| plan.job.depth).max().unwrap_or(1);
+    match spec.arm {
+        Arm::Forebay | Arm::ForebayAgain => {
+            notes.extend(conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)));
+            if deepest > 1 {
+                notes.push(format!(
+                    "iodepth={deepest}: a cached read or write is a copy, served by its job's own thread"
+                ));
+            }
+            if plans.iter().any(|plan| plan.job.caching == Caching::Uncached) {
+                notes.push("uncached=1: the engine's own bounded cache is used all the same".into());
+            }
+        }
+        Arm::KernelDirectPrealloc if deepest < DIRECT_DEPTH => {
+            notes.push(format!("direct at depth {DIRECT_DEPTH} per job; the job asks for {deepest}"));
+        }
+        Arm::Kernel if deepest > 1 && plans.iter().any(|plan| plan.job.io_engine == IoEngine::Calls) => {
+            notes.push("iodepth has no effect on an ioengine of single calls".into());
+        }
+        Arm::KernelBuffered
+        | Arm::KernelBounded
+        | Arm::KernelBoundedPrealloc
+        | Arm::KernelUncached
+        | Arm::KernelUncachedPrealloc
+            if deepest > 1 =>
+        {
+            notes.push(format!("iodepth={deepest}: this arm writes by calls, one at a time per job"));
+        }
+        _ => {}
+    }
+    if plans.iter().any(|plan| plan.job.ramp_us > 0) {
+        notes.push("ramp_time: operations that started before its end are not counted".into());
+    }
+    notes
+}

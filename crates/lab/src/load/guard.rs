@@ -1,0 +1,117 @@
+//! What stands between a job file and a disk full of somebody's data.
+//!
+//! A block device is written only if the user said so, and never while anything else has it: mounted, swapped on,
+//! part of an array. `O_EXCL` asks the kernel itself, which also knows about partitions and holders; the mount
+//! table is read besides, for the sake of the message. Directories are looked at before anything is made in them.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::CellError;
+
+/// Refuses a directory that is none.
+pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
+    match fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(CellError::invalid(format!("{}: not a directory", directory.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CellError::invalid(format!(
+            "{}: there is no such directory; make it first",
+            directory.display()
+        ))),
+        Err(error) => Err(CellError::io("could not look at it", directory, &error)),
+    }
+}
+
+/// Refuses a file that is missing and could not be made.
+pub(crate) fn check_can_be_made(path: &Path) -> Result<(), CellError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let directory = nearest_directory(path);
+    check_directory(directory)?;
+    access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        CellError::invalid(format!("{}: nothing can be made in it: {error}", directory.display()))
+    })
+}
+
+/// The directory a file is in, or the nearest above it that is there.
+pub(crate) fn nearest_directory(path: &Path) -> &Path {
+    let above = path.ancestors().skip(1).find(|above| above.exists());
+    above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// How long a block device is.
+pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {
+    let failed = |error| CellError::io("could not ask its length", path, &error);
+    let mut device = fs::File::open(path).map_err(failed)?;
+    device.seek(SeekFrom::End(0)).map_err(failed)
+}
+
+/// The answer to a job that would write a device unasked.
+pub(crate) fn refuse_device(path: &Path) -> CellError {
+    CellError::invalid(format!(
+        "{}: a block device; what is on it would be lost. Give --allow-write-device if that is meant",
+        path.display()
+    ))
+}
+
+/// Refuses a device that somebody else uses.
+pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
+    let number =
+        fs::metadata(path).map_err(|error| CellError::io("could not look at it", path, &error))?.rdev();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if let Some(place) = mounted_at(&table, number) {
+        let reason = format!("{}: mounted at {place}; unmount it first", path.display());
+        return Err(CellError::invalid(reason));
+    }
+    let exclusive = OpenOptions::new().write(true).custom_flags(libc::O_EXCL).open(path);
+    match exclusive {
+        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(CellError::invalid(format!(
+            "{}: in use (a partition of it is mounted, or it is swap or part of another device)",
+            path.display()
+        ))),
+        Err(error) => Err(CellError::io("could not open it for writing", path, &error)),
+    }
+}
+
+/// Where the device of this number is mounted, by a table in the form of `/proc/self/mountinfo`.
+fn mounted_at(table: &str, number: u64) -> Option<&str> {
+    let wanted = format!("{}:{}", libc::major(number), libc::minor(number));
+    table.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.nth(2)? == wanted).then(|| fields.nth(1)).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_mounted_device() {
+        let table =
+            "22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n31 22 7:3 / /mnt/a rw - xfs /dev/loop3 rw\n";
+        assert_eq!(mounted_at(table, libc::makedev(7, 3)), Some("/mnt/a"));
+        assert_eq!(mounted_at(table, libc::makedev(254, 0)), Some("/"));
+        assert_eq!(mounted_at(table, libc::makedev(7, 4)), None);
+    }
+
+    #[test]
+    fn the_mounted_root_device_is_refused() {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let source = table.lines().find_map(|line| {
+            let source = line.split(" - ").nth(1)?.split(' ').nth(1)?;
+            source.starts_with("/dev/").then(|| Path::new(source).to_owned())
+        });
+        // In a container without devices there is nothing to refuse.
+        if let Some(device) = source.filter(|device| device.exists()) {
+            let refused = refuse_mounted(&device).unwrap_err().to_string();
+            assert!(refused.contains("mounted at") || refused.contains("could not"), "{refused}");
+        }
+    }
+}

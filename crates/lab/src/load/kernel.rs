@@ -1,0 +1,208 @@
+//! The kernel's own paths, a call at a time: `pread`, `pwrite` and their flags.
+//!
+//! With a *window* a lane keeps what it dirtied and cached near a budget, as databases do with `sync_file_range`:
+//! after each window's worth of I/O it waits for the writeback it started a window ago, starts that of the window
+//! just written, and drops what is clean. So at most two windows of a job are in memory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
+
+use super::CellError;
+use super::lane::{Buffers, Lane};
+use super::layout::{FileKind, JobPlan};
+use super::sequence::{Kind, Operation};
+use crate::job::{Caching, Declared, FinalSync};
+
+/// How a job's files are opened and given space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Opening {
+    pub(crate) caching: Caching,
+    pub(crate) space: Space,
+}
+
+/// Whether a file gets its space when it is opened, in one piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Space {
+    AsItGrows,
+    Ahead,
+}
+
+/// A job's files, opened.
+#[derive(Debug)]
+pub(crate) struct KernelFiles {
+    files: Vec<File>,
+    paths: Vec<PathBuf>,
+    flags: ReadWriteFlags,
+}
+
+impl KernelFiles {
+    pub(crate) fn open(plan: &JobPlan, opening: Opening) -> Result<Self, CellError> {
+        let mut files = Vec::with_capacity(plan.files.len());
+        let mut paths = Vec::with_capacity(plan.files.len());
+        for file in &plan.files {
+            let path = &file.path;
+            let mut options = OpenOptions::new();
+            options.read(true).write(plan.writes());
+            options.create(plan.writes() && file.kind == FileKind::Regular);
+            if opening.caching == Caching::Direct {
+                options.custom_flags(libc::O_DIRECT);
+            }
+            let open =
+                options.open(path).map_err(|error| CellError::io("could not open it", path, &error))?;
+            if plan.writes() && file.kind == FileKind::Regular {
+                let failed = |error| CellError::io("could not give it its length", path, &error);
+                if opening.space == Space::Ahead {
+                    fallocate(&open, FallocateFlags::empty(), 0, file.length)
+                        .map_err(|error| failed(error.into()))?;
+                } else if plan.job.declared == Declared::Yes {
+                    open.set_len(file.length).map_err(failed)?;
+                }
+            }
+            files.push(open);
+            paths.push(path.clone());
+        }
+        let flags = match opening.caching {
+            Caching::Uncached => ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32),
+            Caching::Buffered | Caching::Direct => ReadWriteFlags::empty(),
+        };
+        Ok(Self { files, paths, flags })
+    }
+
+    pub(crate) fn descriptor(&self, file: usize) -> i32 {
+        self.files[file].as_raw_fd()
+    }
+
+    pub(crate) fn flags(&self) -> ReadWriteFlags {
+        self.flags
+    }
+
+    pub(crate) fn failed(&self, operation: &Operation, error: &io::Error) -> CellError {
+        let what = match operation.kind {
+            Kind::Read => format!("could not read {} bytes at {}", operation.bytes, operation.offset),
+            Kind::Write => format!("could not write {} bytes at {}", operation.bytes, operation.offset),
+        };
+        CellError::io(what, &self.paths[operation.file], error)
+    }
+
+    pub(crate) fn sync(&self, file: usize, how: FinalSync) -> Result<(), CellError> {
+        let result = match how {
+            FinalSync::Data => self.files[file].sync_data(),
+            FinalSync::All => self.files[file].sync_all(),
+        };
+        result.map_err(|error| CellError::io("could not sync it", &self.paths[file], &error))
+    }
+
+    /// All of it, however many calls that takes.
+    fn transfer(&self, operation: &Operation, buffer: &mut [u8]) -> io::Result<()> {
+        let file = &self.files[operation.file];
+        if self.flags.is_empty() {
+            return match operation.kind {
+                Kind::Read => file.read_exact_at(buffer, operation.offset),
+                Kind::Write => file.write_all_at(buffer, operation.offset),
+            };
+        }
+        let mut done = 0;
+        while done < buffer.len() {
+            let offset = operation.offset + done as u64;
+            let part = &mut buffer[done..];
+            let moved = match operation.kind {
+                Kind::Read => preadv2(file, &mut [IoSliceMut::new(part)], offset, self.flags),
+                Kind::Write => pwritev2(file, &[IoSlice::new(part)], offset, self.flags),
+            };
+            match moved {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(moved) => done += moved,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A call at a time.
+#[derive(Debug)]
+pub(crate) struct CallsLane {
+    buffers: Buffers,
+    files: KernelFiles,
+    window: Option<Window>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Window {
+    bytes: u64,
+    filled: u64,
+}
+
+impl CallsLane {
+    /// With at most two windows of these bytes in memory, if any.
+    pub(crate) fn new(buffers: Buffers, files: KernelFiles, window_bytes: Option<u64>) -> Self {
+        let window = window_bytes.map(|bytes| Window { bytes: bytes.max(1), filled: 0 });
+        Self { buffers, files, window, ended: false }
+    }
+
+    fn bound(&mut self, operation: &Operation) -> Result<(), CellError> {
+        let Some(window) = &mut self.window else { return Ok(()) };
+        window.filled += u64::from(operation.bytes);
+        if window.filled < window.bytes {
+            return Ok(());
+        }
+        window.filled = 0;
+        for (file, path) in self.files.files.iter().zip(&self.files.paths) {
+            let failed = |error| CellError::io("could not write behind", path, &error);
+            write_behind(file).map_err(failed)?;
+            fadvise(file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for what is being written and starts what is dirty.
+fn write_behind(file: &File) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: no memory is passed; the descriptor is open for as long as `file` lives.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Lane for CallsLane {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        self.buffers.slot(slot)
+    }
+
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
+        let buffer = &mut self.buffers.slot(slot)[..operation.bytes as usize];
+        let moved = self.files.transfer(&operation, buffer);
+        moved.map_err(|error| self.files.failed(&operation, &error))?;
+        self.ended = true;
+        self.bound(&operation)
+    }
+
+    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        if std::mem::take(&mut self.ended) {
+            ended.push(0);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
+        self.files.sync(file, how)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        Ok(())
+    }
+}

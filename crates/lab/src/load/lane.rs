@@ -1,0 +1,187 @@
+//! A lane: one job's way to its files. The load is driven the same through every lane, so that arms differ in
+//! their lane and in nothing else.
+//!
+//! A lane has as many slots as it may have operations in flight, and a buffer for each. The driver fills the buffer
+//! of a free slot, starts an operation on it, and reaps what has ended. A lane that does one call at a time has one
+//! slot and has ended what it started by the time it says so. Lanes are set up before the clock starts (rings,
+//! buffers) and opened inside it (files, declared lengths, space).
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use super::CellError;
+use super::sequence::Operation;
+use crate::job::FinalSync;
+
+/// One job's way to its files.
+pub(crate) trait Lane: Send {
+    /// The most operations in flight.
+    fn slots(&self) -> usize;
+
+    /// The buffer of a free slot.
+    fn buffer(&mut self, slot: usize) -> &mut [u8];
+
+    /// Starts an operation on a free slot and its buffer.
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError>;
+
+    /// Adds the slots that have ended, having waited until there are `least` of them.
+    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError>;
+
+    /// Makes what was written to a file durable. Nothing is in flight.
+    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError>;
+
+    /// Lets go of the files, hearing a last error if there is one.
+    fn close(self: Box<Self>) -> Result<(), CellError>;
+
+    /// What it counted on the way.
+    fn counters(&self) -> LaneCounters {
+        LaneCounters::default()
+    }
+}
+
+/// What lanes over a ring count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LaneCounters {
+    /// Enters that handed over requests.
+    pub(crate) doorbells: u64,
+    /// Requests handed over.
+    pub(crate) requests: u64,
+    /// Times completions were found.
+    pub(crate) runs: u64,
+    /// Completions found.
+    pub(crate) completions: u64,
+}
+
+impl std::ops::AddAssign for LaneCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.doorbells += other.doorbells;
+        self.requests += other.requests;
+        self.runs += other.runs;
+        self.completions += other.completions;
+    }
+}
+
+impl std::ops::SubAssign for LaneCounters {
+    fn sub_assign(&mut self, other: Self) {
+        self.doorbells -= other.doorbells;
+        self.requests -= other.requests;
+        self.runs -= other.runs;
+        self.completions -= other.completions;
+    }
+}
+
+const ALIGNMENT: usize = 4096;
+
+/// Buffers of one size, aligned for direct I/O, all their pages present from the start so that they are part of
+/// the load generator's own memory and of nothing measured later.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    start: NonNull<u8>,
+    layout: Layout,
+    each: usize,
+    count: usize,
+}
+
+// SAFETY: the memory is owned, and reached through `&mut self` or, by the kernel, through addresses whose use ends
+// before the owner goes.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// So many of at least so many bytes.
+    pub(crate) fn new(count: usize, bytes: usize) -> Self {
+        let each = bytes.max(1).next_multiple_of(ALIGNMENT);
+        let total = each.checked_mul(count.max(1)).expect("buffers fit in the address space");
+        let layout = Layout::from_size_align(total, ALIGNMENT).expect("buffers fit in the address space");
+        // SAFETY: the layout is not of zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        let mut buffers = Self { start, layout, each, count };
+        for slot in 0..count {
+            buffers.slot(slot).fill(0xf0);
+        }
+        buffers
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One of them.
+    pub(crate) fn slot(&mut self, slot: usize) -> &mut [u8] {
+        let address = self.address(slot);
+        // SAFETY: the address begins `each` bytes inside our allocation, initialized when it was made, and `&mut
+        // self` keeps other slices away.
+        unsafe { std::slice::from_raw_parts_mut(address, self.each) }
+    }
+
+    /// Where one of them is, for the kernel.
+    pub(crate) fn address(&self, slot: usize) -> *mut u8 {
+        assert!(slot < self.count, "slot {slot} of {}", self.count);
+        // SAFETY: below `count` slots of `each` bytes is inside the allocation.
+        unsafe { self.start.as_ptr().add(slot * self.each) }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, given back once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// A lane that goes nowhere: what driving the load costs by itself.
+#[derive(Debug)]
+pub(crate) struct NullLane {
+    buffers: Buffers,
+    ended: Vec<usize>,
+}
+
+impl NullLane {
+    pub(crate) fn new(buffers: Buffers) -> Self {
+        Self { ended: Vec::with_capacity(buffers.count()), buffers }
+    }
+}
+
+impl Lane for NullLane {
+    fn slots(&self) -> usize {
+        self.buffers.count()
+    }
+
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        self.buffers.slot(slot)
+    }
+
+    fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
+        self.ended.push(slot);
+        Ok(())
+    }
+
+    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        ended.append(&mut self.ended);
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_apart() {
+        let mut buffers = Buffers::new(3, 5000);
+        for slot in 0..3 {
+            assert_eq!(buffers.address(slot) as usize % ALIGNMENT, 0);
+            buffers.slot(slot).fill(slot as u8);
+        }
+        assert_eq!(buffers.slot(0).len(), 8192);
+        assert!((0..3).all(|slot| buffers.slot(slot).iter().all(|&byte| byte == slot as u8)));
+    }
+}

@@ -1,0 +1,146 @@
+//! Running one cell: lay out, start every job together, stop the clock after the last final sync, measure, verify.
+//!
+//! ```text
+//! resolve -> refuse? -> prepare -> threads set up -> baseline -> engine -> [ go ... synced ] -> close -> extents -> verify
+//! ```
+//!
+//! What is in brackets is inside the clock: opening the files (and making them, where the job says so), giving them
+//! length or space, every operation, and the final sync. What the load generator needs for itself is allocated
+//! before and counted apart.
+
+mod arms;
+mod conduct;
+mod content;
+mod driver;
+mod error;
+mod extents;
+mod figures;
+mod guard;
+mod kernel;
+mod lane;
+mod layout;
+mod library;
+mod memory;
+mod pace;
+mod probe;
+mod ring;
+mod sequence;
+mod shuffle;
+mod usage;
+mod verify;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+pub use error::CellError;
+use serde::Serialize;
+
+use crate::arm::Arm;
+use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
+use crate::job::{Devices, Unlink, VerifyJob, Workload};
+use conduct::Conducted;
+use layout::JobPlan;
+use verify::Issued;
+
+/// What came back from a cell, with a row for each job.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CellReport {
+    /// For the cell as a whole.
+    pub total: CellResult,
+    /// For each job, in the order of the workload: the figures that are defined for one job alone.
+    pub jobs: Vec<JobRow>,
+}
+
+/// One job's figures.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct JobRow {
+    /// The job's name.
+    pub name: String,
+    /// By metric name.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// Runs a cell in this process.
+pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
+    report_cell(spec).map(|report| report.total)
+}
+
+/// Runs a cell in this process, and tells about each job besides.
+pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
+    guard::check_directory(&spec.directory)?;
+    let directory = spec.directory.canonicalize();
+    let directory =
+        directory.map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
+    let plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
+    let jobs = plans.len();
+    let ways: Result<Vec<_>, _> =
+        plans.iter().map(|plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs)).collect();
+    let ways = ways?;
+    let pairs: Vec<_> = ways.iter().copied().zip(&plans).collect();
+    arms::probe(spec.arm, &pairs)?;
+    if spec.arm != Arm::Null {
+        layout::prepare(&plans)?;
+    }
+    let probe_plan = probe_plan(spec, &directory)?;
+    let stage = conduct::Stage {
+        spec,
+        directory: &directory,
+        plans: &plans,
+        ways: &ways,
+        probe: probe_plan.as_ref(),
+    };
+    let conducted = conduct::conduct(&stage)?;
+    let mut report = figures::report(spec, &plans, &conducted);
+    if spec.arm != Arm::Null {
+        check_data(spec, &plans, &conducted, &mut report.total.notes)?;
+        remove_unlinked(&plans)?;
+    }
+    Ok(report)
+}
+
+/// Whether a workload may run in this directory at all; nothing is made or changed.
+pub fn check_workload(workload: &Workload, directory: &Path) -> Result<(), CellError> {
+    layout::refuse_unwritable(workload, directory)
+}
+
+fn probe_plan(spec: &CellSpec, directory: &Path) -> Result<Option<JobPlan>, CellError> {
+    if spec.sync_probe == SyncProbe::Off || spec.arm == Arm::Null {
+        return Ok(None);
+    }
+    let workload = Workload { jobs: vec![probe::job()], devices: Devices::Refuse };
+    let plans = layout::resolve(&workload, directory, spec.seed)?;
+    layout::prepare(&plans)?;
+    Ok(plans.into_iter().next())
+}
+
+fn check_data(
+    spec: &CellSpec,
+    plans: &[JobPlan],
+    conducted: &Conducted,
+    notes: &mut Vec<String>,
+) -> Result<(), CellError> {
+    let wanted = |plan: &JobPlan| spec.verify == Verify::After || plan.job.verify == VerifyJob::Yes;
+    let jobs = plans.iter().zip(&conducted.jobs).filter(|(plan, _)| plan.writes() && wanted(plan));
+    let issued: Vec<_> = jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
+    if !issued.is_empty() {
+        let bytes = verify::verify(&issued)?;
+        notes.push(format!("verified {bytes} bytes"));
+    }
+    Ok(())
+}
+
+/// What the user asked to be removed, and nothing else.
+fn remove_unlinked(plans: &[JobPlan]) -> Result<(), CellError> {
+    let unlinked = plans.iter().filter(|plan| plan.job.unlink == Unlink::Yes).flat_map(|plan| &plan.files);
+    let paths: BTreeSet<&PathBuf> =
+        unlinked.filter(|file| file.kind == layout::FileKind::Regular).map(|file| &file.path).collect();
+    for path in paths {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(CellError::io("could not remove it", path, &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

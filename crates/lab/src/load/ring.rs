@@ -1,0 +1,218 @@
+//! The kernel's own paths at a depth: one io_uring per job.
+//!
+//! Operations are staged as they are started and handed over together when the job has to wait, so that the batch is
+//! what had become free meanwhile; `iodepth_batch` hands over earlier. The ring is owned by its job's thread alone
+//! and runs its task work there (`DEFER_TASKRUN`, since Linux 6.1), which is the cheapest form the kernel offers;
+//! older kernels get a plain ring. What ends short or would have blocked goes out again for the rest.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::CellError;
+use super::kernel::KernelFiles;
+use super::lane::{Buffers, Lane, LaneCounters};
+use super::sequence::{Kind, Operation};
+use crate::job::FinalSync;
+
+/// A ring for so many operations in flight.
+pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
+    let entries = depth.next_power_of_two();
+    let best =
+        IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
+    match best {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
+        best => best,
+    }
+}
+
+/// A job's operations over its ring.
+pub(crate) struct RingLane {
+    /// Both go last and together, and only once nothing is in flight.
+    ring: ManuallyDrop<IoUring>,
+    buffers: ManuallyDrop<Buffers>,
+    files: KernelFiles,
+    slots: Vec<Option<Flight>>,
+    in_flight: usize,
+    staged: usize,
+    submit_batch: usize,
+    counters: LaneCounters,
+}
+
+#[derive(Clone, Copy)]
+struct Flight {
+    operation: Operation,
+    done: u32,
+}
+
+impl RingLane {
+    /// Made and used on the thread that set the ring up.
+    pub(crate) fn new(
+        ring: IoUring,
+        buffers: Buffers,
+        files: KernelFiles,
+        submit_batch: Option<u32>,
+    ) -> Self {
+        Self {
+            ring: ManuallyDrop::new(ring),
+            slots: vec![None; buffers.count()],
+            buffers: ManuallyDrop::new(buffers),
+            files,
+            in_flight: 0,
+            staged: 0,
+            submit_batch: submit_batch.map_or(usize::MAX, |batch| batch as usize),
+            counters: LaneCounters::default(),
+        }
+    }
+
+    fn stage(&mut self, slot: usize, flight: Flight) -> Result<(), CellError> {
+        let Flight { operation, done } = flight;
+        let descriptor: RawFd = self.files.descriptor(operation.file);
+        let entry = self.entry(slot, flight, types::Fd(descriptor));
+        self.slots[slot] = Some(Flight { operation, done });
+        loop {
+            // SAFETY: the buffer and the descriptor live until nothing is in flight (see `drop`), and the slot's
+            // buffer is not touched until it has ended.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_ok() {
+                break;
+            }
+            self.enter(0)?;
+        }
+        self.staged += 1;
+        Ok(())
+    }
+
+    fn entry(&self, slot: usize, flight: Flight, file: types::Fd) -> squeue::Entry {
+        let Flight { operation, done } = flight;
+        let address = self.buffers.address(slot).wrapping_add(done as usize);
+        let left = operation.bytes - done;
+        let offset = operation.offset + u64::from(done);
+        let flags = self.files.flags().bits() as i32;
+        let entry = match operation.kind {
+            Kind::Read => opcode::Read::new(file, address, left).offset(offset).rw_flags(flags).build(),
+            Kind::Write => opcode::Write::new(file, address, left).offset(offset).rw_flags(flags).build(),
+        };
+        entry.user_data(slot as u64)
+    }
+
+    fn enter(&mut self, least: usize) -> Result<(), CellError> {
+        match self.ring.submit_and_wait(least) {
+            Ok(taken) => {
+                self.counters.doorbells += u64::from(taken > 0);
+                self.counters.requests += taken as u64;
+                self.staged -= taken.min(self.staged);
+                Ok(())
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                Ok(())
+            }
+            Err(error) => Err(CellError::system("could not enter the ring", &error)),
+        }
+    }
+
+    /// Ends what is on the completion queue; what is not whole goes out again.
+    fn collect(&mut self, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let mut found = 0;
+        loop {
+            let next = self.ring.completion().next();
+            let Some(completion) = next else { break };
+            found += 1;
+            let slot = completion.user_data() as usize;
+            let flight = self.slots[slot].take().expect("a completion for a slot in flight");
+            let Flight { operation, done } = flight;
+            match completion.result() {
+                moved if moved > 0 => {
+                    let done = done + moved as u32;
+                    if done < operation.bytes {
+                        self.stage(slot, Flight { operation, done })?;
+                        continue;
+                    }
+                    self.in_flight -= 1;
+                    ended.push(slot);
+                }
+                again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => self.stage(slot, flight)?,
+                failed => {
+                    self.in_flight -= 1;
+                    let error = match failed {
+                        0 => io::ErrorKind::UnexpectedEof.into(),
+                        number => io::Error::from_raw_os_error(-number),
+                    };
+                    return Err(self.files.failed(&operation, &error));
+                }
+            }
+        }
+        self.counters.runs += u64::from(found > 0);
+        self.counters.completions += found;
+        Ok(())
+    }
+}
+
+impl Lane for RingLane {
+    fn slots(&self) -> usize {
+        self.buffers.count()
+    }
+
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(self.slots[slot].is_none(), "the buffer of slot {slot} is in flight");
+        self.buffers.slot(slot)
+    }
+
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
+        self.in_flight += 1;
+        self.stage(slot, Flight { operation, done: 0 })?;
+        if self.staged >= self.submit_batch {
+            self.enter(0)?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let least = least.min(self.in_flight);
+        let had = ended.len();
+        if self.staged == 0 {
+            self.collect(ended)?;
+        }
+        // Asked for nothing in particular, it still enters once: deferred task work runs nowhere else.
+        let mut entered = least > 0;
+        while self.staged > 0 || ended.len() - had < least || !entered {
+            self.enter(least.saturating_sub(ended.len() - had))?;
+            self.collect(ended)?;
+            entered = true;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
+        self.files.sync(file, how)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        Ok(())
+    }
+
+    fn counters(&self) -> LaneCounters {
+        self.counters
+    }
+}
+
+impl Drop for RingLane {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            // After a failure the kernel may still write into the buffers: they are given up rather than freed.
+            return;
+        }
+        // SAFETY: dropped here and nowhere else.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        // SAFETY: dropped here and nowhere else, with nothing in flight that could reach it.
+        unsafe { ManuallyDrop::drop(&mut self.buffers) };
+    }
+}
+
+impl std::fmt::Debug for RingLane {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("RingLane").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,88 @@
+//! What the system counts for us: context switches, processor time, bytes written. Two snapshots make a difference.
+//!
+//! Everything of this process is counted, the load generator and the sync probe with it, for every arm alike; what
+//! kernel threads do for us is not, except in the system's own context switches.
+
+use std::fs;
+
+/// Counters at one moment.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Usage {
+    /// Of this process, voluntary and not.
+    pub(crate) context_switches: u64,
+    /// Of the whole system, where `/proc/stat` tells.
+    pub(crate) system_context_switches: Option<u64>,
+    /// Of this process, user and system.
+    pub(crate) cpu_us: u64,
+    /// What this process caused to be written, as the kernel accounts it: direct writes when they are issued,
+    /// buffered ones when a page becomes dirty, less what was dropped before it was written.
+    pub(crate) written_bytes: Option<u64>,
+}
+
+impl Usage {
+    pub(crate) fn now() -> Self {
+        let usage = resource_usage();
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+        let cancelled = field(&io, "cancelled_write_bytes:").unwrap_or(0);
+        Self {
+            context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+            system_context_switches: field(&stat, "ctxt"),
+            cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
+            written_bytes: field(&io, "write_bytes:").map(|bytes| bytes.saturating_sub(cancelled)),
+        }
+    }
+
+    pub(crate) fn since(self, before: Self) -> Self {
+        let difference = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?));
+        Self {
+            context_switches: self.context_switches.saturating_sub(before.context_switches),
+            system_context_switches: difference(self.system_context_switches, before.system_context_switches),
+            cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
+            written_bytes: difference(self.written_bytes, before.written_bytes),
+        }
+    }
+}
+
+fn resource_usage() -> libc::rusage {
+    // SAFETY: a struct of integers, for which all zeroes is a value.
+    let mut usage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a struct of the right type.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    assert_eq!(failed, 0, "getrusage of oneself cannot fail");
+    usage
+}
+
+fn micros(time: libc::timeval) -> u64 {
+    time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_a_busy_moment_costs() {
+        let before = Usage::now();
+        let mut sum = 0_u64;
+        while Usage::now().since(before).cpu_us < 2000 {
+            sum = (0..1000).fold(sum, |sum: u64, value| sum.wrapping_add(value));
+            std::thread::sleep(std::time::Duration::from_micros(10));
+        }
+        let used = Usage::now().since(before);
+        assert!(used.context_switches > 0);
+        assert!(used.system_context_switches.is_none_or(|switches| switches >= 1));
+        assert_ne!(sum, 1);
+    }
+
+    #[test]
+    fn reads_a_field() {
+        assert_eq!(field("rchar: 1\nwrite_bytes: 4096\n", "write_bytes:"), Some(4096));
+        assert_eq!(field("rchar: 1\n", "write_bytes:"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! Reading everything back: after the clock has stopped and the arm has let go, by ordinary reads.
+//!
+//! What should be there is not remembered but worked out again: each job's operations replay from its seed, and mark
+//! the blocks they wrote. Cached pages are dropped first, so that it is the device that is asked.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use rustix::fs::{Advice, fadvise};
+
+use super::CellError;
+use super::content::Content;
+use super::layout::JobPlan;
+use super::sequence::Kind;
+
+/// Marks are kept for pieces of this size: the least that a sector can be.
+const GRAIN: u64 = 512;
+
+/// A job and how many of its operations were issued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Issued<'a> {
+    pub(crate) plan: &'a JobPlan,
+    pub(crate) operations: u64,
+}
+
+/// Compares every byte the jobs wrote; tells how many there were.
+pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
+    let mut files: BTreeMap<PathBuf, Written> = BTreeMap::new();
+    for &Issued { plan, operations } in jobs {
+        let mut sequence = plan.sequence();
+        for _ in 0..operations {
+            let Some(operation) = sequence.next() else { break };
+            if operation.kind == Kind::Write {
+                let file = &plan.files[operation.file];
+                let written = files
+                    .entry(file.path.clone())
+                    .or_insert_with(|| Written { content: file.content, marks: Vec::new() });
+                written.mark(operation.offset, u64::from(operation.bytes));
+            }
+        }
+    }
+    files.iter().map(|(path, written)| written.compare(path)).sum()
+}
+
+struct Written {
+    content: Content,
+    /// A bit for each grain that was written whole.
+    marks: Vec<u64>,
+}
+
+impl Written {
+    /// Grains at the edges that were written in part are left out.
+    fn mark(&mut self, offset: u64, bytes: u64) {
+        for grain in offset.div_ceil(GRAIN)..(offset + bytes) / GRAIN {
+            let word = (grain / 64) as usize;
+            if self.marks.len() <= word {
+                self.marks.resize(word + 1, 0);
+            }
+            self.marks[word] |= 1 << (grain % 64);
+        }
+    }
+
+    fn is_marked(&self, grain: u64) -> bool {
+        self.marks.get((grain / 64) as usize).is_some_and(|word| word >> (grain % 64) & 1 == 1)
+    }
+
+    fn compare(&self, path: &PathBuf) -> Result<u64, CellError> {
+        const MOST: u64 = (1 << 20) / GRAIN;
+        let file =
+            File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
+        // A courtesy to honesty; where it is refused the page cache is asked instead.
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        let mut buffer = vec![0; (MOST * GRAIN) as usize];
+        let end = self.marks.len() as u64 * 64;
+        let (mut grain, mut compared) = (0, 0);
+        while grain < end {
+            if !self.is_marked(grain) {
+                grain += 1;
+                continue;
+            }
+            let run =
+                (grain..end.min(grain + MOST)).take_while(|&grain| self.is_marked(grain)).count() as u64;
+            let offset = grain * GRAIN;
+            let part = &mut buffer[..(run * GRAIN) as usize];
+            file.read_exact_at(part, offset).map_err(|error| {
+                CellError::io(format!("could not read it back at {offset}"), path, &error)
+            })?;
+            self.content.check(offset, part).map_err(|mismatch| CellError::Mismatch {
+                path: path.clone(),
+                offset: mismatch.offset,
+                found: mismatch.found,
+            })?;
+            compared += run * GRAIN;
+            grain += run;
+        }
+        Ok(compared)
+    }
+}

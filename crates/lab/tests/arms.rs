@@ -1,0 +1,164 @@
+//! Every arm does real I/O on a small real file, and what it wrote is read back.
+
+use std::path::Path;
+
+use forebay_lab::arm::Arm;
+use forebay_lab::cell::{CellResult, CellSpec, SyncProbe, Verify};
+use forebay_lab::job::{
+    Access, Amount, Caching, Create, Declared, Devices, Direction, IoEngine, Job, Order, TimeBased, Workload,
+};
+use forebay_lab::load::{CellError, run_cell};
+
+const MIB: u64 = 1 << 20;
+
+const ARMS: [Arm; 10] = [
+    Arm::KernelBuffered,
+    Arm::KernelBounded,
+    Arm::KernelBoundedPrealloc,
+    Arm::KernelUncached,
+    Arm::KernelUncachedPrealloc,
+    Arm::KernelDirectPrealloc,
+    Arm::Kernel,
+    Arm::Forebay,
+    Arm::ForebayAgain,
+    Arm::Null,
+];
+
+fn spec(arm: Arm, workload: Workload, directory: &Path) -> CellSpec {
+    CellSpec {
+        workload,
+        arm,
+        directory: directory.to_owned(),
+        budget_bytes: MIB,
+        settings: Vec::new(),
+        seed: 9,
+        verify: Verify::After,
+        sync_probe: SyncProbe::On,
+    }
+}
+
+/// Beside the tests' own binaries: a real file system, where `/tmp` may be memory.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// None where the arm cannot run here, with the reason on standard error.
+fn run(spec: &CellSpec) -> Option<CellResult> {
+    match run_cell(spec) {
+        Ok(result) => Some(result),
+        Err(CellError::ArmRefused { arm, reason }) => {
+            eprintln!("{}: {reason}", arm.name());
+            None
+        }
+        Err(error) => panic!("{}: {error}", spec.arm.name()),
+    }
+}
+
+fn get(result: &CellResult, name: &str) -> f64 {
+    *result.metrics.get(name).unwrap_or_else(|| panic!("no {name} in {result:?}"))
+}
+
+#[test]
+fn every_arm_writes_new_files_and_reads_them_back() {
+    for arm in ARMS {
+        for declared in [Declared::No, Declared::Yes] {
+            let directory = directory();
+            let workload = Workload::random_writes_into_new_files(3, 2 * MIB, 4096).declared(declared);
+            let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
+            let rate = get(&result, "write_bytes_per_s") * get(&result, "elapsed_s");
+            assert!((rate - 6.0 * MIB as f64).abs() < 1.0, "{}: {rate} bytes", arm.name());
+            assert!(!result.metrics.contains_key("read_iops"));
+            if arm == Arm::Null {
+                assert!(!directory.path().join("writer-00").exists());
+                continue;
+            }
+            assert!(result.notes.contains(&format!("verified {} bytes", 6 * MIB)), "{result:?}");
+            for number in 0..3 {
+                let path = directory.path().join(format!("writer-{number:02}/data"));
+                assert_eq!(std::fs::metadata(path).unwrap().len(), 2 * MIB, "{}", arm.name());
+            }
+            assert!(get(&result, "write_latency_p50_us") <= get(&result, "write_latency_p999_us"));
+        }
+    }
+}
+
+#[test]
+fn every_arm_reads_and_writes_mixed() {
+    for arm in ARMS {
+        for order in [Order::Sequential, Order::Random] {
+            let directory = directory();
+            let job = Job {
+                name: "mixed".into(),
+                access: Access { direction: Direction::Mixed { read_percent: 50 }, order },
+                files: vec!["a".into(), "b".into()],
+                size: Some(Amount::Bytes(MIB)),
+                depth: 8,
+                io_engine: IoEngine::Ring,
+                ..Job::default()
+            };
+            let workload = Workload { jobs: vec![job], devices: Devices::Refuse };
+            let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
+            assert!(get(&result, "read_iops") > 0.0 && get(&result, "write_iops") > 0.0, "{}", arm.name());
+        }
+    }
+}
+
+#[test]
+fn the_kernel_arm_follows_the_job() {
+    for (io_engine, caching) in [
+        (IoEngine::Calls, Caching::Buffered),
+        (IoEngine::Calls, Caching::Direct),
+        (IoEngine::Calls, Caching::Uncached),
+        (IoEngine::Ring, Caching::Buffered),
+        (IoEngine::Ring, Caching::Direct),
+        (IoEngine::Ring, Caching::Uncached),
+    ] {
+        let directory = directory();
+        let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
+        let job = &mut workload.jobs[0];
+        (job.io_engine, job.caching, job.depth, job.fdatasync_every) = (io_engine, caching, 16, 100);
+        let Some(result) = run(&spec(Arm::Kernel, workload, directory.path())) else { continue };
+        let batches = result.metrics.contains_key("requests_per_doorbell");
+        assert_eq!(batches, io_engine == IoEngine::Ring, "{io_engine:?} {caching:?}");
+    }
+}
+
+#[test]
+fn time_and_rate_are_kept() {
+    let directory = directory();
+    let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
+    let job = &mut workload.jobs[0];
+    job.create = Create::Before;
+    job.time_based = TimeBased::Yes;
+    job.runtime_us = Some(200_000);
+    job.ramp_us = 50_000;
+    job.pace.write.operations_per_s = 1000;
+    let result = run(&spec(Arm::KernelBuffered, workload, directory.path())).unwrap();
+    let operations = get(&result, "iops") * get(&result, "elapsed_s");
+    assert!((150.0..=210.0).contains(&operations), "{operations} operations in 200 ms at 1000 a second");
+}
+
+#[test]
+fn a_probe_is_answered_and_kept_apart() {
+    let directory = directory();
+    let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
+    let job = &mut workload.jobs[0];
+    (job.time_based, job.runtime_us) = (TimeBased::Yes, Some(150_000));
+    for arm in [Arm::KernelBounded, Arm::Forebay] {
+        let result = run(&spec(arm, workload.clone(), directory.path())).unwrap();
+        assert!(get(&result, "sync_probe_p50_us") > 0.0);
+        assert!(get(&result, "sync_probe_p50_us") <= get(&result, "sync_probe_p99_us"));
+    }
+}
+
+#[test]
+fn a_refusal_is_typed_and_a_bad_directory_is_named() {
+    let directory = directory();
+    let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
+    workload.jobs[0].caching = Caching::Direct;
+    let refused = run_cell(&spec(Arm::Forebay, workload.clone(), directory.path())).unwrap_err();
+    assert!(matches!(refused, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{refused}");
+    let missing = directory.path().join("missing");
+    let error = run_cell(&spec(Arm::Kernel, workload, &missing)).unwrap_err().to_string();
+    assert!(error.contains("there is no such directory"), "{error}");
+}

@@ -1,0 +1,51 @@
+//! A cell in a process of its own: this program is its own child, so it has a `main` and no test harness.
+
+use std::process::ExitCode;
+
+use forebay_lab::arm::Arm;
+use forebay_lab::cell::{CellSpec, SyncProbe, Verify};
+use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell_in_child, run_cell_in_child_of};
+use forebay_lab::job::{Caching, Workload};
+use forebay_lab::load::CellError;
+
+fn main() -> ExitCode {
+    if is_cell(std::env::args_os()) {
+        return cell_main();
+    }
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut spec = CellSpec {
+        workload: Workload::random_writes_into_new_files(2, 1 << 20, 4096),
+        arm: Arm::Forebay,
+        directory: directory.path().to_owned(),
+        budget_bytes: 8 << 20,
+        settings: Vec::new(),
+        seed: 1,
+        verify: Verify::After,
+        sync_probe: SyncProbe::Off,
+    };
+    assert_eq!(std::env::var_os(PROGRAM_VARIABLE), None);
+    a_result_comes_back(&spec);
+    a_death_is_told(&spec);
+    spec.workload.jobs[0].caching = Caching::Direct;
+    a_refusal_stays_typed(&spec);
+    println!("child: 3 passed");
+    ExitCode::SUCCESS
+}
+
+fn a_result_comes_back(spec: &CellSpec) {
+    let result = run_cell_in_child(spec).unwrap();
+    assert!(result.metrics["write_iops"] > 0.0);
+    assert!(result.notes.iter().any(|note| note.starts_with("verified 2097152")), "{:?}", result.notes);
+}
+
+fn a_refusal_stays_typed(spec: &CellSpec) {
+    let error = run_cell_in_child(spec).unwrap_err();
+    assert!(matches!(error, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{error}");
+}
+
+fn a_death_is_told(spec: &CellSpec) {
+    let error = run_cell_in_child_of("/bin/false".as_ref(), spec).unwrap_err();
+    assert!(matches!(&error, CellError::Process { what } if what.contains("exit status: 1")), "{error}");
+    let error = run_cell_in_child_of("/nonexistent".as_ref(), spec).unwrap_err();
+    assert!(matches!(error, CellError::Failed { .. }), "{error}");
+}

@@ -1,0 +1,115 @@
+//! A job file from its text to its figures.
+
+use std::path::Path;
+
+use forebay_lab::fio::Leniency;
+use forebay_lab::job::Devices;
+use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, run};
+
+struct Bench {
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn run(&self, text: &str, engine: Engine) -> (Result<RunReport, RunError>, String) {
+        let job_file = self.path().join("job.fio");
+        std::fs::write(&job_file, text).unwrap();
+        let options = RunOptions {
+            job_file,
+            engine,
+            settings: Vec::new(),
+            leniency: Leniency::Strict,
+            devices: Devices::Refuse,
+            directory: Some(self.path().to_owned()),
+            seed: 1,
+        };
+        let mut told = Vec::new();
+        let report = run(&options, &mut told);
+        (report, String::from_utf8(told).unwrap())
+    }
+
+    fn refused(&self, text: &str) -> String {
+        self.run(text, Engine::Kernel).0.unwrap_err().to_string()
+    }
+}
+
+const JOB: &str = "[global]\nsize=1m\nbs=4k\ngroup_reporting\nverify=crc32c\n\
+    [w]\nrw=randwrite\nnumjobs=2\n[r]\nstonewall\nrw=randread\nfilename=w.0.0\n";
+
+#[test]
+fn groups_run_one_after_the_other_and_files_stay() {
+    for engine in [Engine::Kernel, Engine::Forebay] {
+        let bench = Bench::new();
+        let (report, told) = bench.run(JOB, engine);
+        let report = report.unwrap();
+        assert_eq!(report.groups.len(), 2);
+        let names: Vec<_> = report.groups[0].jobs.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["w.0", "w.1"]);
+        let written = &report.groups[0].total;
+        assert!(written.notes.contains(&"verified 2097152 bytes".into()), "{written:?}");
+        assert!(report.groups[1].jobs[0].metrics["read_iops"] > 0.0);
+        assert_eq!(std::fs::metadata(bench.path().join("w.1.0")).unwrap().len(), 1 << 20);
+        assert_eq!(told.matches("group_reporting").count(), 1, "{told}");
+    }
+}
+
+#[test]
+fn nothing_is_made_without_io() {
+    let bench = Bench::new();
+    let (report, _) = bench.run("[w]\nsize=1m\nrw=write\n", Engine::Null);
+    assert!(report.unwrap().groups[0].total.metrics["write_iops"] > 0.0);
+    assert!(!bench.path().join("w.0.0").exists());
+}
+
+#[test]
+fn unlink_removes_what_the_job_named() {
+    let bench = Bench::new();
+    std::fs::write(bench.path().join("other"), "x").unwrap();
+    bench.run("[w]\nsize=64k\nrw=write\nunlink=1\n", Engine::Kernel).0.unwrap();
+    assert!(!bench.path().join("w.0.0").exists());
+    assert!(bench.path().join("other").exists());
+}
+
+#[test]
+fn refusals_come_before_anything_is_made() {
+    let bench = Bench::new();
+    let missing = bench.refused("[a]\nsize=4k\nrw=write\n[b]\nstonewall\nsize=4k\ndirectory=nowhere\n");
+    assert!(missing.contains("nowhere: there is no such directory"), "{missing}");
+    assert!(!bench.path().join("a.0.0").exists());
+    let typo = bench.refused("[a]\nsize=4k\nrw=write\n[b]\nstonewal\n");
+    assert!(typo.contains("job.fio:5: stonewal: no such option; did you mean stonewall?"), "{typo}");
+    assert!(!bench.path().join("a.0.0").exists());
+    let empty = bench.refused("[a]\nrw=write\n");
+    assert!(empty.contains("no size= or filesize="), "{empty}");
+}
+
+#[test]
+fn a_device_is_not_written_unasked() {
+    let bench = Bench::new();
+    let device =
+        std::fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path()).find(|path| {
+            use std::os::unix::fs::FileTypeExt;
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+        });
+    // A container may have none.
+    if let Some(device) = device {
+        let refused = bench.refused(&format!("[a]\nsize=4k\nrw=write\nfilename={}\n", device.display()));
+        assert!(refused.contains("--allow-write-device"), "{refused}");
+    }
+}
+
+#[test]
+fn a_missing_job_file_is_named() {
+    let bench = Bench::new();
+    std::fs::write(bench.path().join("job.fio"), "").unwrap();
+    let empty = bench.refused("");
+    assert!(empty.contains("there is no job"), "{empty}");
+}

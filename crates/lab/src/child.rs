@@ -9,9 +9,11 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{CellResult, CellSpec};
@@ -23,6 +25,9 @@ pub const CELL_ARGUMENT: &str = "__cell";
 /// Names the program to start instead of the current one.
 pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
 
+/// How often it is looked whether to stop.
+const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
+
 #[derive(Serialize, Deserialize)]
 enum Outcome {
     Done(CellResult),
@@ -30,17 +35,23 @@ enum Outcome {
 }
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
-pub fn run_cell_in_child(spec: &CellSpec) -> Result<CellResult, CellError> {
+/// `stop`, once set, ends it soon.
+pub fn run_cell_in_child(spec: &CellSpec, stop: &AtomicBool) -> Result<CellResult, CellError> {
     let program = match std::env::var_os(PROGRAM_VARIABLE) {
         Some(program) => PathBuf::from(program),
         None => std::env::current_exe()
             .map_err(|error| CellError::system("could not find this program's own file", &error))?,
     };
-    run_cell_in_child_of(&program, spec)
+    run_cell_in_child_of(&program, spec, stop)
 }
 
 /// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument says so.
-pub fn run_cell_in_child_of(program: &Path, spec: &CellSpec) -> Result<CellResult, CellError> {
+/// `stop`, once set, ends it soon.
+pub fn run_cell_in_child_of(
+    program: &Path,
+    spec: &CellSpec,
+    stop: &AtomicBool,
+) -> Result<CellResult, CellError> {
     let text = serde_json::to_vec(spec)
         .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
     let started = Command::new(program)
@@ -50,7 +61,7 @@ pub fn run_cell_in_child_of(program: &Path, spec: &CellSpec) -> Result<CellResul
         .stderr(Stdio::piped())
         .spawn();
     let mut child = started.map_err(|error| CellError::io("could not start it", program, &error))?;
-    let outcome = converse(&mut child, &text);
+    let outcome = converse(&mut child, &text, stop);
     if outcome.is_err() {
         // It may be waiting for the rest of a specification that never comes.
         let _ = child.kill();
@@ -98,12 +109,25 @@ struct Said {
 }
 
 /// Both pipes at once: a child that fills one while nobody reads it would never end.
-fn converse(child: &mut Child, text: &[u8]) -> Result<Said, CellError> {
+fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, CellError> {
     let failed = |error: std::io::Error| CellError::system("could not talk to the cell", &error);
     let mut input = child.stdin.take().expect("standard input is a pipe");
     let mut output_pipe = child.stdout.take().expect("standard output is a pipe");
     let mut errors_pipe = child.stderr.take().expect("standard error is a pipe");
+    // Not waited for before the conversation is over, so the number stays the child's.
+    let process = Pid::from_child(child);
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
+                    let _ = kill_process(process, Signal::KILL);
+                    return;
+                }
+                thread::park_timeout(LOOK_FOR_STOP);
+            }
+        });
+        let _over = SetOnDrop(&over);
         let errors = scope.spawn(move || {
             let mut errors = Vec::new();
             errors_pipe.read_to_end(&mut errors).map(|_| errors)
@@ -116,6 +140,15 @@ fn converse(child: &mut Child, text: &[u8]) -> Result<Said, CellError> {
         let errors = errors.join().expect("reading a pipe does not panic").map_err(failed)?;
         Ok(Said { output, errors })
     })
+}
+
+/// However the conversation ends, it is over.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn read_spec() -> Result<CellSpec, CellError> {

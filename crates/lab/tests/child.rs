@@ -8,6 +8,9 @@ use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell_in_child
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::CellError;
 
+/// Nobody interrupts these.
+static GO_ON: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 fn main() -> ExitCode {
     if is_cell(std::env::args_os()) {
         return cell_main();
@@ -33,19 +36,19 @@ fn main() -> ExitCode {
 }
 
 fn a_result_comes_back(spec: &CellSpec) {
-    let result = run_cell_in_child(spec).unwrap();
+    let result = run_cell_in_child(spec, &GO_ON).unwrap();
     assert!(result.metrics["write_iops"] > 0.0);
     assert!(result.notes.iter().any(|note| note.starts_with("verified 2097152")), "{:?}", result.notes);
 }
 
 fn a_refusal_stays_typed(spec: &CellSpec) {
-    let error = run_cell_in_child(spec).unwrap_err();
+    let error = run_cell_in_child(spec, &GO_ON).unwrap_err();
     assert!(matches!(error, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{error}");
 }
 
 fn a_death_is_told(spec: &CellSpec) {
-    let error = run_cell_in_child_of("/bin/false".as_ref(), spec).unwrap_err();
+    let error = run_cell_in_child_of("/bin/false".as_ref(), spec, &GO_ON).unwrap_err();
     assert!(matches!(&error, CellError::Process { what } if what.contains("exit status: 1")), "{error}");
-    let error = run_cell_in_child_of("/nonexistent".as_ref(), spec).unwrap_err();
+    let error = run_cell_in_child_of("/nonexistent".as_ref(), spec, &GO_ON).unwrap_err();
     assert!(matches!(error, CellError::Failed { .. }), "{error}");
 }

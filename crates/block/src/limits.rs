@@ -4,7 +4,7 @@
 pub const PAGE: usize = 4096;
 
 /// Requests in flight per context: one ring's worth.
-pub const TAGS: usize = 128;
+pub const TAGS: usize = 256;
 
 /// Most bytes one request carries. The kernel's own `max_sectors_kb` default is 1280 KiB, and 1 MiB is where
 /// direct writes reach the device's bandwidth at depth 4.
@@ -18,7 +18,7 @@ pub const EXTENDING_REQUEST_BYTES: u64 = 8 << 20;
 pub const REQUEST_SEGMENTS: usize = 1024;
 
 /// Most bios one plug holds before it is dispatched.
-pub const PLUG_BIOS: usize = 64;
+pub const PLUG_BIOS: usize = 128;
 
 /// Bytes at which a plug counts as full: what a device of 10 GB/s moves in about 3 ms. The last bio may go beyond it.
 pub const PLUG_BYTES: u64 = 32 * REQUEST_BYTES;

@@ -88,6 +88,8 @@ pub struct CachedFile {
     pub(crate) clean: VecDeque<u64>,
     /// Where background writeback goes on.
     pub(crate) cursor: u64,
+    /// Something was sent in the sweep that is under way.
+    pub(crate) swept: bool,
     /// Nothing new is sent, so that the end of the file can be written with nothing else in flight.
     pub(crate) draining: bool,
     /// The epoch that became too old, while it is being written out.
@@ -135,6 +137,7 @@ impl CachedFile {
             charged: 0,
             clean: VecDeque::new(),
             cursor: 0,
+            swept: false,
             draining: false,
             overdue: None,
             space: Space::default(),

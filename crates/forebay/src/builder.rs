@@ -14,8 +14,8 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::Level;
 use crate::limits::{
-    BACKGROUND_FLIGHT, CACHE_OF_MEMORY, DEFAULT_CACHE_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_AGE,
-    PATIENCE, RING_ENTRIES,
+    CACHE_OF_MEMORY, DEFAULT_CACHE_BYTES, FLIGHT, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE,
+    RING_ENTRIES,
 };
 use crate::pool::Pool;
 use crate::shared::{OnError, Shared};
@@ -52,7 +52,7 @@ impl Default for Builder {
             dirty_bytes: None,
             background_bytes: None,
             dirty_age: Duration::from_secs(1),
-            flight: BACKGROUND_FLIGHT as u64,
+            flight: FLIGHT as u64,
             reserving: Reserving::Adaptive,
             patience: PATIENCE,
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
@@ -69,14 +69,14 @@ impl Builder {
         self
     }
 
-    /// Bytes that may be dirty before writers wait; three quarters of the cache unless told.
+    /// Bytes that may be dirty before writers wait; seven eighths of the cache unless told.
     #[must_use]
     pub fn dirty_bytes(mut self, bytes: u64) -> Self {
         self.dirty_bytes = Some(bytes);
         self
     }
 
-    /// Bytes dirty from which writeback starts by itself; three eighths of the cache unless told.
+    /// Bytes dirty from which writeback starts by itself; half of `dirty_bytes` unless told.
     #[must_use]
     pub fn background_bytes(mut self, bytes: u64) -> Self {
         self.background_bytes = Some(bytes);
@@ -147,7 +147,7 @@ impl Builder {
             ));
         }
         let throttle = self.throttle()?;
-        let flight = range("flight", self.flight, 1, BACKGROUND_FLIGHT as u64)? as usize;
+        let flight = range("flight", self.flight, 1, FLIGHT as u64)? as usize;
         if self.dirty_age < MIN_DIRTY_AGE {
             return Err(invalid("dirty_age", &format!("{:?}", self.dirty_age), "1 ms or more"));
         }
@@ -186,7 +186,7 @@ impl Builder {
 
     fn throttle(&self) -> Result<Throttle> {
         let cache = self.cache()?;
-        let limit = range("dirty_bytes", self.dirty_bytes.unwrap_or(cache / 4 * 3), 4 << 20, cache / 8 * 7)?;
+        let limit = range("dirty_bytes", self.dirty_bytes.unwrap_or(cache / 8 * 7), 4 << 20, cache / 8 * 7)?;
         let background = range("background_bytes", self.background_bytes.unwrap_or(limit / 2), 0, limit)?;
         Ok(Throttle::new(limit / PAGE, (background / PAGE).max(1)))
     }

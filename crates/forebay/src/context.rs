@@ -20,7 +20,7 @@ use forebay_uring::{Ring, Waker};
 
 use crate::counters::Counters;
 use crate::inode::{After, Inode, State};
-use crate::limits::{BACKGROUND_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE, WAITED_BYTES};
+use crate::limits::{FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::shared::Shared;
 
 /// What threads tell the context.
@@ -63,7 +63,7 @@ impl Sender {
 pub(crate) struct Knobs {
     /// How long a page may be dirty.
     pub(crate) dirty_age: Duration,
-    /// Background requests in flight.
+    /// Requests of a class in flight.
     pub(crate) flight: usize,
 }
 
@@ -190,17 +190,16 @@ impl Writeback {
         }
     }
 
-    /// What somebody waits for.
+    /// What somebody waits for: who has least to write first, so that a small sync beside a bulk one stays small.
     fn serve_waited(&mut self) {
         let mut waited = std::mem::take(&mut self.waited);
+        waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
             let mut state = inode.lock();
-            // However much one file has to write, each gets something on its way.
-            let mut sent = 0;
-            while self.queue.room() > 0 && (sent == 0 || self.bytes_of(Class::Waited) < WAITED_BYTES) {
+            // However much others have to write, each has something on its way.
+            while self.queue.room() > 0 && (!state.cache.in_flight() || self.has_room(Class::Waited)) {
                 let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
                 self.send(inode, &mut state, bio);
-                sent += 1;
             }
             state.tell_tickets(&mut self.after);
             let waits = state.cache.has_tickets();
@@ -255,7 +254,11 @@ impl Writeback {
     /// What is more than the background level, from one file after the other.
     fn serve_background(&mut self) {
         let mut idle = 0;
-        while idle < self.dirty.len() && self.has_background_room() && self.shared.level.wants_writeback() {
+        // A file answers `None` once at the end of a sweep, so each is asked twice before all count as idle.
+        while idle < 2 * self.dirty.len()
+            && self.has_room(Class::Background)
+            && self.shared.level.wants_writeback()
+        {
             let Some(inode) = self.dirty.pop_front() else { break };
             let mut state = inode.lock();
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
@@ -268,7 +271,7 @@ impl Writeback {
             if !is_dirty {
                 continue;
             }
-            if sent == RUN_PER_FILE || !self.has_background_room() {
+            if sent == RUN_PER_FILE || !self.has_room(Class::Background) {
                 // Its turn goes on: a file swept in one go is as dense as it gets.
                 self.dirty.push_front(inode);
             } else {
@@ -279,7 +282,7 @@ impl Writeback {
 
     fn serve(&mut self, inode: &Inode, state: &mut State, reason: Reason, most: usize) -> usize {
         let mut sent = 0;
-        while sent < most && self.has_background_room() {
+        while sent < most && self.has_room(Class::Background) {
             let Some(bio) = state.cache.next_bio(reason) else { break };
             self.send(inode, state, bio);
             sent += 1;
@@ -287,10 +290,10 @@ impl Writeback {
         sent
     }
 
-    fn has_background_room(&self) -> bool {
-        let requests = self.queue.in_flight_of(Class::Background) + self.queue.staged_of(Class::Background);
-        let bytes = self.bytes_of(Class::Background);
-        self.queue.room() > 0 && requests < self.knobs.flight && bytes < BACKGROUND_BYTES
+    /// Whether more of a class may be on its way.
+    fn has_room(&self, class: Class) -> bool {
+        let requests = self.queue.in_flight_of(class) + self.queue.staged_of(class);
+        self.queue.room() > 0 && requests < self.knobs.flight && self.bytes_of(class) < FLIGHT_BYTES
     }
 
     /// Bytes of a class at the device, or staged for it in this pass.

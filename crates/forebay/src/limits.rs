@@ -9,15 +9,12 @@ use forebay_cache::limits::{MIN_CACHE_PAGES, PAGE};
 /// Messages a context takes before it looks at the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
 
-/// Bytes of background writeback in flight: four large requests reach the device's bandwidth, while thirty-two make
-/// a small write beside them wait sixty times as long.
-pub(crate) const BACKGROUND_BYTES: u64 = 4 * REQUEST_BYTES;
+/// Bytes of one class in flight, bulk syncs and background writeback alike: four large requests reach the device's
+/// bandwidth, while thirty-two make a small write beside them wait sixty times as long.
+pub(crate) const FLIGHT_BYTES: u64 = 4 * REQUEST_BYTES;
 
-/// Bytes of one pass for those who wait, beyond which each file has one bio sent: a bulk sync beside a small one.
-pub(crate) const WAITED_BYTES: u64 = 4 * REQUEST_BYTES;
-
-/// Background requests in flight, unless told.
-pub(crate) const BACKGROUND_FLIGHT: usize = 32;
+/// Requests of one class in flight, unless told: small ones need depth to reach the device's rate.
+pub(crate) const FLIGHT: usize = 96;
 
 /// Bios taken from one file before the next one has a turn, in one pass.
 pub(crate) const RUN_PER_FILE: usize = 32;
@@ -43,9 +40,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long others may wait for a lease of ours while we write out.
 pub(crate) const LEASE_BREAK: Duration = Duration::from_millis(900);
 
-const _: () =
-    assert!(BACKGROUND_FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
-const _: () = assert!(BACKGROUND_FLIGHT < TAGS);
+const _: () = assert!(FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
+const _: () = assert!(2 * FLIGHT < TAGS, "both classes fit the tags");
 
 /// Entries of the ring: every tag, and the read by which it is woken.
 pub(crate) const RING_ENTRIES: u32 = 2 * TAGS as u32;

@@ -45,7 +45,7 @@ impl CachedFile {
             Reason::Periodic => self.overdue.and_then(|epoch| self.next_write_out(epoch, reason)),
             Reason::Background if self.draining => None,
             Reason::Background => {
-                let first = self.pick(None)?;
+                let first = self.sweep()?;
                 Some(self.send_run(first, reason.class()))
             }
         }
@@ -85,8 +85,9 @@ impl CachedFile {
 
     // Picking
 
-    /// The first page of the next run.
-    fn pick(&mut self, covers: Option<u64>) -> Option<u64> {
+    /// The first page of the next run: on from where the sweep has got to, then what moves the end of the file, then
+    /// from the start.
+    fn pick(&self, covers: Option<u64>) -> Option<u64> {
         if self.draining {
             return None;
         }
@@ -99,18 +100,29 @@ impl CachedFile {
         let whole = self.disk_size / PAGE;
         let cursor = self.cursor.min(whole);
         let find = |from, below| self.index.next_dirty(from, below, passes);
-        if let Some(page) = find(cursor, whole).or_else(|| find(0, cursor)) {
-            return Some(page);
-        }
-        if self.flights.is_extending() {
+        let extending = || {
+            if self.flights.is_extending() {
+                return None;
+            }
+            let first = find(whole, u64::MAX)?;
+            let last = self.index.last_dirty(first, passes)?;
+            let is_dense = self.index.count_dirty(first) * 2 > last - first;
+            Some(if is_dense { first } else { self.start_of_run(last) })
+        };
+        find(cursor, whole).or_else(extending).or_else(|| find(0, cursor))
+    }
+
+    /// The next run of background writeback; `None` also once at the end of each sweep, for other files' sake: by the
+    /// time it is swept again, this one is denser.
+    fn sweep(&mut self) -> Option<u64> {
+        let first = self.pick(None)?;
+        let is_over = first < self.cursor && self.swept;
+        self.swept = !is_over;
+        if is_over {
+            self.cursor = 0;
             return None;
         }
-        let first = find(whole, u64::MAX)?;
-        let last = self.index.last_dirty(first, passes)?;
-        if self.index.count_dirty(first) * 2 > last - first {
-            return Some(first);
-        }
-        Some(self.start_of_run(last))
+        Some(first)
     }
 
     /// The first page of the run of eligible pages that ends in `last`.

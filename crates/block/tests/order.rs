@@ -23,7 +23,7 @@ fn bio(operation: Operation, target: u32, page: u64, class: Class, owner: u64) -
 }
 
 fn device() -> Erratic {
-    Erratic::new(CALM, 1, vec![vec![0; 4096 * PAGE]; 3], 256)
+    Erratic::new(CALM, 1, vec![vec![0; 4096 * PAGE]; 3], 4 * TAGS)
 }
 
 fn owners(bios: &[Bio]) -> Vec<u64> {

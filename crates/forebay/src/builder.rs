@@ -7,6 +7,7 @@ use std::time::Duration;
 use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
+use forebay_lists::fifo;
 use forebay_uring::{Arena, ForkGuard, Ring, probe};
 
 use crate::context::{Knobs, Sender, Writeback};
@@ -157,13 +158,13 @@ impl Builder {
         let ring = Ring::new(Arc::clone(&arena), RING_ENTRIES)
             .map_err(|error| Error::new(ErrorKind::Unsupported, error.to_string()))?;
         let description = ring.describe();
-        let (sender, messages) = mpsc::channel();
-        let sender = Sender::new(sender, ring.waker());
+        let (messages, receiver) = fifo::fifo();
+        let sender = Sender::new(messages, ring.waker());
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, self.on_error, fork);
         let shared = Arc::new(shared);
         let knobs = Knobs { dirty_age: self.dirty_age, flight };
-        let context = Writeback::new(Arc::clone(&shared), messages, ring, knobs);
+        let context = Writeback::new(Arc::clone(&shared), receiver, ring, knobs);
         let (ended, has_ended) = mpsc::channel::<()>();
         let run = move || {
             wait::mark_as_ours();

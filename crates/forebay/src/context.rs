@@ -10,12 +10,13 @@
 //! turn. The thread sleeps in the doorbell and nowhere else, and without a timer when nothing is dirty.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Class, Errno, Operation, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::Reason;
+use forebay_lists::{Pop, WasEmpty, fifo};
 use forebay_uring::{Ring, Waker};
 
 use crate::counters::Counters;
@@ -39,20 +40,20 @@ pub(crate) enum Message {
 }
 
 /// The callers' end of the way to a context.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Sender {
-    messages: mpsc::Sender<Message>,
+    messages: fifo::Sender<Message>,
     waker: Waker,
 }
 
 impl Sender {
-    pub(crate) fn new(messages: mpsc::Sender<Message>, waker: Waker) -> Self {
+    pub(crate) fn new(messages: fifo::Sender<Message>, waker: Waker) -> Self {
         Self { messages, waker }
     }
 
-    /// Never blocks. To a context that has ended the message is dropped.
+    /// Never blocks. Only the first message of a batch wakes; to a context that has ended it is lost.
     pub(crate) fn send(&self, message: Message) {
-        if self.messages.send(message).is_ok() {
+        if self.messages.push(message) == WasEmpty::Yes {
             self.waker.wake();
         }
     }
@@ -71,7 +72,7 @@ pub(crate) struct Knobs {
 #[derive(Debug)]
 pub(crate) struct Writeback {
     shared: Arc<Shared>,
-    messages: mpsc::Receiver<Message>,
+    messages: fifo::Receiver<Message>,
     ring: Ring,
     queue: Queue,
     knobs: Knobs,
@@ -98,7 +99,7 @@ pub(crate) struct Writeback {
 impl Writeback {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        messages: mpsc::Receiver<Message>,
+        messages: fifo::Receiver<Message>,
         ring: Ring,
         knobs: Knobs,
     ) -> Self {
@@ -144,9 +145,15 @@ impl Writeback {
         }
     }
 
+    /// Takes a pass's worth of messages; whether there are more.
     fn take_messages(&mut self) -> bool {
         for _ in 0..MESSAGES_PER_PASS {
-            let Ok(message) = self.messages.try_recv() else { return false };
+            let message = match self.messages.pop() {
+                Pop::Node(message) => message,
+                Pop::Empty => return false,
+                // Somebody is in the middle of a push, whose wake may be behind us: no sleep before it is through.
+                Pop::Busy => return true,
+            };
             match message {
                 Message::Attach(inode) => self.attach(inode),
                 Message::Inode(inode) => self.look_at(inode),

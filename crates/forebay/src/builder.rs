@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
-use forebay_lists::fifo;
+use forebay_lists::fifo::fifo;
 use forebay_uring::{Arena, ForkGuard, Ring, probe};
 
 use crate::context::{Knobs, Sender, Writeback};
@@ -158,7 +158,7 @@ impl Builder {
         let ring = Ring::new(Arc::clone(&arena), RING_ENTRIES)
             .map_err(|error| Error::new(ErrorKind::Unsupported, error.to_string()))?;
         let description = ring.describe();
-        let (messages, receiver) = fifo::fifo();
+        let (messages, receiver) = fifo();
         let sender = Sender::new(messages, ring.waker());
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, self.on_error, fork);

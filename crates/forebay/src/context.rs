@@ -175,15 +175,17 @@ impl Writeback {
     }
 
     fn look_at(&mut self, inode: Arc<Inode>) {
-        let state = inode.looked_at();
-        let (waited, dirty) = (state.cache.has_tickets(), state.cache.is_dirty());
+        let mut state = inode.looked_at();
+        let waited = state.cache.has_tickets();
+        let dirty = state.cache.is_dirty() && !state.listed;
+        state.listed |= dirty;
         drop(state);
         if waited {
             list(&mut self.waited, &inode);
         } else {
             list(&mut self.leaving, &inode);
         }
-        if dirty && !self.dirty.iter().any(|listed| Arc::ptr_eq(listed, &inode)) {
+        if dirty {
             self.dirty.push_back(inode);
         }
     }
@@ -246,7 +248,8 @@ impl Writeback {
         self.dirty.retain(|inode| {
             let mut state = inode.lock();
             if !state.cache.is_dirty() {
-                state.dirty_since = None;
+                state.unlist();
+                state.give_back_unused(&mut self.after);
                 return false;
             }
             if state.dirty_since.is_some_and(|since| now - since >= self.knobs.dirty_age) {
@@ -271,7 +274,7 @@ impl Writeback {
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
             let is_dirty = state.cache.is_dirty();
             if !is_dirty {
-                state.dirty_since = None;
+                state.unlist();
             }
             drop(state);
             idle = if sent > 0 { 0 } else { idle + 1 };
@@ -284,6 +287,10 @@ impl Writeback {
             } else {
                 self.dirty.push_back(inode);
             }
+        }
+        if self.shared.level.has_waiters() && self.queue.in_flight() + self.queue.staged() == 0 {
+            // Nothing to write, and yet the level is up: files that went quiet sit on it.
+            self.shared.collect_unused();
         }
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct State {
     told_tickets: u64,
     /// The context has been told to look at this file, and has not looked yet.
     kicked: bool,
+    /// The context has it in its list of dirty files.
+    pub(crate) listed: bool,
     /// Since when it has been dirty.
     pub(crate) dirty_since: Option<Instant>,
     /// Where the next append goes is being decided by somebody.
@@ -75,6 +77,11 @@ pub(crate) struct After {
 }
 
 impl After {
+    /// Frames freed so far.
+    pub(crate) fn freed(&self) -> usize {
+        self.settled.freed.len()
+    }
+
     /// Hands everything on.
     pub(crate) fn finish(&mut self, shared: &Shared) {
         shared.absorb(&mut self.settled, &mut self.wakers);
@@ -100,6 +107,7 @@ impl Inode {
             ticket_wakers: Vec::new(),
             told_tickets: 0,
             kicked: false,
+            listed: false,
             dirty_since: None,
             appending: false,
             marked: false,
@@ -160,6 +168,8 @@ impl Inode {
             if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
                 drop(state);
                 *queued = Some(shared.level.queue());
+                // Where nothing is on its way to the device, the context finds out who sits on unused credit.
+                shared.send(Message::Look);
                 continue;
             }
             if state.stash.is_empty() {
@@ -347,17 +357,11 @@ impl Inode {
         let mut after = After::default();
         let mut state = self.lock();
         let id = state.cache.ask(request);
-        self.give_back_unused(&mut state, shared, &mut after);
+        state.give_back_unused(&mut after);
         self.kick(&mut state, &mut after);
         drop(state);
         after.finish(shared);
         id
-    }
-
-    /// Frames and credit that wait in the file for the next write.
-    fn give_back_unused(&self, state: &mut State, shared: &Shared, after: &mut After) {
-        after.settled.freed.append(&mut state.stash);
-        shared.level.remove(std::mem::take(&mut state.credit), &mut after.wakers);
     }
 
     pub(crate) fn poll_ticket(
@@ -484,6 +488,24 @@ impl Inode {
 }
 
 impl State {
+    /// Gives back frames and credit that wait in the file for its next write.
+    pub(crate) fn give_back_unused(&mut self, after: &mut After) {
+        after.settled.freed.append(&mut self.stash);
+        after.settled.uncharged += std::mem::take(&mut self.credit);
+    }
+
+    /// It is not dirty any more.
+    pub(crate) fn unlist(&mut self) {
+        self.listed = false;
+        self.dirty_since = None;
+    }
+
+    /// Gives back what is not used, and drops up to `wanted` clean pages.
+    pub(crate) fn reclaim(&mut self, wanted: usize, after: &mut After) {
+        self.give_back_unused(after);
+        self.cache.evict(wanted, &mut after.settled);
+    }
+
     /// Wakes those whose tickets have ended.
     pub(crate) fn tell_tickets(&mut self, after: &mut After) {
         if self.told_tickets != self.cache.finished_tickets() {
@@ -497,8 +519,7 @@ impl State {
     /// The context lets go of the file: no handle is left.
     pub(crate) fn close(&mut self, after: &mut After) {
         self.cache.discard(&mut after.settled);
-        after.settled.freed.append(&mut self.stash);
-        after.settled.uncharged += std::mem::take(&mut self.credit);
+        self.give_back_unused(after);
         self.is_closed = true;
         after.wakers.append(&mut self.page_wakers);
         after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));

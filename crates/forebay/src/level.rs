@@ -63,6 +63,11 @@ impl Level {
         self.waits.load(Ordering::Relaxed)
     }
 
+    /// Whether writers wait.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.queued.load(Ordering::Acquire) > 0
+    }
+
     /// Whether background writeback has work.
     pub(crate) fn wants_writeback(&self) -> bool {
         self.dirty() >= self.throttle.background

@@ -19,6 +19,9 @@ pub(crate) const FLIGHT: usize = 96;
 /// Bios taken from one file before the next one has a turn, in one pass.
 pub(crate) const RUN_PER_FILE: usize = 32;
 
+/// Frames collected when none is free: a step's worth.
+pub(crate) const RECLAIM_FRAMES: usize = forebay_cache::limits::STEP_PAGES;
+
 /// How often, in a `dirty_age`, it is looked whether something is too old.
 pub(crate) const TICKS_PER_AGE: u32 = 4;
 

@@ -12,7 +12,9 @@ use forebay_uring::fork::ForkGuard;
 use crate::context::{Message, Sender};
 use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
+use crate::inode::After;
 use crate::level::Level;
+use crate::limits::RECLAIM_FRAMES;
 use crate::pool::Pool;
 use crate::table::Table;
 
@@ -98,17 +100,7 @@ impl Shared {
     /// No frame is free: evicts clean pages, or makes `waker` be woken when frames come back. True when there is
     /// something to take now.
     pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
-        let inodes = self.table().inodes();
-        let mut settled = Settled::default();
-        let mut wakers = Vec::new();
-        for inode in inodes {
-            inode.lock().cache.evict(64, &mut settled);
-            if settled.freed.len() >= 64 {
-                break;
-            }
-        }
-        self.absorb(&mut settled, &mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        self.reclaim(RECLAIM_FRAMES);
         if self.pool.free() > 0 {
             return true;
         }
@@ -116,6 +108,29 @@ impl Shared {
         self.send(Message::Look);
         // Frames may have come back between the look and the registering.
         self.pool.free() > 0
+    }
+
+    /// Collects unused frames and credit of all files, and some clean pages, until `wanted` frames are free.
+    fn reclaim(&self, wanted: usize) {
+        let inodes = self.table().inodes();
+        let mut after = After::default();
+        for inode in inodes {
+            inode.lock().reclaim(wanted - after.freed(), &mut after);
+            if after.freed() >= wanted {
+                break;
+            }
+        }
+        after.finish(self);
+    }
+
+    /// Collects unused credit (and frames) of all files.
+    pub(crate) fn collect_unused(&self) {
+        let inodes = self.table().inodes();
+        let mut after = After::default();
+        for inode in inodes {
+            inode.lock().give_back_unused(&mut after);
+        }
+        after.finish(self);
     }
 
     /// Takes in what a run of completions, or a copy, has freed.

@@ -1,0 +1,38 @@
+//! Writers near the dirty limit: all go on, however many files there are and whoever sits on room.
+
+use std::time::Duration;
+
+use forebay::{Engine, Open};
+
+/// Files that went quiet after having been granted room must not keep it from those that write.
+#[test]
+fn contract_12_quiet_files_give_their_room_back() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let engine = Engine::builder()
+        .cache_bytes(8 << 20)
+        .dirty_bytes(4 << 20)
+        .dirty_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let files: Vec<_> = (0..64)
+        .map(|number| engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap())
+        .collect();
+    let block = vec![7; 64 << 10];
+    for round in 0..8u64 {
+        std::thread::scope(|scope| {
+            for chunk in files.chunks(8) {
+                let block = &block;
+                scope.spawn(move || {
+                    for file in chunk {
+                        file.write_at(block, round * block.len() as u64).unwrap();
+                    }
+                });
+            }
+        });
+    }
+    assert!(engine.stats().throttle_waits > 0, "the limit was never reached: nothing was tested");
+    assert!(engine.stats().peak_dirty_bytes <= 8 << 20);
+    files.into_iter().for_each(|file| file.close().unwrap());
+    engine.shutdown(Duration::from_secs(10)).unwrap();
+    assert_eq!(engine.stats().dirty_bytes, 0);
+}

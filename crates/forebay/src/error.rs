@@ -46,7 +46,7 @@ pub struct Error {
     source: Option<io::Error>,
 }
 
-/// A result with [`enum@Error`].
+/// A result with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

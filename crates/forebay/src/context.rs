@@ -21,7 +21,9 @@ use forebay_uring::{Ring, Waker};
 
 use crate::counters::Counters;
 use crate::inode::{After, Inode, State};
-use crate::limits::{FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::limits::{
+    COUNTED_REQUEST_BYTES, DIRTIEST_OF, FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE,
+};
 use crate::shared::Shared;
 
 /// What threads tell the context.
@@ -89,8 +91,10 @@ pub(crate) struct Writeback {
     /// Files of which something is too old.
     overdue: Vec<Arc<Inode>>,
     next_tick: Option<Instant>,
-    /// By class.
-    staged_bytes: [u64; 2],
+    /// Bytes on their way, by class; large requests count for less.
+    counted_bytes: [u64; 2],
+    /// The first dirty file is in the middle of its sweep.
+    in_turn: bool,
     ended: Vec<Ended>,
     after: After,
     stop: bool,
@@ -116,7 +120,8 @@ impl Writeback {
             leaving: Vec::new(),
             overdue: Vec::new(),
             next_tick: None,
-            staged_bytes: [0; 2],
+            counted_bytes: [0; 2],
+            in_turn: false,
             ended: Vec::new(),
             after: After::default(),
             stop: false,
@@ -136,7 +141,6 @@ impl Writeback {
                 return;
             }
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
-            self.staged_bytes = [0; 2];
             if let Err(errno) = self.queue.dispatch(&mut self.ring, wait) {
                 self.report_broken(errno);
                 return;
@@ -263,12 +267,15 @@ impl Writeback {
 
     /// What is more than the background level, from one file after the other.
     fn serve_background(&mut self) {
-        let mut idle = 0;
         // A file answers `None` once at the end of a sweep, so each is asked twice before all count as idle.
+        let mut idle = 0;
         while idle < 2 * self.dirty.len()
             && self.has_room(Class::Background)
             && self.shared.level.wants_writeback()
         {
+            if idle == 0 && !self.in_turn {
+                self.bring_dirtiest_forward();
+            }
             let Some(inode) = self.dirty.pop_front() else { break };
             let mut state = inode.lock();
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
@@ -278,19 +285,26 @@ impl Writeback {
             }
             drop(state);
             idle = if sent > 0 { 0 } else { idle + 1 };
-            if !is_dirty {
-                continue;
-            }
-            if sent == RUN_PER_FILE || !self.has_room(Class::Background) {
-                // Its turn goes on: a file swept in one go is as dense as it gets.
-                self.dirty.push_front(inode);
-            } else {
-                self.dirty.push_back(inode);
+            // Its turn goes on: a file swept in one go is as dense as it gets.
+            self.in_turn = is_dirty && (sent == RUN_PER_FILE || !self.has_room(Class::Background));
+            match (is_dirty, self.in_turn) {
+                (true, true) => self.dirty.push_front(inode),
+                (true, false) => self.dirty.push_back(inode),
+                (false, _) => {}
             }
         }
         if self.shared.level.has_waiters() && self.queue.in_flight() + self.queue.staged() == 0 {
             // Nothing to write, and yet the level is up: files that went quiet sit on it.
             self.shared.collect_unused();
+        }
+    }
+
+    /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age.
+    fn bring_dirtiest_forward(&mut self) {
+        let candidates = self.dirty.iter().take(DIRTIEST_OF).enumerate();
+        let dirtiest = candidates.max_by_key(|(_, inode)| inode.lock().cache.dirty_pages());
+        if let Some((at, _)) = dirtiest {
+            self.dirty.swap(0, at);
         }
     }
 
@@ -307,12 +321,9 @@ impl Writeback {
     /// Whether more of a class may be on its way.
     fn has_room(&self, class: Class) -> bool {
         let requests = self.queue.in_flight_of(class) + self.queue.staged_of(class);
-        self.queue.room() > 0 && requests < self.knobs.flight && self.bytes_of(class) < FLIGHT_BYTES
-    }
-
-    /// Bytes of a class at the device, or staged for it in this pass.
-    fn bytes_of(&self, class: Class) -> u64 {
-        self.queue.in_flight_bytes_of(class) + self.staged_bytes[class as usize]
+        self.queue.room() > 0
+            && requests < self.knobs.flight
+            && self.counted_bytes[class as usize] < FLIGHT_BYTES
     }
 
     fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
@@ -333,7 +344,7 @@ impl Writeback {
     }
 
     fn submit(&mut self, bio: Bio) {
-        self.staged_bytes[bio.class as usize] += bio.length;
+        self.counted_bytes[bio.class as usize] += counted(&bio);
         self.queue.submit(bio);
     }
 
@@ -353,6 +364,7 @@ impl Writeback {
         }
         for Ended { bio, result } in std::mem::take(&mut self.ended) {
             let inode = self.inodes[bio.target.0 as usize].as_ref().expect("a file in flight is attached");
+            self.counted_bytes[bio.class as usize] -= counted(&bio);
             inode.settle(&self.shared, &bio, result, &mut self.after);
             list(&mut self.leaving, inode);
         }
@@ -406,6 +418,11 @@ impl Writeback {
         self.shared.stop();
         (self.shared.on_error)(&error);
     }
+}
+
+/// What a bio counts for in the bound of bytes on their way.
+fn counted(bio: &Bio) -> u64 {
+    if bio.operation.moves_bytes() { bio.length.min(COUNTED_REQUEST_BYTES) } else { 0 }
 }
 
 fn list(files: &mut Vec<Arc<Inode>>, inode: &Arc<Inode>) {

@@ -13,6 +13,13 @@ pub(crate) const MESSAGES_PER_PASS: usize = 256;
 /// bandwidth, while thirty-two make a small write beside them wait sixty times as long.
 pub(crate) const FLIGHT_BYTES: u64 = 4 * REQUEST_BYTES;
 
+/// What one request counts for at most in that bound: so that two streams that each move an end in large requests
+/// take turns at the device instead of leaving it idle between.
+pub(crate) const COUNTED_REQUEST_BYTES: u64 = 2 * REQUEST_BYTES;
+
+/// Files among which the one with most dirty pages is swept next.
+pub(crate) const DIRTIEST_OF: usize = 64;
+
 /// Requests of one class in flight, unless told: small ones need depth to reach the device's rate.
 pub(crate) const FLIGHT: usize = 96;
 

@@ -265,7 +265,7 @@ impl Disk {
         let bio = &flying.bio;
         let now = self.arena.gather(&bio.segments);
         assert!(now == flying.data, "contract 11: a frame has changed in flight: {bio:?}");
-        let unit = if bio.operation == Operation::Write { SECTOR as u64 } else { 1 };
+        let unit = SECTOR as u64;
         let bad = &self.bad[bio.target.0 as usize];
         let (bad_start, bad_end) = (bad.start * PAGE as u64, bad.end * PAGE as u64);
         let is_bad = bio.offset < bad_end && bad_start < bio.end();
@@ -276,7 +276,7 @@ impl Disk {
             return Err(errno);
         }
         let mut length = bio.length;
-        if self.random.happens(self.faults.shorten) {
+        if self.random.happens(self.faults.shorten) && length > unit {
             length = self.random.within(1..length / unit + 1) * unit;
         }
         self.store(flying, length)

@@ -98,6 +98,9 @@ impl Ledger {
     pub fn set_length(&mut self, length: u64) {
         let before = self.bytes.len();
         self.bytes.resize(length as usize, 0);
+        if (length as usize) < before {
+            self.cut_versions(length);
+        }
         self.restate(length.min(before as u64), before.max(length as usize) as u64);
     }
 
@@ -186,9 +189,10 @@ impl Ledger {
         }
         let changes: Vec<u64> = versions.iter().map(|version| version.change).collect();
         Err(format!(
-            "sector {sector} (page {}) holds none of what changes {changes:?} made of it, synced up to {} {:?}: \
+            "sector {sector} (page {}, size {}) holds none of what changes {changes:?} made of it, synced up to {} {:?}: \
              it holds {:?}",
             sector / 8,
+            found.size,
             self.synced,
             self.forsaken,
             (seen, content.iter().position(|byte| *byte == 0))
@@ -211,6 +215,22 @@ impl Ledger {
         self.sizes.push(Accepted { change: self.change, value: self.size() });
         for sector in from as usize / SECTOR..(to as usize).div_ceil(SECTOR) {
             self.note(sector);
+        }
+    }
+
+    /// A cut takes the end off whatever version of its sector the device has.
+    fn cut_versions(&mut self, length: u64) {
+        let (sector, at) = (length as usize / SECTOR, length as usize % SECTOR);
+        let change = self.change + 1;
+        let versions = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
+        let cut = versions[self.base(versions).unwrap_or(0)..].iter().map(|version| {
+            let mut content = *bytes_of(&version.value);
+            content[at..].fill(0);
+            Accepted { change, value: Some(Rc::new(content)) }
+        });
+        let cut: Vec<_> = cut.collect();
+        if at > 0 && !cut.is_empty() {
+            self.sectors[sector].extend(cut);
         }
     }
 

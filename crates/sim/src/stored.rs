@@ -94,15 +94,18 @@ impl<T> Versions<T> {
 
     /// The value that survives where metadata survives up to `metadata`: one of those not cut off by then.
     fn survivor(&self, metadata: u64, keep: Keep, random: &mut Random) -> &T {
-        let is_cut = |version: &Version<T>| version.cause == Cause::Metadata && version.sequence <= metadata;
-        let first = self.later.iter().rposition(is_cut).map_or(0, |at| at + 1);
-        let last = self.later.len();
+        let is_later = |version: &Version<T>| version.sequence > metadata;
+        let is_cut = |version: &Version<T>| version.cause == Cause::Metadata && !is_later(version);
+        let first = self.later.iter().rposition(is_cut);
+        let oldest = first.map_or(&self.durable, |at| &self.later[at].value);
+        let after = &self.later[first.map_or(0, |at| at + 1)..];
+        let data: Vec<&Version<T>> = after.iter().filter(|version| version.cause == Cause::Data).collect();
         let chosen = match keep {
-            Keep::Nothing => first,
-            Keep::Everything => last,
-            Keep::Some => first + random.below((last - first + 1) as u64) as usize,
+            Keep::Nothing => 0,
+            Keep::Everything => data.len(),
+            Keep::Some => random.below(data.len() as u64 + 1) as usize,
         };
-        chosen.checked_sub(1).map_or(&self.durable, |at| &self.later[at].value)
+        chosen.checked_sub(1).map_or(oldest, |at| &data[at].value)
     }
 }
 

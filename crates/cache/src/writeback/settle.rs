@@ -77,6 +77,10 @@ impl CachedFile {
                 self.tickets.finish(ticket, told);
             }
         }
+        if !self.has_tickets() && self.overdue.is_none() {
+            // Nobody wants the end of the file any more: who was held up for it goes on, and is woken by this.
+            self.draining = false;
+        }
     }
 
     /// How many tickets have ended since the file was opened: changes exactly when somebody can fetch a result.

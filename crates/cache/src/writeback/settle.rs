@@ -222,8 +222,8 @@ impl CachedFile {
                     self.tickets.finish(*id, Ok(()));
                 }
             }
-            (Err(errno), FlushStep::Directory) => self.tickets.fail_flushes(Failure::Flush(errno)),
-            (Err(errno), FlushStep::File) => {
+            // Of a directory too: the kernel tells a failed flush once, and the next one ends well without the entry.
+            (Err(errno), FlushStep::Directory | FlushStep::File) => {
                 self.poisoned = Some(errno);
                 self.tickets.fail_flushes(Failure::Flush(errno));
             }

@@ -104,6 +104,11 @@ impl Disk {
         self.faults = faults;
     }
 
+    /// How many pages it has space for from now on.
+    pub fn set_space_pages(&mut self, pages: u64) {
+        self.space_pages = pages;
+    }
+
     /// Pages of a file that no write succeeds on from now on.
     pub fn set_bad(&mut self, target: Target, pages: Range<u64>) {
         self.bad[target.0 as usize] = pages;

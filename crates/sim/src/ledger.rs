@@ -8,7 +8,10 @@
 //! A failed flush takes guarantees back: what was not covered by a sync before it may be gone for good, whatever
 //! later syncs say. Then it is not later syncs but later writes that make a sector sure again.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
+
+use forebay_block::limits::PAGE;
 
 use crate::stored::{Content, SECTOR, StoredFile, Survivor, bytes_of};
 
@@ -110,9 +113,11 @@ impl Ledger {
         self.restate(size.min(length), size.max(length));
     }
 
-    /// The cache was dropped, and what it had not written with it: the file is as the device has it.
-    pub fn reread(&mut self, stored: &StoredFile) {
+    /// The cache was dropped, and what it had not written with it: the file is as the device has it. Says which
+    /// pages differ.
+    pub fn reread(&mut self, stored: &StoredFile) -> BTreeSet<u64> {
         let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
+        let mut differing = BTreeSet::new();
         self.change += 1;
         if before.len() != self.bytes.len() {
             self.sizes.push(Accepted { change: self.change, value: self.size() });
@@ -120,8 +125,10 @@ impl Ledger {
         for sector in 0..before.len().max(self.bytes.len()).div_ceil(SECTOR) {
             if sector_of(&before, sector) != sector_of(&self.bytes, sector) {
                 self.note(sector);
+                differing.insert((sector * SECTOR / PAGE) as u64);
             }
         }
+        differing
     }
 
     /// A sync ended well that was asked for after `change`.

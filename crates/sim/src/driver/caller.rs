@@ -148,7 +148,10 @@ impl Driver {
         }
         self.operations_left -= 1;
         match self.draw_operation(path, self.callers[id].last_end) {
-            Operation::Write { offset, length } => self.begin_write(Some(offset), length),
+            Operation::Write { offset, length } if self.make_room(path, offset, length) => {
+                self.begin_write(Some(offset), length)
+            }
+            Operation::Write { .. } => Activity::Idle,
             Operation::Append { length } => self.begin_write(None, length),
             Operation::Read { offset, length } => self.begin_read(path, offset, length),
             Operation::SetLength(length) => {
@@ -270,9 +273,27 @@ impl Driver {
         if writing.data.is_empty() {
             return Activity::Idle;
         }
-        inode.appending = Some(id);
+        if !self.make_room(path, size, writing.data.len() as u64) {
+            return Activity::Idle;
+        }
+        self.inode(path).appending = Some(id);
         writing.offset = Some(size);
         Activity::Writing(writing)
+    }
+
+    /// Whether there is space for a write; where there is little, it is allocated before anything is accepted.
+    fn make_room(&mut self, path: usize, offset: u64, length: u64) -> bool {
+        let plenty = self.disk.free_pages() >= 4 * (self.level.dirty() + 1) + length.div_ceil(PAGE);
+        let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
+        if plenty || self.inode(path).cache.is_allocated(&bytes) {
+            return true;
+        }
+        let is_made = self.disk.allocate(Target(path as u32), bytes.clone()).is_ok();
+        if is_made {
+            self.inode(path).cache.note_allocated(bytes);
+        }
+        self.marks.hit(if is_made { "room made" } else { "no room" });
+        is_made
     }
 
     fn publish(&mut self, id: usize, mut writing: Writing) -> Activity {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_block::{Bio, Class, Ended, Errno, Operation, Wait};
 use forebay_cache::writeback::settle::Keep;
+use forebay_cache::limits::PAGE;
 use forebay_cache::{Reason, Settled};
 
 use crate::driver::Driver;
@@ -44,9 +45,10 @@ impl Driver {
         self.take_messages();
         self.serve_callers();
         self.serve_waited();
+        // Before anything is sent again of a file that nobody has: pages that fail would keep it for good.
+        self.let_go();
         self.tick();
         self.serve_background();
-        self.let_go();
         self.queue.dispatch(&mut self.disk, Wait::Not).expect("the simulated device does not break");
         // What was refused for a reason ended at once, and is not slept on.
         self.context.is_awake |= !self.context.ended.is_empty();
@@ -169,7 +171,7 @@ impl Driver {
 
     fn send(&mut self, path: usize, bio: Bio) {
         self.check_bio(path, &bio);
-        let free = self.disk.free_pages().saturating_mul(forebay_cache::limits::PAGE);
+        let free = self.disk.free_pages().saturating_mul(PAGE);
         let inode = self.inode(path);
         inode.went_out(&bio);
         match bio.operation {
@@ -219,8 +221,15 @@ impl Driver {
 
     fn count_ended(&mut self, path: usize, bio: &Bio, result: Result<u64, Errno>) {
         let inode = self.paths[path].inode.as_mut().expect("an open file");
+        let pages = bio.offset / PAGE..bio.end().div_ceil(PAGE);
         match (bio.operation, result) {
+            (Operation::Write | Operation::WriteBuffered, Ok(_)) => {
+                pages.for_each(|page| {
+                    inode.failed_pages.remove(&page);
+                });
+            }
             (Operation::Write | Operation::WriteBuffered, Err(_)) => {
+                inode.failed_pages.extend(pages);
                 inode.write_errors += 1;
                 self.marks.hit("page write failed");
             }
@@ -243,7 +252,7 @@ impl Driver {
         let inode = inode.as_mut().expect("an open file");
         let (_, length) = inode.lengths.pop_front().expect("somebody asked for it");
         if result.is_ok() {
-            inode.origin_end = inode.origin_end.min(length.next_multiple_of(forebay_cache::limits::PAGE));
+            inode.origin_end = inode.origin_end.min(length.next_multiple_of(PAGE));
             ledger.set_length(length);
             self.marks.hit("length set");
         } else {

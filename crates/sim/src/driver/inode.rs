@@ -41,6 +41,8 @@ pub(super) struct Inode {
     /// Page writes that failed.
     pub(super) write_errors: u64,
     pub(super) flush_errors: u64,
+    /// Pages whose last write failed.
+    pub(super) failed_pages: BTreeSet<u64>,
     /// A failure was told when nobody waited.
     pub(super) told_lost: bool,
     /// Nothing is reserved below this byte.
@@ -86,6 +88,7 @@ impl Inode {
             name_is_new: entry == Entry::New,
             write_errors: 0,
             flush_errors: 0,
+            failed_pages: BTreeSet::new(),
             told_lost: false,
             origin_end: size.next_multiple_of(PAGE),
             keeps_space: false,

@@ -21,7 +21,6 @@ use crate::disk::Disk;
 use crate::driver::caller::{Activity, Caller};
 use crate::driver::context::Context;
 use crate::driver::inode::{Inode, Path};
-use crate::faults::Faults;
 use crate::level::Level;
 use crate::marks::Marks;
 use crate::plan::Plan;
@@ -33,7 +32,7 @@ use crate::trace::{Line, Trace, Tracing};
 const IDLE_TICKS: u32 = 64;
 
 /// Steps a run may take per operation: far beyond what any takes.
-const STEPS_PER_OPERATION: u64 = 20_000;
+const STEPS_PER_OPERATION: u64 = 1_000;
 
 /// A run.
 #[derive(Debug)]
@@ -52,6 +51,8 @@ pub struct Driver {
     context: Context,
     operations_left: u64,
     idle_ticks: u32,
+    /// The device does nothing wrong any more that anybody hears of.
+    is_well: bool,
     steps: u64,
     seen_transitions: u64,
     trace: Trace,
@@ -85,6 +86,7 @@ impl Driver {
             context: Context::default(),
             operations_left: plan.operations,
             idle_ticks: 0,
+            is_well: false,
             steps: 0,
             seen_transitions: 0,
             trace: Trace::new(tracing),
@@ -135,6 +137,9 @@ impl Driver {
         self.steps += 1;
         let most = (self.plan.operations + 10) * STEPS_PER_OPERATION;
         assert!(self.steps < most, "the run does not end: {}", self.stuck());
+        if self.steps > most / 2 {
+            self.get_well();
+        }
         self.disturb();
         let progress = self.move_one();
         if self.disk.transitions() != self.seen_transitions {
@@ -185,6 +190,9 @@ impl Driver {
             assert!(!waits, "contract 16: nobody will ever go on: {}", self.stuck());
         }
         self.idle_ticks += 1;
+        if self.idle_ticks > IDLE_TICKS / 2 {
+            self.get_well();
+        }
         assert!(self.idle_ticks < IDLE_TICKS, "contract 12: nobody goes on: {}", self.stuck());
         match self.context.next_tick {
             Some(due) => self.disk.advance_to(due),
@@ -217,12 +225,19 @@ impl Driver {
             }
             self.absorb(&mut settled);
         }
-        if self.operations_left == 0 && self.plan.faults != Faults::NONE {
-            // The device gets well in the end, so that everything can.
-            let faults = self.plan.faults.passing();
-            self.plan.faults = Faults::NONE;
+        if self.operations_left == 0 {
+            self.get_well();
+        }
+    }
+
+    /// The device gets well, so that everything can end. Pages that cannot be written may hold all memory; what
+    /// then helps is a device that is well, or giving up.
+    fn get_well(&mut self) {
+        if !self.is_well {
+            self.is_well = true;
             self.plan.disturbance.bad_pages = PerMille(0);
-            self.disk.set_faults(faults);
+            self.disk.set_faults(self.plan.faults.passing());
+            self.disk.set_space_pages(u64::MAX / 2);
             (0..self.paths.len()).for_each(|path| self.disk.set_bad(Target(path as u32), 0..0));
         }
     }

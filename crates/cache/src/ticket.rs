@@ -31,9 +31,6 @@ impl Request {
         matches!(self, Request::FlushData | Request::FlushAll)
     }
 
-    pub(crate) fn is_set_length(self) -> bool {
-        matches!(self, Request::SetLength(_))
-    }
 }
 
 /// Why a ticket could not be served.
@@ -58,6 +55,8 @@ pub(crate) struct Ticket {
     pub(crate) request: Request,
     /// The last epoch it covers.
     pub(crate) covers: u64,
+    /// A release that cannot end well any more: it ends when all that can be written is.
+    pub(crate) failure: Option<Failure>,
 }
 
 /// Tickets of one file: those being worked on, and the results not yet fetched.
@@ -76,7 +75,7 @@ impl Tickets {
     fn add(&mut self, request: Request, covers: u64) -> TicketId {
         let id = TicketId(self.next);
         self.next += 1;
-        self.waiting.push(Ticket { id, request, covers });
+        self.waiting.push(Ticket { id, request, covers, failure: None });
         id
     }
 
@@ -93,9 +92,18 @@ impl Tickets {
         }
     }
 
-    /// Ends every ticket that waits for pages.
+    /// Ends every ticket that waits for pages; a release fails as well, but goes on with the other pages: they are
+    /// dropped when it has ended.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
-        self.fail_where(failure, |request| !request.is_set_length());
+        for ticket in self.waiting.iter_mut().filter(|ticket| ticket.request == Request::Release) {
+            ticket.failure.get_or_insert(failure);
+        }
+        self.fail_where(failure, |request| request == Request::WriteOut || request.flushes());
+    }
+
+    /// Whether one that has failed still goes on.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.waiting.iter().any(|ticket| ticket.failure.is_some())
     }
 
     /// Ends every ticket that waits for a flush.

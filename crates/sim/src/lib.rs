@@ -1,1 +1,39 @@
-//! Placeholder.
+//! A disk and a clock that replay, driving the code that drives the real ones.
+//!
+//! The block and cache crates are pure: they decide what goes to the device, when, and what its end means, and
+//! touch neither clock nor thread nor file. So all of it runs here, unchanged, over a simulated disk that tears,
+//! reorders, shortens, refuses and fails, whose power can go at any moment, and which does the same thing again for
+//! the same seed. Nothing here reads a clock, starts a thread or makes a system call.
+//!
+//! ```text
+//! callers --begin, copy, publish, ask--> cached files --next bio--> queue --doorbell--> disk
+//!    ^                                                                                    |
+//!    +---- woken by what wakes them in the engine <---- settle <---- run <---- reap <-----+
+//!                           the ledger: what each caller was told   <-- compared -->   what is on the disk
+//! ```
+//!
+//! In order: [`random`] and [`clock`] what replays, [`faults`] what goes wrong, [`arena`] memory, [`stored`] a file
+//! as the device has it, [`disk`] the device, [`ledger`] what was promised, [`plan`] what a run is like, [`driver`]
+//! the run, [`trace`] what happened, [`marks`] what was come by.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+pub mod clock;
+pub mod disk;
+pub mod driver;
+pub mod faults;
+pub mod ledger;
+mod level;
+pub mod marks;
+pub mod plan;
+pub mod random;
+pub mod stored;
+pub mod trace;
+
+pub use disk::Disk;
+pub use driver::Driver;
+pub use faults::Faults;
+pub use ledger::Ledger;
+pub use marks::Marks;
+pub use plan::Plan;
+pub use random::{PerMille, Random};

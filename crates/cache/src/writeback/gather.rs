@@ -24,7 +24,7 @@ use crate::limits::{
     DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE, RESERVE_PAGES,
 };
 use crate::space;
-use crate::ticket::{Request, TicketId};
+use crate::ticket::{Failure, Request, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
 
@@ -53,7 +53,8 @@ impl CachedFile {
 
     /// What is dirty now has become too old: it is written out under [`Reason::Periodic`].
     pub fn age(&mut self) {
-        if self.overdue.is_none() && self.is_dirty() {
+        // A release that failed ends when nothing is left but failed pages, so those stay as they are.
+        if self.overdue.is_none() && self.is_dirty() && !self.tickets.has_failed() {
             self.retry_failing();
             self.overdue = Some(self.epochs.close());
         }
@@ -257,7 +258,29 @@ impl CachedFile {
         let waits = self.tickets.waiting.iter().map(|ticket| ticket.covers);
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
-        self.next_write_out(oldest, Reason::Sync).or_else(|| self.next_write_out(youngest, Reason::Sync))
+        let bio =
+            self.next_write_out(oldest, Reason::Sync).or_else(|| self.next_write_out(youngest, Reason::Sync));
+        if bio.is_none() && self.flights.is_empty() {
+            self.end_failed_releases();
+        }
+        bio
+    }
+
+    /// Ends the releases of which nothing is left but pages that could not be written.
+    fn end_failed_releases(&mut self) {
+        let failed = self.tickets.waiting.iter().filter_map(|ticket| Some((ticket, ticket.failure?)));
+        let ended: Vec<(TicketId, Failure)> = failed
+            .filter(|(ticket, _)| {
+                let can_be_written = |_: u64, chunk: &Chunk, slot: usize| {
+                    chunk.failing & (1 << slot) == 0 && chunk.epoch(slot) <= ticket.covers
+                };
+                self.index.next_dirty(0, u64::MAX, can_be_written).is_none()
+            })
+            .map(|(ticket, failure)| (ticket.id, failure))
+            .collect();
+        for (id, failure) in ended {
+            self.tickets.finish(id, Err(failure));
+        }
     }
 
     /// What remains to be done for tickets whose pages are written.
@@ -273,8 +296,10 @@ impl CachedFile {
             self.tickets.finish(id, Ok(()));
         }
         let releases = ids_of(&written, |request| request == Request::Release);
-        if !releases.is_empty() {
-            return self.next_for_release(&releases);
+        if !releases.is_empty()
+            && let Some(bio) = self.next_for_release(&releases)
+        {
+            return Some(bio);
         }
         let serves = ids_of(&written, Request::flushes);
         if serves.is_empty() || self.flights.is_flushing() {

@@ -77,6 +77,10 @@ impl CachedFile {
                 self.tickets.finish(ticket, told);
             }
         }
+        if !self.has_tickets() && self.overdue.is_none() {
+            // Nobody wants the end of the file any more: who was held up for it goes on, and is woken by this.
+            self.draining = false;
+        }
     }
 
     /// How many tickets have ended since the file was opened: changes exactly when somebody can fetch a result.
@@ -218,8 +222,8 @@ impl CachedFile {
                     self.tickets.finish(*id, Ok(()));
                 }
             }
-            (Err(errno), FlushStep::Directory) => self.tickets.fail_flushes(Failure::Flush(errno)),
-            (Err(errno), FlushStep::File) => {
+            // Of a directory too: the kernel tells a failed flush once, and the next one ends well without the entry.
+            (Err(errno), FlushStep::Directory | FlushStep::File) => {
                 self.poisoned = Some(errno);
                 self.tickets.fail_flushes(Failure::Flush(errno));
             }

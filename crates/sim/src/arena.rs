@@ -1,0 +1,75 @@
+//! The memory of the frames: bytes that really move, so that a page sent from the wrong frame is found.
+
+use forebay_block::limits::PAGE;
+use forebay_block::{Frame, Segment};
+
+/// What a frame holds that was handed out and not filled: nobody may ever read it.
+const GARBAGE: u8 = 0xa5;
+
+/// Frames, in one piece.
+#[derive(Debug)]
+pub struct Arena {
+    bytes: Vec<u8>,
+}
+
+impl Arena {
+    /// Memory for so many frames.
+    #[must_use]
+    pub fn new(frames: u32) -> Self {
+        Self { bytes: vec![GARBAGE; frames as usize * PAGE] }
+    }
+
+    /// The bytes of a frame.
+    #[must_use]
+    pub fn frame(&self, frame: Frame) -> &[u8] {
+        &self.bytes[frame.0 as usize * PAGE..][..PAGE]
+    }
+
+    /// The bytes of a frame, to be changed.
+    pub fn frame_mut(&mut self, frame: Frame) -> &mut [u8] {
+        &mut self.bytes[frame.0 as usize * PAGE..][..PAGE]
+    }
+
+    /// Makes one frame hold what another does.
+    pub fn copy(&mut self, from: Frame, to: Frame) {
+        let from = from.0 as usize * PAGE;
+        self.bytes.copy_within(from..from + PAGE, to.0 as usize * PAGE);
+    }
+
+    /// Spoils a part of a frame.
+    pub fn spoil(&mut self, frame: Frame, at: usize, length: usize) {
+        self.frame_mut(frame)[at..at + length].fill(GARBAGE);
+    }
+
+    /// The data of segments, one after the other.
+    #[must_use]
+    pub fn gather(&self, segments: &[Segment]) -> Vec<u8> {
+        let mut data = Vec::new();
+        for segment in segments {
+            match *segment {
+                Segment::Frames { first, offset, length } => {
+                    let start = first.0 as usize * PAGE + offset as usize;
+                    data.extend_from_slice(&self.bytes[start..start + length as usize]);
+                }
+                Segment::Zeroes { length } => data.resize(data.len() + length as usize, 0),
+            }
+        }
+        data
+    }
+
+    /// Puts data into the segments, as far as it goes.
+    ///
+    /// # Panics
+    /// When some of it would go into zeroes.
+    pub fn scatter(&mut self, segments: &[Segment], mut data: &[u8]) {
+        for segment in segments {
+            let Segment::Frames { first, offset, length } = *segment else {
+                panic!("zeroes cannot be read into")
+            };
+            let (part, rest) = data.split_at(data.len().min(length as usize));
+            let start = first.0 as usize * PAGE + offset as usize;
+            self.bytes[start..start + part.len()].copy_from_slice(part);
+            data = rest;
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What must hold, by the number of its contract.
+
+use forebay_block::limits::{EXTENDING_REQUEST_BYTES, REQUEST_BYTES};
+use forebay_block::{Bio, Operation, Target};
+use forebay_cache::file::Reserving;
+use forebay_cache::limits::PAGE;
+use forebay_cache::{Failure, Liberties};
+
+use crate::driver::Driver;
+use crate::driver::inode::{Handle, Path};
+use crate::stored::Keep;
+
+impl Driver {
+    /// A bio on its way to the queue.
+    pub(super) fn check_bio(&mut self, path: usize, bio: &Bio) {
+        let inode = self.paths[path].inode.as_ref().expect("an open file");
+        let (size, disk_size) = (inode.cache.size(), inode.cache.disk_size());
+        match bio.operation {
+            Operation::Write => {
+                let last = size / PAGE * PAGE;
+                assert!(bio.end() <= last, "contract 8: the block of the end {size} goes direct: {bio:?}");
+                let is_extending = bio.end() > disk_size;
+                let most = if is_extending { EXTENDING_REQUEST_BYTES } else { REQUEST_BYTES };
+                assert!(bio.length <= most, "contract 18: a request is too large: {bio:?}");
+                if is_extending {
+                    self.marks.hit("extending");
+                }
+                if bio.zero_bytes() > 0 {
+                    assert_eq!(
+                        inode.cache.liberties(),
+                        Liberties::Exclusive,
+                        "contract 6: zeroes are written to a shared file: {bio:?}"
+                    );
+                    self.marks.hit("zeroes written");
+                }
+            }
+            Operation::WriteBuffered => {
+                assert!(bio.end() == size, "contract 8: a buffered write that is not the end: {bio:?}");
+                assert!(bio.offset == size / PAGE * PAGE, "contract 8: not the last block: {bio:?}");
+                self.marks.hit("tail");
+            }
+            Operation::Allocate => self.check_reservation(path, bio),
+            Operation::Punch => self.marks.hit("punched"),
+            Operation::Read => self.marks.hit("fill"),
+            _ => {}
+        }
+    }
+
+    fn check_reservation(&mut self, path: usize, bio: &Bio) {
+        let inode = self.paths[path].inode.as_ref().expect("an open file");
+        assert_eq!(inode.cache.liberties(), Liberties::Exclusive, "contract 9: space of a shared file: {bio:?}");
+        assert_ne!(self.plan.reserving, Reserving::Off, "contract 9: reserving is off: {bio:?}");
+        assert!(bio.offset >= inode.origin_end, "contract 9: space is reserved in what was there: {bio:?}");
+        let size = inode.cache.size();
+        let ahead = (size / 16).min(self.disk.free_pages().saturating_mul(PAGE) / 100);
+        let most = size.next_multiple_of(PAGE) + ahead;
+        assert!(bio.end() <= most, "contract 9: more than {most} is reserved, of {size}: {bio:?}");
+        self.marks.hit("allocation");
+    }
+
+    /// How a sync ended that was asked for after `change`.
+    pub(super) fn check_sync(
+        &mut self,
+        handle: &mut Handle,
+        change: u64,
+        result: Result<(), Failure>,
+    ) {
+        let path = handle.path;
+        if result.is_err() {
+            self.check_failure(path, result);
+            self.marks.hit("sync failed");
+        } else {
+            let inode = self.inode(path);
+            assert_eq!(inode.flush_errors, 0, "contract 2: a sync ends well on a poisoned file");
+            let name_is_new = std::mem::take(&mut inode.name_is_new);
+            let ledger = &mut self.paths[path].ledger;
+            ledger.synced(change);
+            if name_is_new {
+                ledger.name_synced();
+            }
+            let found = self.disk.crash(Target(path as u32), Keep::Nothing, &mut self.crash_random);
+            if let Err(wrong) = self.paths[path].ledger.check(&found) {
+                panic!("contract 1: a sync of file {path} ended well, but {wrong}");
+            }
+            if self.paths[path].ledger.change() == change {
+                self.check_contents(path, "contract 8: after a sync");
+            }
+            self.marks.hit("sync ok");
+        }
+        self.check_told(handle, result);
+    }
+
+    /// A failure must have a cause.
+    pub(super) fn check_failure(&mut self, path: usize, result: Result<(), Failure>) {
+        let inode = self.inode(path);
+        let has_cause = match result {
+            Ok(()) => true,
+            Err(Failure::Write { .. }) => inode.write_errors > 0,
+            Err(Failure::Flush(_)) => inode.flush_errors > 0,
+            Err(Failure::SetLength(_)) => false,
+        };
+        assert!(has_cause, "contract 2: {result:?} of file {path}, where nothing has failed");
+    }
+
+    /// Each handle is told once of an error of a page write.
+    pub(super) fn check_told(&mut self, handle: &mut Handle, result: Result<(), Failure>) {
+        let inode = self.inode(handle.path);
+        let untold = inode.cache.untold_error(&mut handle.seen);
+        let is_new = inode.write_errors > handle.errors_told;
+        handle.errors_told = inode.write_errors;
+        assert_eq!(untold.is_some(), is_new, "contract 2: an error is told once to each handle");
+        if is_new && result.is_ok() {
+            self.marks.hit("error told late");
+        }
+    }
+
+    /// A file is let go of, and so many dirty pages with it.
+    pub(super) fn check_closed(&mut self, path: usize, lost: u64) {
+        let inode = self.paths[path].inode.as_ref().expect("an open file");
+        let (write_errors, flush_errors) = (inode.write_errors, inode.flush_errors);
+        let gives_back = inode.cache.liberties() == Liberties::Exclusive && !inode.keeps_space;
+        if lost > 0 {
+            self.marks.hit("lost at close");
+            let Path { ledger, inode, .. } = &mut self.paths[path];
+            let failed = &inode.as_ref().expect("an open file").failed_pages;
+            let differing = ledger.reread(self.disk.file(Target(path as u32)));
+            let wrong = differing.into_iter().find(|page| !failed.contains(page));
+            assert_eq!(wrong, None, "contract 5: a page of file {path} that could be written is lost at its close");
+        } else {
+            self.check_contents(path, "contract 5: after a close");
+        }
+        if gives_back && write_errors == 0 {
+            let stored = self.disk.file(Target(path as u32));
+            let beyond = stored.allocated().range(stored.size().div_ceil(PAGE)..).next();
+            assert_eq!(beyond, None, "contract 9: space beyond the end of file {path} after its close");
+        }
+        if flush_errors > 0 {
+            self.paths[path].ledger.forsake();
+        }
+    }
+
+    /// What is on the device is what was accepted, to the byte.
+    pub(super) fn check_contents(&self, path: usize, when: &str) {
+        let (stored, ledger) = (self.disk.file(Target(path as u32)), &self.paths[path].ledger);
+        assert_eq!(stored.size(), ledger.size(), "{when}: the size of file {path}");
+        let there = stored.read(0, stored.size());
+        let differs = there.iter().zip(ledger.bytes()).position(|(one, other)| one != other);
+        assert_eq!(differs, None, "{when}: the first byte that differs in file {path}");
+    }
+
+    /// A state after a loss of power now.
+    pub(super) fn check_power_loss(&mut self, keep: Keep) {
+        self.marks.hit("power loss");
+        for path in 0..self.paths.len() {
+            let found = self.disk.crash(Target(path as u32), keep, &mut self.crash_random);
+            if let Err(wrong) = self.paths[path].ledger.check(&found) {
+                panic!("contract 3: after a loss of power keeping {keep:?}, file {path}: {wrong}");
+            }
+        }
+    }
+
+    /// All is closed.
+    pub(super) fn check_end(&mut self) {
+        assert_eq!(self.frames.free(), self.frames.total(), "contract 12: frames are lost");
+        assert_eq!(self.level.dirty(), 0, "contract 12: pages are charged that nobody has");
+        assert_eq!((self.queue.staged(), self.queue.in_flight()), (0, 0), "contract 16: bios are left");
+        let counters = self.queue.counters();
+        assert_eq!(counters.bios, counters.completed_bios, "contract 16: every bio ends once");
+        for keep in [Keep::Nothing, Keep::Everything, Keep::Some] {
+            self.check_power_loss(keep);
+        }
+    }
+}

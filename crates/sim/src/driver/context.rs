@@ -1,0 +1,334 @@
+//! The context of a run: the same pass as the engine's, over the same queue.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use forebay_block::{Bio, Class, Ended, Errno, Operation, Wait};
+use forebay_cache::writeback::settle::Keep;
+use forebay_cache::limits::PAGE;
+use forebay_cache::{Reason, Settled};
+
+use crate::driver::Driver;
+use crate::driver::inode::Path;
+use crate::random::PerMille;
+
+/// Bios taken from one file before the next one has a turn, in one pass.
+const RUN_PER_FILE: usize = 4;
+
+/// How often, in the age of a page, it is looked whether something is too old.
+const TICKS_PER_AGE: u32 = 4;
+
+/// An operation the file system does not have (`EOPNOTSUPP`).
+const NOT_SUPPORTED: Errno = Errno(95);
+
+/// The context's own state.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    /// It has something to look at, and does not sleep.
+    pub(super) is_awake: bool,
+    /// Files to be looked at.
+    pub(super) looks: VecDeque<usize>,
+    /// Bios callers made themselves.
+    pub(super) pending: VecDeque<Bio>,
+    pub(super) next_tick: Option<Duration>,
+    waited: Vec<usize>,
+    dirty: VecDeque<usize>,
+    overdue: Vec<usize>,
+    leaving: Vec<usize>,
+    ended: Vec<Ended>,
+}
+
+impl Driver {
+    /// One pass of the context, up to where it sleeps in the doorbell.
+    pub(super) fn pass(&mut self) {
+        self.context.is_awake = false;
+        self.take_messages();
+        self.serve_callers();
+        self.serve_waited();
+        // Before anything is sent again of a file that nobody has: pages that fail would keep it for good.
+        self.let_go();
+        self.tick();
+        self.serve_background();
+        self.queue.dispatch(&mut self.disk, Wait::Not).expect("the simulated device does not break");
+        // What was refused for a reason ended at once, and is not slept on.
+        self.context.is_awake |= !self.context.ended.is_empty();
+        self.end_run();
+    }
+
+    /// What has completed is ended; then the context looks again.
+    pub(super) fn reap(&mut self) {
+        self.queue.run(&mut self.disk, &mut self.context.ended);
+        self.end_run();
+        self.context.is_awake = true;
+    }
+
+    fn take_messages(&mut self) {
+        while let Some(path) = self.context.looks.pop_front() {
+            let Some(inode) = &mut self.paths[path].inode else { continue };
+            inode.kicked = false;
+            let (waited, dirty) = (inode.cache.has_tickets(), inode.cache.is_dirty());
+            list(if waited { &mut self.context.waited } else { &mut self.context.leaving }, path);
+            if dirty && !self.context.dirty.contains(&path) {
+                self.context.dirty.push_back(path);
+            }
+        }
+    }
+
+    fn serve_callers(&mut self) {
+        while self.queue.room() > 0
+            && let Some(bio) = self.context.pending.pop_front()
+        {
+            self.queue.submit(bio);
+        }
+    }
+
+    fn serve_waited(&mut self) {
+        let mut waited = std::mem::take(&mut self.context.waited);
+        waited.retain(|&path| {
+            while self.queue.room() > 0
+                && let Some(bio) = self.inode(path).cache.next_bio(Reason::Sync)
+            {
+                self.send(path, bio);
+            }
+            self.tell_tickets(path);
+            let waits = self.inode(path).cache.has_tickets();
+            if !waits {
+                list(&mut self.context.leaving, path);
+            }
+            waits
+        });
+        waited.append(&mut self.context.waited);
+        self.context.waited = waited;
+    }
+
+    fn tick(&mut self) {
+        if self.context.dirty.is_empty() {
+            self.context.next_tick = None;
+            return;
+        }
+        let (now, tick) = (self.disk.now(), self.plan.age / TICKS_PER_AGE);
+        if now >= *self.context.next_tick.get_or_insert(now + tick) {
+            self.context.next_tick = Some(now + tick);
+            self.age(now);
+        }
+        let mut overdue = std::mem::take(&mut self.context.overdue);
+        overdue.retain(|&path| {
+            self.serve(path, Reason::Periodic, usize::MAX);
+            self.inode(path).cache.is_overdue()
+        });
+        self.context.overdue = overdue;
+    }
+
+    fn age(&mut self, now: Duration) {
+        let mut dirty = std::mem::take(&mut self.context.dirty);
+        let age = self.plan.age;
+        dirty.retain(|&path| {
+            let inode = self.inode(path);
+            if !inode.cache.is_dirty() {
+                inode.dirty_since = None;
+                return false;
+            }
+            if inode.dirty_since.is_some_and(|since| now - since >= age) {
+                inode.cache.age();
+                inode.dirty_since = Some(now);
+                list(&mut self.context.overdue, path);
+            }
+            true
+        });
+        self.context.dirty = dirty;
+    }
+
+    fn serve_background(&mut self) {
+        let mut idle = 0;
+        while idle < self.context.dirty.len() && self.has_background_room() && self.level.wants_writeback() {
+            let Some(path) = self.context.dirty.pop_front() else { break };
+            let sent = self.serve(path, Reason::Background, RUN_PER_FILE);
+            idle = if sent > 0 { 0 } else { idle + 1 };
+            if !self.inode(path).cache.is_dirty() {
+                self.inode(path).dirty_since = None;
+            } else if sent == RUN_PER_FILE || !self.has_background_room() {
+                self.context.dirty.push_front(path);
+            } else {
+                self.context.dirty.push_back(path);
+            }
+        }
+    }
+
+    fn serve(&mut self, path: usize, reason: Reason, most: usize) -> usize {
+        let mut sent = 0;
+        while sent < most && self.has_background_room() {
+            let Some(bio) = self.inode(path).cache.next_bio(reason) else { break };
+            self.send(path, bio);
+            sent += 1;
+        }
+        sent
+    }
+
+    fn has_background_room(&self) -> bool {
+        let (class, queue) = (Class::Background, &self.queue);
+        queue.room() > 0 && queue.in_flight_of(class) + queue.staged_of(class) < self.plan.flight
+    }
+
+    fn send(&mut self, path: usize, bio: Bio) {
+        self.check_bio(path, &bio);
+        let free = self.disk.free_pages().saturating_mul(PAGE);
+        let inode = self.inode(path);
+        inode.went_out(&bio);
+        match bio.operation {
+            Operation::Allocate => {
+                inode.cache.set_free_bytes(free);
+                if self.random.happens(PerMille(20)) {
+                    // As where the mark cannot be set that tells the next open after a crash.
+                    self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
+                    return;
+                }
+            }
+            Operation::SetLength if bio.class == Class::Waited => {
+                self.paths[path].ledger.announce_length(bio.offset);
+            }
+            _ => {}
+        }
+        self.note(path, name(bio.operation), bio.offset, bio.length, 0);
+        self.queue.submit(bio);
+    }
+
+    /// Ends what has ended, in order.
+    fn end_run(&mut self) {
+        for Ended { bio, result } in std::mem::take(&mut self.context.ended) {
+            let path = bio.target.0 as usize;
+            self.note(path, ended_name(bio.operation), bio.offset, bio.length, result.err().map_or(0, |errno| errno.0));
+            self.count_ended(path, &bio, result);
+            let room = self.frames.free() > self.frames.total() / 16;
+            let keep = if room { Keep::Clean } else { Keep::Nothing };
+            let mut settled = Settled::default();
+            let inode = self.inode(path);
+            inode.came_back(&bio);
+            inode.cache.settle(&bio, result, keep, &mut settled);
+            for (frame, from) in settled.zero.drain(..) {
+                self.disk.arena().frame_mut(frame)[from..].fill(0);
+            }
+            if bio.operation == Operation::SetLength && bio.class == Class::Waited {
+                self.end_length(path, result);
+            }
+            let (size, ledger_size) = (self.inode(path).cache.size(), self.paths[path].ledger.size());
+            assert_eq!(size, ledger_size, "contract 8: the size of file {path} after {bio:?}");
+            self.wake_page_waiters(path);
+            self.tell_tickets(path);
+            self.absorb(&mut settled);
+            list(&mut self.context.leaving, path);
+        }
+    }
+
+    fn count_ended(&mut self, path: usize, bio: &Bio, result: Result<u64, Errno>) {
+        let inode = self.paths[path].inode.as_mut().expect("an open file");
+        let pages = bio.offset / PAGE..bio.end().div_ceil(PAGE);
+        match (bio.operation, result) {
+            (Operation::Write | Operation::WriteBuffered, Ok(_)) => {
+                pages.for_each(|page| {
+                    inode.failed_pages.remove(&page);
+                });
+            }
+            (Operation::Write | Operation::WriteBuffered, Err(_)) => {
+                inode.failed_pages.extend(pages);
+                inode.write_errors += 1;
+                self.marks.hit("page write failed");
+            }
+            (Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory, Err(_)) => {
+                inode.flush_errors += 1;
+                self.marks.hit("flush failed");
+            }
+            (Operation::Punch, Err(_)) => inode.keeps_space = true,
+            (Operation::SetLength, result) if bio.class == Class::Background => {
+                inode.keeps_space |= result.is_err();
+                self.marks.hit("given back");
+            }
+            _ => {}
+        }
+    }
+
+    /// A change of length that somebody asked for has ended.
+    fn end_length(&mut self, path: usize, result: Result<u64, Errno>) {
+        let Path { inode, ledger, .. } = &mut self.paths[path];
+        let inode = inode.as_mut().expect("an open file");
+        let (_, length) = inode.lengths.pop_front().expect("somebody asked for it");
+        if result.is_ok() {
+            inode.origin_end = inode.origin_end.min(length.next_multiple_of(PAGE));
+            ledger.set_length(length);
+            self.marks.hit("length set");
+        } else {
+            ledger.length_failed(length);
+        }
+    }
+
+    /// Wakes those whose tickets have ended.
+    fn tell_tickets(&mut self, path: usize) {
+        let inode = self.inode(path);
+        if inode.told_tickets != inode.cache.finished_tickets() {
+            inode.told_tickets = inode.cache.finished_tickets();
+            let mut woken = std::mem::take(&mut inode.ticket_waiters);
+            woken.append(&mut inode.page_waiters);
+            self.wake(&woken);
+        }
+    }
+
+    /// Hears of failures nobody waits for, and lets go of files without handles.
+    fn let_go(&mut self) {
+        for path in std::mem::take(&mut self.context.leaving) {
+            let Some(inode) = &mut self.paths[path].inode else { continue };
+            inode.told_lost |= !inode.cache.take_lost().is_empty();
+            if inode.is_unused() {
+                self.close(path);
+            }
+        }
+    }
+
+    fn close(&mut self, path: usize) {
+        self.hear_all(path);
+        let mut settled = Settled::default();
+        let inode = self.inode(path);
+        inode.cache.discard(&mut settled);
+        let lost = settled.uncharged;
+        settled.uncharged += std::mem::take(&mut inode.credit);
+        let woken: Vec<usize> = inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
+        self.wake(&woken);
+        self.check_closed(path, lost);
+        self.paths[path].inode = None;
+        self.context.dirty.retain(|listed| *listed != path);
+        self.context.overdue.retain(|listed| *listed != path);
+        self.absorb(&mut settled);
+        self.note(path, "closed", 0, lost, 0);
+    }
+}
+
+fn list(paths: &mut Vec<usize>, path: usize) {
+    if !paths.contains(&path) {
+        paths.push(path);
+    }
+}
+
+fn name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+        Operation::WriteBuffered => "write tail",
+        Operation::FlushData => "flush data",
+        Operation::FlushAll => "flush all",
+        Operation::FlushDirectory => "flush directory",
+        Operation::Allocate => "allocate",
+        Operation::Punch => "punch",
+        Operation::SetLength => "set length",
+    }
+}
+
+fn ended_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "ended read",
+        Operation::Write => "ended write",
+        Operation::WriteBuffered => "ended tail",
+        Operation::FlushData | Operation::FlushAll => "ended flush",
+        Operation::FlushDirectory => "ended directory",
+        Operation::Allocate => "ended allocate",
+        Operation::Punch => "ended punch",
+        Operation::SetLength => "ended length",
+    }
+}

@@ -1,0 +1,113 @@
+//! An open file of a run: its cache, who waits for it, and what its handles must be told.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use forebay_block::Bio;
+use forebay_cache::file::{Entry, Reserving};
+use forebay_cache::limits::PAGE;
+use forebay_cache::{CachedFile, Liberties, Origin, TicketId};
+
+use crate::ledger::Ledger;
+
+/// A path, and what is behind it.
+#[derive(Debug, Default)]
+pub(super) struct Path {
+    pub(super) ledger: Ledger,
+    /// It was opened once.
+    pub(super) exists: bool,
+    pub(super) inode: Option<Inode>,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) cache: CachedFile,
+    pub(super) handles: usize,
+    /// Callers that wait for a change of a page.
+    pub(super) page_waiters: Vec<usize>,
+    /// Callers that wait for a ticket.
+    pub(super) ticket_waiters: Vec<usize>,
+    pub(super) told_tickets: u64,
+    pub(super) credit: u64,
+    pub(super) kicked: bool,
+    /// Time of the first page dirty, by the number of ticks.
+    pub(super) dirty_since: Option<std::time::Duration>,
+    /// Who has the right to append.
+    pub(super) appending: Option<usize>,
+    /// Changes of length asked for, in order.
+    pub(super) lengths: VecDeque<(TicketId, u64)>,
+    /// Its name was new when it was opened.
+    pub(super) name_is_new: bool,
+    /// Page writes that failed.
+    pub(super) write_errors: u64,
+    pub(super) flush_errors: u64,
+    /// Pages whose last write failed.
+    pub(super) failed_pages: BTreeSet<u64>,
+    /// A failure was told when nobody waited.
+    pub(super) told_lost: bool,
+    /// Nothing is reserved below this byte.
+    pub(super) origin_end: u64,
+    /// Space was not given back when it should have been.
+    pub(super) keeps_space: bool,
+    /// Numbers of its bios that have not ended.
+    pub(super) outstanding: BTreeSet<u64>,
+}
+
+/// A handle of a file.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) path: usize,
+    /// The cache's mark of the last error told.
+    pub(super) seen: u64,
+    /// Page writes that had failed when it was told last.
+    pub(super) errors_told: u64,
+}
+
+impl Inode {
+    pub(super) fn open(
+        target: forebay_block::Target,
+        entry: Entry,
+        size: u64,
+        liberties: Liberties,
+        reserving: Reserving,
+    ) -> Self {
+        let origin = if size == 0 { Origin::Empty { entry } } else { Origin::Existing(size) };
+        let mut cache = CachedFile::new(target, origin, liberties);
+        cache.set_reserving(reserving);
+        Self {
+            cache,
+            handles: 0,
+            page_waiters: Vec::new(),
+            ticket_waiters: Vec::new(),
+            told_tickets: 0,
+            credit: 0,
+            kicked: false,
+            dirty_since: None,
+            appending: None,
+            lengths: VecDeque::new(),
+            name_is_new: entry == Entry::New,
+            write_errors: 0,
+            flush_errors: 0,
+            failed_pages: BTreeSet::new(),
+            told_lost: false,
+            origin_end: size.next_multiple_of(PAGE),
+            keeps_space: false,
+            outstanding: BTreeSet::new(),
+        }
+    }
+
+    /// Nobody uses it any more.
+    pub(super) fn is_unused(&self) -> bool {
+        self.handles == 0 && !self.cache.has_tickets() && !self.cache.in_flight()
+    }
+
+    /// A bio goes out: its number is its own until it has ended.
+    pub(super) fn went_out(&mut self, bio: &Bio) {
+        assert!(self.outstanding.insert(bio.owner), "contract 16: a bio's number is given twice: {bio:?}");
+    }
+
+    /// A bio has ended.
+    pub(super) fn came_back(&mut self, bio: &Bio) {
+        assert!(self.outstanding.remove(&bio.owner), "contract 16: a bio ends twice: {bio:?}");
+    }
+}

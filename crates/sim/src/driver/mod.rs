@@ -1,0 +1,334 @@
+//! A run: callers, one context and one disk, moved one step at a time by chance, and compared with what was promised
+//! at every step.
+//!
+//! The context and the callers do what the engine's do, in the same order, and are woken by the same events and no
+//! others: so a wake that is missing there is a run that stands still here. A step is the least that happens under
+//! one lock in the engine, so every interleaving of locks is a possible run.
+//!
+//! The run stops with a panic that names the contract broken; the seed replays it.
+
+mod caller;
+mod check;
+mod context;
+mod inode;
+mod operation;
+
+use forebay_block::{Queue, Target};
+use forebay_cache::limits::PAGE;
+use forebay_cache::{Frames, Liberties, Settled};
+
+use crate::disk::Disk;
+use crate::driver::caller::{Activity, Caller};
+use crate::driver::context::Context;
+use crate::driver::inode::{Inode, Path};
+use crate::level::Level;
+use crate::marks::Marks;
+use crate::plan::Plan;
+use crate::random::{PerMille, Random};
+use crate::stored::Keep;
+use crate::trace::{Line, Trace, Tracing};
+
+/// Ticks of the context with nothing else going on after which nobody will ever go on.
+const IDLE_TICKS: u32 = 64;
+
+/// Steps a run may take per operation: far beyond what any takes.
+const STEPS_PER_OPERATION: u64 = 1_000;
+
+/// A run.
+#[derive(Debug)]
+pub struct Driver {
+    plan: Plan,
+    random: Random,
+    /// Apart, so that looking at a loss of power changes nothing.
+    crash_random: Random,
+    disk: Disk,
+    queue: Queue,
+    frames: Frames,
+    frame_waiters: Vec<usize>,
+    level: Level,
+    paths: Vec<Path>,
+    callers: Vec<Caller>,
+    context: Context,
+    operations_left: u64,
+    idle_ticks: u32,
+    /// The device does nothing wrong any more that anybody hears of.
+    is_well: bool,
+    steps: u64,
+    seen_transitions: u64,
+    trace: Trace,
+    marks: Marks,
+}
+
+/// Whether a run has more to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    More,
+    Over,
+}
+
+impl Driver {
+    /// A run of a seed.
+    #[must_use]
+    pub fn new(seed: u64, plan: Plan, tracing: Tracing) -> Self {
+        let mut random = Random::new(seed);
+        let mut disk = Disk::new(plan.files, plan.frames, plan.space_pages, plan.latency, random.fork());
+        disk.set_faults(plan.faults);
+        let crash_random = random.fork();
+        Self {
+            disk,
+            crash_random,
+            queue: Queue::new(),
+            frames: Frames::new(plan.frames),
+            frame_waiters: Vec::new(),
+            level: Level::new(plan.throttle, plan.share),
+            paths: (0..plan.files).map(|_| Path::default()).collect(),
+            callers: (0..plan.callers).map(|_| Caller::new()).collect(),
+            context: Context::default(),
+            operations_left: plan.operations,
+            idle_ticks: 0,
+            is_well: false,
+            steps: 0,
+            seen_transitions: 0,
+            trace: Trace::new(tracing),
+            marks: Marks::default(),
+            random,
+            plan,
+        }
+    }
+
+    /// Runs to the end, and checks what is left.
+    ///
+    /// # Panics
+    /// When a contract is broken.
+    pub fn run(&mut self) -> &Marks {
+        self.queue.set_merging(self.plan.merging);
+        while self.step() == Progress::More {}
+        self.check_end();
+        &self.marks
+    }
+
+    /// Runs until the device's state has changed so many times, then looks at a state after a loss of power for each
+    /// way of keeping what was not durable.
+    ///
+    /// # Panics
+    /// When a contract is broken.
+    pub fn run_until_power_loss(&mut self, transition: u64) -> &Marks {
+        self.queue.set_merging(self.plan.merging);
+        while self.disk.transitions() < transition && self.step() == Progress::More {}
+        for keep in [Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some, Keep::Some] {
+            self.check_power_loss(keep);
+        }
+        &self.marks
+    }
+
+    /// Times the state of the device has changed: the points at which the power may go.
+    #[must_use]
+    pub fn transitions(&self) -> u64 {
+        self.disk.transitions()
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    fn step(&mut self) -> Progress {
+        self.steps += 1;
+        let most = (self.plan.operations + 10) * STEPS_PER_OPERATION;
+        assert!(self.steps < most, "the run does not end: {}", self.stuck());
+        if self.steps > most / 2 {
+            self.get_well();
+        }
+        self.disturb();
+        let progress = self.move_one();
+        if self.disk.transitions() != self.seen_transitions {
+            self.seen_transitions = self.disk.transitions();
+            if self.crash_random.happens(self.plan.disturbance.crash) {
+                let keep = *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+                self.check_power_loss(keep);
+            }
+        }
+        progress
+    }
+
+    /// Somebody who can moves.
+    fn move_one(&mut self) -> Progress {
+        let pace = self.plan.pace;
+        let awake: Vec<usize> = (0..self.callers.len()).filter(|&id| self.callers[id].is_awake).collect();
+        let callers = pace.caller * awake.len() as u64;
+        let context = if self.context.is_awake { pace.context } else { 0 };
+        let device = if self.disk.in_flight() > 0 { pace.device } else { 0 };
+        let reap = if self.disk.has_completed() { pace.context } else { 0 };
+        let chosen = self.random.below(callers + context + device + reap);
+        if callers + context + device + reap == 0 {
+            return self.stand_still();
+        }
+        self.idle_ticks = 0;
+        if chosen < callers {
+            self.step_caller(awake[(chosen / pace.caller) as usize]);
+        } else if chosen < callers + context {
+            self.pass();
+        } else if chosen < callers + context + device {
+            self.disk.complete_next();
+        } else {
+            self.reap();
+        }
+        Progress::More
+    }
+
+    /// Nobody can move: time passes until the context looks what is too old, or all is done.
+    fn stand_still(&mut self) -> Progress {
+        let is_over = self.callers.iter().all(|caller| matches!(caller.activity, Activity::Done));
+        if is_over && self.paths.iter().all(|path| path.inode.is_none()) {
+            return Progress::Over;
+        }
+        for path in &self.paths {
+            let Some(inode) = &path.inode else { continue };
+            // A tick may help who waits for memory. Who waits for a file is helped by those who use it, or never.
+            let waits = inode.cache.has_tickets() || !inode.page_waiters.is_empty();
+            assert!(!waits, "contract 16: nobody will ever go on: {}", self.stuck());
+        }
+        self.idle_ticks += 1;
+        if self.idle_ticks > IDLE_TICKS / 2 {
+            self.get_well();
+        }
+        assert!(self.idle_ticks < IDLE_TICKS, "contract 12: nobody goes on: {}", self.stuck());
+        match self.context.next_tick {
+            Some(due) => self.disk.advance_to(due),
+            None => panic!("contract 12: nobody will ever go on: {}", self.stuck()),
+        }
+        self.marks.hit("tick");
+        self.context.is_awake = true;
+        Progress::More
+    }
+
+    /// What happens from outside.
+    fn disturb(&mut self) {
+        let disturbance = self.plan.disturbance;
+        let path = self.random.below(self.paths.len() as u64) as usize;
+        if self.random.happens(disturbance.lease) {
+            self.disturb_lease(path);
+        }
+        if self.random.happens(disturbance.bad_pages) {
+            let first = self.random.below(self.plan.file_pages);
+            let end = first + self.random.below(4);
+            self.disk.set_bad(Target(path as u32), first..end);
+        }
+        if self.random.happens(disturbance.evict)
+            && let Some(inode) = &mut self.paths[path].inode
+        {
+            let mut settled = Settled::default();
+            let wanted = self.random.within(1..20) as usize;
+            if inode.cache.evict(wanted, &mut settled) > 0 {
+                self.marks.hit("evicted");
+            }
+            self.absorb(&mut settled);
+        }
+        if self.operations_left == 0 {
+            self.get_well();
+        }
+    }
+
+    /// The device gets well, so that everything can end. Pages that cannot be written may hold all memory; what
+    /// then helps is a device that is well, or giving up.
+    fn get_well(&mut self) {
+        if !self.is_well {
+            self.is_well = true;
+            self.plan.disturbance.bad_pages = PerMille(0);
+            self.disk.set_faults(self.plan.faults.passing());
+            self.disk.set_space_pages(u64::MAX / 2);
+            (0..self.paths.len()).for_each(|path| self.disk.set_bad(Target(path as u32), 0..0));
+        }
+    }
+
+    fn disturb_lease(&mut self, path: usize) {
+        let Some(inode) = &mut self.paths[path].inode else { return };
+        let mut settled = Settled::default();
+        match inode.cache.liberties() {
+            Liberties::Exclusive => {
+                inode.cache.share(&mut settled);
+                inode.keeps_space = true;
+                self.marks.hit("lease broken");
+            }
+            Liberties::Shared => {
+                let size = self.disk.file(Target(path as u32)).size();
+                inode.cache.own(size, &mut settled);
+                inode.origin_end = size.next_multiple_of(PAGE);
+                self.marks.hit("lease had");
+            }
+        }
+        self.absorb(&mut settled);
+    }
+
+    /// Takes in what was freed and is dirty no more, and wakes whom that concerns.
+    fn absorb(&mut self, settled: &mut Settled) {
+        assert!(settled.zero.is_empty(), "what is to be zeroed is zeroed under the lock");
+        settled.written.clear();
+        if !settled.freed.is_empty() {
+            settled.freed.drain(..).for_each(|frame| {
+                self.disk.arena().spoil(frame, 0, PAGE as usize);
+                self.frames.give(frame);
+            });
+            let waiters = std::mem::take(&mut self.frame_waiters);
+            self.wake(&waiters);
+        }
+        let woken = self.level.remove(std::mem::take(&mut settled.uncharged));
+        self.wake(&woken);
+    }
+
+    fn wake(&mut self, callers: &[usize]) {
+        for &id in callers {
+            self.callers[id].is_awake = true;
+        }
+    }
+
+    /// Wakes whoever waits for a change of a file.
+    fn wake_page_waiters(&mut self, path: usize) {
+        let waiters = self.inode(path).page_waiters.drain(..).collect::<Vec<_>>();
+        self.wake(&waiters);
+    }
+
+    /// Tells the context to look at a file.
+    fn kick(&mut self, path: usize) {
+        let inode = self.inode(path);
+        if !inode.kicked {
+            inode.kicked = true;
+            self.context.looks.push_back(path);
+            self.context.is_awake = true;
+        }
+    }
+
+    fn inode(&mut self, path: usize) -> &mut Inode {
+        self.paths[path].inode.as_mut().expect("an open file")
+    }
+
+    fn note(&mut self, path: usize, event: &'static str, offset: u64, length: u64, errno: i32) {
+        let time = self.disk.now();
+        self.trace.add(Line { time, file: path as u32, event, offset, length, errno });
+    }
+
+    /// Who waits for what, for the message that says so.
+    fn stuck(&self) -> String {
+        let files = self.paths.iter().enumerate().filter_map(|(path, file)| {
+            let inode = file.inode.as_ref()?;
+            Some(format!(
+                "\n  file {path}: {} handles, {} dirty, tickets {}, in flight {}, page waiters {:?}",
+                inode.handles,
+                inode.cache.dirty_pages(),
+                inode.cache.has_tickets(),
+                inode.cache.in_flight(),
+                inode.page_waiters
+            ))
+        });
+        format!(
+            "{} frames free, {} dirty, {} staged, {} in flight{}\n  callers {:?}",
+            self.frames.free(),
+            self.level.dirty(),
+            self.queue.staged(),
+            self.disk.in_flight(),
+            files.collect::<String>(),
+            self.callers.iter().map(Caller::summary).collect::<Vec<_>>()
+        )
+    }
+}

@@ -1,0 +1,266 @@
+//! What a program was told of one file: its bytes as they must be read, and all that may be found after a loss of
+//! power.
+//!
+//! The second is contract 3, sector by sector: each holds one of the versions accepted since the last successful
+//! sync, or the one that sync covered, or zero where none ever did. A sync covers what was accepted before it was
+//! asked for, so each change has a number and a sync that ends well names one.
+//!
+//! A failed flush takes guarantees back: what was not covered by a sync before it may be gone for good, whatever
+//! later syncs say. Then it is not later syncs but later writes that make a sector sure again.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use forebay_block::limits::PAGE;
+
+use crate::stored::{Content, SECTOR, StoredFile, Survivor, bytes_of};
+
+/// What a sector held from a change on.
+#[derive(Clone, Debug)]
+struct Accepted<T> {
+    change: u64,
+    value: T,
+}
+
+/// Changes whose flush failed.
+#[derive(Clone, Copy, Debug)]
+struct Forsaken {
+    /// The last change that a sync had covered before.
+    synced: u64,
+    /// The last one that no sync can cover any more.
+    until: u64,
+}
+
+/// What was accepted of one file.
+#[derive(Debug)]
+pub struct Ledger {
+    bytes: Vec<u8>,
+    sectors: Vec<Vec<Accepted<Content>>>,
+    sizes: Vec<Accepted<u64>>,
+    change: u64,
+    synced: u64,
+    forsaken: Option<Forsaken>,
+    name_is_synced: bool,
+}
+
+impl Ledger {
+    /// Of an empty file.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            sectors: Vec::new(),
+            sizes: vec![Accepted { change: 0, value: 0 }],
+            change: 0,
+            synced: 0,
+            forsaken: None,
+            name_is_synced: false,
+        }
+    }
+
+    /// The file as it must be read.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The number of the last change: what a sync asked for now covers.
+    #[must_use]
+    pub fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// Bytes were accepted.
+    pub fn accept(&mut self, offset: u64, data: &[u8]) {
+        self.change += 1;
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+            self.sizes.push(Accepted { change: self.change, value: end as u64 });
+        }
+        self.bytes[start..end].copy_from_slice(data);
+        for sector in start / SECTOR..end.div_ceil(SECTOR) {
+            self.note(sector);
+        }
+    }
+
+    /// A length is being set: from now on it may be found.
+    pub fn announce_length(&mut self, length: u64) {
+        let before = self.bytes.clone();
+        self.set_length(length);
+        self.bytes = before;
+    }
+
+    /// A length was set.
+    pub fn set_length(&mut self, length: u64) {
+        let before = self.bytes.len();
+        self.bytes.resize(length as usize, 0);
+        if (length as usize) < before {
+            self.cut_versions(length);
+        }
+        self.restate(length.min(before as u64), before.max(length as usize) as u64);
+    }
+
+    /// A length was not set: what was there before is still there.
+    pub fn length_failed(&mut self, length: u64) {
+        let size = self.size();
+        self.restate(size.min(length), size.max(length));
+    }
+
+    /// The cache was dropped, and what it had not written with it: the file is as the device has it. Says which
+    /// pages differ.
+    pub fn reread(&mut self, stored: &StoredFile) -> BTreeSet<u64> {
+        let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
+        let mut differing = BTreeSet::new();
+        self.change += 1;
+        if before.len() != self.bytes.len() {
+            self.sizes.push(Accepted { change: self.change, value: self.size() });
+        }
+        for sector in 0..before.len().max(self.bytes.len()).div_ceil(SECTOR) {
+            if sector_of(&before, sector) != sector_of(&self.bytes, sector) {
+                self.note(sector);
+                differing.insert((sector * SECTOR / PAGE) as u64);
+            }
+        }
+        differing
+    }
+
+    /// A sync ended well that was asked for after `change`.
+    pub fn synced(&mut self, change: u64) {
+        if change <= self.synced {
+            return;
+        }
+        self.synced = change;
+        if self.forsaken.is_some() {
+            return;
+        }
+        for versions in &mut self.sectors {
+            let base = versions.partition_point(|version| version.change <= change);
+            versions.drain(..base.saturating_sub(1));
+        }
+        let base = self.sizes.partition_point(|version| version.change <= change);
+        self.sizes.drain(..base.saturating_sub(1));
+    }
+
+    /// A sync ended well while the file's name was new to us.
+    pub fn name_synced(&mut self) {
+        self.name_is_synced = true;
+    }
+
+    /// All handles were closed after a failed flush: what was accepted so far may be gone for good.
+    pub fn forsake(&mut self) {
+        let synced = self.forsaken.map_or(self.synced, |forsaken| forsaken.synced);
+        self.forsaken = Some(Forsaken { synced, until: self.change });
+    }
+
+    /// Whether what was found after a loss of power is one of the states it may be in.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, found: &Survivor) -> Result<(), String> {
+        if !found.exists {
+            return if self.name_is_synced { Err("its name is gone".to_owned()) } else { Ok(()) };
+        }
+        self.check_size(found.size)?;
+        for sector in 0..(found.size as usize).div_ceil(SECTOR) {
+            self.check_sector(sector, found)?;
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, size: u64) -> Result<(), String> {
+        let base = self.base(&self.sizes).unwrap_or(0);
+        let possible = self.sizes[base..].iter().map(|version| version.value);
+        let (least, most) = (possible.clone().min().unwrap_or(0), possible.max().unwrap_or(0));
+        if size < least || size > most {
+            return Err(format!("its size is {size}, not within {least} and {most}"));
+        }
+        Ok(())
+    }
+
+    fn check_sector(&self, sector: usize, found: &Survivor) -> Result<(), String> {
+        let seen = (found.size as usize - sector * SECTOR).min(SECTOR);
+        let content = found.sectors.get(sector).map_or(&[0; SECTOR], bytes_of);
+        let versions = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
+        let base = self.base(versions);
+        let mut possible = versions[base.unwrap_or(0)..].iter().rev();
+        let is_possible = possible.any(|version| bytes_of(&version.value)[..seen] == content[..seen]);
+        if is_possible || base.is_none() && content[..seen].iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let changes: Vec<u64> = versions.iter().map(|version| version.change).collect();
+        Err(format!(
+            "sector {sector} (page {}, size {}) holds none of what changes {changes:?} made of it, synced up to {} {:?}: \
+             it holds {:?}",
+            sector / 8,
+            found.size,
+            self.synced,
+            self.forsaken,
+            (seen, content.iter().position(|byte| *byte == 0))
+        ))
+    }
+
+    /// The last version that a sync made sure.
+    fn base<T>(&self, versions: &[Accepted<T>]) -> Option<usize> {
+        let last = |change: u64| versions.partition_point(|version| version.change <= change).checked_sub(1);
+        let base = last(self.synced)?;
+        match self.forsaken {
+            Some(forsaken) if versions[base].change <= forsaken.until => last(forsaken.synced),
+            _ => Some(base),
+        }
+    }
+
+    /// Notes a version of every sector from one byte to another, and the size.
+    fn restate(&mut self, from: u64, to: u64) {
+        self.change += 1;
+        self.sizes.push(Accepted { change: self.change, value: self.size() });
+        for sector in from as usize / SECTOR..(to as usize).div_ceil(SECTOR) {
+            self.note(sector);
+        }
+    }
+
+    /// A cut takes the end off whatever version of its sector the device has.
+    fn cut_versions(&mut self, length: u64) {
+        let (sector, at) = (length as usize / SECTOR, length as usize % SECTOR);
+        let change = self.change + 1;
+        let versions = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
+        let cut = versions[self.base(versions).unwrap_or(0)..].iter().map(|version| {
+            let mut content = *bytes_of(&version.value);
+            content[at..].fill(0);
+            Accepted { change, value: Some(Rc::new(content)) }
+        });
+        let cut: Vec<_> = cut.collect();
+        if at > 0 && !cut.is_empty() {
+            self.sectors[sector].extend(cut);
+        }
+    }
+
+    fn note(&mut self, sector: usize) {
+        if self.sectors.len() <= sector {
+            self.sectors.resize_with(sector + 1, Vec::new);
+        }
+        let mut content = [0; SECTOR];
+        let bytes = sector_of(&self.bytes, sector);
+        content[..bytes.len()].copy_from_slice(bytes);
+        let value = (content != [0; SECTOR]).then(|| Rc::new(content));
+        self.sectors[sector].push(Accepted { change: self.change, value });
+    }
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The bytes of a sector, as far as there are any.
+fn sector_of(bytes: &[u8], sector: usize) -> &[u8] {
+    let start = (sector * SECTOR).min(bytes.len());
+    &bytes[start..(start + SECTOR).min(bytes.len())]
+}

@@ -264,6 +264,18 @@ impl CachedFile {
         if untold { self.write_error } else { None }
     }
 
+    /// Why pages stay dirty that were to be written, while there are any.
+    #[must_use]
+    pub fn failing(&self) -> Option<(u64, Errno)> {
+        if self.failing_pages > 0 { self.write_error } else { None }
+    }
+
+    /// Why no sync of this file succeeds any more.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<Errno> {
+        self.poisoned
+    }
+
     /// Drops up to `wanted` clean pages that nobody uses, oldest first; returns how many.
     pub fn evict(&mut self, wanted: usize, settled: &mut Settled) -> usize {
         let mut evicted = 0;

@@ -75,7 +75,8 @@ impl File {
     ///
     /// # Errors
     /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
-    /// when the file system is nearly full and has no room for it. After an error a prefix may have been accepted.
+    /// when the file system is nearly full and has no room for it; `Io` when it would have to wait for room while
+    /// pages of the file cannot be written. After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         wait::block_on(self.write_at_async(data, offset))
     }

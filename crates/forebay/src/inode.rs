@@ -150,7 +150,15 @@ impl Inode {
         let mut copies: Vec<Copy> = Vec::new();
         loop {
             let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
-                Some(Poll::Pending) => return Poll::Pending,
+                Some(Poll::Pending) => {
+                    return match self.lock().cache.failing() {
+                        // A device that takes nothing makes no room.
+                        Some((at, errno)) => {
+                            Poll::Ready(Err(self.failure(Failure::Write { offset: at, errno })))
+                        }
+                        None => Poll::Pending,
+                    };
+                }
                 Some(Poll::Ready(pages)) => pages,
                 None => 0,
             };
@@ -159,7 +167,7 @@ impl Inode {
             state.credit += granted;
             if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
                 drop(state);
-                *queued = Some(shared.level.queue());
+                *queued = Some(shared.level.queue(self.target));
                 continue;
             }
             if state.stash.is_empty() {
@@ -446,6 +454,9 @@ impl Inode {
         after.settled.written.clear();
         if bio.operation == Operation::Allocate {
             self.volume.look_again();
+        }
+        if state.cache.failing().is_some() {
+            shared.level.look_again(self.target, &mut after.wakers);
         }
         after.wakers.append(&mut state.page_wakers);
         state.tell_tickets(after);

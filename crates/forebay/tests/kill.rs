@@ -155,7 +155,10 @@ fn kill_many(directory: &Path, times: usize) {
     }
     println!("{times} kills: {tally:?}");
     assert!(tally.synced > times / 4, "too few children got as far as a sync: {tally:?}");
-    assert!(tally.marked > 0 || !support::can_mark(directory), "no child was killed with space reserved: {tally:?}");
+    assert!(
+        tally.marked > 0 || !support::can_mark(directory),
+        "no child was killed with space reserved: {tally:?}"
+    );
 }
 
 #[test]

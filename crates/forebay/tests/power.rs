@@ -82,11 +82,7 @@ impl Writer {
             }
         }
         let failed = failed.expect("a workload has no end");
-        assert!(
-            matches!(failed.kind(), ErrorKind::Io | ErrorKind::Poisoned),
-            "{:?}: {failed}",
-            self.shape
-        );
+        assert!(matches!(failed.kind(), ErrorKind::Io | ErrorKind::Poisoned), "{:?}: {failed}", self.shape);
         assert!(failed.os_error().is_some(), "without the system's word: {failed}");
         // After a failed write something is dirty, or lost: no sync may say otherwise.
         let more = Step::Write { offset: 0, data: vec![1] };
@@ -139,8 +135,10 @@ fn cut_off_under_load(mount: &mut Mount, rounds: usize) {
         let ended = within(Duration::from_secs(20), "a writer on a dead file system", move || {
             writers.into_iter().map(std::thread::JoinHandle::join).collect::<Vec<_>>()
         });
-        let ended: Vec<Ended> =
-            ended.into_iter().map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic))).collect();
+        let ended: Vec<Ended> = ended
+            .into_iter()
+            .map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+            .collect();
         no_engine_panics();
         elsewhere_all_is_well(&engine);
         engine.shutdown(Duration::from_secs(10)).unwrap();
@@ -217,7 +215,11 @@ fn contract_02_and_05_a_dropped_file_tells_the_callback() {
     file.write_at(&[1; 40960], 0).unwrap();
     drop(file);
     let told = || errors.lock().unwrap().iter().any(|error| error.contains("mounted/file"));
-    assert!(support::eventually(Duration::from_secs(5), told), "nobody was told: {:?}", errors.lock().unwrap());
+    assert!(
+        support::eventually(Duration::from_secs(5), told),
+        "nobody was told: {:?}",
+        errors.lock().unwrap()
+    );
     no_engine_panics();
     elsewhere_all_is_well(&engine);
 }

@@ -129,7 +129,9 @@ pub(crate) fn within<T: Send + 'static>(
         result
     });
     match tell.recv_timeout(patience) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{what} hangs: not done after {patience:?}"),
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+            panic!("{what} hangs: not done after {patience:?}")
+        }
         _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
     }
 }

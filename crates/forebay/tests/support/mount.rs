@@ -122,8 +122,7 @@ impl Mount {
             FileSystem::Xfs | FileSystem::Ext4 => "rw",
         };
         let path = self.path();
-        let arguments =
-            [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];
+        let arguments = [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];
         process::run("mount", &arguments)?;
         self.is_mounted = true;
         // Dropping the device detaches it, which while it is mounted means: as soon as it no longer is.

@@ -247,10 +247,13 @@ impl File {
         self.shared.check()?;
         let (ticket, last) = self.let_go();
         let result = ticket.await;
+        // Read before the file is let go of; whoever has not synced hears of a failed flush here or never.
+        let poisoned = self.inode.lock().cache.poisoned();
         if last == Last::Yes {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
-        self.and_untold(result)
+        let flushed = poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))));
+        self.and_untold(result.and(flushed))
     }
 
     /// Asks for everything to be written and gives up the handle.

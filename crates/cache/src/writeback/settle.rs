@@ -218,8 +218,7 @@ impl CachedFile {
                     self.tickets.finish(*id, Ok(()));
                 }
             }
-            (Err(errno), FlushStep::Directory) => self.tickets.fail_flushes(Failure::Flush(errno)),
-            (Err(errno), FlushStep::File) => {
+            (Err(errno), _) => {
                 self.poisoned = Some(errno);
                 self.tickets.fail_flushes(Failure::Flush(errno));
             }

@@ -245,8 +245,8 @@ impl File {
     /// As [`File::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let (ticket, last) = self.let_go();
-        let result = ticket.await;
+        let (id, last) = self.let_go(Inode::ask);
+        let result = Ticket::new(Arc::clone(&self.inode), id).await;
         // Read before the file is let go of; whoever has not synced hears of a failed flush here or never.
         let poisoned = self.inode.lock().cache.poisoned();
         if last == Last::Yes {
@@ -257,14 +257,14 @@ impl File {
     }
 
     /// Asks for everything to be written and gives up the handle.
-    fn let_go(&mut self) -> (Ticket, Last) {
+    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, &Shared, Request) -> T) -> (T, Last) {
         self.closed = true;
         let mut table = self.shared.table();
         let last = table.is_last(self.inode.identity);
         let request = if last == Last::Yes { Request::Release } else { Request::WriteOut };
-        let id = self.inode.ask(&self.shared, request);
+        let asked = ask(&self.inode, &self.shared, request);
         table.drop_handle(self.inode.identity);
-        (Ticket::new(Arc::clone(&self.inode), id), last)
+        (asked, last)
     }
 
     fn ask(&self, request: Request) -> Ticket {
@@ -309,8 +309,7 @@ impl Drop for File {
         if self.closed || !self.shared.is_parent() {
             return;
         }
-        let (ticket, _) = self.let_go();
-        drop(ticket);
+        self.let_go(Inode::ask_unheard);
     }
 }
 

@@ -362,6 +362,19 @@ impl Inode {
         id
     }
 
+    /// As `ask`, with nobody to wait for it: how it fails is told to the engine's callback. (Given up later, it might
+    /// have failed already, unheard.)
+    pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: Request) {
+        let mut after = After::default();
+        let mut state = self.lock();
+        let id = state.cache.ask(request);
+        state.cache.abandon(id);
+        self.give_back_unused(&mut state, shared, &mut after);
+        self.kick(&mut state, &mut after);
+        drop(state);
+        after.finish(shared);
+    }
+
     /// Frames and credit that wait in the file for the next write.
     fn give_back_unused(&self, state: &mut State, shared: &Shared, after: &mut After) {
         after.settled.freed.append(&mut state.stash);

@@ -306,6 +306,8 @@ impl CachedFile {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages_from(0, settled);
         self.failing_pages = 0;
+        // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
+        self.space = Space::default();
     }
 
     /// The page that contains the end of the file, if the end is inside a page.

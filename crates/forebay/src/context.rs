@@ -348,7 +348,7 @@ impl Writeback {
         for inode in std::mem::take(&mut self.leaving) {
             let mut state = inode.lock();
             let lost = state.cache.take_lost();
-            let busy = state.cache.has_tickets() || state.cache.in_flight();
+            let busy = state.is_busy();
             drop(state);
             for failure in lost {
                 (self.shared.on_error)(&inode.failure(failure));
@@ -361,7 +361,8 @@ impl Writeback {
 
     fn close_unused(&mut self, inode: &Arc<Inode>) {
         let mut table = self.shared.table();
-        if !table.remove_unused(inode) {
+        // What the last handle asked for with its going is on its way; it was not there yet at the first look.
+        if inode.lock().is_busy() || !table.remove_unused(inode) {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.

@@ -518,6 +518,11 @@ impl State {
         }
     }
 
+    /// Somebody waits for it, or something of it is at the device.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.cache.has_tickets() || self.cache.in_flight()
+    }
+
     /// The context lets go of the file: no handle is left.
     pub(crate) fn close(&mut self, after: &mut After) {
         self.cache.discard(&mut after.settled);

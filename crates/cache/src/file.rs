@@ -267,6 +267,18 @@ impl CachedFile {
         if untold { self.write_error } else { None }
     }
 
+    /// Why pages stay dirty that were to be written, while there are any.
+    #[must_use]
+    pub fn failing(&self) -> Option<(u64, Errno)> {
+        if self.failing_pages > 0 { self.write_error } else { None }
+    }
+
+    /// Why no sync of this file succeeds any more.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<Errno> {
+        self.poisoned
+    }
+
     /// Drops up to `wanted` clean pages that nobody uses, oldest first; returns how many.
     pub fn evict(&mut self, wanted: usize, settled: &mut Settled) -> usize {
         let mut evicted = 0;
@@ -297,6 +309,8 @@ impl CachedFile {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages_from(0, settled);
         self.failing_pages = 0;
+        // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
+        self.space = Space::default();
     }
 
     /// The page that contains the end of the file, if the end is inside a page.

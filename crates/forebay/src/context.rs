@@ -209,6 +209,7 @@ impl Writeback {
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
             let mut state = inode.lock();
+            state.cache.set_free_bytes(inode.volume.free_bytes());
             // However much others have to write, each has something on its way.
             while self.queue.room() > 0 && (!state.cache.in_flight() || self.has_room(Class::Waited)) {
                 let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
@@ -309,6 +310,7 @@ impl Writeback {
     }
 
     fn serve(&mut self, inode: &Inode, state: &mut State, reason: Reason, most: usize) -> usize {
+        state.cache.set_free_bytes(inode.volume.free_bytes());
         let mut sent = 0;
         while sent < most && self.has_room(Class::Background) {
             let Some(bio) = state.cache.next_bio(reason) else { break };
@@ -328,7 +330,6 @@ impl Writeback {
 
     fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
         if bio.operation == Operation::Allocate {
-            state.cache.set_free_bytes(inode.volume.free_bytes());
             if !inode.mark_reserved(state, bio.offset + bio.length) {
                 // Without a mark nobody would give the space back after a crash.
                 let refused = Err(Errno(libc::EOPNOTSUPP));
@@ -377,7 +378,7 @@ impl Writeback {
         for inode in std::mem::take(&mut self.leaving) {
             let mut state = inode.lock();
             let lost = state.cache.take_lost();
-            let busy = state.cache.has_tickets() || state.cache.in_flight();
+            let busy = state.is_busy();
             drop(state);
             for failure in lost {
                 (self.shared.on_error)(&inode.failure(failure));
@@ -390,7 +391,8 @@ impl Writeback {
 
     fn close_unused(&mut self, inode: &Arc<Inode>) {
         let mut table = self.shared.table();
-        if !table.remove_unused(inode) {
+        // What the last handle asked for with its going is on its way; it was not there yet at the first look.
+        if inode.lock().is_busy() || !table.remove_unused(inode) {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.

@@ -16,6 +16,7 @@ use crate::inode::Inode;
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::table::Last;
+use crate::volume::{Pledge, Room};
 use crate::wait;
 
 /// An open file.
@@ -75,7 +76,8 @@ impl File {
     ///
     /// # Errors
     /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
-    /// when the file system is nearly full and has no room for it. After an error a prefix may have been accepted.
+    /// when the file system is nearly full and has no room for it; `Io` when it would have to wait for room while
+    /// pages of the file cannot be written. After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         wait::block_on(self.write_at_async(data, offset))
     }
@@ -121,7 +123,7 @@ impl File {
         if length == 0 {
             return Ok(());
         }
-        self.inode.make_room(&self.shared, offset, length)?;
+        let _pledge = self.make_room(offset, length).await?;
         let mut done = 0;
         let mut queued = None;
         while done < data.len() {
@@ -131,6 +133,29 @@ impl File {
         }
         Counters::add(&self.shared.counters.accepted_bytes, length);
         Ok(())
+    }
+
+    /// Makes sure that there will be space: a pledge while there is plenty, else an allocation now.
+    async fn make_room(&self, offset: u64, length: u64) -> Result<Option<Pledge<'_>>> {
+        let (inode, volume) = (&self.inode, &self.inode.volume);
+        if inode.room_for(&self.shared, length) == Room::Plenty {
+            return Ok(Some(volume.pledge()));
+        }
+        if let Some(pledged) = volume.unredeemed() {
+            let mut inodes = self.shared.table().inodes();
+            inodes.retain(|inode| Arc::ptr_eq(&inode.volume, volume));
+            let ask = |inode| Ticket::new(Arc::clone(inode), inode.ask(&self.shared, Request::WriteOut));
+            for ticket in inodes.iter().map(ask).collect::<Vec<_>>() {
+                // Why a page has no place is told to those who sync it.
+                let _ = ticket.await;
+            }
+            volume.redeem(pledged);
+            if inode.room_for(&self.shared, length) == Room::Plenty {
+                return Ok(Some(volume.pledge()));
+            }
+        }
+        inode.make_room(offset, length)?;
+        Ok(None)
     }
 
     /// Bytes in the file, with everything accepted so far.
@@ -244,23 +269,26 @@ impl File {
     /// As [`File::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let (ticket, last) = self.let_go();
-        let result = ticket.await;
+        let (id, last) = self.let_go(Inode::ask);
+        let result = Ticket::new(Arc::clone(&self.inode), id).await;
+        // Read before the file is let go of; whoever has not synced hears of a failed flush here or never.
+        let poisoned = self.inode.lock().cache.poisoned();
         if last == Last::Yes {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
-        self.and_untold(result)
+        let flushed = poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))));
+        self.and_untold(result.and(flushed))
     }
 
     /// Asks for everything to be written and gives up the handle.
-    fn let_go(&mut self) -> (Ticket, Last) {
+    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, &Shared, Request) -> T) -> (T, Last) {
         self.closed = true;
         let mut table = self.shared.table();
         let last = table.is_last(self.inode.identity);
         let request = if last == Last::Yes { Request::Release } else { Request::WriteOut };
-        let id = self.inode.ask(&self.shared, request);
+        let asked = ask(&self.inode, &self.shared, request);
         table.drop_handle(self.inode.identity);
-        (Ticket::new(Arc::clone(&self.inode), id), last)
+        (asked, last)
     }
 
     fn ask(&self, request: Request) -> Ticket {
@@ -305,8 +333,7 @@ impl Drop for File {
         if self.closed || !self.shared.is_parent() {
             return;
         }
-        let (ticket, _) = self.let_go();
-        drop(ticket);
+        self.let_go(Inode::ask_unheard);
     }
 }
 

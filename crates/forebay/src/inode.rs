@@ -158,7 +158,15 @@ impl Inode {
         let mut copies: Vec<Copy> = Vec::new();
         loop {
             let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
-                Some(Poll::Pending) => return Poll::Pending,
+                Some(Poll::Pending) => {
+                    return match self.lock().cache.failing() {
+                        // A device that takes nothing makes no room.
+                        Some((at, errno)) => {
+                            Poll::Ready(Err(self.failure(Failure::Write { offset: at, errno })))
+                        }
+                        None => Poll::Pending,
+                    };
+                }
                 Some(Poll::Ready(pages)) => pages,
                 None => 0,
             };
@@ -167,7 +175,7 @@ impl Inode {
             state.credit += granted;
             if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
                 drop(state);
-                *queued = Some(shared.level.queue());
+                *queued = Some(shared.level.queue(self.target));
                 // Where nothing is on its way to the device, the context finds out who sits on unused credit.
                 shared.send(Message::Look);
                 continue;
@@ -234,13 +242,15 @@ impl Inode {
         after.wakers.append(&mut state.page_wakers);
     }
 
-    /// Whether there is room on the file system for a write, where that has to be made sure beforehand: told at the
-    /// write rather than lost at the writeback.
-    pub(crate) fn make_room(&self, shared: &Shared, offset: u64, length: u64) -> Result<()> {
+    /// Whether a write can be accepted without space of its own.
+    pub(crate) fn room_for(&self, shared: &Shared, length: u64) -> Room {
         let unwritten = (shared.level.dirty() + 1) * PAGE;
-        if self.volume.room_for(&self.file, length, unwritten) == Room::Plenty {
-            return Ok(());
-        }
+        self.volume.room_for(&self.file, length, unwritten)
+    }
+
+    /// Allocates space for a write that is not accepted yet: "no space" is told there rather than lost at the
+    /// writeback.
+    pub(crate) fn make_room(&self, offset: u64, length: u64) -> Result<()> {
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
         let mut state = self.lock();
         if state.cache.is_allocated(&bytes) {
@@ -364,6 +374,19 @@ impl Inode {
         id
     }
 
+    /// As `ask`, with nobody to wait for it: how it fails is told to the engine's callback. (Given up later, it might
+    /// have failed already, unheard.)
+    pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: Request) {
+        let mut after = After::default();
+        let mut state = self.lock();
+        let id = state.cache.ask(request);
+        state.cache.abandon(id);
+        state.give_back_unused(&mut after);
+        self.kick(&mut state, &mut after);
+        drop(state);
+        after.finish(shared);
+    }
+
     pub(crate) fn poll_ticket(
         &self,
         context: &Context<'_>,
@@ -451,6 +474,9 @@ impl Inode {
         if bio.operation == Operation::Allocate {
             self.volume.look_again();
         }
+        if state.cache.failing().is_some() {
+            shared.level.look_again(self.target, &mut after.wakers);
+        }
         after.wakers.append(&mut state.page_wakers);
         state.tell_tickets(after);
     }
@@ -514,6 +540,11 @@ impl State {
             // A change of length that has ended lets on those it held.
             after.wakers.append(&mut self.page_wakers);
         }
+    }
+
+    /// Somebody waits for it, or something of it is at the device.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.cache.has_tickets() || self.cache.in_flight()
     }
 
     /// The context lets go of the file: no handle is left.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use forebay_block::Target;
 use forebay_cache::{Admission, Throttle};
 
 /// The level.
@@ -25,6 +26,8 @@ pub(crate) struct Level {
 
 #[derive(Debug)]
 struct Waiter {
+    /// The file it wants to write.
+    target: Target,
     /// Pages granted; and who to tell.
     granted: Mutex<(u64, Option<Waker>)>,
 }
@@ -112,10 +115,20 @@ impl Level {
         }
     }
 
-    /// Waits for a share; drop it to stop waiting.
-    pub(crate) fn queue(self: &Arc<Self>) -> Queued {
+    /// A page of a file could not be written: who waits to write more of it has to look, and keeps its place.
+    pub(crate) fn look_again(&self, target: Target, wakers: &mut Vec<Waker>) {
+        if self.queued.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for waiter in self.lock().iter().filter(|waiter| waiter.target == target) {
+            wakers.extend(lock(&waiter.granted).1.take());
+        }
+    }
+
+    /// Waits for a share, to write a file; drop it to stop waiting.
+    pub(crate) fn queue(self: &Arc<Self>, target: Target) -> Queued {
         self.waits.fetch_add(1, Ordering::Relaxed);
-        let waiter = Arc::new(Waiter { granted: Mutex::new((0, None)) });
+        let waiter = Arc::new(Waiter { target, granted: Mutex::new((0, None)) });
         let mut waiting = self.lock();
         waiting.push_back(Arc::clone(&waiter));
         self.queued.fetch_add(1, Ordering::Release);
@@ -199,7 +212,7 @@ mod tests {
         let level = level();
         assert_eq!(level.add(1024), Crossed::Background);
         assert_eq!(level.admit(900), Admission::Wait);
-        let (mut first, mut second) = (level.queue(), level.queue());
+        let (mut first, mut second) = (level.queue(Target(0)), level.queue(Target(0)));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         level.remove(16, &mut wakers);
@@ -212,14 +225,27 @@ mod tests {
     }
 
     #[test]
+    fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
+        let level = level();
+        level.add(1024);
+        let (mut mine, mut other) = (level.queue(Target(1)), level.queue(Target(2)));
+        assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
+        let mut wakers = Vec::new();
+        level.look_again(Target(1), &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        level.remove(16, &mut wakers);
+        assert_eq!(poll(&mut mine), Poll::Ready(16), "its place is kept");
+    }
+
+    #[test]
     fn a_place_given_up_gives_its_share_to_the_next() {
         let level = level();
         level.add(1024);
-        let (first, mut second) = (level.queue(), level.queue());
+        let (first, mut second) = (level.queue(Target(0)), level.queue(Target(0)));
         level.remove(16, &mut Vec::new());
         drop(first);
         assert_eq!(poll(&mut second), Poll::Ready(16));
-        drop(level.queue());
+        drop(level.queue(Target(0)));
         assert_eq!(level.queued.load(Ordering::Relaxed), 0);
     }
 }

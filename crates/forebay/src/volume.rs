@@ -3,6 +3,9 @@
 //! A cache accepts bytes before it has space for them. While there is plenty that is sound; near the end space is
 //! allocated before a write is accepted. Asking the file system each time would cost a system call per write, so
 //! what was accepted since the last look is taken off what was seen then.
+//!
+//! What was accepted while there was plenty is a pledge: its space is not allocated yet. Before the first allocation
+//! near the end, pledges are redeemed by writing them out; else the allocations would take their space away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +31,20 @@ pub(crate) enum Room {
 pub(crate) struct Volume {
     free: AtomicU64,
     accepted: AtomicU64,
+    /// Pledges given, and up to which of them everything is written out.
+    pledged: AtomicU64,
+    redeemed: AtomicU64,
+}
+
+/// A write accepted without space of its own, while it is under way.
+#[derive(Debug)]
+pub(crate) struct Pledge<'a>(&'a Volume);
+
+impl Drop for Pledge<'_> {
+    fn drop(&mut self) {
+        // Once more: who wrote out meanwhile wrote a part of it.
+        self.0.pledged.fetch_add(1, Ordering::Release);
+    }
 }
 
 impl Volume {
@@ -42,7 +59,26 @@ impl Volume {
         if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
             self.look(file);
         }
-        if self.free_bytes() >= unwritten.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
+        let needed = unwritten.saturating_add(length).saturating_mul(TIMES);
+        if self.free_bytes() >= needed { Room::Plenty } else { Room::Scarce }
+    }
+
+    /// A write is accepted on the strength of there being plenty.
+    pub(crate) fn pledge(&self) -> Pledge<'_> {
+        self.pledged.fetch_add(1, Ordering::Release);
+        Pledge(self)
+    }
+
+    /// The last pledge that may not be written out, if there is one.
+    pub(crate) fn unredeemed(&self) -> Option<u64> {
+        let pledged = self.pledged.load(Ordering::Acquire);
+        (pledged > self.redeemed.load(Ordering::Acquire)).then_some(pledged)
+    }
+
+    /// Everything pledged up to this one is written out.
+    pub(crate) fn redeem(&self, pledged: u64) {
+        self.redeemed.fetch_max(pledged, Ordering::AcqRel);
+        self.look_again();
     }
 
     /// Space was allocated: what was seen is out of date.

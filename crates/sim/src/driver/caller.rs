@@ -4,11 +4,11 @@
 //! into is spoiled at the first: if anybody sends or reads it meanwhile, that is found.
 
 use forebay_block::{Bio, Target};
+use forebay_cache::file::Entry;
+use forebay_cache::limits::PAGE;
 use forebay_cache::{
     Admission, Copy, Liberties, Prepare, ReadStep, ReadStop, Request, Settled, TicketId, WriteStop,
 };
-use forebay_cache::file::Entry;
-use forebay_cache::limits::PAGE;
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Inode, Path};
@@ -197,14 +197,7 @@ impl Driver {
 
     fn begin_write(&mut self, offset: Option<u64>, length: u64) -> Activity {
         let data = self.draw_data(length);
-        Activity::Writing(Writing {
-            offset,
-            data,
-            done: 0,
-            is_queued: false,
-            copies: Vec::new(),
-            planned: 0,
-        })
+        Activity::Writing(Writing { offset, data, done: 0, is_queued: false, copies: Vec::new(), planned: 0 })
     }
 
     fn write(&mut self, id: usize, mut writing: Writing) -> Activity {
@@ -252,9 +245,7 @@ impl Driver {
         }
         match stop {
             _ if planned > 0 => Activity::Writing(writing),
-            WriteStop::Busy | WriteStop::Fill(_) => {
-                self.sleep_on_pages(id, path, Activity::Writing(writing))
-            }
+            WriteStop::Busy | WriteStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Writing(writing)),
             WriteStop::NoFrames => self.starve(id, Activity::Writing(writing)),
             // What was written before stays.
             WriteStop::Failed(_) => self.end_write(id, path, &writing),

@@ -145,7 +145,8 @@ impl Driver {
         if self.disk.transitions() != self.seen_transitions {
             self.seen_transitions = self.disk.transitions();
             if self.crash_random.happens(self.plan.disturbance.crash) {
-                let keep = *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+                let keep =
+                    *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
                 self.check_power_loss(keep);
             }
         }

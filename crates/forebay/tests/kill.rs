@@ -1,0 +1,184 @@
+//! The program is killed in the middle of its writes, many times: what was synced is there, the file is no longer
+//! than it ever was, and space reserved ahead is given back by the next open.
+//!
+//! The child is this program executed again. Before each step it tells its number, and after each sync that went
+//! well what that covers; so the parent, which makes the same row of steps, knows what the file may hold.
+
+mod support;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use forebay::{Engine, ErrorKind, File, Open};
+use support::history::{History, SHAPES, Shape, Step, Workload};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, Random, eventually, process};
+
+const CHILD: &str = "child_that_writes_until_it_is_killed";
+
+/// What a child said before it died.
+#[derive(Debug, Default)]
+struct Said {
+    begun: usize,
+    synced: usize,
+}
+
+#[test]
+fn child_that_writes_until_it_is_killed() {
+    let Some(task) = process::task() else { return };
+    let [path, seed, shape, dirty_age] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
+    let engine = Engine::builder().cache_bytes(24 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
+    let engine = engine.dirty_age(Duration::from_millis(dirty_age.parse().unwrap())).build().unwrap();
+    let file = engine.open(path, Open::create_new()).unwrap();
+    let workload = Workload::new(seed.parse().unwrap(), SHAPES[shape.parse::<usize>().unwrap()]);
+    process::tell(format_args!("begun 0"));
+    for (number, step) in workload.enumerate() {
+        process::tell(format_args!("begun {}", number + 1));
+        take(&file, &step).unwrap();
+        if step == Step::Sync {
+            process::tell(format_args!("synced {}", number + 1));
+        }
+    }
+}
+
+fn take(file: &File, step: &Step) -> forebay::Result<()> {
+    match step {
+        Step::Write { offset, data } => file.write_at(data, *offset),
+        Step::Append { data } => file.append(data).map(drop),
+        Step::SetLength(length) => file.set_len(*length),
+        Step::Sync => file.sync_data(),
+    }
+}
+
+/// Starts a child, kills it after a while, and gives what it said.
+fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
+    let task = format!("{}\n{seed}\n{shape}\n{}", path.display(), 1 + random.below(60));
+    let mut child = process::start_child(CHILD, &task);
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let (started, has_started) = std::sync::mpsc::channel();
+    let listener = std::thread::spawn(move || {
+        let mut said = Said::default();
+        // A line cut by the kill has no end, and is not counted.
+        for line in output.split(b'\n').map(|line| String::from_utf8(line.unwrap()).unwrap()) {
+            match process::told(&line).and_then(|told| told.split_once(' ')) {
+                Some(("begun", number)) => said.begun = number.parse().unwrap(),
+                Some(("synced", number)) => said.synced = number.parse().unwrap(),
+                _ => {}
+            }
+            let _ = started.send(());
+        }
+        said
+    });
+    has_started.recv_timeout(Duration::from_secs(20)).expect("the child starts");
+    std::thread::sleep(Duration::from_micros(random.below(90_000)));
+    assert!(child.try_wait().unwrap().is_none(), "the child ended by itself, shape {shape}, seed {seed}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    listener.join().unwrap()
+}
+
+/// What the file may hold, from what the child said.
+fn history(seed: u64, shape: Shape, said: &Said) -> History {
+    let mut history = History::default();
+    for (number, step) in (1..=said.begun).zip(Workload::new(seed, shape)) {
+        history.begin(&step);
+        if number == said.synced {
+            history.synced();
+        }
+    }
+    history
+}
+
+/// Opens as the next program would; the kernel may still be putting away what the killed one had in flight.
+fn open_again(engine: &Engine, path: &Path) -> File {
+    let mut opened = None;
+    let open = || match engine.open(path, Open::write()) {
+        Err(error) if error.kind() == ErrorKind::Busy => None,
+        result => Some(result.unwrap()),
+    };
+    let patience = std::time::Instant::now() + Duration::from_secs(5);
+    while opened.is_none() && std::time::Instant::now() < patience {
+        opened = open();
+    }
+    opened.expect("the killed program's lock goes with it")
+}
+
+/// What went on in a row of kills, so that a test that no longer tests anything is noticed.
+#[derive(Debug, Default)]
+struct Tally {
+    synced: usize,
+    marked: usize,
+    steps: usize,
+}
+
+fn kill_many(directory: &Path, times: usize) {
+    let seed = support::seed();
+    let mut random = Random(seed);
+    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let mut tally = Tally::default();
+    for at in 0..times {
+        let path = directory.join(format!("file-{at}"));
+        let (seed, shape) = (random.next() >> 1, at % SHAPES.len());
+        let said = kill_one(&path, seed, shape, &mut random);
+        let context = format!("kill {at}, {:?}, seed {seed}, {said:?}", SHAPES[shape]);
+        tally.synced += usize::from(said.synced > 0);
+        tally.steps += said.begun;
+        if !path.exists() {
+            assert_eq!(said.begun, 0, "{context}: the file is not there");
+            continue;
+        }
+        let history = history(seed, SHAPES[shape], &said);
+        let found = std::fs::read(&path).unwrap();
+        history.check(&found).unwrap_or_else(|wrong| panic!("{context}: {wrong}"));
+
+        let was_marked = support::mark(&path).is_some();
+        tally.marked += usize::from(was_marked);
+        let reserved = support::allocated(&path).saturating_sub(found.len() as u64);
+        assert!(was_marked || reserved < 128 << 10, "{context}: {reserved} bytes reserved without a mark");
+        let file = open_again(&engine, &path);
+        assert_eq!(file.len(), found.len() as u64, "{context}");
+        let mut through = vec![0; found.len()];
+        assert_eq!(file.read_at(&mut through, 0).unwrap(), found.len());
+        assert!(through == found, "{context}: another content through the library");
+        file.close().unwrap();
+        assert_eq!(support::mark(&path), None, "{context}: the mark stands after the next close");
+        let given_back = || support::allocated(&path) <= found.len() as u64 + (128 << 10);
+        assert!(
+            eventually(Duration::from_secs(2), given_back),
+            "{context}: {} bytes allocated for {}",
+            support::allocated(&path),
+            found.len()
+        );
+        assert!(std::fs::read(&path).unwrap() == found, "{context}: the next open changed the content");
+        std::fs::remove_file(&path).unwrap();
+    }
+    println!("{times} kills: {tally:?}");
+    assert!(tally.synced > times / 4, "too few children got as far as a sync: {tally:?}");
+    assert!(
+        tally.marked > 0 || !support::can_mark(directory),
+        "no child was killed with space reserved: {tally:?}"
+    );
+}
+
+#[test]
+fn contract_04_and_01_and_09_killed_here() {
+    if process::task().is_none() {
+        let directory = support::directory();
+        kill_many(directory.path(), 50);
+    }
+}
+
+#[test]
+fn contract_04_and_01_and_09_killed_on_xfs() {
+    if let Some(mount) = Mount::new("killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
+        kill_many(&mount.path(), 16);
+    }
+}
+
+#[test]
+fn contract_04_and_01_and_09_killed_on_ext4() {
+    if let Some(mount) = Mount::new("killed_on_ext4", FileSystem::Ext4, 256 * MIB) {
+        kill_many(&mount.path(), 16);
+    }
+}

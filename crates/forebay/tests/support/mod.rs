@@ -1,0 +1,138 @@
+//! What the tests share: seeded randomness, directories, skips that say why, other processes, and two helpers of
+//! their own: `mount` (file systems on loop devices) and `history` (what a file may hold after a crash).
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub(crate) mod history;
+pub(crate) mod mount;
+pub(crate) mod process;
+
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Small, seeded, good enough: splitmix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+pub(crate) fn mix(word: u64) -> u64 {
+    let mut mixed = word;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A seed that differs from run to run, printed so that a failure can be run again with `FOREBAY_TEST_SEED`.
+pub(crate) fn seed() -> u64 {
+    let told = std::env::var("FOREBAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = told.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        mix(now.as_nanos() as u64) >> 16
+    });
+    println!("FOREBAY_TEST_SEED={seed}");
+    seed
+}
+
+/// A directory on the file system of the current one, which is the one that is built on: not a memory file system.
+pub(crate) fn directory() -> TempDir {
+    tempfile::tempdir_in(".").unwrap()
+}
+
+/// Says, past the capturing of output, why a test did not run.
+#[allow(clippy::explicit_write, reason = "the macro's output is captured")]
+pub(crate) fn skip(test: &str, reason: &str) {
+    writeln!(std::io::stderr(), "skipped {test}: {reason}").unwrap();
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Bytes of space a file takes.
+pub(crate) fn allocated(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// The reservation mark of a file, if it stands.
+pub(crate) fn mark(path: &Path) -> Option<String> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    let mut text = [0u8; 64];
+    // SAFETY: both names end in zero, and the buffer is as long as said.
+    let length = unsafe {
+        libc::getxattr(path.as_ptr(), c"user.forebay.reserved".as_ptr(), text.as_mut_ptr().cast(), text.len())
+    };
+    let length = usize::try_from(length).ok()?;
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
+}
+
+/// Whether files there can carry the mark.
+pub(crate) fn can_mark(directory: &Path) -> bool {
+    let file = tempfile::NamedTempFile::new_in(directory).unwrap();
+    let path = std::ffi::CString::new(file.path().as_os_str().as_bytes()).unwrap();
+    // SAFETY: both names end in zero, and the value is one byte long.
+    let result = unsafe {
+        libc::setxattr(path.as_ptr(), c"user.forebay.reserved".as_ptr(), c"0".as_ptr().cast(), 1, 0)
+    };
+    result == 0
+}
+
+/// Allocates space with the size kept, as a user would before writing.
+pub(crate) fn preallocate(path: &Path, offset: u64, length: u64) {
+    use std::os::fd::AsRawFd as _;
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let (offset, length) = (libc::off_t::try_from(offset).unwrap(), libc::off_t::try_from(length).unwrap());
+    // SAFETY: the descriptor is open during the call, which takes numbers.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, length) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Waits until something holds; false when it does not in time.
+pub(crate) fn eventually(patience: Duration, holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while !holds() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Runs something on a thread of its own and panics when it does not end in time: a hang is a failure with a name.
+pub(crate) fn within<T: Send + 'static>(
+    patience: Duration,
+    what: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (told, tell) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let result = run();
+        // The waiter may have given up.
+        let _ = told.send(());
+        result
+    });
+    match tell.recv_timeout(patience) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+            panic!("{what} hangs: not done after {patience:?}")
+        }
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}

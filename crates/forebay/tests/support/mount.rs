@@ -1,0 +1,216 @@
+//! File systems of a test's own, on loop devices over sparse images: made, mounted, cut off from their device,
+//! mounted again, and taken away whatever becomes of the test.
+//!
+//! The device is told to go with its mount as soon as it is mounted, so that not even a killed test run leaves one
+//! behind that is attached to nothing.
+
+use std::ffi::OsStr;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{eventually, is_root, process, skip};
+
+/// A file system and how it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileSystem {
+    /// XFS with 16 allocation groups; each has to hold the log, so 2 GiB at least.
+    Xfs,
+    /// ext4.
+    Ext4,
+    /// ext4 that journals data, and so refuses direct I/O.
+    Ext4Journal,
+}
+
+/// A mounted file system; unmounted and removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    /// Holds the image and the mount point.
+    directory: TempDir,
+    file_system: FileSystem,
+    is_mounted: bool,
+}
+
+impl Mount {
+    /// Makes one; `None`, with the reason said, where that is not possible. In continuous integration as root it
+    /// has to be possible.
+    pub(crate) fn new(test: &str, file_system: FileSystem, bytes: u64) -> Option<Self> {
+        if !is_root() {
+            skip(test, "only root can mount a file system");
+            return None;
+        }
+        match Self::make(file_system, bytes) {
+            Ok(mount) => Some(mount),
+            Err(error) if std::env::var_os("CI").is_some_and(|value| value == "true") => {
+                panic!("{test} must run here, and cannot: {error}")
+            }
+            Err(error) => {
+                skip(test, &error);
+                None
+            }
+        }
+    }
+
+    fn make(file_system: FileSystem, bytes: u64) -> Result<Self, String> {
+        let directory = super::directory();
+        let mut mount = Self { directory, file_system, is_mounted: false };
+        std::fs::create_dir(mount.path()).unwrap();
+        std::fs::File::create(mount.image()).unwrap().set_len(bytes).unwrap();
+        let image = mount.image();
+        let (program, options): (&str, &[&str]) = match file_system {
+            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-d", "agcount=16"]),
+            FileSystem::Ext4 | FileSystem::Ext4Journal => ("mkfs.ext4", &["-q", "-F", "-m", "0"]),
+        };
+        let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+        arguments.push(image.as_os_str());
+        if !process::exists(program) {
+            return Err(format!("there is no {program}"));
+        }
+        process::run(program, &arguments).unwrap();
+        mount.mount()?;
+        Ok(mount)
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("mounted")
+    }
+
+    fn image(&self) -> PathBuf {
+        self.directory.path().join("image")
+    }
+
+    /// Cuts the file system off as a loss of power would: nothing reaches the device from here on, not even its
+    /// journal.
+    pub(crate) fn cut_off(&self) {
+        // _IOR('X', 125, u32); the numbers are XFS's, and ext4 has taken them over.
+        const SHUTDOWN: libc::c_ulong = 0x8004_587d;
+        let no_log_flush: u32 = 2;
+        let root = std::fs::File::open(self.path()).unwrap();
+        // SAFETY: the command reads a number of 32 bits through the pointer, during the call.
+        let result = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &raw const no_log_flush) };
+        assert_eq!(result, 0, "shutting the file system down: {}", std::io::Error::last_os_error());
+    }
+
+    /// Unmounts and mounts again, as after a reboot.
+    pub(crate) fn reboot(&mut self) {
+        self.unmount().unwrap();
+        self.mount().unwrap();
+    }
+
+    /// Makes it read-only.
+    pub(crate) fn make_read_only(&self) {
+        let path = self.path();
+        let arguments = [OsStr::new("-o"), OsStr::new("remount,ro"), path.as_os_str()];
+        process::run("mount", &arguments).unwrap();
+    }
+
+    /// The loop device's node.
+    pub(crate) fn device(&self) -> PathBuf {
+        let path = self.path();
+        let arguments = ["-n", "-o", "SOURCE", "--mountpoint"].map(OsStr::new);
+        let arguments: Vec<&OsStr> = arguments.into_iter().chain([path.as_os_str()]).collect();
+        process::run("findmnt", &arguments).unwrap().into()
+    }
+
+    fn mount(&mut self) -> Result<(), String> {
+        let device = Loop::attach(&self.image())?;
+        let options = match self.file_system {
+            FileSystem::Ext4Journal => "data=journal",
+            FileSystem::Xfs | FileSystem::Ext4 => "rw",
+        };
+        let path = self.path();
+        let arguments = [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];
+        process::run("mount", &arguments)?;
+        self.is_mounted = true;
+        // Dropping the device detaches it, which while it is mounted means: as soon as it no longer is.
+        drop(device);
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), String> {
+        let path = self.path();
+        let gone = |lazy: &[&str]| {
+            let arguments: Vec<&OsStr> = lazy.iter().map(OsStr::new).chain([path.as_os_str()]).collect();
+            process::run("umount", &arguments)
+        };
+        // A descriptor of a request that has just ended may be closed a moment late.
+        if eventually(Duration::from_secs(5), || gone(&[]).is_ok()) {
+            self.is_mounted = false;
+            return Ok(());
+        }
+        let error = gone(&[]).err().unwrap_or_default();
+        gone(&["--lazy"])?;
+        self.is_mounted = false;
+        Err(error)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.is_mounted
+            && let Err(error) = self.unmount()
+            && !std::thread::panicking()
+        {
+            panic!("{}: {error}", self.path().display());
+        }
+    }
+}
+
+/// A loop device; detached when dropped.
+#[derive(Debug)]
+pub(crate) struct Loop(pub(crate) PathBuf);
+
+impl Loop {
+    pub(crate) fn attach(image: &Path) -> Result<Self, String> {
+        let arguments = [OsStr::new("--find"), OsStr::new("--show"), image.as_os_str()];
+        Ok(Self(process::run("losetup", &arguments)?.into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let detached = process::run("losetup", &[OsStr::new("--detach"), self.0.as_os_str()]);
+        if let Err(error) = detached
+            && !std::thread::panicking()
+        {
+            panic!("{error}");
+        }
+    }
+}
+
+/// A file system without a device, such as `ramfs`; unmounted when dropped.
+#[derive(Debug)]
+pub(crate) struct Memory(TempDir);
+
+impl Memory {
+    /// Mounts one of `kind`; `None`, with the reason said, where that is not possible.
+    pub(crate) fn new(test: &str, kind: &str) -> Option<Self> {
+        if !is_root() {
+            skip(test, "only root can mount a file system");
+            return None;
+        }
+        let memory = tempfile::tempdir().unwrap();
+        let kinds = [OsStr::new("-t"), OsStr::new(kind), OsStr::new(kind), memory.path().as_os_str()];
+        if let Err(error) = process::run("mount", &kinds) {
+            skip(test, &error);
+            return None;
+        }
+        Some(Self(memory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let gone = || process::run("umount", &[self.0.path().as_os_str()]).is_ok();
+        if !eventually(Duration::from_secs(5), gone) {
+            let _ = process::run("umount", &[OsStr::new("--lazy"), self.0.path().as_os_str()]);
+        }
+    }
+}

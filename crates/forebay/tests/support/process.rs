@@ -1,0 +1,84 @@
+//! Other processes: this test program executed again as a child, and ordinary programs.
+//!
+//! The test process has threads, so it is never forked: a child starts from `exec`, finds what to do in its
+//! environment, and runs the one test that is meant for it, which does nothing in the parent.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a child is told to do.
+const TOLD: &str = "FOREBAY_TEST_CHILD";
+
+/// Lines of a child that begin like this are meant for its parent; the test harness prints others.
+const SIGN: &str = "@ ";
+
+/// This test program again, to run `test` alone and do what `task` says.
+pub(crate) fn start_child(test: &str, task: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(TOLD, task)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The task, in a child.
+pub(crate) fn task() -> Option<String> {
+    std::env::var(TOLD).ok()
+}
+
+/// A child tells its parent something.
+pub(crate) fn tell(what: std::fmt::Arguments<'_>) {
+    let line = format!("{SIGN}{what}\n");
+    // In one piece, past the harness: a line is told whole or not at all.
+    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+}
+
+/// What a line of a child's output tells its parent.
+pub(crate) fn told(line: &str) -> Option<&str> {
+    // The harness leaves its own line open while a test runs.
+    line.split_once(SIGN).map(|(_, told)| told)
+}
+
+/// Runs a program to its end; its output when it ended well.
+pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let Output { status, stdout, stderr } = output.map_err(|error| format!("{program}: {error}"))?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&stdout).trim().to_owned());
+    }
+    Err(format!("{program} {arguments:?}: {status}: {}", String::from_utf8_lossy(&stderr).trim()))
+}
+
+/// Whether there is such a program; those of the administrator too.
+pub(crate) fn exists(program: &str) -> bool {
+    Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// A shell runs a line with the path as `$1`.
+pub(crate) fn shell(line: &str, path: &Path) -> Result<String, String> {
+    run("/bin/sh", &[OsStr::new("-c"), OsStr::new(line), OsStr::new("sh"), path.as_os_str()])
+}
+
+/// A shell line that has to end well, and how long it took.
+pub(crate) fn shell_timed(line: &str, path: &Path) -> (String, Duration) {
+    let start = Instant::now();
+    let output = shell(line, path).unwrap();
+    (output, start.elapsed())
+}
+
+/// Fills a file system to the last block.
+pub(crate) fn fill_up(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("filler");
+    // `dd` ends with an error when nothing more fits, which is what is wanted.
+    let _ = shell(
+        "dd if=/dev/zero of=\"$1\" bs=64k 2>/dev/null; dd if=/dev/zero bs=4k >>\"$1\" 2>/dev/null",
+        &path,
+    );
+    shell("sync -f \"$1\"", &path).unwrap();
+    path
+}

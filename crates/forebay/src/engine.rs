@@ -111,6 +111,11 @@ impl Engine {
                 "opening blocks, and an engine's thread must not",
             ));
         }
+        if open.truncate && !open.write {
+            return Err(Error::new(ErrorKind::InvalidInput, "a handle for reading cannot cut the file")
+                .at_path(path)
+                .remedy("open it with Open::write().truncate(true)"));
+        }
         let _opening = lock(&self.owner.opening);
         let inode = match self.share(path, &open)? {
             Some(inode) => inode,
@@ -187,11 +192,16 @@ impl Engine {
             how.access = Access::Read;
             opened = forebay_uring::File::open(path, &how);
         }
-        let opened = opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?;
+        let opened = match opened {
+            // A directory, or a socket.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO)) => {
+                return Err(not_regular(path).because(error));
+            }
+            opened => opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?,
+        };
         let file = opened.file;
         if file.kind() != Kind::Regular {
-            let error = Error::new(ErrorKind::Unsupported, "not a regular file").at_path(path);
-            return Err(error.remedy("buffered I/O is for regular files; block devices are not served yet"));
+            return Err(not_regular(path));
         }
         let identity = file.identity();
         if let Some(inode) = self.owner.shared.table().share(identity) {
@@ -394,6 +404,12 @@ fn give_back_after_crash(path: &Path, file: &forebay_uring::File, length: u64) {
         Ok(()) => tracing::info!(path = %path.display(), "gave back space reserved before a crash"),
         Err(error) => tracing::warn!(path = %path.display(), %error, "could not give back reserved space"),
     }
+}
+
+fn not_regular(path: &Path) -> Error {
+    Error::new(ErrorKind::Unsupported, "not a regular file")
+        .at_path(path)
+        .remedy("buffered I/O is for regular files; block devices are not served yet")
 }
 
 fn cannot_look(error: std::io::Error) -> Error {

@@ -58,6 +58,8 @@ pub(crate) struct Ticket {
     pub(crate) request: Request,
     /// The last epoch it covers.
     pub(crate) covers: u64,
+    /// A page of it could not be written; the others are, before it ends with this.
+    failed: Option<Failure>,
 }
 
 /// Tickets of one file: those being worked on, and the results not yet fetched.
@@ -76,7 +78,7 @@ impl Tickets {
     fn add(&mut self, request: Request, covers: u64) -> TicketId {
         let id = TicketId(self.next);
         self.next += 1;
-        self.waiting.push(Ticket { id, request, covers });
+        self.waiting.push(Ticket { id, request, covers, failed: None });
         id
     }
 
@@ -93,20 +95,27 @@ impl Tickets {
         }
     }
 
-    /// Ends every ticket that waits for pages.
+    /// A page could not be written. A flush would prove nothing any more, and its ticket ends; who wanted pages to be
+    /// written out has the others written first, for it may be the last to ask.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
-        self.fail_where(failure, |request| !request.is_set_length());
+        self.fail_flushes(failure);
+        for ticket in self.waiting.iter_mut().filter(|ticket| !ticket.request.is_set_length()) {
+            ticket.failed.get_or_insert(failure);
+        }
+    }
+
+    /// What is left cannot be written: ends the tickets of which a page has failed.
+    pub(crate) fn end_failed(&mut self) {
+        let failed = self.waiting.iter().filter_map(|ticket| Some((ticket.id, ticket.failed?)));
+        for (id, failure) in failed.collect::<Vec<_>>() {
+            self.finish(id, Err(failure));
+        }
     }
 
     /// Ends every ticket that waits for a flush.
     pub(crate) fn fail_flushes(&mut self, failure: Failure) {
-        self.fail_where(failure, Request::flushes);
-    }
-
-    fn fail_where(&mut self, failure: Failure, which: impl Fn(Request) -> bool) {
-        let ids: Vec<TicketId> =
-            self.waiting.iter().filter(|ticket| which(ticket.request)).map(|ticket| ticket.id).collect();
-        for id in ids {
+        let flushes = self.waiting.iter().filter(|ticket| ticket.request.flushes());
+        for id in flushes.map(|ticket| ticket.id).collect::<Vec<_>>() {
             self.finish(id, Err(failure));
         }
     }

@@ -245,7 +245,12 @@ impl CachedFile {
         let waits = self.tickets.waiting.iter().map(|ticket| ticket.covers);
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
-        self.next_write_out(oldest, Reason::Sync).or_else(|| self.next_write_out(youngest, Reason::Sync))
+        let next = self.next_write_out(oldest, Reason::Sync);
+        let next = next.or_else(|| self.next_write_out(youngest, Reason::Sync));
+        if next.is_none() && self.flights.is_empty() {
+            self.tickets.end_failed();
+        }
+        next
     }
 
     /// What remains to be done for tickets whose pages are written.

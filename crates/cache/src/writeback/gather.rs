@@ -266,8 +266,10 @@ impl CachedFile {
             self.tickets.finish(id, Ok(()));
         }
         let releases = ids_of(&written, |request| request == Request::Release);
-        if !releases.is_empty() {
-            return self.next_for_release(&releases);
+        if !releases.is_empty()
+            && let Some(bio) = self.next_for_release(&releases)
+        {
+            return Some(bio);
         }
         let serves = ids_of(&written, Request::flushes);
         if serves.is_empty() || self.flights.is_flushing() {

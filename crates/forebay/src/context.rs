@@ -15,13 +15,15 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Class, Errno, Operation, Wait};
 use forebay_block::{Ended, Queue};
-use forebay_cache::Reason;
+use forebay_cache::limits::PAGE;
+use forebay_cache::{Gaps, Reason};
 use forebay_uring::{Ring, Waker};
 
 use crate::counters::Counters;
 use crate::inode::{After, Inode, State};
 use crate::limits::{BACKGROUND_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE, WAITED_BYTES};
 use crate::shared::Shared;
+use crate::volume::Room;
 
 /// What threads tell the context.
 #[derive(Debug)]
@@ -194,7 +196,9 @@ impl Writeback {
     fn serve_waited(&mut self) {
         let mut waited = std::mem::take(&mut self.waited);
         waited.retain(|inode| {
+            let gaps = self.gaps(inode);
             let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
             // However much one file has to write, each gets something on its way.
             let mut sent = 0;
             while self.queue.room() > 0 && (sent == 0 || self.bytes_of(Class::Waited) < WAITED_BYTES) {
@@ -229,7 +233,9 @@ impl Writeback {
         }
         let mut overdue = std::mem::take(&mut self.overdue);
         overdue.retain(|inode| {
+            let gaps = self.gaps(inode);
             let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
             self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
             state.cache.is_overdue()
         });
@@ -257,7 +263,9 @@ impl Writeback {
         let mut idle = 0;
         while idle < self.dirty.len() && self.has_background_room() && self.shared.level.wants_writeback() {
             let Some(inode) = self.dirty.pop_front() else { break };
+            let gaps = self.gaps(&inode);
             let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
             let is_dirty = state.cache.is_dirty();
             if !is_dirty {
@@ -287,6 +295,11 @@ impl Writeback {
         sent
     }
 
+    /// Zeroes over holes take space, which on a nearly full file system others were promised.
+    fn gaps(&self, inode: &Inode) -> Gaps {
+        inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE)
+    }
+
     fn has_background_room(&self) -> bool {
         let requests = self.queue.in_flight_of(Class::Background) + self.queue.staged_of(Class::Background);
         let bytes = self.bytes_of(Class::Background);
@@ -300,9 +313,10 @@ impl Writeback {
 
     fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
         if bio.operation == Operation::Allocate {
+            let room = inode.volume.room_ahead(&inode.file, bio.length);
             state.cache.set_free_bytes(inode.volume.free_bytes());
-            if !inode.mark_reserved(state, bio.offset + bio.length) {
-                // Without a mark nobody would give the space back after a crash.
+            // Without a mark nobody would give the space back after a crash.
+            if room == Room::Scarce || !inode.mark_reserved(state, bio.offset + bio.length) {
                 let refused = Err(Errno(libc::EOPNOTSUPP));
                 self.ended.push(Ended { bio, result: refused });
                 return;

@@ -16,6 +16,7 @@ use crate::inode::Inode;
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::table::Last;
+use crate::volume::{Pledge, Room};
 use crate::wait;
 
 /// An open file.
@@ -122,7 +123,7 @@ impl File {
         if length == 0 {
             return Ok(());
         }
-        self.inode.make_room(&self.shared, offset, length)?;
+        let _pledge = self.make_room(offset, length).await?;
         let mut done = 0;
         let mut queued = None;
         while done < data.len() {
@@ -132,6 +133,33 @@ impl File {
         }
         Counters::add(&self.shared.counters.accepted_bytes, length);
         Ok(())
+    }
+
+    /// Makes sure that there will be space: a pledge while there is plenty, else an allocation now.
+    async fn make_room(&self, offset: u64, length: u64) -> Result<Option<Pledge<'_>>> {
+        let (inode, volume) = (&self.inode, &self.inode.volume);
+        if inode.room_for(&self.shared, length) == Room::Plenty {
+            return Ok(Some(volume.pledge()));
+        }
+        if let Some(pledged) = volume.unredeemed() {
+            let mut inodes = self.shared.table().inodes();
+            inodes.retain(|inode| Arc::ptr_eq(&inode.volume, volume));
+            let ask = |inode| Ticket::new(Arc::clone(inode), inode.ask(&self.shared, Request::WriteOut));
+            for ticket in inodes.iter().map(ask).collect::<Vec<_>>() {
+                // Why a page has no place is told to those who sync it.
+                let _ = ticket.await;
+            }
+            volume.redeem(&inode.file, pledged);
+            if inode.room_for(&self.shared, length) == Room::Plenty {
+                return Ok(Some(volume.pledge()));
+            }
+        }
+        let made = inode.make_room(offset, length);
+        if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+            // What it took before it failed is nobody's; how the writing out goes is told to those who sync.
+            let _ = self.ask(Request::Release).await;
+        }
+        made.map(|()| None)
     }
 
     /// Bytes in the file, with everything accepted so far.

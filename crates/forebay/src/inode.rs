@@ -232,13 +232,15 @@ impl Inode {
         after.wakers.append(&mut state.page_wakers);
     }
 
-    /// Whether there is room on the file system for a write, where that has to be made sure beforehand: told at the
-    /// write rather than lost at the writeback.
-    pub(crate) fn make_room(&self, shared: &Shared, offset: u64, length: u64) -> Result<()> {
+    /// Whether a write can be accepted without space of its own.
+    pub(crate) fn room_for(&self, shared: &Shared, length: u64) -> Room {
         let unwritten = (shared.level.dirty() + 1) * PAGE;
-        if self.volume.room_for(&self.file, length, unwritten) == Room::Plenty {
-            return Ok(());
-        }
+        self.volume.room_for(&self.file, length, unwritten)
+    }
+
+    /// Allocates space for a write that is not accepted yet: "no space" is told there rather than lost at the
+    /// writeback.
+    pub(crate) fn make_room(&self, offset: u64, length: u64) -> Result<()> {
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
         let mut state = self.lock();
         if state.cache.is_allocated(&bytes) {
@@ -248,11 +250,12 @@ impl Inode {
         drop(state);
         match self.file.allocate(bytes.start, bytes.end - bytes.start) {
             Ok(()) => {
-                self.volume.look_again();
+                self.volume.look(&self.file);
                 self.lock().cache.note_allocated(bytes);
                 Ok(())
             }
             Err(error) if is_full(&error) => {
+                self.lock().cache.note_litter(bytes.end);
                 Err(Error::new(ErrorKind::NoSpace, "no space for the write; nothing of it was accepted")
                     .at_path(&self.path)
                     .at_offset(offset)
@@ -466,7 +469,7 @@ impl Inode {
         shared.pool.retire(&after.settled.written);
         after.settled.written.clear();
         if bio.operation == Operation::Allocate {
-            self.volume.look_again();
+            self.volume.look(&self.file);
         }
         if state.cache.failing().is_some() {
             shared.level.look_again(self.target, &mut after.wakers);

@@ -3,13 +3,21 @@
 //! A cache accepts bytes before it has space for them. While there is plenty that is sound; near the end space is
 //! allocated before a write is accepted. Asking the file system each time would cost a system call per write, so
 //! what was accepted since the last look is taken off what was seen then.
+//!
+//! What was accepted while there was plenty is a pledge: its space is not allocated yet. Before the first allocation
+//! near the end, pledges are redeemed by writing them out; else the allocations would take their space away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_cache::Gaps;
+use forebay_cache::limits::GAP_PAGES;
 use forebay_uring::File;
 
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
+
+/// The same where each page may bring the longest gap along.
+const TIMES_WITH_GAPS: u64 = TIMES + GAP_PAGES;
 
 /// The file system is looked at again after this part of its free space was accepted.
 const LOOK_AFTER: u64 = 64;
@@ -28,6 +36,20 @@ pub(crate) enum Room {
 pub(crate) struct Volume {
     free: AtomicU64,
     accepted: AtomicU64,
+    /// Pledges given, and up to which of them everything is written out.
+    pledged: AtomicU64,
+    redeemed: AtomicU64,
+}
+
+/// A write accepted without space of its own, while it is under way.
+#[derive(Debug)]
+pub(crate) struct Pledge<'a>(&'a Volume);
+
+impl Drop for Pledge<'_> {
+    fn drop(&mut self) {
+        // Once more: who wrote out meanwhile wrote a part of it.
+        self.0.pledged.fetch_add(1, Ordering::Release);
+    }
 }
 
 impl Volume {
@@ -42,15 +64,46 @@ impl Volume {
         if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
             self.look(file);
         }
-        if self.free_bytes() >= unwritten.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
+        let needed = unwritten.saturating_add(length).saturating_mul(TIMES);
+        if self.free_bytes() >= needed { Room::Plenty } else { Room::Scarce }
     }
 
-    /// Space was allocated: what was seen is out of date.
-    pub(crate) fn look_again(&self) {
-        self.accepted.store(u64::MAX / 2, Ordering::Relaxed);
+    /// Is there room for reserving `length` bytes, some of which may never be written?
+    pub(crate) fn room_ahead(&self, file: &File, length: u64) -> Room {
+        self.look(file);
+        if self.free_bytes() >= length.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
     }
 
-    fn look(&self, file: &File) {
+    /// A write is accepted on the strength of there being plenty.
+    pub(crate) fn pledge(&self) -> Pledge<'_> {
+        self.pledged.fetch_add(1, Ordering::Release);
+        Pledge(self)
+    }
+
+    /// The last pledge that may not be written out, if there is one.
+    pub(crate) fn unredeemed(&self) -> Option<u64> {
+        let pledged = self.pledged.load(Ordering::Acquire);
+        (pledged > self.redeemed.load(Ordering::Acquire)).then_some(pledged)
+    }
+
+    /// Everything pledged up to this one is written out.
+    pub(crate) fn redeem(&self, file: &File, pledged: u64) {
+        self.redeemed.fetch_max(pledged, Ordering::AcqRel);
+        self.look(file);
+    }
+
+    /// Where gaps between dirty pages may be written along: only over reserved space, unless all that is dirty has
+    /// room with its gaps too.
+    pub(crate) fn gaps(&self, file: &File, unwritten: u64) -> Gaps {
+        if self.free_bytes() < unwritten.saturating_mul(2 * TIMES_WITH_GAPS) {
+            self.look(file);
+        }
+        let needed = unwritten.saturating_mul(TIMES_WITH_GAPS);
+        if self.free_bytes() >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
+    }
+
+    /// Asks the file system anew: space was allocated, or enough was accepted since.
+    pub(crate) fn look(&self, file: &File) {
         // A file system that does not tell counts as full: the allocation will tell.
         let free = file.free_bytes().unwrap_or(0);
         self.accepted.store(0, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Frame, Operation, Segment};
 
-use crate::file::{CachedFile, Entry, Liberties, Reserving};
+use crate::file::{CachedFile, Entry, Gaps, Liberties, Reserving};
 use crate::index::Chunk;
 use crate::limits::{
     DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE, RESERVE_PAGES,
@@ -148,6 +148,9 @@ impl CachedFile {
             }
             let in_flight = self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0);
             if in_flight || self.liberties != Liberties::Exclusive || !self.holes.is_zero(page) {
+                return None;
+            }
+            if self.gaps == Gaps::OverReserved && !self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {
                 return None;
             }
         }
@@ -303,8 +306,9 @@ impl CachedFile {
             return None;
         }
         let class = Class::Background;
-        if self.liberties == Liberties::Exclusive && self.space.end() > self.disk_size {
+        if self.liberties == Liberties::Exclusive && self.reserved_beyond_end() > 0 {
             self.space.cut(self.disk_size);
+            self.littered = 0;
             let flight = self.flights.start(Flight::GiveBack);
             return Some(self.bio(Operation::SetLength, self.disk_size, 0, Vec::new(), class, flight));
         }

@@ -70,3 +70,15 @@ pub(crate) fn shell_timed(line: &str, path: &Path) -> (String, Duration) {
     let output = shell(line, path).unwrap();
     (output, start.elapsed())
 }
+
+/// Fills a file system to the last block.
+pub(crate) fn fill_up(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("filler");
+    // `dd` ends with an error when nothing more fits, which is what is wanted.
+    let _ = shell(
+        "dd if=/dev/zero of=\"$1\" bs=64k 2>/dev/null; dd if=/dev/zero bs=4k >>\"$1\" 2>/dev/null",
+        &path,
+    );
+    shell("sync -f \"$1\"", &path).unwrap();
+    path
+}

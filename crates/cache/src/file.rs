@@ -64,6 +64,15 @@ pub enum Reserving {
     Off,
 }
 
+/// Where zeroes may be written along between two dirty runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gaps {
+    /// Over known holes: that takes space.
+    OverHoles,
+    /// Over known holes for which space is reserved already.
+    OverReserved,
+}
+
 /// One file in the cache.
 #[derive(Debug)]
 pub struct CachedFile {
@@ -95,6 +104,9 @@ pub struct CachedFile {
     /// The epoch that became too old, while it is being written out.
     pub(crate) overdue: Option<u64>,
     pub(crate) space: Space,
+    /// Up to here there may be space from an allocation that failed on its way.
+    pub(crate) littered: u64,
+    pub(crate) gaps: Gaps,
     pub(crate) reserving: Reserving,
     /// Runs still to be sent before it is worth looking again whether the file is becoming dense.
     pub(crate) reserve_pause: u64,
@@ -141,6 +153,8 @@ impl CachedFile {
             draining: false,
             overdue: None,
             space: Space::default(),
+            littered: 0,
+            gaps: Gaps::OverHoles,
             reserving: Reserving::Adaptive,
             reserve_pause: 0,
             free_bytes: 0,
@@ -220,6 +234,11 @@ impl CachedFile {
         self.space.add(bytes);
     }
 
+    /// An allocation up to this byte failed, and may have left space behind: a release gives it back.
+    pub fn note_litter(&mut self, end: u64) {
+        self.littered = self.littered.max(end);
+    }
+
     /// Whether writing this range needs no new space for sure.
     #[must_use]
     pub fn is_allocated(&self, bytes: &Range<u64>) -> bool {
@@ -241,6 +260,11 @@ impl CachedFile {
         self.reserving = reserving;
     }
 
+    /// Where gaps may be written along from now on.
+    pub fn set_gaps(&mut self, gaps: Gaps) {
+        self.gaps = gaps;
+    }
+
     /// Free bytes of its file system, as last seen: bounds what is reserved beyond the end.
     pub fn set_free_bytes(&mut self, free_bytes: u64) {
         self.free_bytes = free_bytes;
@@ -249,7 +273,7 @@ impl CachedFile {
     /// Bytes reserved beyond the end of the file now.
     #[must_use]
     pub fn reserved_beyond_end(&self) -> u64 {
-        self.space.end().saturating_sub(self.disk_size)
+        self.space.end().max(self.littered).saturating_sub(self.disk_size)
     }
 
     /// The file system's size was looked at, on a shared file: others may have moved the end.

@@ -30,7 +30,7 @@ pub mod ticket;
 pub mod write;
 pub mod writeback;
 
-pub use file::{CachedFile, Liberties, Origin};
+pub use file::{CachedFile, Gaps, Liberties, Origin};
 pub use frames::Frames;
 pub use read::{ReadStep, ReadStop};
 pub use throttle::{Admission, Throttle};

@@ -54,8 +54,8 @@ pub(crate) struct Ticket {
     pub(crate) request: Request,
     /// The last epoch it covers.
     pub(crate) covers: u64,
-    /// A release that cannot end well any more: it ends when all that can be written is.
-    pub(crate) failure: Option<Failure>,
+    /// A page of it could not be written; the others are, before it ends with this.
+    failed: Option<Failure>,
 }
 
 /// Tickets of one file: those being worked on, and the results not yet fetched.
@@ -74,7 +74,7 @@ impl Tickets {
     fn add(&mut self, request: Request, covers: u64) -> TicketId {
         let id = TicketId(self.next);
         self.next += 1;
-        self.waiting.push(Ticket { id, request, covers, failure: None });
+        self.waiting.push(Ticket { id, request, covers, failed: None });
         id
     }
 
@@ -91,29 +91,34 @@ impl Tickets {
         }
     }
 
-    /// Ends every ticket that waits for pages; a release fails as well, but goes on with the other pages: they are
-    /// dropped when it has ended.
+    /// A page could not be written. A flush would prove nothing any more, and its ticket ends; who wanted pages to be
+    /// written out has the others written first, for it may be the last to ask.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
-        for ticket in self.waiting.iter_mut().filter(|ticket| ticket.request == Request::Release) {
-            ticket.failure.get_or_insert(failure);
+        self.fail_flushes(failure);
+        for ticket in
+            self.waiting.iter_mut().filter(|ticket| !matches!(ticket.request, Request::SetLength(_)))
+        {
+            ticket.failed.get_or_insert(failure);
         }
-        self.fail_where(failure, |request| request == Request::WriteOut || request.flushes());
     }
 
     /// Whether one that has failed still goes on.
     pub(crate) fn has_failed(&self) -> bool {
-        self.waiting.iter().any(|ticket| ticket.failure.is_some())
+        self.waiting.iter().any(|ticket| ticket.failed.is_some())
+    }
+
+    /// What is left cannot be written: ends the tickets of which a page has failed.
+    pub(crate) fn end_failed(&mut self) {
+        let failed = self.waiting.iter().filter_map(|ticket| Some((ticket.id, ticket.failed?)));
+        for (id, failure) in failed.collect::<Vec<_>>() {
+            self.finish(id, Err(failure));
+        }
     }
 
     /// Ends every ticket that waits for a flush.
     pub(crate) fn fail_flushes(&mut self, failure: Failure) {
-        self.fail_where(failure, Request::flushes);
-    }
-
-    fn fail_where(&mut self, failure: Failure, which: impl Fn(Request) -> bool) {
-        let ids: Vec<TicketId> =
-            self.waiting.iter().filter(|ticket| which(ticket.request)).map(|ticket| ticket.id).collect();
-        for id in ids {
+        let flushes = self.waiting.iter().filter(|ticket| ticket.request.flushes());
+        for id in flushes.map(|ticket| ticket.id).collect::<Vec<_>>() {
             self.finish(id, Err(failure));
         }
     }

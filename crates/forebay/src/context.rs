@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Class, Errno, Operation, Wait};
 use forebay_block::{Ended, Queue};
-use forebay_cache::Reason;
+use forebay_cache::limits::PAGE;
+use forebay_cache::{Gaps, Reason};
 use forebay_lists::{Pop, WasEmpty, fifo};
 use forebay_uring::{Ring, Waker};
 
@@ -25,6 +26,7 @@ use crate::limits::{
     COUNTED_REQUEST_BYTES, DIRTIEST_OF, FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE,
 };
 use crate::shared::Shared;
+use crate::volume::Room;
 
 /// What threads tell the context.
 #[derive(Debug)]
@@ -208,7 +210,9 @@ impl Writeback {
         let mut waited = std::mem::take(&mut self.waited);
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
+            let gaps = self.gaps(inode);
             let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
             state.cache.set_free_bytes(inode.volume.free_bytes());
             // However much others have to write, each has something on its way.
             while self.queue.room() > 0 && (!state.cache.in_flight() || self.has_room(Class::Waited)) {
@@ -242,7 +246,9 @@ impl Writeback {
         }
         let mut overdue = std::mem::take(&mut self.overdue);
         overdue.retain(|inode| {
+            let gaps = self.gaps(inode);
             let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
             self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
             state.cache.is_overdue()
         });
@@ -278,7 +284,9 @@ impl Writeback {
                 self.bring_dirtiest_forward();
             }
             let Some(inode) = self.dirty.pop_front() else { break };
+            let gaps = self.gaps(&inode);
             let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
             let is_dirty = state.cache.is_dirty();
             if !is_dirty {
@@ -320,6 +328,11 @@ impl Writeback {
         sent
     }
 
+    /// Zeroes over holes take space, which on a nearly full file system others were promised.
+    fn gaps(&self, inode: &Inode) -> Gaps {
+        inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE)
+    }
+
     /// Whether more of a class may be on its way.
     fn has_room(&self, class: Class) -> bool {
         let requests = self.queue.in_flight_of(class) + self.queue.staged_of(class);
@@ -330,8 +343,9 @@ impl Writeback {
 
     fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
         if bio.operation == Operation::Allocate {
-            if !inode.mark_reserved(state, bio.offset + bio.length) {
-                // Without a mark nobody would give the space back after a crash.
+            let room = inode.volume.room_ahead(&inode.file, bio.length);
+            // Without a mark nobody would give the space back after a crash.
+            if room == Room::Scarce || !inode.mark_reserved(state, bio.offset + bio.length) {
                 let refused = Err(Errno(libc::EOPNOTSUPP));
                 self.ended.push(Ended { bio, result: refused });
                 return;

@@ -149,13 +149,17 @@ impl File {
                 // Why a page has no place is told to those who sync it.
                 let _ = ticket.await;
             }
-            volume.redeem(pledged);
+            volume.redeem(&inode.file, pledged);
             if inode.room_for(&self.shared, length) == Room::Plenty {
                 return Ok(Some(volume.pledge()));
             }
         }
-        inode.make_room(offset, length)?;
-        Ok(None)
+        let made = inode.make_room(offset, length);
+        if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+            // What it took before it failed is nobody's; how the writing out goes is told to those who sync.
+            let _ = self.ask(Request::Release).await;
+        }
+        made.map(|()| None)
     }
 
     /// Bytes in the file, with everything accepted so far.

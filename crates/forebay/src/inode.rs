@@ -260,11 +260,12 @@ impl Inode {
         drop(state);
         match self.file.allocate(bytes.start, bytes.end - bytes.start) {
             Ok(()) => {
-                self.volume.look_again();
+                self.volume.look(&self.file);
                 self.lock().cache.note_allocated(bytes);
                 Ok(())
             }
             Err(error) if is_full(&error) => {
+                self.lock().cache.note_litter(bytes.end);
                 Err(Error::new(ErrorKind::NoSpace, "no space for the write; nothing of it was accepted")
                     .at_path(&self.path)
                     .at_offset(offset)
@@ -472,7 +473,7 @@ impl Inode {
         shared.pool.retire(&after.settled.written);
         after.settled.written.clear();
         if bio.operation == Operation::Allocate {
-            self.volume.look_again();
+            self.volume.look(&self.file);
         }
         if state.cache.failing().is_some() {
             shared.level.look_again(self.target, &mut after.wakers);

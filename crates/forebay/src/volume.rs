@@ -9,10 +9,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_cache::Gaps;
+use forebay_cache::limits::GAP_PAGES;
 use forebay_uring::File;
 
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
+
+/// The same where each page may bring the longest gap along.
+const TIMES_WITH_GAPS: u64 = TIMES + GAP_PAGES;
 
 /// The file system is looked at again after this part of its free space was accepted.
 const LOOK_AFTER: u64 = 64;
@@ -63,6 +68,12 @@ impl Volume {
         if self.free_bytes() >= needed { Room::Plenty } else { Room::Scarce }
     }
 
+    /// Is there room for reserving `length` bytes, some of which may never be written?
+    pub(crate) fn room_ahead(&self, file: &File, length: u64) -> Room {
+        self.look(file);
+        if self.free_bytes() >= length.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
+    }
+
     /// A write is accepted on the strength of there being plenty.
     pub(crate) fn pledge(&self) -> Pledge<'_> {
         self.pledged.fetch_add(1, Ordering::Release);
@@ -76,17 +87,23 @@ impl Volume {
     }
 
     /// Everything pledged up to this one is written out.
-    pub(crate) fn redeem(&self, pledged: u64) {
+    pub(crate) fn redeem(&self, file: &File, pledged: u64) {
         self.redeemed.fetch_max(pledged, Ordering::AcqRel);
-        self.look_again();
+        self.look(file);
     }
 
-    /// Space was allocated: what was seen is out of date.
-    pub(crate) fn look_again(&self) {
-        self.accepted.store(u64::MAX / 2, Ordering::Relaxed);
+    /// Where gaps between dirty pages may be written along: only over reserved space, unless all that is dirty has
+    /// room with its gaps too.
+    pub(crate) fn gaps(&self, file: &File, unwritten: u64) -> Gaps {
+        if self.free_bytes() < unwritten.saturating_mul(2 * TIMES_WITH_GAPS) {
+            self.look(file);
+        }
+        let needed = unwritten.saturating_mul(TIMES_WITH_GAPS);
+        if self.free_bytes() >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
     }
 
-    fn look(&self, file: &File) {
+    /// Asks the file system anew: space was allocated, or enough was accepted since.
+    pub(crate) fn look(&self, file: &File) {
         // A file system that does not tell counts as full: the allocation will tell.
         let free = file.free_bytes().unwrap_or(0);
         self.accepted.store(0, Ordering::Relaxed);

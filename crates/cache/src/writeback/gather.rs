@@ -18,13 +18,13 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Frame, Operation, Segment};
 
-use crate::file::{CachedFile, Entry, Liberties, Reserving};
+use crate::file::{CachedFile, Entry, Gaps, Liberties, Reserving};
 use crate::index::Chunk;
 use crate::limits::{
     DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE, RESERVE_PAGES,
 };
 use crate::space;
-use crate::ticket::{Failure, Request, TicketId};
+use crate::ticket::{Request, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
 
@@ -163,6 +163,9 @@ impl CachedFile {
             if in_flight || self.liberties != Liberties::Exclusive || !self.holes.is_zero(page) {
                 return None;
             }
+            if self.gaps == Gaps::OverReserved && !self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {
+                return None;
+            }
         }
         None
     }
@@ -258,29 +261,12 @@ impl CachedFile {
         let waits = self.tickets.waiting.iter().map(|ticket| ticket.covers);
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
-        let bio =
-            self.next_write_out(oldest, Reason::Sync).or_else(|| self.next_write_out(youngest, Reason::Sync));
-        if bio.is_none() && self.flights.is_empty() {
-            self.end_failed_releases();
+        let next = self.next_write_out(oldest, Reason::Sync);
+        let next = next.or_else(|| self.next_write_out(youngest, Reason::Sync));
+        if next.is_none() && self.flights.is_empty() {
+            self.tickets.end_failed();
         }
-        bio
-    }
-
-    /// Ends the releases of which nothing is left but pages that could not be written.
-    fn end_failed_releases(&mut self) {
-        let failed = self.tickets.waiting.iter().filter_map(|ticket| Some((ticket, ticket.failure?)));
-        let ended: Vec<(TicketId, Failure)> = failed
-            .filter(|(ticket, _)| {
-                let can_be_written = |_: u64, chunk: &Chunk, slot: usize| {
-                    chunk.failing & (1 << slot) == 0 && chunk.epoch(slot) <= ticket.covers
-                };
-                self.index.next_dirty(0, u64::MAX, can_be_written).is_none()
-            })
-            .map(|(ticket, failure)| (ticket.id, failure))
-            .collect();
-        for (id, failure) in ended {
-            self.tickets.finish(id, Err(failure));
-        }
+        next
     }
 
     /// What remains to be done for tickets whose pages are written.
@@ -333,8 +319,9 @@ impl CachedFile {
             return None;
         }
         let class = Class::Background;
-        if self.liberties == Liberties::Exclusive && self.space.end() > self.disk_size {
+        if self.liberties == Liberties::Exclusive && self.reserved_beyond_end() > 0 {
             self.space.cut(self.disk_size);
+            self.littered = 0;
             let flight = self.flights.start(Flight::GiveBack);
             return Some(self.bio(Operation::SetLength, self.disk_size, 0, Vec::new(), class, flight));
         }

@@ -194,6 +194,13 @@ impl StoredFile {
         &self.allocated
     }
 
+    /// The first page beyond the end that has space.
+    #[must_use]
+    pub fn allocated_beyond_end(&self) -> Option<u64> {
+        let page = forebay_block::limits::PAGE as u64;
+        self.allocated.range(self.size().div_ceil(page)..).next().copied()
+    }
+
     /// Gives pages space.
     pub fn allocate(&mut self, pages: Range<u64>) {
         self.allocated.extend(pages);

@@ -130,8 +130,7 @@ impl Driver {
             self.check_contents(path, "contract 5: after a close");
         }
         if gives_back && write_errors == 0 {
-            let stored = self.disk.file(Target(path as u32));
-            let beyond = stored.allocated().range(stored.size().div_ceil(PAGE)..).next();
+            let beyond = self.disk.file(Target(path as u32)).allocated_beyond_end();
             assert_eq!(beyond, None, "contract 9: space beyond the end of file {path} after its close");
         }
         if flush_errors > 0 {

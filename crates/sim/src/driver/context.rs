@@ -86,7 +86,7 @@ impl Driver {
         let mut waited = std::mem::take(&mut self.context.waited);
         waited.retain(|&path| {
             while self.queue.room() > 0
-                && let Some(bio) = self.inode(path).cache.next_bio(Reason::Sync)
+                && let Some(bio) = self.next_bio(path, Reason::Sync)
             {
                 self.send(path, bio);
             }
@@ -157,7 +157,7 @@ impl Driver {
     fn serve(&mut self, path: usize, reason: Reason, most: usize) -> usize {
         let mut sent = 0;
         while sent < most && self.has_background_room() {
-            let Some(bio) = self.inode(path).cache.next_bio(reason) else { break };
+            let Some(bio) = self.next_bio(path, reason) else { break };
             self.send(path, bio);
             sent += 1;
         }
@@ -169,14 +169,20 @@ impl Driver {
         queue.room() > 0 && queue.in_flight_of(class) + queue.staged_of(class) < self.plan.flight
     }
 
+    fn next_bio(&mut self, path: usize, reason: Reason) -> Option<Bio> {
+        // Before, not when space is asked for: what is asked for depends on it.
+        let free = self.disk.free_pages().saturating_mul(PAGE);
+        let cache = &mut self.inode(path).cache;
+        cache.set_free_bytes(free);
+        cache.next_bio(reason)
+    }
+
     fn send(&mut self, path: usize, bio: Bio) {
         self.check_bio(path, &bio);
-        let free = self.disk.free_pages().saturating_mul(PAGE);
         let inode = self.inode(path);
         inode.went_out(&bio);
         match bio.operation {
             Operation::Allocate => {
-                inode.cache.set_free_bytes(free);
                 if self.random.happens(PerMille(20)) {
                     // As where the mark cannot be set that tells the next open after a crash.
                     self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });

@@ -186,7 +186,8 @@ impl Driver {
         for path in &self.paths {
             let Some(inode) = &path.inode else { continue };
             // A tick may help who waits for memory. Who waits for a file is helped by those who use it, or never.
-            let waits = inode.cache.has_tickets() || !inode.page_waiters.is_empty();
+            let is_stuck = |&&id: &&usize| !self.callers[id].waits_for_its_turn();
+            let waits = inode.cache.has_tickets() || inode.page_waiters.iter().any(|id| is_stuck(&id));
             assert!(!waits, "contract 16: nobody will ever go on: {}", self.stuck());
         }
         self.idle_ticks += 1;

@@ -380,7 +380,8 @@ impl StoredFile {
             let (sector, at) = split(position);
             let part = (SECTOR - at).min((bytes.end - position) as usize);
             let mut content = *self.current(sector);
-            if content[at..at + part].iter().any(|byte| *byte != 0) {
+            let has_versions = self.volatile.contains(&sector);
+            if has_versions || content[at..at + part].iter().any(|byte| *byte != 0) {
                 content[at..at + part].fill(0);
                 let content = (content != ZEROES).then(|| Rc::new(content));
                 self.push(sector, content, sequence, Cause::Metadata);

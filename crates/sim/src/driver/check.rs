@@ -143,8 +143,10 @@ impl Driver {
         let (stored, ledger) = (self.disk.file(Target(path as u32)), &self.paths[path].ledger);
         assert_eq!(stored.size(), ledger.size(), "{when}: the size of file {path}");
         let there = stored.read(0, stored.size());
-        let differs = there.iter().zip(ledger.bytes()).position(|(one, other)| one != other);
-        assert_eq!(differs, None, "{when}: the first byte that differs in file {path}");
+        if there != ledger.bytes() {
+            let differs = there.iter().zip(ledger.bytes()).position(|(one, other)| one != other);
+            panic!("{when}: file {path} differs, first at byte {differs:?}");
+        }
     }
 
     /// A state after a loss of power now.

@@ -203,6 +203,10 @@ impl Driver {
         for Ended { bio, result } in std::mem::take(&mut self.context.ended) {
             let path = bio.target.0 as usize;
             self.note(path, ended_name(bio.operation), bio.offset, bio.length, result.err().map_or(0, |errno| errno.0));
+            if result.is_err() {
+                // What ended well before is heard as that.
+                self.hear_all(path);
+            }
             self.count_ended(path, &bio, result);
             let room = self.frames.free() > self.frames.total() / 16;
             let keep = if room { Keep::Clean } else { Keep::Nothing };

@@ -284,9 +284,11 @@ impl Driver {
         }
     }
 
-    /// Wakes whoever waits for a change of a file.
+    /// Wakes whoever waits for a change of a file, and who waits for frames: a page that is used no more may be
+    /// dropped, though nobody gave a frame back.
     fn wake_page_waiters(&mut self, path: usize) {
-        let waiters = self.inode(path).page_waiters.drain(..).collect::<Vec<_>>();
+        let mut waiters = std::mem::take(&mut self.inode(path).page_waiters);
+        waiters.append(&mut self.frame_waiters);
         self.wake(&waiters);
     }
 

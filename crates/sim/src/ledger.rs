@@ -123,7 +123,7 @@ impl Ledger {
             self.sizes.push(Accepted { change: self.change, value: self.size() });
         }
         for sector in 0..before.len().max(self.bytes.len()).div_ceil(SECTOR) {
-            if sector_of(&before, sector) != sector_of(&self.bytes, sector) {
+            if padded(&before, sector) != padded(&self.bytes, sector) {
                 self.note(sector);
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
@@ -245,9 +245,7 @@ impl Ledger {
         if self.sectors.len() <= sector {
             self.sectors.resize_with(sector + 1, Vec::new);
         }
-        let mut content = [0; SECTOR];
-        let bytes = sector_of(&self.bytes, sector);
-        content[..bytes.len()].copy_from_slice(bytes);
+        let content = padded(&self.bytes, sector);
         let value = (content != [0; SECTOR]).then(|| Rc::new(content));
         self.sectors[sector].push(Accepted { change: self.change, value });
     }
@@ -259,8 +257,11 @@ impl Default for Ledger {
     }
 }
 
-/// The bytes of a sector, as far as there are any.
-fn sector_of(bytes: &[u8], sector: usize) -> &[u8] {
+/// The bytes of a sector, with zeroes beyond the end.
+fn padded(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
+    let mut content = [0; SECTOR];
     let start = (sector * SECTOR).min(bytes.len());
-    &bytes[start..(start + SECTOR).min(bytes.len())]
+    let there = &bytes[start..(start + SECTOR).min(bytes.len())];
+    content[..there.len()].copy_from_slice(there);
+    content
 }

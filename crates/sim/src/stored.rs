@@ -194,6 +194,13 @@ impl StoredFile {
         &self.allocated
     }
 
+    /// The first page beyond the end that has space.
+    #[must_use]
+    pub fn allocated_beyond_end(&self) -> Option<u64> {
+        let page = forebay_block::limits::PAGE as u64;
+        self.allocated.range(self.size().div_ceil(page)..).next().copied()
+    }
+
     /// Gives pages space.
     pub fn allocate(&mut self, pages: Range<u64>) {
         self.allocated.extend(pages);
@@ -373,7 +380,8 @@ impl StoredFile {
             let (sector, at) = split(position);
             let part = (SECTOR - at).min((bytes.end - position) as usize);
             let mut content = *self.current(sector);
-            if content[at..at + part].iter().any(|byte| *byte != 0) {
+            let has_versions = self.volatile.contains(&sector);
+            if has_versions || content[at..at + part].iter().any(|byte| *byte != 0) {
                 content[at..at + part].fill(0);
                 let content = (content != ZEROES).then(|| Rc::new(content));
                 self.push(sector, content, sequence, Cause::Metadata);

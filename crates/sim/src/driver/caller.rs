@@ -88,6 +88,11 @@ impl Caller {
         Self { is_awake: true, activity: Activity::Idle, handle: None, last_end: 0 }
     }
 
+    /// Whether it waits for another one to have appended, which may wait for memory.
+    pub(super) fn waits_for_its_turn(&self) -> bool {
+        matches!(&self.activity, Activity::Writing(writing) if writing.offset.is_none())
+    }
+
     /// What it is at, for a message.
     pub(super) fn summary(&self) -> String {
         match &self.activity {
@@ -182,8 +187,12 @@ impl Driver {
             let is_shared = self.random.happens(self.plan.shared);
             let liberties = if is_shared { Liberties::Shared } else { Liberties::Exclusive };
             let entry = if self.paths[path].exists { Entry::Old } else { Entry::New };
-            let size = self.disk.file(target).size();
-            self.paths[path].inode = Some(Inode::open(target, entry, size, liberties, self.plan.reserving));
+            let stored = self.disk.file(target);
+            let size = stored.size();
+            let mut inode = Inode::open(target, entry, size, liberties, self.plan.reserving);
+            // Left by a write that failed: it is not ours to give back.
+            inode.keeps_space = stored.allocated_beyond_end().is_some();
+            self.paths[path].inode = Some(inode);
             self.paths[path].exists = true;
             self.note(path, "opened", 0, size, 0);
         }

@@ -132,8 +132,7 @@ impl Driver {
             self.check_contents(path, "contract 5: after a close");
         }
         if gives_back && write_errors == 0 {
-            let stored = self.disk.file(Target(path as u32));
-            let beyond = stored.allocated().range(stored.size().div_ceil(PAGE)..).next();
+            let beyond = self.disk.file(Target(path as u32)).allocated_beyond_end();
             assert_eq!(beyond, None, "contract 9: space beyond the end of file {path} after its close");
         }
         if flush_errors > 0 {
@@ -146,8 +145,10 @@ impl Driver {
         let (stored, ledger) = (self.disk.file(Target(path as u32)), &self.paths[path].ledger);
         assert_eq!(stored.size(), ledger.size(), "{when}: the size of file {path}");
         let there = stored.read(0, stored.size());
-        let differs = there.iter().zip(ledger.bytes()).position(|(one, other)| one != other);
-        assert_eq!(differs, None, "{when}: the first byte that differs in file {path}");
+        if there != ledger.bytes() {
+            let differs = there.iter().zip(ledger.bytes()).position(|(one, other)| one != other);
+            panic!("{when}: file {path} differs, first at byte {differs:?}");
+        }
     }
 
     /// A state after a loss of power now.

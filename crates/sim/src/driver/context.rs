@@ -86,7 +86,7 @@ impl Driver {
         let mut waited = std::mem::take(&mut self.context.waited);
         waited.retain(|&path| {
             while self.queue.room() > 0
-                && let Some(bio) = self.inode(path).cache.next_bio(Reason::Sync)
+                && let Some(bio) = self.next_bio(path, Reason::Sync)
             {
                 self.send(path, bio);
             }
@@ -140,7 +140,10 @@ impl Driver {
 
     fn serve_background(&mut self) {
         let mut idle = 0;
-        while idle < self.context.dirty.len() && self.has_background_room() && self.level.wants_writeback() {
+        while idle < 2 * self.context.dirty.len()
+            && self.has_background_room()
+            && self.level.wants_writeback()
+        {
             let Some(path) = self.context.dirty.pop_front() else { break };
             let sent = self.serve(path, Reason::Background, RUN_PER_FILE);
             idle = if sent > 0 { 0 } else { idle + 1 };
@@ -157,7 +160,7 @@ impl Driver {
     fn serve(&mut self, path: usize, reason: Reason, most: usize) -> usize {
         let mut sent = 0;
         while sent < most && self.has_background_room() {
-            let Some(bio) = self.inode(path).cache.next_bio(reason) else { break };
+            let Some(bio) = self.next_bio(path, reason) else { break };
             self.send(path, bio);
             sent += 1;
         }
@@ -169,14 +172,20 @@ impl Driver {
         queue.room() > 0 && queue.in_flight_of(class) + queue.staged_of(class) < self.plan.flight
     }
 
+    fn next_bio(&mut self, path: usize, reason: Reason) -> Option<Bio> {
+        // Before, not when space is asked for: what is asked for depends on it.
+        let free = self.disk.free_pages().saturating_mul(PAGE);
+        let cache = &mut self.inode(path).cache;
+        cache.set_free_bytes(free);
+        cache.next_bio(reason)
+    }
+
     fn send(&mut self, path: usize, bio: Bio) {
         self.check_bio(path, &bio);
-        let free = self.disk.free_pages().saturating_mul(PAGE);
         let inode = self.inode(path);
         inode.went_out(&bio);
         match bio.operation {
             Operation::Allocate => {
-                inode.cache.set_free_bytes(free);
                 if self.random.happens(PerMille(20)) {
                     // As where the mark cannot be set that tells the next open after a crash.
                     self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
@@ -203,6 +212,10 @@ impl Driver {
                 bio.length,
                 result.err().map_or(0, |errno| errno.0),
             );
+            if result.is_err() {
+                // What ended well before is heard as that.
+                self.hear_all(path);
+            }
             self.count_ended(path, &bio, result);
             let room = self.frames.free() > self.frames.total() / 16;
             let keep = if room { Keep::Clean } else { Keep::Nothing };

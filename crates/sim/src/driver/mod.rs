@@ -187,7 +187,8 @@ impl Driver {
         for path in &self.paths {
             let Some(inode) = &path.inode else { continue };
             // A tick may help who waits for memory. Who waits for a file is helped by those who use it, or never.
-            let waits = inode.cache.has_tickets() || !inode.page_waiters.is_empty();
+            let is_stuck = |&&id: &&usize| !self.callers[id].waits_for_its_turn();
+            let waits = inode.cache.has_tickets() || inode.page_waiters.iter().any(|id| is_stuck(&id));
             assert!(!waits, "contract 16: nobody will ever go on: {}", self.stuck());
         }
         self.idle_ticks += 1;
@@ -284,9 +285,11 @@ impl Driver {
         }
     }
 
-    /// Wakes whoever waits for a change of a file.
+    /// Wakes whoever waits for a change of a file, and who waits for frames: a page that is used no more may be
+    /// dropped, though nobody gave a frame back.
     fn wake_page_waiters(&mut self, path: usize) {
-        let waiters = self.inode(path).page_waiters.drain(..).collect::<Vec<_>>();
+        let mut waiters = std::mem::take(&mut self.inode(path).page_waiters);
+        waiters.append(&mut self.frame_waiters);
         self.wake(&waiters);
     }
 

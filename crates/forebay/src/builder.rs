@@ -165,10 +165,14 @@ impl Builder {
         let shared = Arc::new(shared);
         let knobs = Knobs { dirty_age: self.dirty_age, flight };
         let context = Writeback::new(Arc::clone(&shared), receiver, ring, knobs);
+        let orphans = Arc::clone(&shared);
         let (ended, has_ended) = mpsc::channel::<()>();
         let run = move || {
             wait::mark_as_ours();
-            context.run();
+            // A bug of ours must not leave callers waiting for ever; the panic itself has been reported.
+            let run = std::panic::AssertUnwindSafe(|| context.run());
+            let _ = std::panic::catch_unwind(run);
+            orphans.orphan();
             // Tells by being dropped that the thread is done.
             drop(ended);
         };

@@ -331,11 +331,32 @@ impl Owner {
             return Ok(());
         }
         let deadline = Instant::now() + timeout;
-        let inodes = shared.table().inodes();
-        let tickets: Vec<Ticket> = inodes
-            .iter()
-            .map(|inode| Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)))
-            .collect();
+        let mut result = self.release_all(deadline);
+        // A write that was being copied when we looked is accepted, and comes after.
+        while result.is_ok() && shared.level.dirty() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+            result = self.release_all(deadline);
+        }
+        self.leases.0.shutdown();
+        shared.send(Message::Stop);
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+        // Disconnected: the thread has ended. Otherwise it goes on waiting for the device, with the memory.
+        if lock(&self.has_ended).recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let late =
+                Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");
+            result = result.and(Err(late));
+        }
+        result
+    }
+}
+
+impl Owner {
+    /// Writes out, and gives back what is reserved, of every file.
+    fn release_all(&self, deadline: Instant) -> Result<()> {
+        let inodes = self.shared.table().inodes();
+        let ask = |inode: &Arc<Inode>| inode.ask(&self.shared, Request::Release);
+        let tickets: Vec<Ticket> =
+            inodes.iter().map(|inode| Ticket::new(Arc::clone(inode), ask(inode))).collect();
         let mut result = Ok(());
         for ticket in tickets {
             let inode = Arc::clone(ticket.inode());
@@ -346,15 +367,6 @@ impl Owner {
                 inode.unmark();
             }
             result = result.and(one);
-        }
-        self.leases.0.shutdown();
-        shared.send(Message::Stop);
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
-        // Disconnected: the thread has ended. Otherwise it goes on waiting for the device, with the memory.
-        if lock(&self.has_ended).recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let late =
-                Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");
-            result = result.and(Err(late));
         }
         result
     }

@@ -365,7 +365,11 @@ impl Future for Ticket {
         let id = self.id.expect("a ticket is not polled after its end");
         match self.inode.poll_ticket(context, id) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(result) => {
+            Poll::Ready(None) => {
+                let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
+                Poll::Ready(Err(ended.at_path(&self.inode.path)))
+            }
+            Poll::Ready(Some(result)) => {
                 self.id = None;
                 Poll::Ready(result.map_err(|failure| self.inode.failure(failure)))
             }

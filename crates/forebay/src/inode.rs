@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) marked: bool,
     /// The context has let go of it.
     pub(crate) is_closed: bool,
+    /// There is no context any more.
+    is_orphan: bool,
 }
 
 /// What to do once the lock is released.
@@ -112,6 +114,7 @@ impl Inode {
             appending: false,
             marked: false,
             is_closed: false,
+            is_orphan: false,
         };
         let (target, identity) = (state.cache.target(), file.identity());
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
@@ -159,6 +162,7 @@ impl Inode {
         loop {
             let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
                 Some(Poll::Pending) => {
+                    shared.check()?;
                     return match self.lock().cache.failing() {
                         // A device that takes nothing makes no room.
                         Some((at, errno)) => {
@@ -173,6 +177,13 @@ impl Inode {
             *queued = None;
             let mut state = self.lock();
             state.credit += granted;
+            // Under the lock: what is accepted before a shutdown looks at the file is written out by it.
+            if let Err(error) = shared.check() {
+                state.give_back_unused(&mut after);
+                drop(state);
+                after.finish(shared);
+                return Poll::Ready(Err(error));
+            }
             if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
                 drop(state);
                 *queued = Some(shared.level.queue(self.target));
@@ -298,6 +309,7 @@ impl Inode {
         let mut steps: Vec<ReadStep> = Vec::new();
         loop {
             let mut state = self.lock();
+            shared.check()?;
             let length = state.cache.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
             if length == 0 {
                 return Poll::Ready(Ok(0));
@@ -388,18 +400,32 @@ impl Inode {
         after.finish(shared);
     }
 
+    /// The result of a ticket; `None` when there is no context any more that could serve it.
     pub(crate) fn poll_ticket(
         &self,
         context: &Context<'_>,
         id: TicketId,
-    ) -> Poll<std::result::Result<(), Failure>> {
+    ) -> Poll<Option<std::result::Result<(), Failure>>> {
         let mut state = self.lock();
         if let Some(result) = state.cache.fetch(id) {
-            return Poll::Ready(result);
+            return Poll::Ready(Some(result));
+        }
+        if state.is_orphan {
+            return Poll::Ready(None);
         }
         state.ticket_wakers.retain(|(waiting, _)| *waiting != id);
         state.ticket_wakers.push((id, context.waker().clone()));
         Poll::Pending
+    }
+
+    /// There is no context any more: whoever waits hears so.
+    pub(crate) fn orphan(&self) {
+        let mut state = self.lock();
+        state.is_orphan = true;
+        let mut wakers = std::mem::take(&mut state.page_wakers);
+        wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn abandon(&self, id: TicketId) {
@@ -432,7 +458,7 @@ impl Inode {
     pub(crate) fn poll_closed(self: &Arc<Self>, shared: &Shared, context: &Context<'_>) -> Poll<()> {
         let is_held = shared.table().is_held(self);
         let mut state = self.lock();
-        if state.is_closed || is_held {
+        if state.is_closed || state.is_orphan || is_held {
             return Poll::Ready(());
         }
         state.page_wakers.push(context.waker().clone());

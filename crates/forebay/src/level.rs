@@ -125,6 +125,13 @@ impl Level {
         }
     }
 
+    /// Wakes whoever waits for room, with or without.
+    pub(crate) fn wake_all(&self) {
+        let waiting: Vec<_> = self.lock().iter().map(Arc::clone).collect();
+        let wakers = waiting.iter().filter_map(|waiter| lock(&waiter.granted).1.take());
+        wakers.collect::<Vec<_>>().into_iter().for_each(Waker::wake);
+    }
+
     /// Waits for a share, to write a file; drop it to stop waiting.
     pub(crate) fn queue(self: &Arc<Self>, target: Target) -> Queued {
         self.waits.fetch_add(1, Ordering::Relaxed);

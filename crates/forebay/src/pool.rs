@@ -60,6 +60,12 @@ impl Pool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waker.clone());
     }
 
+    /// Wakes whoever waits for frames.
+    pub(crate) fn wake_all(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
     /// Makes the copies of a plan, from the caller's buffer.
     pub(crate) fn copy_in(&self, copies: &[Copy], data: &[u8]) {
         let mut from = data;

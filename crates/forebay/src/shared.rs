@@ -77,6 +77,16 @@ impl Shared {
         !self.stopping.swap(true, Ordering::AcqRel)
     }
 
+    /// The context has ended, by request or by a bug of ours: nobody may wait for it any more.
+    pub(crate) fn orphan(&self) {
+        self.stop();
+        for inode in self.table().inodes() {
+            inode.orphan();
+        }
+        self.pool.wake_all();
+        self.level.wake_all();
+    }
+
     /// Sends the context a message.
     pub(crate) fn send(&self, message: Message) {
         self.sender.send(message);

@@ -4,57 +4,85 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use forebay_lab::manifest::version;
 use forebay_lab::plan::MOST_ROUNDS;
 
 use crate::failure::Failure;
 
-/// Fast, predictable buffered file I/O from user space: run jobs, and compare with the kernel's own ways.
+/// Buffered file I/O from user space: run jobs, and compare with the kernel's ways.
 #[derive(Parser, Debug)]
-#[command(name = "forebay", version = version(), disable_help_subcommand = true)]
+#[command(
+    name = "forebay",
+    version = version(),
+    max_term_width = 80,
+    disable_help_subcommand = true,
+    disable_help_flag = true,
+    after_help = "Exit codes: 0 done, 1 it failed, 2 it cannot be meant or done here, 130 interrupted."
+)]
 pub(crate) struct Typed {
     #[command(subcommand)]
     pub(crate) verb: Verb,
+    /// Print help.
+    // The short form in any case: one line for each option.
+    #[arg(short, long, global = true, display_order = 99, action = ArgAction::HelpShort)]
+    help: Option<bool>,
 }
 
 /// What to do.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
     /// Compare Forebay with the kernel's own ways on this machine.
-    ///
-    /// Every round runs every arm once, in a random order; the data written is removed again. Without a suite a
-    /// quick look at `layout`: about two minutes, at most 12 GiB written.
+    #[command(after_help = COMPARE_IN_FULL)]
     Compare(CompareArgs),
-    /// Run a fio job file.
+    /// Run a fio job file through Forebay or the kernel.
+    #[command(after_help = RUN_IN_FULL)]
     Run(RunArgs),
 }
+
+const COMPARE_IN_FULL: &str = "\
+Every round runs every arm once, in a random order; figures are paired by round.
+`layout` is random 4k writes into 12 new files, until synced. Without a suite it
+is a quick look: about two minutes, files of 24 MiB, 64 MiB of memory, at most
+12 GiB written. `compare layout` takes files of 96 MiB, 256 MiB of memory, and
+one arm more. The files are in a directory of their own that is removed at the
+end, after Ctrl-C too.";
+
+const RUN_IN_FULL: &str = "\
+Every clock stops after the final sync. Files stay where the job puts them,
+unless it says unlink=1. A mounted device is never written.
+Knobs of --set: cache_bytes, dirty_bytes, background_bytes (bytes, or k, m, g),
+dirty_age (us, ms, s), flight (requests), prealloc (off, adaptive).";
 
 /// `forebay compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
-    /// The question: `layout` is random 4k writes into 12 new files, until synced.
+    /// The question: `layout` [default: layout, quick].
+    #[arg(hide_possible_values = true)]
     pub(crate) suite: Option<Suite>,
-    /// Where the files go (in a directory of their own, removed at the end).
+    /// Where the files go.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Rounds [default: 5]; below 4 no verdict is given.
+    /// Rounds; below 4 no verdict is given [default: 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
     pub(crate) rounds: Option<u32>,
-    /// Take at most so long; rounds that do not fit are left out.
+    /// Most time, in seconds [default: no limit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(crate) seconds: Option<u64>,
     /// Small files, even where a suite is named.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Share of the usual size, above 0.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    pub(crate) scale: f64,
     /// A knob of the forebay arms, as often as needed.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
-    /// Write the result there, too.
+    /// Write the result there, too, as JSON.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
-    /// Repeat the order and the data of an earlier comparison.
+    /// Repeat an earlier order and data [default: new].
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
     /// Print the tables as markdown.
@@ -68,42 +96,47 @@ pub(crate) struct RunArgs {
     /// The job file.
     #[arg(value_name = "JOB.fio")]
     pub(crate) job: PathBuf,
-    /// Through what the job does its I/O.
-    #[arg(long, value_enum, default_value_t = Engine::Forebay)]
+    /// forebay, kernel (as the job says), null.
+    #[arg(long, value_enum, default_value_t = Engine::Forebay, hide_possible_values = true)]
     pub(crate) engine: Engine,
-    /// A knob of the engine, as often as needed.
+    /// Where files with relative names go.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// A knob of forebay, as often as needed.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
-    /// Write the result there, too.
+    /// Write the result there, too, as JSON.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
-    /// Warn about options that are not known, rather than refuse the job.
+    /// Repeat earlier offsets and data [default: new].
+    #[arg(long, value_name = "HEX")]
+    pub(crate) seed: Option<String>,
+    /// Unknown options are warnings, not errors.
     #[arg(long)]
     pub(crate) lenient: bool,
     /// Let the job write to block devices.
     #[arg(long)]
     pub(crate) allow_write_device: bool,
-    /// Where the job's files are, where it does not say so itself.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
 }
 
 /// The questions there are.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Suite {
-    /// Random writes into new files.
     Layout,
 }
 
 /// Through what `run` does its I/O.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Engine {
-    /// Forebay.
     Forebay,
-    /// What the job file itself says.
     Kernel,
-    /// No I/O at all: what the load generator itself costs.
     Null,
+}
+
+/// A share of a whole.
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "not a number, such as 0.1".to_owned())?;
+    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err("not between 0 and 1, such as 0.1".to_owned()) }
 }
 
 /// What was typed, or what to show instead (help, version).

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_lab::compare::judge::judge;
-use forebay_lab::compare::{ARMS, CompareError, Outcome, Question, Setting, compare as run_rounds};
+use forebay_lab::compare::{CompareError, Outcome, Question, Setting, arms, compare as run_rounds};
 use forebay_lab::manifest::{ArmLeftOut, Manifest};
 use forebay_lab::plan::{Plan, PlanError, Wish};
 use forebay_lab::progress::Progress;
@@ -27,7 +27,9 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     remove_leftovers(&request.directory);
     let mut manifest = Manifest::gather(&request.directory);
     let plan = plan(request, manifest.storage.free_bytes)?;
-    manifest.engine = engine_here(request, &plan)?;
+    // Its arms are left out where it has none; the kernel's can still be compared.
+    manifest.engine = wiring::describe_engine(Some(plan.size.budget_bytes), &request.settings)?
+        .unwrap_or_else(|error| format!("no engine: {error}"));
     plan.announcement().iter().for_each(|line| say(line));
 
     let question = Question::layout(wiring::workload);
@@ -46,29 +48,15 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
 fn plan(request: &CompareRequest, free_bytes: u64) -> Result<Plan, Failure> {
     let wish = Wish {
         form: request.form,
+        scale: request.scale,
         rounds: request.rounds,
         time_limit: request.time_limit,
         seed: request.seed,
         free_bytes,
     };
-    Plan::new(&wish, &ARMS).map_err(|error| match error {
+    Plan::new(&wish, arms(request.form)).map_err(|error| match error {
         PlanError::NoSpace { .. } => Failure::failed(error),
         PlanError::TooManyRounds { .. } | PlanError::Rounds { .. } => Failure::usage(error),
-    })
-}
-
-/// Which engine Forebay has here. Refuses knobs it does not know before any cell does.
-fn engine_here(request: &CompareRequest, plan: &Plan) -> Result<String, Failure> {
-    let mut builder = forebay::Engine::builder().cache_bytes(plan.size.budget_bytes);
-    for (key, value) in &request.settings {
-        builder = builder
-            .set(key, value)
-            .map_err(|error| Failure::usage(format!("--set {key}={value}: {error}")))?;
-    }
-    Ok(match builder.build() {
-        Ok(engine) => engine.describe(),
-        // Its arms will be left out with this reason; the kernel's can still be compared.
-        Err(error) => format!("no engine: {error}"),
     })
 }
 
@@ -92,7 +80,7 @@ fn measure(
     let outcome = run_rounds(&setting, &mut wiring::runner(stop), &mut progress);
     progress.finish();
     outcome.map_err(|error| match error {
-        CompareError::Interrupted => Failure::Interrupted,
+        CompareError::Interrupted => Failure::Interrupted("nothing was left behind"),
         other => Failure::failed(other),
     })
 }
@@ -113,7 +101,9 @@ fn document(
     manifest.cell_bytes = Some(plan.size.data_bytes());
     manifest.budget_bytes = Some(plan.size.budget_bytes);
     manifest.settings = settings.to_vec();
-    manifest.notes.clone_from(&outcome.notes);
+    // Which engine ran stands in the heading; a cell in which another one did keeps its note.
+    let known = format!(": engine: {}", manifest.engine);
+    manifest.notes = outcome.notes.iter().filter(|note| !note.ends_with(&known)).cloned().collect();
     let left_out = outcome.left_out.iter();
     manifest.left_out = left_out
         .map(|left_out| ArmLeftOut {

@@ -10,8 +10,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It went wrong.
     Failed(String),
-    /// The user ended it.
-    Interrupted,
+    /// The user ended it; what became of the files.
+    Interrupted(&'static str),
 }
 
 impl Failure {
@@ -28,9 +28,9 @@ impl Failure {
     /// Says it on standard error, where somebody may read it, and gives the code.
     pub(crate) fn tell(&self) -> ExitCode {
         let (line, code) = match self {
-            Failure::Usage(what) => (what.as_str(), 2),
-            Failure::Failed(what) => (what.as_str(), 1),
-            Failure::Interrupted => ("interrupted; nothing was left behind", 130),
+            Failure::Usage(what) => (what.clone(), 2),
+            Failure::Failed(what) => (what.clone(), 1),
+            Failure::Interrupted(files) => (format!("interrupted; {files}"), 130),
         };
         let _ = writeln!(std::io::stderr(), "forebay: {}", line.replace('\n', " "));
         ExitCode::from(code)

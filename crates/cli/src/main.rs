@@ -8,6 +8,7 @@ mod compare;
 mod failure;
 mod meaning;
 mod output;
+mod run;
 mod wiring;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(request) => compare::compare(&request),
-        Command::Run(request) => wiring::run(&request),
+        Command::Run(request) => run::run(&request),
         Command::Show(text) => output::print(&text),
     }
 }

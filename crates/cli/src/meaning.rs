@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_lab::arm::Arm;
-use forebay_lab::plan::Form;
+use forebay_lab::fio::Leniency;
+use forebay_lab::job::Devices;
+use forebay_lab::plan::{Form, fresh_seed};
 use forebay_lab::report::Format;
+use forebay_lab::run::{Engine, RunOptions};
 
-use crate::args::{CompareArgs, Engine, Parsed, RunArgs, Verb};
+use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb};
 use crate::failure::Failure;
 
 /// What to do.
@@ -27,6 +29,7 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct CompareRequest {
     pub(crate) form: Form,
+    pub(crate) scale: f64,
     pub(crate) directory: PathBuf,
     pub(crate) rounds: Option<u32>,
     pub(crate) time_limit: Option<Duration>,
@@ -38,29 +41,11 @@ pub(crate) struct CompareRequest {
 
 /// A job file to run.
 #[derive(Debug)]
-#[allow(dead_code, reason = "read by the job runner, see `wiring`")]
 pub(crate) struct RunRequest {
-    pub(crate) job: PathBuf,
-    pub(crate) arm: Arm,
+    pub(crate) options: RunOptions,
+    /// That of the options, or the one we are in.
     pub(crate) directory: PathBuf,
-    pub(crate) settings: Vec<(String, String)>,
     pub(crate) json: Option<PathBuf>,
-    pub(crate) unknown_options: UnknownOptions,
-    pub(crate) device_writes: DeviceWrites,
-}
-
-/// What to do with options of a job file that are not known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum UnknownOptions {
-    Refuse,
-    Warn,
-}
-
-/// Whether a job may write to a block device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DeviceWrites {
-    Refused,
-    Allowed,
 }
 
 /// What a command line means.
@@ -77,6 +62,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
 fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     Ok(CompareRequest {
         form: if typed.suite.is_none() || typed.quick { Form::Quick } else { Form::Full },
+        scale: typed.scale,
         directory: directory(typed.dir)?,
         rounds: typed.rounds,
         time_limit: typed.seconds.map(Duration::from_secs),
@@ -91,18 +77,27 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
     if let Err(error) = fs::metadata(&typed.job) {
         return Err(refused("the job file", &typed.job, error, "give the path of a fio job file"));
     }
+    let engine = match typed.engine {
+        args::Engine::Forebay => Engine::Forebay,
+        args::Engine::Kernel => Engine::Kernel,
+        args::Engine::Null => Engine::Null,
+    };
+    if engine != Engine::Forebay && !typed.settings.is_empty() {
+        return Err(Failure::usage("--set: only forebay has knobs (leave it away, or use --engine forebay)"));
+    }
+    let directory = directory(typed.dir)?;
     Ok(RunRequest {
-        job: typed.job,
-        arm: match typed.engine {
-            Engine::Forebay => Arm::Forebay,
-            Engine::Kernel => Arm::Kernel,
-            Engine::Null => Arm::Null,
+        options: RunOptions {
+            job_file: typed.job,
+            engine,
+            settings: settings(&typed.settings)?,
+            leniency: if typed.lenient { Leniency::Lenient } else { Leniency::Strict },
+            devices: if typed.allow_write_device { Devices::Write } else { Devices::Refuse },
+            directory: Some(directory.clone()),
+            seed: typed.seed.as_deref().map(seed).transpose()?.unwrap_or_else(fresh_seed),
         },
-        directory: directory(typed.dir)?,
-        settings: settings(&typed.settings)?,
+        directory,
         json: typed.json.map(json).transpose()?,
-        unknown_options: if typed.lenient { UnknownOptions::Warn } else { UnknownOptions::Refuse },
-        device_writes: if typed.allow_write_device { DeviceWrites::Allowed } else { DeviceWrites::Refused },
     })
 }
 
@@ -193,11 +188,16 @@ mod tests {
 
     #[test]
     fn run_is_understood() {
-        let Ok(Command::Run(request)) = meant(&["run", "Cargo.toml", "--engine", "null", "--lenient"]) else {
+        let Ok(Command::Run(request)) =
+            meant(&["run", "Cargo.toml", "--engine", "null", "--lenient", "--seed", "7f"])
+        else {
             panic!("not understood");
         };
-        assert_eq!((request.arm, request.unknown_options), (Arm::Null, UnknownOptions::Warn));
-        assert_eq!(request.device_writes, DeviceWrites::Refused);
+        let options = request.options;
+        assert_eq!((options.engine, options.leniency), (Engine::Null, Leniency::Lenient));
+        assert_eq!((options.devices, options.seed), (Devices::Refuse, 0x7f));
+        let refused = meant(&["run", "Cargo.toml", "--engine", "kernel", "--set", "flight=8"]).unwrap_err();
+        assert!(matches!(refused, Failure::Usage(what) if what.contains("only forebay has knobs")));
     }
 
     #[test]

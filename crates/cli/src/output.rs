@@ -23,6 +23,21 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// As [`say`], for who wants to write.
+#[derive(Debug)]
+pub(crate) struct Beside;
+
+impl Write for Beside {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Writes a result where `--json` wants it.
 pub(crate) fn write_json(document: &Document, path: &Path) -> Result<(), Failure> {
     document.write(path).map_err(|error| {

@@ -6,11 +6,10 @@ use forebay_lab::cell::CellSpec;
 use forebay_lab::child::{self, run_cell_in_child};
 use forebay_lab::compare::runner::{CellRunner, RunError};
 use forebay_lab::job::Workload;
-use forebay_lab::load::CellError;
+use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::scratch::Stop;
 
 use crate::failure::Failure;
-use crate::meaning::RunRequest;
 
 /// Whether this process is one cell of a comparison.
 pub(crate) fn is_cell() -> bool {
@@ -27,18 +26,43 @@ pub(crate) fn workload(files: u32, file_bytes: u64, block_bytes: u32) -> Workloa
     Workload::random_writes_into_new_files(files, file_bytes, block_bytes)
 }
 
+/// What runs the groups of a job file, each in a process of its own; ends the running one soon after `stop` is set.
+pub(crate) fn group_runner(stop: &Stop) -> impl FnMut(&CellSpec) -> Result<CellReport, CellError> {
+    let stop = stop.flag();
+    move |spec: &CellSpec| run_cell_in_child(spec, &stop)
+}
+
+/// Which engine Forebay has here, or why none. Knobs it does not know are refused before anything is done.
+pub(crate) fn describe_engine(
+    cache_bytes: Option<u64>,
+    settings: &[(String, String)],
+) -> Result<forebay::Result<String>, Failure> {
+    let mut builder = forebay::Engine::builder();
+    if let Some(bytes) = cache_bytes {
+        builder = builder.cache_bytes(bytes);
+    }
+    for (key, value) in settings {
+        builder = builder
+            .set(key, value)
+            .map_err(|error| Failure::usage(format!("--set {key}={value}: {error}")))?;
+    }
+    match builder.build() {
+        Ok(engine) => Ok(Ok(engine.describe())),
+        // A value out of its range is seen only with all the others.
+        Err(error) if error.kind() == forebay::ErrorKind::InvalidInput => {
+            Err(Failure::usage(format!("--set: {error}")))
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
 /// What runs the cells of a comparison; ends the running one soon after `stop` is set.
 pub(crate) fn runner(stop: &Stop) -> impl CellRunner {
     let stop = stop.clone();
     move |spec: &CellSpec| match run_cell_in_child(spec, &stop.flag()) {
-        Ok(result) => Ok(result),
+        Ok(report) => Ok(report.total),
         Err(_) if stop.is_set() => Err(RunError::Interrupted),
         Err(CellError::ArmRefused { reason, .. }) => Err(RunError::Refused(reason)),
         Err(error) => Err(RunError::Failed(error.to_string())),
     }
-}
-
-/// Runs a job file.
-pub(crate) fn run(_request: &RunRequest) -> Result<(), Failure> {
-    Err(Failure::failed("not wired"))
 }

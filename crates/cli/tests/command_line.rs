@@ -25,6 +25,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["compare", "--rounds", "many"], "invalid digit found in string"),
         (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 42 or less"),
         (&["compare", "--seconds", "0"], "0 is not in 1..="),
+        (&["compare", "--scale", "2"], "not between 0 and 1"),
         (&["compare", "--seed", "xyz"], "--seed xyz: not a seed (give up to 16 hexadecimal digits)"),
         (&["compare", "--set", "flight"], "--set flight: not KEY=VALUE (for example --set flight=32)"),
         (&["compare", "--set", "=3"], "not KEY=VALUE"),

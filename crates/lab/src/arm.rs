@@ -24,6 +24,8 @@ pub enum Arm {
     Forebay,
     /// Forebay once more: what differs from it is noise.
     ForebayAgain,
+    /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing then moves the end.
+    ForebayDeclared,
     /// No I/O at all: what the load generator itself costs.
     Null,
 }
@@ -42,8 +44,15 @@ impl Arm {
             Arm::Kernel => "kernel",
             Arm::Forebay => "forebay",
             Arm::ForebayAgain => "forebay-again",
+            Arm::ForebayDeclared => "forebay-declared",
             Arm::Null => "null",
         }
+    }
+
+    /// Whether it goes through the library.
+    #[must_use]
+    pub fn is_forebay(self) -> bool {
+        matches!(self, Arm::Forebay | Arm::ForebayAgain | Arm::ForebayDeclared)
     }
 
     /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best of these.

@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{CellResult, CellSpec};
-use crate::load::{CellError, run_cell};
+use crate::cell::CellSpec;
+use crate::load::{CellError, CellReport, report_cell};
 
 /// The hidden first argument of a program that is to run one cell.
 pub const CELL_ARGUMENT: &str = "__cell";
@@ -30,13 +30,13 @@ const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
 
 #[derive(Serialize, Deserialize)]
 enum Outcome {
-    Done(CellResult),
+    Done(CellReport),
     Failed(CellError),
 }
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
 /// `stop`, once set, ends it soon.
-pub fn run_cell_in_child(spec: &CellSpec, stop: &AtomicBool) -> Result<CellResult, CellError> {
+pub fn run_cell_in_child(spec: &CellSpec, stop: &AtomicBool) -> Result<CellReport, CellError> {
     let program = match std::env::var_os(PROGRAM_VARIABLE) {
         Some(program) => PathBuf::from(program),
         None => std::env::current_exe()
@@ -51,7 +51,7 @@ pub fn run_cell_in_child_of(
     program: &Path,
     spec: &CellSpec,
     stop: &AtomicBool,
-) -> Result<CellResult, CellError> {
+) -> Result<CellReport, CellError> {
     let text = serde_json::to_vec(spec)
         .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
     let started = Command::new(program)
@@ -69,7 +69,7 @@ pub fn run_cell_in_child_of(
     let status = child.wait().map_err(|error| CellError::system("could not wait for the cell", &error))?;
     let Said { output, errors } = outcome?;
     match serde_json::from_slice(&output) {
-        Ok(Outcome::Done(result)) if status.success() => Ok(result),
+        Ok(Outcome::Done(report)) if status.success() => Ok(report),
         Ok(Outcome::Failed(error)) => Err(error),
         _ => Err(CellError::Process { what: format!("{status}{}", last_words(&errors)) }),
     }
@@ -89,8 +89,8 @@ pub fn cell_main() -> ExitCode {
     if getppid() != parent {
         return ExitCode::FAILURE;
     }
-    let outcome = match read_spec().and_then(|spec| run_cell(&spec)) {
-        Ok(result) => Outcome::Done(result),
+    let outcome = match read_spec().and_then(|spec| report_cell(&spec)) {
+        Ok(report) => Outcome::Done(report),
         Err(error) => Outcome::Failed(error),
     };
     let told = serde_json::to_vec(&outcome).map_err(std::io::Error::from);

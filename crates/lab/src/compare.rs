@@ -21,15 +21,15 @@ use std::time::{Duration, Instant};
 
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
-use crate::job::Workload;
-use crate::plan::{Plan, Size, spoken};
+use crate::job::{Declared, Workload};
+use crate::plan::{Form, Plan, Size, spoken};
 use crate::progress::{Left, Progress};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use runner::{CellRunner, RunError};
 use settle::{Settled, settle};
 
-/// The arms, in the order of the table. The last two are the A/A pair.
+/// The arms of the quick form, in the order of the table. The last two are the A/A pair.
 pub const ARMS: [Arm; 8] = [
     Arm::KernelBuffered,
     Arm::KernelBounded,
@@ -40,6 +40,26 @@ pub const ARMS: [Arm; 8] = [
     Arm::Forebay,
     Arm::ForebayAgain,
 ];
+
+/// The arms of the full form: one more, for what a caller gains by telling the length of a file beforehand.
+pub const FULL_ARMS: [Arm; 9] = {
+    let mut arms = [Arm::ForebayDeclared; 9];
+    let mut place = 0;
+    while place < ARMS.len() {
+        arms[place] = ARMS[place];
+        place += 1;
+    }
+    arms
+};
+
+/// The arms of a form, in the order of the table.
+#[must_use]
+pub fn arms(form: Form) -> &'static [Arm] {
+    match form {
+        Form::Quick => &ARMS,
+        Form::Full => &FULL_ARMS,
+    }
+}
 
 /// What is asked of every arm.
 #[derive(Clone, Copy, Debug)]
@@ -269,8 +289,10 @@ impl Comparison<'_, '_> {
 
     fn spec(&self, arm: Arm, size: Size, seed: u64, verify: Verify) -> Result<CellSpec, CompareError> {
         let directory = self.setting.scratch.cell_directory(arm.name()).map_err(|error| self.lost(error))?;
+        let workload = (self.setting.question.workload)(size.files, size.file_bytes, size.block_bytes);
+        let declared = if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
         Ok(CellSpec {
-            workload: (self.setting.question.workload)(size.files, size.file_bytes, size.block_bytes),
+            workload: workload.declared(declared),
             arm,
             directory,
             budget_bytes: size.budget_bytes,
@@ -397,18 +419,23 @@ fn seconds_with_slack(duration: Duration) -> u64 {
     (duration.as_secs_f64() * 1.25).ceil().max(1.0) as u64
 }
 
-/// What cells noted, once per arm.
+/// What cells noted, each once, with the arms it is true of.
 fn notes_of_arms(measured: &[Measured]) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
     for Measured { arm, rounds } in measured {
         for note in rounds.iter().flat_map(|result| &result.notes) {
-            let note = format!("{}: {note}", arm.name());
-            if !notes.contains(&note) {
-                notes.push(note);
+            match noted.iter_mut().find(|(known, _)| known == note) {
+                Some((_, arms)) if arms.contains(&arm.name()) => {}
+                Some((_, arms)) => arms.push(arm.name()),
+                None => noted.push((note, vec![arm.name()])),
             }
         }
     }
-    notes
+    let said = |(note, arms): (&str, Vec<&str>)| match arms.len() {
+        count if count > 1 && count == measured.len() => format!("every arm: {note}"),
+        _ => format!("{}: {note}", arms.join(", ")),
+    };
+    noted.into_iter().map(said).collect()
 }
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ pub enum Form {
 pub struct Wish {
     /// How big.
     pub form: Form,
+    /// Files and memory of this share of the form's; above 0, at most 1.
+    pub scale: f64,
     /// Rounds, where the user says so.
     pub rounds: Option<u32>,
     /// Most time for the whole comparison.
@@ -149,10 +151,14 @@ impl Plan {
             return Err(PlanError::Rounds { rounds });
         }
         let mut notes = Vec::new();
-        let wanted = match wish.form {
+        let whole = match wish.form {
             Form::Quick => 24 * MIB,
             Form::Full => 96 * MIB,
         };
+        let wanted = scaled(whole, wish.scale);
+        if wanted < whole {
+            notes.push(format!("smaller files ({} MiB, not {}): --scale", wanted / MIB, whole / MIB));
+        }
         let fits = fitting_on(wish.free_bytes)?;
         let may = match wish.form {
             Form::Quick => fitting_quick_form(rounds, arms.len())?,
@@ -228,11 +234,12 @@ impl Plan {
     pub fn announcement(&self) -> Vec<String> {
         let mut lines = vec![
             format!(
-                "Going to write {} new files of {} MiB on {} arms in {} rounds, {} MiB of memory for bounded arms.",
+                "Going to write {} new files of {} MiB on {} arms in {} {}, {} MiB of memory for bounded arms.",
                 self.size.files,
                 self.size.file_bytes / MIB,
                 self.arms.len(),
                 self.rounds,
+                if self.rounds == 1 { "round" } else { "rounds" },
                 self.size.budget_bytes / MIB,
             ),
             format!(
@@ -266,6 +273,12 @@ pub fn spoken(duration: Duration) -> String {
     }
 }
 
+/// In whole steps, and one step at least.
+fn scaled(file_bytes: u64, scale: f64) -> u64 {
+    let steps = (file_bytes / FILE_STEP_BYTES) as f64 * scale;
+    (steps.round() as u64).clamp(1, file_bytes / FILE_STEP_BYTES) * FILE_STEP_BYTES
+}
+
 /// The largest files of which a cell's worth fits in a quarter of the free space.
 fn fitting_on(free_bytes: u64) -> Result<u64, PlanError> {
     let smallest_cell = u64::from(FILES) * FILE_STEP_BYTES;
@@ -289,7 +302,8 @@ fn fitting_quick_form(rounds: u32, arms: usize) -> Result<u64, PlanError> {
 }
 
 /// A seed nobody chose: short enough to be typed.
-fn fresh_seed() -> u64 {
+#[must_use]
+pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() & 0xffff_ffff
 }
@@ -302,7 +316,7 @@ mod tests {
     use crate::compare::ARMS;
 
     fn wish(form: Form) -> Wish {
-        Wish { form, rounds: None, time_limit: None, seed: Some(0x7f3a), free_bytes: 1 << 40 }
+        Wish { form, scale: 1.0, rounds: None, time_limit: None, seed: Some(0x7f3a), free_bytes: 1 << 40 }
     }
 
     #[test]
@@ -349,13 +363,29 @@ mod tests {
         assert!(plan.notes[0].contains("21 MiB, not 96") && plan.notes[1].contains("no verdict"));
         let plan = Plan::new(&Wish { rounds: Some(10), ..wish(Form::Quick) }, &ARMS).unwrap();
         assert!(plan.notes[0].contains("12 GiB at most"));
+        let plan = Plan::new(&Wish { scale: 0.05, ..wish(Form::Quick) }, &ARMS).unwrap();
+        assert_eq!((plan.size.file_bytes, plan.size.budget_bytes), (3 * MIB, 8 * MIB));
+        assert_eq!(plan.notes, ["smaller files (3 MiB, not 24): --scale"]);
     }
 
     proptest! {
         #[test]
-        fn bounds_hold(rounds in 1u32..=MOST_ROUNDS, free in 0u64..1 << 36, quick: bool, seed: u64) {
+        fn bounds_hold(
+            rounds in 1u32..=MOST_ROUNDS,
+            free in 0u64..1 << 36,
+            scale in 0.001f64..=1.0,
+            quick: bool,
+            seed: u64,
+        ) {
             let form = if quick { Form::Quick } else { Form::Full };
-            let wish = Wish { form, rounds: Some(rounds), free_bytes: free, seed: Some(seed), time_limit: None };
+            let wish = Wish {
+                form,
+                scale,
+                rounds: Some(rounds),
+                free_bytes: free,
+                seed: Some(seed),
+                time_limit: None,
+            };
             if let Ok(plan) = Plan::new(&wish, &ARMS) {
                 prop_assert!(plan.size.data_bytes() <= free / 4);
                 prop_assert!(plan.warm_up.data_bytes() <= plan.size.data_bytes());

@@ -5,11 +5,15 @@
 
 mod figures;
 mod reading;
+mod run;
 mod table;
 
 use crate::arm::Arm;
 use crate::compare::judge::{THROUGHPUT, floor_of};
+use crate::manifest::Manifest;
 use crate::schema::Document;
+
+pub use run::run;
 
 use figures::{bytes, percent};
 use table::{Table, WIDTH, label};
@@ -75,6 +79,17 @@ fn base_of(document: &Document) -> Option<&str> {
 /// Where, on what, and what was asked.
 fn heading(document: &Document) -> Vec<String> {
     let manifest = &document.manifest;
+    let size = manifest.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
+    let asked = format!("{}{size}, until synced", manifest.title);
+    let rounds = if manifest.rounds == 1 { "round" } else { "rounds" };
+    let counted = format!("{} {rounds}, seed {}", manifest.rounds, manifest.seed);
+    let mut lines = folded(&place(manifest));
+    lines.extend(apart(asked, counted));
+    lines
+}
+
+/// File system, kernel, processors, and the engine that ran.
+fn place(manifest: &Manifest) -> String {
     let machine = &manifest.machine;
     let cores = if machine.cpus == 1 { "core" } else { "cores" };
     let mut place = format!(
@@ -86,16 +101,15 @@ fn heading(document: &Document) -> Vec<String> {
     if !manifest.engine.is_empty() {
         place = format!("{place}, {}", manifest.engine);
     }
-    let size = manifest.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
-    let asked = format!("{}{size}, until synced", manifest.title);
-    let rounds = if manifest.rounds == 1 { "round" } else { "rounds" };
-    let counted = format!("{} {rounds}, seed {}", manifest.rounds, manifest.seed);
-    let mut lines = folded(&place);
-    match WIDTH.checked_sub(asked.len() + counted.len()) {
-        Some(space) if space > 1 => lines.push(format!("{asked}{}{counted}", " ".repeat(space))),
-        _ => lines.extend([asked, counted]),
+    place
+}
+
+/// One at each end of a line, or each on its own.
+fn apart(left: String, right: String) -> Vec<String> {
+    match WIDTH.checked_sub(left.chars().count() + right.chars().count()) {
+        Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
+        _ => folded(&left).into_iter().chain([right]).collect(),
     }
-    lines
 }
 
 fn noise(document: &Document) -> String {

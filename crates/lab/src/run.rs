@@ -2,16 +2,21 @@
 //!
 //! The file is read whole before anything is touched: a misspelt option in the last section costs no run of the first.
 //! So are the directories and devices of every group looked at. Then the groups that `stonewall` makes run one after
-//! the other, each a cell in this process. Files stay as they are when it is over, unless the job says `unlink=1`.
+//! the other, each a cell: in a process of its own where the caller gives a runner that starts one, so that neither
+//! the memory nor the context switches of a group are those of the one before. Files stay as they are when it is
+//! over, unless the job says `unlink=1`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
-use crate::cell::{CellSpec, SyncProbe, Verify};
+use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
 use crate::fio::{self, Leniency, ParseError, ParsedJobs};
 use crate::job::Devices;
 use crate::load::{self, CellError, CellReport};
+use crate::schema::{self, Row};
+use crate::scratch::Stop;
 
 /// What to run, and through what.
 #[derive(Clone, PartialEq, Debug)]
@@ -79,20 +84,30 @@ pub enum RunError {
     /// A group could not be run.
     #[error(transparent)]
     Cell(#[from] CellError),
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
     /// What there was to say could not be said.
     #[error("could not write a message: {0}")]
     Tell(io::Error),
 }
 
-/// Runs a job file. What the user has to know first goes to `tell`: warnings, and options without effect.
-pub fn run(options: &RunOptions, tell: &mut dyn Write) -> Result<RunReport, RunError> {
+/// What runs one group, here or in a child.
+pub type GroupRunner<'a> = &'a mut dyn FnMut(&CellSpec) -> Result<CellReport, CellError>;
+
+/// Runs a job file, group by group. What the user has to know first goes to `tell`: warnings, and options without
+/// effect. Once `stop` is set the runner's group has to end soon; its files go if the job says `unlink=1`.
+pub fn run(
+    options: &RunOptions,
+    tell: &mut dyn Write,
+    run_group: GroupRunner<'_>,
+    stop: &Stop,
+) -> Result<RunReport, RunError> {
     let mut parsed = read(&options.job_file, options.leniency, tell)?;
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from("."));
     for group in &mut parsed.groups {
         group.devices = options.devices;
-        if options.engine != Engine::Null {
-            load::check_workload(group, &directory)?;
-        }
+        load::check_workload(options.engine.arm(), group, &directory)?;
     }
     let cells = parsed.groups.into_iter().map(|workload| CellSpec {
         workload,
@@ -105,8 +120,67 @@ pub fn run(options: &RunOptions, tell: &mut dyn Write) -> Result<RunReport, RunE
         verify: Verify::Off,
         sync_probe: SyncProbe::Off,
     });
-    let groups: Result<Vec<_>, _> = cells.map(|spec| load::report_cell(&spec)).collect();
-    Ok(RunReport { groups: groups? })
+    let mut groups = Vec::new();
+    for spec in cells {
+        let result = run_group(&spec);
+        if stop.is_set() {
+            if spec.arm != Arm::Null {
+                load::remove_unlinked(&spec.workload, &spec.directory)?;
+            }
+            return Err(RunError::Interrupted);
+        }
+        groups.push(result?);
+    }
+    Ok(RunReport { groups })
+}
+
+/// The name that a group's own rows go by, beside those of its jobs.
+const TOTAL: &str = "total";
+
+/// The rows of a report, of every job and of every group as a whole. Names are unique over all groups.
+#[must_use]
+pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
+    let mut taken = BTreeSet::new();
+    let mut rows = Vec::new();
+    let mut add = |name: String, metrics: &BTreeMap<String, f64>| {
+        let cell = CellResult { metrics: metrics.clone(), notes: Vec::new() };
+        rows.extend(schema::rows(&name, arm, &[cell]));
+    };
+    for (number, group) in report.groups.iter().enumerate() {
+        for job in &group.jobs {
+            let mut name = job.name.clone();
+            if is_total(&name) || !taken.insert(name.clone()) {
+                name = format!("{name} (group {})", number + 1);
+                taken.insert(name.clone());
+            }
+            add(name, &job.metrics);
+        }
+        let name = match report.groups.len() {
+            1 => TOTAL.to_owned(),
+            _ => format!("{TOTAL}, group {}", number + 1),
+        };
+        add(name, &group.total.metrics);
+    }
+    rows
+}
+
+/// Whether rows of this name are of a group as a whole.
+#[must_use]
+pub fn is_total(job: &str) -> bool {
+    let Some(rest) = job.strip_prefix(TOTAL) else { return false };
+    rest.is_empty() || rest.strip_prefix(", group ").is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// What the groups noted, each once.
+#[must_use]
+pub fn notes(report: &RunReport) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for note in report.groups.iter().flat_map(|group| &group.total.notes) {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+    notes
 }
 
 fn say(parsed: &ParsedJobs, tell: &mut dyn Write) -> io::Result<()> {
@@ -126,4 +200,26 @@ pub fn read(path: &Path, leniency: Leniency, tell: &mut dyn Write) -> Result<Par
     let parsed = fio::parse(&text, path, leniency)?;
     say(&parsed, tell).map_err(RunError::Tell)?;
     Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::JobRow;
+
+    #[test]
+    fn names_differ_over_all_groups() {
+        let job = |name: &str| JobRow { name: name.into(), metrics: [("iops".to_owned(), 1.0)].into() };
+        let group = |names: &[&str]| CellReport {
+            total: CellResult { metrics: [("iops".to_owned(), 2.0)].into(), notes: vec!["same".into()] },
+            jobs: names.iter().map(|name| job(name)).collect(),
+        };
+        let report = RunReport { groups: vec![group(&["a", "total"]), group(&["a"])] };
+        let rows = rows(&report, Arm::Null);
+        let names: Vec<_> = rows.iter().map(|row| row.job.as_str()).collect();
+        assert_eq!(names, ["a", "total (group 1)", "total, group 1", "a (group 2)", "total, group 2"]);
+        let totals: Vec<_> = names.iter().map(|name| is_total(name)).collect();
+        assert_eq!(totals, [false, false, true, false, true]);
+        assert_eq!(notes(&report), ["same"]);
+    }
 }

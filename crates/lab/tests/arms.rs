@@ -11,7 +11,7 @@ use forebay_lab::load::{CellError, run_cell};
 
 const MIB: u64 = 1 << 20;
 
-const ARMS: [Arm; 10] = [
+const ARMS: [Arm; 11] = [
     Arm::KernelBuffered,
     Arm::KernelBounded,
     Arm::KernelBoundedPrealloc,
@@ -21,6 +21,7 @@ const ARMS: [Arm; 10] = [
     Arm::Kernel,
     Arm::Forebay,
     Arm::ForebayAgain,
+    Arm::ForebayDeclared,
     Arm::Null,
 ];
 
@@ -29,7 +30,8 @@ fn spec(arm: Arm, workload: Workload, directory: &Path) -> CellSpec {
         workload,
         arm,
         directory: directory.to_owned(),
-        budget_bytes: MIB,
+        // The least that an engine takes; the kernel's arms have to do with less than the data.
+        budget_bytes: if arm.is_forebay() { 8 * MIB } else { MIB },
         settings: Vec::new(),
         seed: 9,
         verify: Verify::After,
@@ -79,6 +81,17 @@ fn every_arm_writes_new_files_and_reads_them_back() {
             }
             assert!(get(&result, "write_latency_p50_us") <= get(&result, "write_latency_p999_us"));
         }
+    }
+}
+
+#[test]
+fn a_declared_file_lies_in_one_or_two_pieces() {
+    let directory = directory();
+    let workload = Workload::random_writes_into_new_files(4, 8 * MIB, 4096).declared(Declared::Yes);
+    let Some(result) = run(&spec(Arm::ForebayDeclared, workload, directory.path())) else { return };
+    // Not every file system can tell.
+    if let Some(&extents) = result.metrics.get("extents_per_file") {
+        assert!(extents <= 2.0, "{extents} extents per file");
     }
 }
 
@@ -135,7 +148,8 @@ fn time_and_rate_are_kept() {
     job.pace.write.operations_per_s = 1000;
     let result = run(&spec(Arm::KernelBuffered, workload, directory.path())).unwrap();
     let operations = get(&result, "iops") * get(&result, "elapsed_s");
-    assert!((150.0..=210.0).contains(&operations), "{operations} operations in 200 ms at 1000 a second");
+    // What was late when the ramp ended is caught up with.
+    assert!((150.0..=250.0).contains(&operations), "{operations} operations in 200 ms at 1000 a second");
 }
 
 #[test]

@@ -36,7 +36,9 @@ fn main() -> ExitCode {
 }
 
 fn a_result_comes_back(spec: &CellSpec) {
-    let result = run_cell_in_child(spec, &GO_ON).unwrap();
+    let report = run_cell_in_child(spec, &GO_ON).unwrap();
+    assert_eq!(report.jobs.len(), 2);
+    let result = report.total;
     assert!(result.metrics["write_iops"] > 0.0);
     assert!(result.notes.iter().any(|note| note.starts_with("verified 2097152")), "{:?}", result.notes);
 }

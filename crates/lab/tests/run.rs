@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use forebay_lab::cell::CellSpec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
+use forebay_lab::load::{CellError, report_cell};
 use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, run};
+use forebay_lab::scratch::Stop;
 
 struct Bench {
     directory: tempfile::TempDir,
@@ -32,7 +35,7 @@ impl Bench {
             seed: 1,
         };
         let mut told = Vec::new();
-        let report = run(&options, &mut told);
+        let report = run(&options, &mut told, &mut report_cell, &Stop::default());
         (report, String::from_utf8(told).unwrap())
     }
 
@@ -104,6 +107,42 @@ fn a_device_is_not_written_unasked() {
         let refused = bench.refused(&format!("[a]\nsize=4k\nrw=write\nfilename={}\n", device.display()));
         assert!(refused.contains("--allow-write-device"), "{refused}");
     }
+}
+
+#[test]
+fn what_an_arm_never_does_is_refused_before_the_first_group() {
+    let bench = Bench::new();
+    let text = "[a]\nsize=4k\nrw=write\n[b]\nstonewall\nsize=4k\ndirect=1\nrw=write\n";
+    let refused = bench.run(text, Engine::Forebay).0.unwrap_err().to_string();
+    assert!(refused.contains("job b: direct=1") && refused.contains("--engine kernel"), "{refused}");
+    assert!(!bench.path().join("a.0.0").exists());
+}
+
+#[test]
+fn a_stop_ends_it_after_the_group_and_removes_what_was_to_go() {
+    let bench = Bench::new();
+    let job_file = bench.path().join("job.fio");
+    std::fs::write(&job_file, "[a]\nsize=64k\nrw=write\nunlink=1\n[b]\nsize=64k\nrw=write\n").unwrap();
+    let options = RunOptions {
+        job_file,
+        engine: Engine::Kernel,
+        settings: Vec::new(),
+        leniency: Leniency::Strict,
+        devices: Devices::Refuse,
+        directory: Some(bench.path().to_owned()),
+        seed: 1,
+    };
+    let stop = Stop::default();
+    let mut interrupted = |spec: &CellSpec| {
+        for job in &spec.workload.jobs {
+            std::fs::write(spec.directory.join(&job.files[0]), "some of it").unwrap();
+        }
+        stop.set();
+        Err(CellError::Process { what: "ended by signal 9".into() })
+    };
+    let ended = run(&options, &mut Vec::new(), &mut interrupted, &stop);
+    assert!(matches!(ended, Err(RunError::Interrupted)));
+    assert!(!bench.path().join("a.0.0").exists() && bench.path().join("b.0.0").exists());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::plan::{Form, Wish};
+use crate::plan::Wish;
 use crate::statistics::Verdict;
 
 fn workload(_files: u32, _file_bytes: u64, _block_bytes: u32) -> Workload {
@@ -9,8 +9,14 @@ fn workload(_files: u32, _file_bytes: u64, _block_bytes: u32) -> Workload {
 }
 
 fn plan(rounds: u32, time_limit: Option<Duration>) -> Plan {
-    let wish =
-        Wish { form: Form::Quick, rounds: Some(rounds), time_limit, seed: Some(0x7f3a), free_bytes: 1 << 40 };
+    let wish = Wish {
+        form: Form::Quick,
+        scale: 1.0,
+        rounds: Some(rounds),
+        time_limit,
+        seed: Some(0x7f3a),
+        free_bytes: 1 << 40,
+    };
     Plan::new(&wish, &ARMS).unwrap()
 }
 
@@ -19,7 +25,7 @@ fn fixed_speed(spec: &CellSpec) -> CellResult {
     let speed = match spec.arm {
         Arm::KernelBuffered => 640e6,
         Arm::KernelBounded => 246e6,
-        Arm::Forebay | Arm::ForebayAgain => 415e6,
+        arm if arm.is_forebay() => 415e6,
         _ => 200e6,
     };
     let ripple = 1.0 + (spec.seed ^ spec.arm as u64) as f64 / u64::MAX as f64 / 100.0;
@@ -199,8 +205,14 @@ fn what_cells_note_is_told_once_per_arm() {
         if spec.arm == Arm::Forebay {
             result.notes.push("thread pool: io_uring is forbidden here".into());
         }
+        result.notes.push("verified".into());
+        if spec.arm.is_forebay() {
+            result.notes.push("engine".into());
+        }
         Ok(result)
     });
     let notes = outcome.result.unwrap().notes;
     assert_eq!(notes.iter().filter(|note| note.starts_with("forebay: thread pool")).count(), 1);
+    let others = ["every arm: verified", "forebay, forebay-again: engine"];
+    assert!(others.iter().all(|other| notes.iter().any(|note| note == other)), "{notes:?}");
 }

@@ -26,7 +26,7 @@ use super::layout::{FileKind, JobPlan};
 use super::library::LibraryLane;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
-use crate::job::{Caching, IoEngine};
+use crate::job::{Caching, IoEngine, Workload};
 
 /// The depth of the direct arm, where the job asks for less: what a kernel user without a cache needs to keep a
 /// device busy.
@@ -55,6 +55,26 @@ pub(crate) enum Way {
     Null,
 }
 
+/// Refuses what an arm does on no kernel and no file system; nothing is made or changed.
+pub(crate) fn refuse_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result<(), CellError> {
+    if !arm.is_forebay() {
+        return Ok(());
+    }
+    for job in &workload.jobs {
+        if job.caching == Caching::Direct {
+            let reason = "direct=1, but the library's reads and writes go through its cache, which writes direct \
+                          behind it (set direct=0, or use --engine kernel)";
+            return Err(CellError::refused(arm, format!("job {}: {reason}", job.name)));
+        }
+        let mut paths = job.files.iter().map(|name| directory.join(name));
+        if let Some(device) = paths.find(|path| guard::is_block_device(path)) {
+            let reason = "a block device, and the library serves regular files so far (use --engine kernel)";
+            return Err(CellError::refused(arm, format!("{}: {reason}", device.display())));
+        }
+    }
+    Ok(())
+}
+
 /// The way of one of `jobs` jobs on an arm that may use `budget_bytes` of memory.
 pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> Result<Way, CellError> {
     let opening = |caching, space| Opening { caching, space };
@@ -79,12 +99,7 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
                 IoEngine::Null => Way::Null,
             }
         }
-        Arm::Forebay | Arm::ForebayAgain if job.caching == Caching::Direct => {
-            let reason = "direct=1: the library has no direct reads and writes yet; leave direct away, its \
-                          cached path already writes direct behind the cache";
-            return Err(CellError::refused(arm, reason));
-        }
-        Arm::Forebay | Arm::ForebayAgain => Way::Library,
+        Arm::Forebay | Arm::ForebayAgain | Arm::ForebayDeclared => Way::Library,
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;

@@ -23,7 +23,6 @@ use super::library;
 use super::memory::{self, Peak};
 use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
-use crate::arm::Arm;
 use crate::cell::CellSpec;
 
 /// A cell ready to be run.
@@ -212,7 +211,7 @@ fn small(opening: Opening) -> Opening {
 
 fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
     let spec = stage.spec;
-    if !matches!(spec.arm, Arm::Forebay | Arm::ForebayAgain) {
+    if !spec.arm.is_forebay() {
         return Ok(None);
     }
     library::build_engine(spec.budget_bytes, &spec.settings).map(|engine| Some(Arc::new(engine)))

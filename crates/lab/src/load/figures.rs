@@ -13,6 +13,7 @@ use super::driver::{JobOutcome, Tally};
 use super::extents::{self, Extents};
 use super::lane::LaneCounters;
 use super::layout::{FileKind, JobPlan};
+use super::sequence::repeats_offsets;
 use super::{CellReport, JobRow};
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec};
@@ -185,7 +186,7 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| plan.job.depth).max().unwrap_or(1);
     match spec.arm {
-        Arm::Forebay | Arm::ForebayAgain => {
+        arm if arm.is_forebay() => {
             notes.extend(conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)));
             if deepest > 1 {
                 notes.push(format!(
@@ -212,6 +213,12 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
             notes.push(format!("iodepth={deepest}: this arm writes by calls, one at a time per job"));
         }
         _ => {}
+    }
+    if plans.iter().any(|plan| repeats_offsets(&plan.job)) {
+        notes.push(
+            "mixed block sizes: random offsets are drawn with replacement, some blocks twice, some never"
+                .into(),
+        );
     }
     if plans.iter().any(|plan| plan.job.ramp_us > 0) {
         notes.push("ramp_time: operations that started before its end are not counted".into());

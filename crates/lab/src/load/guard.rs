@@ -6,7 +6,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{Access, access};
@@ -42,6 +42,11 @@ pub(crate) fn check_can_be_made(path: &Path) -> Result<(), CellError> {
 pub(crate) fn nearest_directory(path: &Path) -> &Path {
     let above = path.ancestors().skip(1).find(|above| above.exists());
     above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether a path leads to a block device.
+pub(crate) fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 /// How long a block device is.

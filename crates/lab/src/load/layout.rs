@@ -4,9 +4,10 @@
 //! stays as it is. A file to be read is filled, so that a read is a read of data and not of a hole. Nothing here is
 //! part of any figure, and every arm finds the same.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
@@ -80,8 +81,7 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
             if !job.access.direction.writes() {
                 continue;
             }
-            let is_device = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_block_device());
-            match (is_device, workload.devices) {
+            match (guard::is_block_device(&path), workload.devices) {
                 (false, _) => {}
                 (true, Devices::Refuse) => return Err(guard::refuse_device(&path)),
                 (true, Devices::Write) => guard::refuse_mounted(&path)?,
@@ -93,12 +93,51 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
 
 /// Makes what has to be there, and drops what is cached of it.
 pub(crate) fn prepare(plans: &[JobPlan]) -> Result<(), CellError> {
+    refuse_without_space(plans)?;
     for plan in plans {
         for file in &plan.files {
             prepare_file(&plan.job, file)?;
         }
     }
     Ok(())
+}
+
+/// A file system does not give back what it had found when it finds no more: the disk would stay full.
+fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
+    let mut needed: BTreeMap<u64, (u64, &Path)> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (plan, file) in plans.iter().flat_map(|plan| plan.files.iter().map(move |file| (plan, file))) {
+        let takes_space = is_filled(&plan.job)
+            || (plan.job.create == Create::Before
+                && matches!(plan.job.fallocate, Fallocate::Native | Fallocate::KeepSize));
+        if file.kind == FileKind::BlockDevice || !takes_space || !seen.insert(&file.path) {
+            continue;
+        }
+        let there = fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
+        let directory = guard::nearest_directory(&file.path);
+        let Ok(metadata) = fs::metadata(directory) else { continue };
+        let of_disk = needed.entry(metadata.dev()).or_insert((0, directory));
+        of_disk.0 = of_disk.0.saturating_add(file.length.saturating_sub(there));
+    }
+    for (bytes, directory) in needed.into_values() {
+        let Ok(space) = rustix::fs::statvfs(directory) else { continue };
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        // One without blocks of its own says nothing about room.
+        if space.f_blocks > 0 && bytes > free {
+            return Err(CellError::invalid(format!(
+                "{}: the files need {} MiB of space, {} MiB are free (use a smaller size, or another --dir)",
+                directory.display(),
+                bytes.div_ceil(1 << 20),
+                free >> 20
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a job's files hold data before the clock starts.
+fn is_filled(job: &Job) -> bool {
+    job.access.direction.reads() || job.overwrite == Overwrite::Yes
 }
 
 /// What every file of a workload has in common.
@@ -239,7 +278,7 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
         fs::create_dir_all(parent)
             .map_err(|error| CellError::io("could not make its directory", parent, &error))?;
     }
-    let filled = job.access.direction.reads() || job.overwrite == Overwrite::Yes;
+    let filled = is_filled(job);
     if job.create == Create::OnOpen && !filled {
         return Ok(());
     }
@@ -344,6 +383,21 @@ mod tests {
         assert!(small.to_string().contains("holds no block"), "{small}");
         let device = resolve_one(writer(&["/dev/null"]), directory.path()).unwrap_err();
         assert!(device.to_string().contains("neither a file nor"), "{device}");
+    }
+
+    #[test]
+    fn more_than_is_free_is_refused_before_anything_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let job = Job { size: Some(Amount::Bytes(1 << 60)), ..writer(&["a"]) };
+        let workload = Workload { jobs: vec![job.clone()], devices: Devices::Refuse };
+        let plans = resolve(&workload, directory.path(), 1).unwrap();
+        let refused = prepare(&plans).unwrap_err().to_string();
+        assert!(refused.contains("MiB are free"), "{refused}");
+        assert!(!directory.path().join("a").exists());
+        // A length alone takes nothing.
+        let sparse = Job { fallocate: Fallocate::None, ..job };
+        let workload = Workload { jobs: vec![sparse], devices: Devices::Refuse };
+        prepare(&resolve(&workload, directory.path(), 1).unwrap()).unwrap();
     }
 
     #[test]

@@ -30,10 +30,10 @@ mod usage;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use error::CellError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
@@ -43,7 +43,7 @@ use layout::JobPlan;
 use verify::Issued;
 
 /// What came back from a cell, with a row for each job.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellReport {
     /// For the cell as a whole.
     pub total: CellResult,
@@ -52,7 +52,7 @@ pub struct CellReport {
 }
 
 /// One job's figures.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct JobRow {
     /// The job's name.
     pub name: String,
@@ -72,6 +72,7 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     let directory =
         directory.map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
     let plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
+    arms::refuse_workload(spec.arm, &spec.workload, &directory)?;
     let jobs = plans.len();
     let ways: Result<Vec<_>, _> =
         plans.iter().map(|plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs)).collect();
@@ -93,14 +94,28 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     let mut report = figures::report(spec, &plans, &conducted);
     if spec.arm != Arm::Null {
         check_data(spec, &plans, &conducted, &mut report.total.notes)?;
-        remove_unlinked(&plans)?;
+        remove_unlinked(&spec.workload, &directory)?;
     }
     Ok(report)
 }
 
-/// Whether a workload may run in this directory at all; nothing is made or changed.
-pub fn check_workload(workload: &Workload, directory: &Path) -> Result<(), CellError> {
-    layout::refuse_unwritable(workload, directory)
+/// Whether a workload may run on an arm in this directory at all; nothing is made or changed.
+pub fn check_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result<(), CellError> {
+    if arm == Arm::Null {
+        return Ok(());
+    }
+    layout::refuse_unwritable(workload, directory)?;
+    arms::refuse_workload(arm, workload, directory)
+}
+
+/// Removes the regular files of the jobs with `unlink=1`, and nothing else.
+pub fn remove_unlinked(workload: &Workload, directory: &Path) -> Result<(), CellError> {
+    let unlinked = workload.jobs.iter().filter(|job| job.unlink == Unlink::Yes).flat_map(|job| &job.files);
+    let paths: BTreeSet<_> = unlinked.map(|name| directory.join(name)).collect();
+    for path in paths.iter().filter(|path| path.is_file()) {
+        std::fs::remove_file(path).map_err(|error| CellError::io("could not remove it", path, &error))?;
+    }
+    Ok(())
 }
 
 fn probe_plan(spec: &CellSpec, directory: &Path) -> Result<Option<JobPlan>, CellError> {
@@ -125,22 +140,6 @@ fn check_data(
     if !issued.is_empty() {
         let bytes = verify::verify(&issued)?;
         notes.push(format!("verified {bytes} bytes"));
-    }
-    Ok(())
-}
-
-/// What the user asked to be removed, and nothing else.
-fn remove_unlinked(plans: &[JobPlan]) -> Result<(), CellError> {
-    let unlinked = plans.iter().filter(|plan| plan.job.unlink == Unlink::Yes).flat_map(|plan| &plan.files);
-    let paths: BTreeSet<&PathBuf> =
-        unlinked.filter(|file| file.kind == layout::FileKind::Regular).map(|file| &file.path).collect();
-    for path in paths {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(CellError::io("could not remove it", path, &error));
-            }
-            _ => {}
-        }
     }
     Ok(())
 }

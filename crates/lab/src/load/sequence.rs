@@ -185,19 +185,32 @@ impl Sequence {
 
     /// Each block once needs one size of block; mixed sizes are drawn with replacement.
     fn shuffle(&mut self) {
-        let block = match (self.direction, &self.read_block, &self.write_block) {
-            (Direction::Read, BlockSize::Fixed(bytes), _)
-            | (Direction::Write, _, BlockSize::Fixed(bytes)) => *bytes,
-            (Direction::Mixed { .. }, BlockSize::Fixed(read), BlockSize::Fixed(write)) if read == write => {
-                *read
-            }
-            _ => return,
-        };
+        let Some(block) = one_size(self.direction, &self.read_block, &self.write_block) else { return };
         for (number, state) in self.files.iter_mut().enumerate() {
             let blocks = state.range.length / u64::from(block);
             let seed = fold(fold(self.seed, number as u64), self.pass);
             state.permutation = Some(Permutation::new(blocks, seed));
         }
+    }
+}
+
+/// Whether a job that wants each block once gets its random offsets with replacement all the same.
+pub(crate) fn repeats_offsets(job: &Job) -> bool {
+    job.access.order == Order::Random
+        && job.random_map == RandomMap::EachOnce
+        && one_size(job.access.direction, &job.blocks.read, &job.blocks.write).is_none()
+}
+
+/// The size of every block, if they have one.
+fn one_size(direction: Direction, read: &BlockSize, write: &BlockSize) -> Option<u32> {
+    match (direction, read, write) {
+        (Direction::Read, BlockSize::Fixed(bytes), _) | (Direction::Write, _, BlockSize::Fixed(bytes)) => {
+            Some(*bytes)
+        }
+        (Direction::Mixed { .. }, BlockSize::Fixed(read), BlockSize::Fixed(write)) if read == write => {
+            Some(*read)
+        }
+        _ => None,
     }
 }
 
@@ -301,6 +314,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn offsets_repeat_where_sizes_are_mixed() {
+        let range = BlockSize::Range { min: 4096, max: 16_384 };
+        assert!(repeats_offsets(&job(Direction::Write, Order::Random, range.clone())));
+        assert!(!repeats_offsets(&job(Direction::Write, Order::Sequential, range.clone())));
+        let mut reader = job(Direction::Read, Order::Random, BlockSize::Fixed(4096));
+        reader.blocks.write = range;
+        assert!(!repeats_offsets(&reader));
+        reader.access.direction = Direction::Mixed { read_percent: 50 };
+        assert!(repeats_offsets(&reader));
     }
 
     #[test]

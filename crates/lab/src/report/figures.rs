@@ -69,10 +69,13 @@ pub(super) fn bytes(value: f64) -> String {
     }
 }
 
-/// `410 ms`, in at most 6 characters up to a year.
+/// `410 ms`, `5.3 us`, `84 ns`, in at most 6 characters up to a year.
 pub(super) fn microseconds(value: f64) -> String {
     match value {
         value if !value.is_finite() => ABSENT.to_owned(),
+        0.0 => "0 us".to_owned(),
+        value if value < 0.9995 => format!("{:.0} ns", value * 1e3),
+        value if value < 9.95 => format!("{value:.1} us"),
         value if value < 999.5 => format!("{value:.0} us"),
         value if value < 9950.0 => format!("{:.1} ms", value / 1e3),
         value if value < 999_500.0 => format!("{:.0} ms", value / 1e3),
@@ -101,8 +104,8 @@ mod tests {
         let mib = 1024.0 * 1024.0;
         let found = [1024.0, 66.0 * mib, 1023.9 * mib, 2048.0 * mib].map(bytes);
         assert_eq!(found, ["1 KiB", "66 MiB", "1.0 GiB", "2.0 GiB"]);
-        let found = [512.0, 3210.0, 38_000.0, 1.5e6, 3e8].map(microseconds);
-        assert_eq!(found, ["512 us", "3.2 ms", "38 ms", "1.5 s", "300 s"]);
+        let found = [0.084, 5.31, 512.0, 3210.0, 38_000.0, 1.5e6, 3e8].map(microseconds);
+        assert_eq!(found, ["84 ns", "5.3 us", "512 us", "3.2 ms", "38 ms", "1.5 s", "300 s"]);
         assert_eq!([1.0, 10.4, 24_576.0, 3.1e6].map(plain), ["1", "10", "25k", "3.1M"]);
         assert_eq!([1.0, 1.5, 24_576.0].map(count), ["1", "1.5", "24576"]);
         assert_eq!(percent(0.0312), "3.1 %");

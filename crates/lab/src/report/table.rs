@@ -12,20 +12,20 @@ pub(super) const WIDTH: usize = 80;
 /// A table: column heads, and a line per arm.
 #[derive(Debug)]
 pub(super) struct Table {
-    columns: &'static [Column],
-    lines: Vec<Vec<String>>,
+    pub(super) columns: &'static [Column],
+    pub(super) lines: Vec<Vec<String>>,
 }
 
 /// A column. The first is the arm's name and stands to the left, the others to the right.
 #[derive(Debug)]
-struct Column {
+pub(super) struct Column {
     /// Over the head, where the head takes two lines.
     above: &'static str,
     head: &'static str,
     width: usize,
 }
 
-const fn column(width: usize, above: &'static str, head: &'static str) -> Column {
+pub(super) const fn column(width: usize, above: &'static str, head: &'static str) -> Column {
     Column { above, head, width }
 }
 
@@ -133,10 +133,11 @@ impl Table {
             }
             text.trim_end().to_owned()
         };
-        let above = line(self.columns.iter().map(|column| column.above).collect());
+        let two_lines = self.columns.iter().any(|column| !column.above.is_empty());
+        let above = two_lines.then(|| line(self.columns.iter().map(|column| column.above).collect()));
         let head = line(self.columns.iter().map(|column| column.head).collect());
         let body = self.lines.iter().map(|cells| line(cells.iter().map(String::as_str).collect()));
-        [above, head].into_iter().chain(body).collect()
+        above.into_iter().chain([head]).chain(body).collect()
     }
 
     /// As a markdown table.

@@ -1,0 +1,58 @@
+//! `forebay run`: a job file through one engine, and what came out of it.
+
+use forebay_lab::load::CellError;
+use forebay_lab::manifest::Manifest;
+use forebay_lab::report;
+use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, notes, rows, run as run_groups};
+use forebay_lab::schema::Document;
+use forebay_lab::scratch::Stop;
+
+use crate::failure::Failure;
+use crate::meaning::RunRequest;
+use crate::output::{Beside, print, write_json};
+use crate::wiring;
+
+/// Runs a job file.
+pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
+    let options = &request.options;
+    let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
+    let mut manifest = Manifest::gather(&request.directory);
+    if options.engine == Engine::Forebay {
+        manifest.engine = wiring::describe_engine(None, &options.settings)?.map_err(Failure::failed)?;
+    }
+    let report =
+        run_groups(options, &mut Beside, &mut wiring::group_runner(&stop), &stop).map_err(failure)?;
+    let document = document(manifest, options, &report);
+    // The file before the table: a reader of the table may have gone.
+    let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));
+    print(&report::run(&document))?;
+    written
+}
+
+/// Everything that came out, as it goes to the file and to the table.
+fn document(mut manifest: Manifest, options: &RunOptions, report: &RunReport) -> Document {
+    let arm = options.engine.arm();
+    let name = options.job_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    manifest.title = format!("{name} on {}", arm.name());
+    manifest.seed = format!("{:x}", options.seed);
+    manifest.rounds = 1;
+    manifest.orders = vec![vec![arm.name().to_owned()]];
+    manifest.settings.clone_from(&options.settings);
+    // Which engine it was stands in the heading.
+    let known = format!("engine: {}", manifest.engine);
+    manifest.notes = notes(report).into_iter().filter(|note| *note != known).collect();
+    Document::new(manifest, name, rows(report, arm), Vec::new())
+}
+
+/// What cannot be run as it was typed or as the job file stands is told apart from what went wrong.
+fn failure(error: RunError) -> Failure {
+    match error {
+        RunError::Interrupted => {
+            Failure::Interrupted("the job's files stay as they are, but those of unlink=1 are gone")
+        }
+        RunError::Read { .. }
+        | RunError::Parse(_)
+        | RunError::Cell(CellError::Invalid { .. } | CellError::ArmRefused { .. }) => Failure::usage(error),
+        RunError::Cell(_) | RunError::Tell(_) => Failure::failed(error),
+    }
+}

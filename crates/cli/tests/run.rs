@@ -1,0 +1,184 @@
+//! `forebay run` as it is built: job files, engines, refusals with their remedies.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Smaller versions of the six workloads that the delay of completions is argued with on the kernel lists.
+const JOBS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+struct Bench {
+    directory: tempfile::TempDir,
+}
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Bench {
+    /// Beside the tests' own binaries: a real file system, where `/tmp` may be memory.
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn run(&self, job_file: &Path, words: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("run").arg(job_file).args(["--dir", self.path().to_str().unwrap()]).args(words);
+        let Output { status, stdout, stderr } = command.env("DEVICE", "in-its-place").output().unwrap();
+        let err = String::from_utf8(stderr).unwrap();
+        assert!(!err.contains("panicked"), "{err}");
+        Said { code: status.code(), out: String::from_utf8(stdout).unwrap(), err }
+    }
+
+    fn run_text(&self, text: &str, words: &[&str]) -> Said {
+        let job_file = self.path().join("job.fio");
+        fs::write(&job_file, text).unwrap();
+        self.run(&job_file, words)
+    }
+
+    /// One line on standard error, code 2, and nothing made.
+    fn refused(&self, text: &str, words: &[&str]) -> String {
+        let Said { code, out, err } = self.run_text(text, words);
+        assert_eq!((code, out.as_str(), err.lines().count()), (Some(2), "", 1), "{words:?}: {err}");
+        assert_eq!(fs::read_dir(self.path()).unwrap().count(), 1, "{err}");
+        err
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/jobs/{name}.fio"))
+}
+
+#[test]
+fn every_job_runs_through_every_engine() {
+    for engine in ["forebay", "kernel", "null"] {
+        for name in JOBS {
+            let bench = Bench::new();
+            let json = bench.path().join("result.json");
+            let words = ["--engine", engine, "--seed", "7f3a", "--json", json.to_str().unwrap()];
+            let Said { code, out, err } = bench.run(&fixture(name), &words);
+            if engine == "kernel" && err.contains("RWF_DONTCACHE") {
+                eprintln!("{name} on the kernel: {err}");
+                assert_eq!(code, Some(2));
+                continue;
+            }
+            assert_eq!(code, Some(0), "{name} on {engine}: {err}");
+            assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+            assert!(out.contains(&format!("{name}.fio on {engine}, until synced")), "{out}");
+            assert!(out.contains("total") && out.contains("elapsed, until synced"), "{out}");
+            assert_eq!(out.contains("io_uring: "), engine == "forebay", "{out}");
+            assert_eq!(out.contains("total                        read "), name == "d", "{out}");
+            let json = fs::read_to_string(&json).unwrap();
+            for word in [r#""schema": 1"#, r#""comparisons": []"#, r#""job": "total""#, "elapsed_s"] {
+                assert!(json.contains(word), "{word}: {json}");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_have_the_length_the_job_says_and_one_that_is_removed_is_gone() {
+    let bench = Bench::new();
+    let said = bench.run(&fixture("f"), &["--set", "cache_bytes=8m"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(said.err.matches("group_reporting").count(), 1, "{}", said.err);
+    for number in 0..4 {
+        assert_eq!(fs::metadata(bench.path().join(format!("f.{number}.0"))).unwrap().len(), 16 << 20);
+    }
+    let said = bench.run_text("[gone]\nsize=64k\nrw=write\nunlink=1\nverify=crc32c\n", &[]);
+    assert!(said.out.contains("note: verified 65536 bytes"), "{}{}", said.out, said.err);
+    assert!(!bench.path().join("gone.0.0").exists());
+}
+
+#[test]
+fn groups_have_rows_and_costs_of_their_own() {
+    let bench = Bench::new();
+    let text = "[one]\nsize=1m\nrw=write\n[two]\nstonewall\nsize=1m\nrw=randread\nfilename=one.0.0\n";
+    let Said { code, out, err } = bench.run_text(text, &[]);
+    assert_eq!(code, Some(0), "{err}");
+    for word in ["total, group 1", "total, group 2", " read ", "write"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    assert_eq!(out.matches("elapsed, until synced").count(), 2, "{out}");
+}
+
+#[test]
+fn what_a_result_has_to_say_is_noted() {
+    let bench = Bench::new();
+    let mixed = bench.run_text("[a]\nsize=1m\nrw=randwrite\nbsrange=4k-16k\n", &[]);
+    assert!(mixed.out.contains("note: mixed block sizes"), "{}", mixed.out);
+    let fixed = bench.run_text("[a]\nsize=1m\nrw=randwrite\nbs=4k\n", &[]);
+    assert!(!fixed.out.contains("note: "), "{}", fixed.out);
+    let lenient = bench.run_text("[a]\nsize=64k\nrw=write\niodepht=3\n", &["--lenient"]);
+    assert_eq!(lenient.code, Some(0));
+    assert!(
+        lenient.err.contains("warning: ") && lenient.err.contains("did you mean iodepth?"),
+        "{}",
+        lenient.err
+    );
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_a_remedy() {
+    let cases: &[(&str, &[&str], &str)] = &[
+        ("[a]\nsize=1m\niodepht=3\n", &[], "job.fio:3: iodepht: no such option; did you mean iodepth?"),
+        ("[a]\nsize=1mq\n", &[], "job.fio:2: size=1mq: allowed: a whole number with k, m, g, t or p"),
+        ("[a]\nrw=writ\n", &[], "job.fio:2: rw=writ: allowed: read, write"),
+        ("", &[], "there is no job"),
+        ("[a]\nfilename=missing\n", &[], "missing: it is not there or empty, and the job has no size="),
+        ("[a]\nsize=4k\ndirectory=nowhere\n", &[], "nowhere: there is no such directory; make it first"),
+        ("[a]\nsize=4k\nrw=write\ndirect=1\n", &[], "(set direct=0, or use --engine kernel)"),
+        ("[a]\nsize=80p\nrw=write\n", &["--engine", "kernel"], "(use a smaller size, or another --dir)"),
+        ("[a]\nsize=4k\nfilename=/dev/null\n", &[], "neither a file nor a block device"),
+        ("[a]\nsize=4k\n", &["--set", "cash_bytes=8m"], "no knob `cash_bytes` (there are: cache_bytes,"),
+        ("[a]\nsize=4k\n", &["--set", "cache_bytes=3"], "(allowed: 8388608 to "),
+        ("[a]\nsize=4k\n", &["--set", "flight=3", "--engine", "null"], "only forebay has knobs"),
+        ("[a]\nsize=4k\n", &["--seed", "x"], "--seed x: not a seed"),
+    ];
+    for (text, words, expected) in cases {
+        let said = Bench::new().refused(text, words);
+        assert!(said.contains(expected), "{text}: {said}");
+    }
+}
+
+#[test]
+fn a_directory_nothing_can_be_made_in_is_a_failure_with_its_path() {
+    let bench = Bench::new();
+    // /proc is a directory everywhere, and no user can make a file in it.
+    let said = bench.run_text("[a]\nsize=4k\nrw=write\ndirectory=/proc\n", &["--engine", "kernel"]);
+    assert!(matches!(said.code, Some(1 | 2)), "{}", said.err);
+    assert!(said.err.starts_with("forebay: /proc"), "{}", said.err);
+}
+
+/// Each through Forebay, which serves no devices: what a broken refusal would do is refused once more behind it.
+#[test]
+fn block_devices_are_written_neither_unasked_nor_mounted() {
+    let devices = fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_device = |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
+    let Some(device) = devices.filter(is_device).min() else {
+        eprintln!("skipped: there is no block device here");
+        return;
+    };
+    let job = |path: &Path| format!("[a]\nsize=4k\nrw=write\nfilename={}\n", path.display());
+    let said = Bench::new().refused(&job(&device), &[]);
+    assert!(
+        said.contains("a block device; what is on it would be lost. Give --allow-write-device"),
+        "{said}"
+    );
+
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut sources = mounts.lines().filter_map(|line| line.split(' ').next()).map(PathBuf::from);
+    let Some(mounted) = sources.find(is_device) else {
+        eprintln!("skipped: no block device is mounted here");
+        return;
+    };
+    let said = Bench::new().refused(&job(&mounted), &["--allow-write-device"]);
+    assert!(said.contains("mounted at"), "{said}");
+}

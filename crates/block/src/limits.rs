@@ -3,6 +3,9 @@
 /// Bytes in a page of a cached file, and the alignment of every direct request.
 pub const PAGE: usize = 4096;
 
+/// Bytes of the smallest logical block a device has: no direct read begins or, but at a file's end, ends inside one.
+pub const SECTOR: usize = 512;
+
 /// Requests in flight per context: one ring's worth.
 pub const TAGS: usize = 256;
 
@@ -29,6 +32,7 @@ pub const PLUG_BYTES: u64 = 32 * REQUEST_BYTES;
 pub const FRUITLESS_RESUBMISSIONS: u32 = 1 << 16;
 
 const _: () = assert!(PLUG_BYTES >= EXTENDING_REQUEST_BYTES && PLUG_BYTES >= REQUEST_BYTES);
+const _: () = assert!(PAGE.is_multiple_of(SECTOR));
 const _: () = assert!(TAGS.is_multiple_of(64), "tags are kept in words of 64 bits");
 const _: () = assert!(TAGS <= 1 << 16, "a tag is 16 bits");
 const _: () = assert!(PLUG_BIOS <= TAGS, "a plug must fit the tags");

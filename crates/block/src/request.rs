@@ -14,13 +14,14 @@
 //!
 //! Short is not failed. What is left of a direct write starts again at a whole page, because the device takes
 //! nothing else; the bytes of the torn page are written twice. A read is at the end of the file when it moves no
-//! byte, and only then: a device may stop short anywhere.
+//! byte, or stops inside a sector: a device may stop short between any two, and inside one only the file ends. To ask
+//! for the rest of a sector would be refused where the file has grown meanwhile, for it is not aligned.
 
 use alloc::vec::Vec;
 
 use crate::bio::{self, Bio, Class, Errno, Operation};
 use crate::footprint::Footprint;
-use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE};
+use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE, SECTOR};
 use crate::plug::Held;
 
 /// A bio with its result: bytes moved (0 where the operation moves none), or what went wrong.
@@ -118,15 +119,17 @@ impl Request {
     /// The one way a request goes on: takes what the device said, appends the bios that have ended in the order
     /// they arrived, and gives back what is still to be asked.
     pub fn complete(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
-        let operation = self.asked().operation;
-        let left = self.asked().bytes();
+        let asked = self.asked();
+        let (operation, offset, left) = (asked.operation, asked.offset, asked.bytes());
         match result {
             Err(errno) if errno.is_passing() => self.again(0, errno, ended),
             Err(errno) => self.fail(errno, ended),
             Ok(_) if !operation.moves_bytes() => self.end(0, Ok(()), ended),
             Ok(bytes) if bytes > left => panic!("the device moved {bytes} of {left} bytes"),
             Ok(bytes) if bytes == left => self.end(left, Ok(()), ended),
-            Ok(0) if operation == Operation::Read => self.end(0, Ok(()), ended),
+            Ok(bytes) if operation == Operation::Read && is_end_of_file(offset, bytes) => {
+                self.end(bytes, Ok(()), ended)
+            }
             Ok(0) => self.fail(Errno::IO, ended),
             Ok(bytes) if operation == Operation::Write => {
                 self.again(bytes - bytes % PAGE as u64, Errno::IO, ended)
@@ -202,6 +205,11 @@ impl Request {
     }
 }
 
+/// Whether a read that moved so many bytes, fewer than it was asked, has come to the end of the file.
+fn is_end_of_file(offset: u64, bytes: u64) -> bool {
+    bytes == 0 || !(offset + bytes).is_multiple_of(SECTOR as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::vec;
@@ -242,14 +250,21 @@ mod tests {
     }
 
     #[test]
-    fn contract_13_a_short_read_goes_on_to_the_byte_until_the_end_of_the_file() {
+    fn contract_13_a_short_read_goes_on_from_its_sector_until_the_end_of_the_file() {
         let mut ended = Vec::new();
-        let request = again(merged(Operation::Read).complete(Ok(BLOCK + 5), &mut ended));
+        let request = again(merged(Operation::Read).complete(Ok(BLOCK + 512), &mut ended));
         let asked = request.asked();
-        assert_eq!((asked.offset, asked.length), (BLOCK + 5, 3 * BLOCK - 5));
-        let first = Segment::Frames { first: Frame(0), offset: 5, length: (BLOCK - 5) as u32 };
+        assert_eq!((asked.offset, asked.length), (BLOCK + 512, 3 * BLOCK - 512));
+        let first = Segment::Frames { first: Frame(0), offset: 512, length: (BLOCK - 512) as u32 };
         assert_eq!(asked.segments[0], first);
         assert!(matches!(request.complete(Ok(0), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(512)), (1, Ok(BLOCK)), (2, Ok(0))]);
+    }
+
+    #[test]
+    fn contract_13_a_read_that_stops_inside_a_sector_is_at_the_end_of_the_file() {
+        let mut ended = Vec::new();
+        assert!(matches!(merged(Operation::Read).complete(Ok(BLOCK + 5), &mut ended), Next::Done));
         assert_eq!(results(&ended), [(0, Ok(5)), (1, Ok(BLOCK)), (2, Ok(0))]);
     }
 

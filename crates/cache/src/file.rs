@@ -89,6 +89,8 @@ pub struct CachedFile {
     pub(crate) displaced: BTreeMap<u64, (Frame, u64)>,
     /// Frames whose write has ended while a copy from them is being made; freed when that is published.
     pub(crate) parked: BTreeMap<u64, Frame>,
+    /// Epochs of pages whose write failed while a copy over it was being made: what is published stands for both.
+    pub(crate) owed: BTreeMap<u64, u64>,
     pub(crate) flights: Flights,
     pub(crate) tickets: Tickets,
     /// Pages dirty, being written or being copied into.
@@ -144,6 +146,7 @@ impl CachedFile {
             epochs: Epochs::default(),
             displaced: BTreeMap::new(),
             parked: BTreeMap::new(),
+            owed: BTreeMap::new(),
             flights: Flights::default(),
             tickets: Tickets::default(),
             charged: 0,

@@ -142,8 +142,11 @@ impl CachedFile {
             chunk.busy &= !bit;
             chunk.present |= bit;
             if chunk.dirty & bit == 0 {
-                chunk.set_epoch(slot, epoch);
-                self.epochs.add(epoch);
+                let owed = self.owed.remove(&copy.page);
+                chunk.set_epoch(slot, owed.unwrap_or(epoch));
+                if owed.is_none() {
+                    self.epochs.add(epoch);
+                }
                 self.index.mark_dirty(copy.page);
             }
             settled.freed.extend(self.parked.remove(&copy.page));

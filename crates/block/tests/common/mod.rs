@@ -1,7 +1,7 @@
 //! A device for tests that does everything a device may do, at random, and files that remember.
 #![allow(dead_code, reason = "each test uses its own part")]
 
-use forebay_block::limits::{PAGE, TAGS};
+use forebay_block::limits::{PAGE, SECTOR, TAGS};
 use forebay_block::{Bio, Completion, Device, Errno, Operation, Refused, Segment, Tag, Wait};
 
 /// Numbers at random that replay (xorshift).
@@ -103,6 +103,11 @@ impl Erratic {
         let mut length = bio.length;
         if self.chance.happens(self.temper.shortens) {
             length = 1 + self.chance.below(length);
+            let torn = (bio.offset + length) % SECTOR as u64;
+            if bio.operation == Operation::Read && torn > 0 {
+                // A read stops between sectors.
+                length = length.checked_sub(torn).filter(|left| *left > 0).unwrap_or(bio.length);
+            }
         }
         if let Some(page) = self.bad_pages[target] {
             let (start, end) = (page * PAGE as u64, (page + 1) * PAGE as u64);

@@ -163,8 +163,9 @@ impl CachedFile {
                 self.epochs.remove(chunk.epoch(slot));
                 chunk.set_epoch(slot, epoch);
             } else {
-                // Its newer content is being copied right now, and will be published as of an older epoch.
-                self.epochs.remove(epoch);
+                // Its newer content is being copied right now, and will be published as of this older epoch: until
+                // then a sync that covers it has to wait.
+                self.owed.insert(page, epoch);
             }
             return;
         }

@@ -256,8 +256,11 @@ impl Driver {
             _ if planned > 0 => Activity::Writing(writing),
             WriteStop::Busy | WriteStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Writing(writing)),
             WriteStop::NoFrames => self.starve(id, Activity::Writing(writing)),
-            // What was written before stays.
-            WriteStop::Failed(_) => self.end_write(id, path, &writing),
+            WriteStop::Failed(errno) => {
+                // What was written before stays.
+                self.check_fill_failure(path, errno);
+                self.end_write(id, path, &writing)
+            }
             WriteStop::Done => unreachable!("a write that is planned plans something"),
         }
     }
@@ -412,7 +415,10 @@ impl Driver {
             _ if planned > 0 => Activity::Reading(reading),
             ReadStop::Busy | ReadStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Reading(reading)),
             ReadStop::NoFrames => self.starve(id, Activity::Reading(reading)),
-            ReadStop::Failed(_) => Activity::Idle,
+            ReadStop::Failed(errno) => {
+                self.check_fill_failure(path, errno);
+                Activity::Idle
+            }
             ReadStop::Done => unreachable!("a read that is planned plans something"),
         }
     }

@@ -1,13 +1,14 @@
 //! What must hold, by the number of its contract.
 
 use forebay_block::limits::{EXTENDING_REQUEST_BYTES, REQUEST_BYTES};
-use forebay_block::{Bio, Operation, Target};
+use forebay_block::{Bio, Errno, Operation, Target};
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_cache::{Failure, Liberties};
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Path};
+use crate::random::PerMille;
 use crate::stored::Keep;
 
 impl Driver {
@@ -87,6 +88,13 @@ impl Driver {
             self.marks.hit("sync ok");
         }
         self.check_told(handle, result);
+    }
+
+    /// A page could not be read.
+    pub(super) fn check_fill_failure(&mut self, path: usize, errno: Errno) {
+        let may_fail = self.plan.faults.read > PerMille(0) && errno == Errno::IO;
+        assert!(may_fail, "contract 13: file {path} could not be read: {errno}, where the device did not fail");
+        self.marks.hit("fill failed");
     }
 
     /// A failure must have a cause.

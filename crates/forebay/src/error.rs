@@ -36,7 +36,8 @@ pub enum ErrorKind {
 }
 
 /// A failure, with what is needed to act on it.
-#[derive(Debug)]
+///
+/// Its debug form is its message and kind, so that a program whose `main` returns it says something readable.
 pub struct Error {
     kind: ErrorKind,
     what: String,
@@ -124,6 +125,12 @@ impl fmt::Display for Error {
             write!(formatter, " ({remedy})")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self} [{:?}]", self.kind)
     }
 }
 

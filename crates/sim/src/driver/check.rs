@@ -93,7 +93,10 @@ impl Driver {
     /// A page could not be read.
     pub(super) fn check_fill_failure(&mut self, path: usize, errno: Errno) {
         let may_fail = self.plan.faults.read > PerMille(0) && errno == Errno::IO;
-        assert!(may_fail, "contract 13: file {path} could not be read: {errno}, where the device did not fail");
+        assert!(
+            may_fail,
+            "contract 13: file {path} could not be read: {errno}, where the device did not fail"
+        );
         self.marks.hit("fill failed");
     }
 

@@ -185,12 +185,10 @@ impl Driver {
         let inode = self.inode(path);
         inode.went_out(&bio);
         match bio.operation {
-            Operation::Allocate => {
-                if self.random.happens(PerMille(20)) {
-                    // As where the mark cannot be set that tells the next open after a crash.
-                    self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
-                    return;
-                }
+            // As where the mark cannot be set that tells the next open after a crash.
+            Operation::Allocate if self.random.happens(PerMille(20)) => {
+                self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
+                return;
             }
             Operation::SetLength if bio.class == Class::Waited => {
                 self.paths[path].ledger.announce_length(bio.offset);

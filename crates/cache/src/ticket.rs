@@ -30,7 +30,6 @@ impl Request {
     pub(crate) fn flushes(self) -> bool {
         matches!(self, Request::FlushData | Request::FlushAll)
     }
-
 }
 
 /// Why a ticket could not be served.

@@ -326,11 +326,9 @@ impl Disk {
         if let Some(other) = mine().find(|other| is_alone(bio) || is_alone(other)) {
             panic!("contract 8: {bio:?} is in flight together with {other:?}");
         }
-        let changes = |bio: &Bio| {
-            matches!(bio.operation, Operation::Write | Operation::Allocate | Operation::Punch)
-        };
-        let touches =
-            |other: &&Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
+        let changes =
+            |bio: &Bio| matches!(bio.operation, Operation::Write | Operation::Allocate | Operation::Punch);
+        let touches = |other: &&Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
         if let Some(other) = mine().filter(touches).find(|other| changes(bio) || changes(other)) {
             panic!("contract 15: {bio:?} is in flight together with {other:?}");
         }
@@ -348,7 +346,10 @@ impl Disk {
         for (_, other) in there() {
             let used = frames(other);
             let shared = wanted.iter().find(|one| used.iter().any(|two| overlap(one, two)));
-            assert!(shared.is_none(), "contract 11: frames {shared:?} are in two requests: {bio:?}, {other:?}");
+            assert!(
+                shared.is_none(),
+                "contract 11: frames {shared:?} are in two requests: {bio:?}, {other:?}"
+            );
         }
     }
 

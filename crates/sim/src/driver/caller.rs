@@ -4,11 +4,11 @@
 //! into is spoiled at the first: if anybody sends or reads it meanwhile, that is found.
 
 use forebay_block::{Bio, Target};
+use forebay_cache::file::Entry;
+use forebay_cache::limits::PAGE;
 use forebay_cache::{
     Admission, Copy, Liberties, Prepare, ReadStep, ReadStop, Request, Settled, TicketId, WriteStop,
 };
-use forebay_cache::file::Entry;
-use forebay_cache::limits::PAGE;
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Inode, Path};
@@ -70,6 +70,8 @@ pub(super) struct Asking {
     request: Request,
     /// The last change accepted before.
     change: u64,
+    /// The device's transitions before.
+    transitions: u64,
     then: Then,
 }
 
@@ -206,14 +208,7 @@ impl Driver {
 
     fn begin_write(&mut self, offset: Option<u64>, length: u64) -> Activity {
         let data = self.draw_data(length);
-        Activity::Writing(Writing {
-            offset,
-            data,
-            done: 0,
-            is_queued: false,
-            copies: Vec::new(),
-            planned: 0,
-        })
+        Activity::Writing(Writing { offset, data, done: 0, is_queued: false, copies: Vec::new(), planned: 0 })
     }
 
     fn write(&mut self, id: usize, mut writing: Writing) -> Activity {
@@ -261,9 +256,7 @@ impl Driver {
         }
         match stop {
             _ if planned > 0 => Activity::Writing(writing),
-            WriteStop::Busy | WriteStop::Fill(_) => {
-                self.sleep_on_pages(id, path, Activity::Writing(writing))
-            }
+            WriteStop::Busy | WriteStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Writing(writing)),
             WriteStop::NoFrames => self.starve(id, Activity::Writing(writing)),
             WriteStop::Failed(errno) => {
                 // What was written before stays.
@@ -470,7 +463,7 @@ impl Driver {
         let woken = self.level.remove(credit);
         self.wake(&woken);
         self.note(path, "asked", 0, 0, 0);
-        Asking { id, request, change, then }
+        Asking { id, request, change, transitions: self.disk.transitions(), then }
     }
 
     /// Some futures are dropped; what they asked for goes on.
@@ -506,6 +499,8 @@ impl Driver {
             self.inode(path).ticket_waiters.push(id);
             return self.sleep(id, Activity::Asking(asking));
         };
+        let waited = self.disk.transitions() - asking.transitions;
+        self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
             Request::FlushData | Request::FlushAll => self.check_sync(&mut handle, asking.change, result),
             Request::SetLength(_) => {}

@@ -49,7 +49,11 @@ impl Driver {
 
     fn check_reservation(&mut self, path: usize, bio: &Bio) {
         let inode = self.paths[path].inode.as_ref().expect("an open file");
-        assert_eq!(inode.cache.liberties(), Liberties::Exclusive, "contract 9: space of a shared file: {bio:?}");
+        assert_eq!(
+            inode.cache.liberties(),
+            Liberties::Exclusive,
+            "contract 9: space of a shared file: {bio:?}"
+        );
         assert_ne!(self.plan.reserving, Reserving::Off, "contract 9: reserving is off: {bio:?}");
         assert!(bio.offset >= inode.origin_end, "contract 9: space is reserved in what was there: {bio:?}");
         let size = inode.cache.size();
@@ -60,12 +64,7 @@ impl Driver {
     }
 
     /// How a sync ended that was asked for after `change`.
-    pub(super) fn check_sync(
-        &mut self,
-        handle: &mut Handle,
-        change: u64,
-        result: Result<(), Failure>,
-    ) {
+    pub(super) fn check_sync(&mut self, handle: &mut Handle, change: u64, result: Result<(), Failure>) {
         let path = handle.path;
         if result.is_err() {
             self.check_failure(path, result);
@@ -94,7 +93,10 @@ impl Driver {
     /// A page could not be read.
     pub(super) fn check_fill_failure(&mut self, path: usize, errno: Errno) {
         let may_fail = self.plan.faults.read > PerMille(0) && errno == Errno::IO;
-        assert!(may_fail, "contract 13: file {path} could not be read: {errno}, where the device did not fail");
+        assert!(
+            may_fail,
+            "contract 13: file {path} could not be read: {errno}, where the device did not fail"
+        );
         self.marks.hit("fill failed");
     }
 
@@ -133,7 +135,10 @@ impl Driver {
             let failed = &inode.as_ref().expect("an open file").failed_pages;
             let differing = ledger.reread(self.disk.file(Target(path as u32)));
             let wrong = differing.into_iter().find(|page| !failed.contains(page));
-            assert_eq!(wrong, None, "contract 5: a page of file {path} that could be written is lost at its close");
+            assert_eq!(
+                wrong, None,
+                "contract 5: a page of file {path} that could be written is lost at its close"
+            );
         } else {
             self.check_contents(path, "contract 5: after a close");
         }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use forebay_block::{Bio, Class, Ended, Errno, Operation, Wait};
-use forebay_cache::writeback::settle::Keep;
 use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{Reason, Settled};
 
 use crate::driver::Driver;
@@ -202,7 +202,13 @@ impl Driver {
     fn end_run(&mut self) {
         for Ended { bio, result } in std::mem::take(&mut self.context.ended) {
             let path = bio.target.0 as usize;
-            self.note(path, ended_name(bio.operation), bio.offset, bio.length, result.err().map_or(0, |errno| errno.0));
+            self.note(
+                path,
+                ended_name(bio.operation),
+                bio.offset,
+                bio.length,
+                result.err().map_or(0, |errno| errno.0),
+            );
             if result.is_err() {
                 // What ended well before is heard as that.
                 self.hear_all(path);

@@ -55,6 +55,7 @@ pub struct Driver {
     is_well: bool,
     steps: u64,
     seen_transitions: u64,
+    longest_wait: u64,
     trace: Trace,
     marks: Marks,
 }
@@ -89,6 +90,7 @@ impl Driver {
             is_well: false,
             steps: 0,
             seen_transitions: 0,
+            longest_wait: 0,
             trace: Trace::new(tracing),
             marks: Marks::default(),
             random,
@@ -127,6 +129,12 @@ impl Driver {
         self.disk.transitions()
     }
 
+    /// The longest anybody waited for a sync, a close or a length, in changes of the device's state.
+    #[must_use]
+    pub fn longest_wait(&self) -> u64 {
+        self.longest_wait
+    }
+
     /// What happened.
     #[must_use]
     pub fn trace(&self) -> &Trace {
@@ -145,7 +153,8 @@ impl Driver {
         if self.disk.transitions() != self.seen_transitions {
             self.seen_transitions = self.disk.transitions();
             if self.crash_random.happens(self.plan.disturbance.crash) {
-                let keep = *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+                let keep =
+                    *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
                 self.check_power_loss(keep);
             }
         }

@@ -31,8 +31,12 @@ impl Driver {
             is_it
         });
         match which {
-            Some(1) if size < most => Operation::Append { length: length(random, self.plan.bytes.min(most - size)) },
-            Some(2) => Operation::Read { offset: place(random, size), length: length(random, self.plan.bytes) },
+            Some(1) if size < most => {
+                Operation::Append { length: length(random, self.plan.bytes.min(most - size)) }
+            }
+            Some(2) => {
+                Operation::Read { offset: place(random, size), length: length(random, self.plan.bytes) }
+            }
             Some(3) => Operation::SetLength(place(random, *random.clone().pick(&[most, size + 1])).min(most)),
             Some(4) => {
                 Operation::Sync(*random.pick(&[Request::FlushData, Request::FlushData, Request::FlushAll]))
@@ -50,7 +54,8 @@ impl Driver {
     /// The data of a write: of no two the same, nor at two places of one.
     pub(super) fn draw_data(&mut self, length: u64) -> Vec<u8> {
         let stamp = self.random.draw() | 1;
-        let words = (0..length.div_ceil(8)).map(|word| stamp.wrapping_mul(2 * word + 1) | 0x0101_0101_0101_0101);
+        let words =
+            (0..length.div_ceil(8)).map(|word| stamp.wrapping_mul(2 * word + 1) | 0x0101_0101_0101_0101);
         let mut data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         data.truncate(length as usize);
         data

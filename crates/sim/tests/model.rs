@@ -1,30 +1,81 @@
-//! Whatever the order of events, what is read is what was written, and everything comes to an end.
+//! Whatever the order of events: what is read is what was written, sizes are exact at every sync and close, every
+//! bio ends once, everybody who waits goes on, and nothing is left over.
 
 mod common;
 
-use common::swarm;
-use forebay_sim::Plan;
+use common::{Run, assert_marks, seeds_of, swarm};
+use forebay_sim::trace::Tracing;
+use forebay_sim::{Driver, Plan};
 
 #[test]
-fn contract_16_calm() {
-    let marks = swarm("contract_16_calm", 1000, Plan::calm);
-    println!("{marks}");
+fn contract_16_the_same_seed_does_the_same_again() {
+    for seed in seeds_of(20) {
+        let trace = || {
+            let mut driver = Driver::new(seed, Plan::swarm(seed), Tracing::Kept);
+            driver.run();
+            driver.trace().lines().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let lines = trace();
+        assert!(lines.iter().all(|line| line.len() == lines[0].len()), "lines are of one width");
+        assert_eq!(lines, trace(), "seed {seed}");
+    }
+}
+
+/// With a device that does nothing wrong no sync, read or write may fail.
+#[test]
+fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
+    let marks = swarm("contract_08_reads_and_sizes", 300, Plan::calm);
+    assert_marks(
+        &marks,
+        &[
+            "read",
+            "fill",
+            "length set",
+            "tail",
+            "extending",
+            "zeroes written",
+            "sync ok",
+            "evicted",
+            "throttled",
+            "starved of frames",
+            "touched in flight",
+            "lease broken",
+            "lease had",
+            "abandoned",
+        ],
+    );
+}
+
+/// Short, interrupted, refused: nobody hears of it.
+#[test]
+fn contract_13_short_interrupted_and_refused_are_got_over() {
+    let marks = swarm("contract_13_short", 600, Plan::passing);
+    assert_eq!(marks.count("sync failed"), 0);
+    assert_eq!(marks.count("fill failed"), 0);
+}
+
+/// All at once.
+#[test]
+fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
+    let marks = swarm("contract_16_every_bio", 800, Plan::swarm);
+    assert_marks(&marks, &["page write failed", "flush failed", "lost at close", "no room", "tick"]);
+}
+
+/// Files large enough that space is reserved for them.
+#[test]
+fn contract_09_space_is_reserved_within_bounds_and_given_back() {
+    let marks = swarm("contract_09_space", 60, Plan::large);
+    assert_marks(&marks, &["allocation", "given back", "punched", "room made"]);
 }
 
 #[test]
-fn contract_16_passing() {
-    let marks = swarm("contract_16_passing", 1000, Plan::passing);
-    println!("{marks}");
-}
-
-#[test]
-fn contract_16_swarm() {
-    let marks = swarm("contract_16_swarm", 1000, Plan::swarm);
-    println!("{marks}");
-}
-
-#[test]
-fn contract_16_large() {
-    let marks = swarm("contract_16_large", 100, Plan::large);
-    println!("{marks}");
+fn a_run_can_be_frozen_and_goes_the_same_way_until_then() {
+    for seed in seeds_of(5) {
+        let mut whole = Run::new("a_run_can_be_frozen", seed, Plan::passing(seed));
+        whole.driver.run();
+        let half = whole.driver.transitions() / 2;
+        let mut frozen = Run::new("a_run_can_be_frozen", seed, Plan::passing(seed));
+        frozen.driver.run_until_power_loss(half);
+        assert!(frozen.driver.transitions() >= half);
+    }
 }

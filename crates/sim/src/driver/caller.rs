@@ -70,6 +70,8 @@ pub(super) struct Asking {
     request: Request,
     /// The last change accepted before.
     change: u64,
+    /// The device's transitions before.
+    transitions: u64,
     then: Then,
 }
 
@@ -461,7 +463,7 @@ impl Driver {
         let woken = self.level.remove(credit);
         self.wake(&woken);
         self.note(path, "asked", 0, 0, 0);
-        Asking { id, request, change, then }
+        Asking { id, request, change, transitions: self.disk.transitions(), then }
     }
 
     /// Some futures are dropped; what they asked for goes on.
@@ -497,6 +499,8 @@ impl Driver {
             self.inode(path).ticket_waiters.push(id);
             return self.sleep(id, Activity::Asking(asking));
         };
+        let waited = self.disk.transitions() - asking.transitions;
+        self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
             Request::FlushData | Request::FlushAll => self.check_sync(&mut handle, asking.change, result),
             Request::SetLength(_) => {}

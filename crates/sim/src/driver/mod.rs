@@ -55,6 +55,7 @@ pub struct Driver {
     is_well: bool,
     steps: u64,
     seen_transitions: u64,
+    longest_wait: u64,
     trace: Trace,
     marks: Marks,
 }
@@ -89,6 +90,7 @@ impl Driver {
             is_well: false,
             steps: 0,
             seen_transitions: 0,
+            longest_wait: 0,
             trace: Trace::new(tracing),
             marks: Marks::default(),
             random,
@@ -125,6 +127,12 @@ impl Driver {
     #[must_use]
     pub fn transitions(&self) -> u64 {
         self.disk.transitions()
+    }
+
+    /// The longest anybody waited for a sync, a close or a length, in changes of the device's state.
+    #[must_use]
+    pub fn longest_wait(&self) -> u64 {
+        self.longest_wait
     }
 
     /// What happened.

@@ -1,0 +1,142 @@
+//! Errors are told, kept, and got over, as contract 2 has it; and what one page does to the others.
+
+mod common;
+
+use common::single::{Single, TARGET, data};
+use common::{assert_marks, swarm};
+use forebay_block::limits::PAGE;
+use forebay_block::{Errno, Operation};
+use forebay_cache::{Failure, Reason, Request};
+use forebay_sim::plan::Mix;
+use forebay_sim::{Faults, PerMille, Plan};
+
+const BLOCK: u64 = PAGE as u64;
+const ALWAYS: PerMille = PerMille(1000);
+
+#[test]
+fn contract_02_a_page_that_cannot_be_written_stays_dirty_and_fails_every_sync() {
+    let mut single = Single::new();
+    let content = data(1, 5 * PAGE);
+    single.disk.set_bad(TARGET, 2..3);
+    single.write(0, &content);
+    let failed = Err(Failure::Write { offset: 0, errno: Errno::IO });
+    assert_eq!(single.ask(Request::FlushData), failed);
+    assert!(single.cache.is_dirty());
+    assert_eq!(single.ask(Request::FlushAll), failed);
+    single.disk.set_bad(TARGET, 0..0);
+    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.stored(), content);
+    assert!(!single.cache.is_dirty());
+}
+
+#[test]
+fn contract_02_an_error_got_over_is_told_once_to_each_handle() {
+    let mut single = Single::new();
+    single.disk.set_bad(TARGET, 0..1);
+    single.write(0, &data(1, PAGE));
+    // In the background, with nobody waiting.
+    single.send(Reason::Background);
+    single.end_one();
+    single.disk.set_bad(TARGET, 0..0);
+    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    let (mut one, mut opened_later) = (0, 0);
+    assert_eq!(single.cache.untold_error(&mut one), Some((0, Errno::IO)));
+    assert_eq!(single.cache.untold_error(&mut one), None);
+    assert_eq!(single.cache.untold_error(&mut opened_later), Some((0, Errno::IO)));
+}
+
+#[test]
+fn contract_02_a_failed_flush_poisons_the_file() {
+    for (faults, operation) in [
+        (Faults { flush: ALWAYS, ..Faults::NONE }, Operation::FlushData),
+        (Faults { flush_directory: ALWAYS, ..Faults::NONE }, Operation::FlushDirectory),
+    ] {
+        let mut single = Single::new();
+        single.write(0, &data(1, 100));
+        single.disk.set_faults(faults);
+        assert_eq!(single.ask(Request::FlushData), Err(Failure::Flush(Errno::IO)));
+        assert_eq!(single.sent.last().unwrap().operation, operation);
+        single.disk.set_faults(Faults::NONE);
+        single.write(200, &data(2, 100));
+        assert_eq!(single.ask(Request::FlushAll), Err(Failure::Flush(Errno::IO)));
+        // What does not promise durability goes on.
+        assert_eq!(single.ask(Request::Release), Ok(()));
+        assert_eq!(single.stored().len(), 300);
+    }
+}
+
+#[test]
+fn contract_01_a_failed_write_is_owed_while_it_is_being_written_over() {
+    let mut single = Single::new();
+    let mut content = data(1, 2 * PAGE);
+    single.write(0, &content);
+    let first = single.cache.ask(Request::FlushData);
+    single.disk.set_bad(TARGET, 0..2);
+    single.send(Reason::Sync);
+    let (copies, _) = single.plan(10, 20);
+    single.end_one();
+    assert!(single.wait(first).is_err());
+    single.disk.set_bad(TARGET, 0..0);
+    // Asked for while the page is neither dirty nor in flight, but owes what was accepted before.
+    let second = single.cache.ask(Request::FlushData);
+    single.send(Reason::Sync);
+    while single.disk.in_flight() > 0 {
+        single.end_one();
+        single.send(Reason::Sync);
+    }
+    assert_eq!(single.cache.fetch(second), None);
+    single.publish(&copies, &data(2, 20));
+    assert_eq!(single.wait(second), Ok(()));
+    content[10..30].copy_from_slice(&data(2, 20));
+    assert_eq!(single.stored(), content);
+}
+
+#[test]
+fn contract_05_a_release_writes_what_can_be_written_before_it_fails() {
+    let mut single = Single::new();
+    let pages = [0, 40, 80, 120];
+    for page in pages {
+        single.write(page * BLOCK, &data(page as u8, PAGE));
+    }
+    single.disk.set_bad(TARGET, 40..41);
+    assert!(matches!(single.ask(Request::Release), Err(Failure::Write { .. })));
+    let stored = single.stored();
+    for page in pages.into_iter().filter(|page| *page != 40) {
+        assert_eq!(stored[(page * BLOCK) as usize..][..PAGE], data(page as u8, PAGE), "page {page}");
+    }
+    assert_eq!(single.cache.dirty_pages(), 1);
+}
+
+#[test]
+fn contract_16_a_release_and_a_flush_end_in_one_pass() {
+    let mut single = Single::new();
+    single.write(0, &data(1, 100));
+    let release = single.cache.ask(Request::Release);
+    let flush = single.cache.ask(Request::FlushData);
+    assert_eq!(single.wait(release), Ok(()));
+    assert_eq!(single.wait(flush), Ok(()));
+}
+
+/// Every kind of fault, with more of each than the swarm has.
+#[test]
+fn contract_02_holds_on_a_device_that_fails_often() {
+    let marks = swarm("contract_02_holds_on", 400, |seed| {
+        let plan = Plan::swarm(seed);
+        let faults = Faults { write: PerMille(200), read: PerMille(50), ..plan.faults };
+        let mix = Mix { sync: 15, close: 3, write: 30, append: 10, ..plan.mix };
+        Plan { files: 1, callers: 4, file_pages: 6, faults, mix, space_pages: 1 << 40, ..plan }
+    });
+    assert_marks(
+        &marks,
+        &[
+            "page write failed",
+            "fill failed",
+            "flush failed",
+            "error told late",
+            "lost at close",
+            "sync failed",
+            "sync ok",
+            "touched in flight",
+        ],
+    );
+}

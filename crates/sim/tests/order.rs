@@ -1,0 +1,39 @@
+//! Who waits is served, however much goes on beside it.
+
+mod common;
+
+use common::{Run, seeds_of};
+use forebay_sim::plan::{Disturbance, Mix};
+use forebay_sim::{PerMille, Plan};
+
+/// Transitions of the device a sync may wait: each page of the file may be on its way twice, in requests of one page,
+/// be interrupted, and find the end of the file in its way.
+const MOST: u64 = 24 * 2 * 4 * 2;
+
+/// Writers that never pause, and now and then a sync.
+fn busy(seed: u64) -> Plan {
+    let plan = Plan::passing(seed);
+    let mix = Mix { write: 60, append: 20, read: 5, set_length: 0, sync: 2, close: 0 };
+    Plan {
+        files: 1,
+        callers: 4,
+        file_pages: 24,
+        frames: 64,
+        throttle: forebay_cache::Throttle { limit: 48, background: 24, small: 4 },
+        operations: 3_000,
+        mix,
+        abandoned: PerMille(0),
+        disturbance: Disturbance::default(),
+        ..plan
+    }
+}
+
+#[test]
+fn contract_01_redirtying_cannot_keep_a_sync_from_ending() {
+    for seed in seeds_of(12) {
+        let mut run = Run::new("contract_01_redirtying", seed, busy(seed));
+        run.driver.run();
+        let longest = run.driver.longest_wait();
+        assert!(longest < MOST, "a sync waited for {longest} transitions of the device");
+    }
+}

@@ -521,6 +521,11 @@ impl State {
         }
     }
 
+    /// Gives back frames that were taken for a write which did not need them.
+    pub(crate) fn give_back_stash(&mut self, settled: &mut Settled) {
+        settled.freed.append(&mut self.stash);
+    }
+
     /// Somebody waits for it, or something of it is at the device.
     pub(crate) fn is_busy(&self) -> bool {
         self.cache.has_tickets() || self.cache.in_flight()

@@ -95,17 +95,18 @@ impl Shared {
         self.pool.free() > self.pool.arena().frames() / 16
     }
 
-    /// No frame is free: evicts clean pages, or makes `waker` be woken when frames come back. True when there is
+    /// No frame is free: takes what files hold ready and do not use, else evicts clean pages, else makes `waker` be woken when frames come back. True when there is
     /// something to take now.
     pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
         let inodes = self.table().inodes();
         let mut settled = Settled::default();
         let mut wakers = Vec::new();
+        inodes.iter().for_each(|inode| inode.lock().give_back_stash(&mut settled));
         for inode in inodes {
-            inode.lock().cache.evict(64, &mut settled);
             if settled.freed.len() >= 64 {
                 break;
             }
+            inode.lock().cache.evict(64, &mut settled);
         }
         self.absorb(&mut settled, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);

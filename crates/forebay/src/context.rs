@@ -131,6 +131,7 @@ impl Writeback {
             self.serve_callers();
             self.serve_waited();
             self.tick();
+            self.collect_hoarded();
             self.serve_background();
             self.let_go();
             if self.stop && self.queue.in_flight() + self.queue.staged() + self.pending.len() == 0 {
@@ -256,6 +257,18 @@ impl Writeback {
             }
             true
         });
+    }
+
+    /// What writers were granted, and went idle on, while others wait for room.
+    fn collect_hoarded(&mut self) {
+        if !self.shared.level.is_hoarded() {
+            return;
+        }
+        for inode in self.inodes.iter().flatten() {
+            let credit = inode.lock().take_credit();
+            self.shared.level.give_back(credit, &mut self.after.wakers);
+        }
+        self.after.finish(&self.shared);
     }
 
     /// What is more than the background level, from one file after the other.
@@ -390,6 +403,7 @@ impl Writeback {
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);
         state.close(&mut self.after);
+        self.shared.level.give_back(state.take_credit(), &mut self.after.wakers);
         drop(state);
         drop(table);
         self.dirty.retain(|listed| !Arc::ptr_eq(listed, inode));

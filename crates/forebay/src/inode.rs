@@ -168,6 +168,9 @@ impl Inode {
             if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
                 drop(state);
                 *queued = Some(shared.level.queue(self.target));
+                if shared.level.is_hoarded() {
+                    shared.send(Message::Look);
+                }
                 continue;
             }
             if state.stash.is_empty() {
@@ -178,6 +181,7 @@ impl Inode {
             let (planned, charged, stop) = cache.begin_write(offset, data.len(), stash, &mut copies);
             let from_credit = charged.min(state.credit);
             state.credit -= from_credit;
+            shared.level.use_granted(from_credit);
             if shared.level.add(charged - from_credit) == Crossed::Background {
                 after.messages.push(Message::Look);
             }
@@ -381,7 +385,7 @@ impl Inode {
     /// Frames and credit that wait in the file for the next write.
     fn give_back_unused(&self, state: &mut State, shared: &Shared, after: &mut After) {
         after.settled.freed.append(&mut state.stash);
-        shared.level.remove(std::mem::take(&mut state.credit), &mut after.wakers);
+        shared.level.give_back(std::mem::take(&mut state.credit), &mut after.wakers);
     }
 
     pub(crate) fn poll_ticket(
@@ -521,6 +525,11 @@ impl State {
         }
     }
 
+    /// Takes the pages that were granted and are not used.
+    pub(crate) fn take_credit(&mut self) -> u64 {
+        std::mem::take(&mut self.credit)
+    }
+
     /// Gives back frames that were taken for a write which did not need them.
     pub(crate) fn give_back_stash(&mut self, settled: &mut Settled) {
         settled.freed.append(&mut self.stash);
@@ -535,7 +544,6 @@ impl State {
     pub(crate) fn close(&mut self, after: &mut After) {
         self.cache.discard(&mut after.settled);
         after.settled.freed.append(&mut self.stash);
-        after.settled.uncharged += std::mem::take(&mut self.credit);
         self.is_closed = true;
         after.wakers.append(&mut self.page_wakers);
         after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));

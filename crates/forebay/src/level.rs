@@ -3,6 +3,9 @@
 //! Freed room goes to whoever waits longest, in shares: a waiter is granted a share of pages at once, charged
 //! already, and runs on it without asking again. So nobody overtakes, and a wait costs two context switches per
 //! share rather than per page.
+//!
+//! The price: what a writer was granted and has not used counts as dirty, and no writeback makes it clean. Where that
+//! is most of the level while others wait, the context collects it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +25,8 @@ pub(crate) struct Level {
     waits: AtomicU64,
     waiting: Mutex<VecDeque<Arc<Waiter>>>,
     queued: AtomicU64,
+    /// Pages granted and not used yet.
+    unused: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -51,6 +56,7 @@ impl Level {
             waits: AtomicU64::new(0),
             waiting: Mutex::new(VecDeque::new()),
             queued: AtomicU64::new(0),
+            unused: AtomicU64::new(0),
         }
     }
 
@@ -104,10 +110,31 @@ impl Level {
             let Some(waiter) = waiting.pop_front() else { break };
             self.queued.fetch_sub(1, Ordering::Release);
             let _ = self.add(self.share);
+            self.unused.fetch_add(self.share, Ordering::Relaxed);
             let mut granted = lock(&waiter.granted);
             granted.0 = self.share;
             wakers.extend(granted.1.take());
         }
+    }
+
+    /// Pages granted are used: dirty now.
+    pub(crate) fn use_granted(&self, pages: u64) {
+        if pages > 0 {
+            let before = self.unused.fetch_sub(pages, Ordering::Relaxed);
+            assert!(before >= pages, "more pages used than were granted");
+        }
+    }
+
+    /// Pages granted are not needed; whom to wake is appended.
+    pub(crate) fn give_back(&self, pages: u64, wakers: &mut Vec<Waker>) {
+        self.use_granted(pages);
+        self.remove(pages, wakers);
+    }
+
+    /// Whether others wait for what was granted and is not used.
+    pub(crate) fn is_hoarded(&self) -> bool {
+        self.queued.load(Ordering::Acquire) > 0
+            && self.unused.load(Ordering::Relaxed) >= self.throttle.limit / 2
     }
 
     /// A page of a file could not be written: who waits to write more of it has to look, and keeps its place.
@@ -185,7 +212,7 @@ impl Drop for Queued {
         drop(waiting);
         let granted = lock(&self.waiter.granted).0;
         let mut wakers = Vec::new();
-        self.level.remove(granted, &mut wakers);
+        self.level.give_back(granted, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -230,6 +257,22 @@ mod tests {
         assert_eq!(wakers.len(), 1);
         level.remove(16, &mut wakers);
         assert_eq!(poll(&mut mine), Poll::Ready(16), "its place is kept");
+    }
+
+    #[test]
+    fn contract_12_what_is_granted_and_not_used_is_noticed_while_others_wait() {
+        let level = level();
+        level.add(1024);
+        let mut places: Vec<_> = (0..40).map(|_| level.queue(Target(0))).collect();
+        level.remove(40 * 16 - 16, &mut Vec::new());
+        let granted: u64 = places.iter_mut().map(|place| if poll(place).is_ready() { 16 } else { 0 }).sum();
+        assert_eq!(granted, 39 * 16);
+        assert!(level.is_hoarded());
+        level.use_granted(8 * 16);
+        assert!(!level.is_hoarded());
+        level.give_back(31 * 16, &mut Vec::new());
+        assert!(poll(&mut places[39]).is_ready());
+        assert_eq!(level.dirty(), 1024 - 31 * 16 + 16);
     }
 
     #[test]

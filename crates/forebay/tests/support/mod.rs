@@ -57,7 +57,8 @@ pub(crate) fn directory() -> TempDir {
 
 /// Says, past the capturing of output, why a test did not run.
 pub(crate) fn skip(test: &str, reason: &str) {
-    writeln!(std::io::stderr(), "skipped {test}: {reason}").unwrap();
+    let line = format!("skipped {test}: {reason}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 pub(crate) fn is_root() -> bool {

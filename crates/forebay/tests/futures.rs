@@ -37,7 +37,7 @@ fn run_all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
     let mut context = Context::from_waker(&waker);
     let mut futures: Vec<_> = futures.into_iter().map(Some).collect();
     let mut done = Vec::new();
-    while futures.iter().any(Option::is_some) {
+    loop {
         for slot in &mut futures {
             if let Some(future) = slot
                 && let Poll::Ready(result) = future.as_mut().poll(&mut context)
@@ -46,9 +46,11 @@ fn run_all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
                 *slot = None;
             }
         }
-        std::thread::park_timeout(Duration::from_secs(5));
+        if futures.iter().all(Option::is_none) {
+            return done;
+        }
+        std::thread::park();
     }
-    done
 }
 
 #[test]

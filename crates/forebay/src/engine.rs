@@ -168,8 +168,12 @@ impl Engine {
         }
         if self.claim(&inode.file, inode.target)? == Liberties::Exclusive {
             let length = inode.file.length().map_err(cannot_look)?;
+            let reserving = self.reserving(&inode.file, length);
             let mut after = After::default();
-            inode.lock().own(length, &mut after);
+            let mut state = inode.lock();
+            state.own(length, &mut after);
+            state.cache.set_reserving(reserving);
+            drop(state);
             after.finish(&self.owner.shared);
         }
         Ok(())
@@ -240,13 +244,23 @@ impl Engine {
             (false, length) => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
-        cache.set_reserving(self.owner.reserving);
+        cache.set_reserving(if created { self.owner.reserving } else { self.reserving(&file, length) });
         let mut table = self.owner.shared.table();
         let volume = table.volume(file.identity().device);
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
         Ok(inode)
+    }
+
+    /// Whether space may be reserved in a file that was there. Space beyond its end is the user's, and could not be
+    /// told from ours when that is given back.
+    fn reserving(&self, file: &forebay_uring::File, length: u64) -> Reserving {
+        let beyond = length.next_multiple_of(forebay_cache::limits::PAGE);
+        match file.has_space_from(beyond) {
+            Ok(false) => self.owner.reserving,
+            _ => Reserving::Off,
+        }
     }
 
     /// Takes the lock that keeps other engines off, and the lease if nobody else has the file open.

@@ -46,12 +46,11 @@ struct Extent {
 const _: () = assert!(size_of::<Extent>() == 56);
 const _: () = assert!(size_of::<Map>() == 32 + 56 * EXTENTS_PER_CALL);
 
-/// Counts the extents of the file.
-pub(crate) fn count(descriptor: BorrowedFd<'_>) -> io::Result<Extents> {
+/// Counts the extents of the file that reach beyond `start`.
+pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Extents> {
     let none =
         Extent { logical: 0, physical: 0, length: 0, reserved: [0; 2], flags: 0, reserved_too: [0; 3] };
     let mut extents = Extents::default();
-    let mut start = 0;
     let mut flags = FIEMAP_FLAG_SYNC;
     loop {
         let mut map = Map {

@@ -234,7 +234,15 @@ impl File {
     /// # Errors
     /// What the kernel said: `Unsupported` where the file system cannot tell.
     pub fn extents(&self) -> io::Result<Extents> {
-        extents::count(self.as_fd())
+        extents::count(self.as_fd(), 0)
+    }
+
+    /// Whether space is allocated from `offset` on.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
+        Ok(extents::count(self.as_fd(), offset)?.count > 0)
     }
 
     /// How far space was reserved by whoever had the file open last, and did not give it back.

@@ -39,6 +39,30 @@ pub(crate) fn mix(word: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Bytes that tell where they belong.
+pub(crate) fn pattern(salt: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (mix(salt ^ (at / 8)) >> (8 * (at % 8))) as u8).collect()
+}
+
+/// What another program finds in the file.
+pub(crate) fn assert_on_disk(path: &Path, expected: &[u8], what: &str) {
+    let found = std::fs::read(path).unwrap();
+    assert_eq!(found.len(), expected.len(), "{what}: size on disk");
+    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    assert_eq!(differs, None, "{what}: first byte that differs");
+}
+
+/// The kind of a failure that was expected; its text is in the output of the test.
+pub(crate) fn kind_of<T>(result: forebay::Result<T>) -> forebay::ErrorKind {
+    match result {
+        Ok(_) => panic!("it was served"),
+        Err(error) => {
+            println!("{error}");
+            error.kind()
+        }
+    }
+}
+
 /// A seed that differs from run to run, printed so that a failure can be run again with `FOREBAY_TEST_SEED`.
 pub(crate) fn seed() -> u64 {
     let told = std::env::var("FOREBAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -58,7 +82,8 @@ pub(crate) fn directory() -> TempDir {
 /// Says, past the capturing of output, why a test did not run.
 #[allow(clippy::explicit_write, reason = "the macro's output is captured")]
 pub(crate) fn skip(test: &str, reason: &str) {
-    writeln!(std::io::stderr(), "skipped {test}: {reason}").unwrap();
+    let line = format!("skipped {test}: {reason}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 pub(crate) fn is_root() -> bool {

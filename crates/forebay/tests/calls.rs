@@ -1,0 +1,225 @@
+//! Calls at the wrong time or from the wrong place: after a shutdown, from the engine's own callback, in a forked
+//! child, or against a deadline. Each is answered, and none hangs.
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use forebay::{Engine, ErrorKind, File, Open};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, Random, eventually, kind_of, pattern, process, within};
+
+/// What nothing here may take longer than.
+const SOON: Duration = Duration::from_secs(10);
+
+fn small_engine() -> Engine {
+    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+}
+
+#[test]
+fn after_shutdown_every_call_says_so() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = small_engine();
+    let (file, other) =
+        (engine.open(&path, Open::create()).unwrap(), engine.open(&path, Open::append()).unwrap());
+    file.write_at(&pattern(1, 100_000), 0).unwrap();
+    engine.shutdown(SOON).unwrap();
+    assert!(std::fs::read(&path).unwrap() == pattern(1, 100_000), "shutting down writes out");
+    assert_eq!(kind_of(file.write_at(b"x", 0)), ErrorKind::Shutdown);
+    assert_eq!(kind_of(file.read_at(&mut [0; 10], 0)), ErrorKind::Shutdown);
+    assert_eq!(kind_of(file.sync_data()), ErrorKind::Shutdown);
+    assert_eq!(kind_of(file.sync_all()), ErrorKind::Shutdown);
+    assert_eq!(kind_of(file.set_len(0)), ErrorKind::Shutdown);
+    assert_eq!(kind_of(other.append(b"x")), ErrorKind::Shutdown);
+    assert_eq!(kind_of(engine.open(&path, Open::read())), ErrorKind::Shutdown);
+    assert_eq!(kind_of(other.close()), ErrorKind::Shutdown);
+    engine.shutdown(SOON).unwrap();
+    drop(file);
+    drop(engine);
+    assert!(std::fs::read(&path).unwrap() == pattern(1, 100_000));
+}
+
+/// Shutting down while others write: each of their calls is served or told `Shutdown`, and none hangs.
+#[test]
+fn contract_05_shutdown_while_others_write() {
+    let directory = support::directory();
+    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let writers: Vec<_> = (0..4)
+        .map(|number| {
+            let path = directory.path().join(format!("file-{number}"));
+            let file = engine.open(&path, Open::create()).unwrap();
+            std::thread::spawn(move || {
+                let mut random = Random(number);
+                loop {
+                    let offset = random.below(8 * MIB);
+                    let result = match random.below(10) {
+                        0 => file.sync_data(),
+                        1 => file.read_at(&mut [0; 5000], offset).map(drop),
+                        _ => file.write_at(&[1; 50_000], offset),
+                    };
+                    if let Err(error) = result {
+                        return error.kind();
+                    }
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    within(SOON, "shutting down", move || engine.shutdown(Duration::from_secs(8))).unwrap();
+    for writer in writers {
+        let kind = within(SOON, "a writer after the shutdown", move || writer.join().unwrap());
+        assert_eq!(kind, ErrorKind::Shutdown);
+    }
+}
+
+#[test]
+fn contract_12_a_blocking_call_from_the_callback_is_refused() {
+    let Some(mount) = Mount::new("blocking_call_from_the_callback", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
+    let elsewhere = support::directory();
+    let held: Arc<OnceLock<(Engine, File, PathBuf)>> = Arc::default();
+    let kinds: Arc<Mutex<Vec<Option<ErrorKind>>>> = Arc::default();
+    let (held_inside, kinds_inside) = (Arc::clone(&held), Arc::clone(&kinds));
+    let engine = Engine::builder()
+        .cache_bytes(8 << 20)
+        .on_error(move |_| {
+            let (engine, file, path) = held_inside.get().unwrap();
+            let results = [
+                file.write_at(b"more", 3),
+                file.sync_data(),
+                file.set_len(77),
+                file.read_at(&mut [0; 10], 500_000).map(drop),
+                engine.open(path, Open::create()).map(drop),
+                engine.shutdown(SOON),
+                Engine::new().map(drop),
+            ];
+            kinds_inside.lock().unwrap().extend(results.map(|result| result.err().map(|error| error.kind())));
+        })
+        .build()
+        .unwrap();
+    let other = elsewhere.path().join("other");
+    std::fs::write(&other, vec![1; 1 << 20]).unwrap();
+    let file = engine.open(&other, Open::write()).unwrap();
+    held.set((engine.clone(), file, elsewhere.path().join("new"))).unwrap();
+    let dying = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    mount.cut_off();
+    dying.write_at(&[1; 40_960], 0).unwrap();
+    drop(dying);
+    assert!(eventually(SOON, || kinds.lock().unwrap().len() >= 7), "the callback hangs");
+    let refused = Some(ErrorKind::WouldDeadlock);
+    // A write that finds room waits for nothing; but here a part of a page has to be read first.
+    assert_eq!(kinds.lock().unwrap()[..7], [refused; 7]);
+    let (_, file, _) = held.get().unwrap();
+    file.sync_data().unwrap();
+}
+
+#[test]
+fn contract_05_close_has_a_deadline() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&errors);
+    let engine = Engine::builder()
+        .cache_bytes(128 << 20)
+        .close_timeout(Duration::ZERO)
+        .dirty_age(Duration::from_secs(60))
+        .on_error(move |error| told.lock().unwrap().push(error.to_string()))
+        .build()
+        .unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let data = pattern(1, 64 << 20);
+    file.write_at(&data, 0).unwrap();
+    let start = Instant::now();
+    let error = file.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // The writing goes on.
+    let written =
+        || std::fs::metadata(&path).unwrap().len() == data.len() as u64 && engine.stats().dirty_bytes == 0;
+    assert!(eventually(SOON, written));
+    assert!(std::fs::read(&path).unwrap() == data);
+    assert!(errors.lock().unwrap().is_empty(), "{:?}", errors.lock().unwrap());
+}
+
+#[test]
+fn child_that_forks_with_an_engine() {
+    let Some(path) = process::task() else { return };
+    let engine = Engine::builder().cache_bytes(48 << 20).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(&pattern(1, 300_000), 0).unwrap();
+    let arena = arena_bytes();
+    assert!(arena >= 48 << 20, "{arena} bytes of memory for the cache");
+    // SAFETY: no lock of this program's own is held; the C library readies its allocator for the child.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let refused =
+            |result: forebay::Result<()>| result.err().map(|error| error.kind()) == Some(ErrorKind::Forked);
+        let checks = [
+            refused(file.write_at(b"x", 0)),
+            refused(file.read_at(&mut [0; 10], 0).map(drop)),
+            refused(file.append(b"x").map(drop)),
+            refused(file.sync_data()),
+            refused(file.set_len(3)),
+            refused(engine.open(&path, Open::read()).map(drop)),
+            refused(engine.shutdown(Duration::from_secs(1))),
+            arena_bytes() == 0,
+            {
+                let closing = engine.clone();
+                drop(closing);
+                refused(file.close())
+            },
+            {
+                drop(engine);
+                true
+            },
+        ];
+        let failed = checks.iter().position(|holds| !holds);
+        // SAFETY: ends the child at once, without what the parent would do at its end.
+        unsafe { libc::_exit(failed.map_or(0, |at| 1 + at as libc::c_int)) };
+    }
+    let mut status = -1;
+    // SAFETY: it is our child, and the status is written during the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(
+        (libc::WIFEXITED(status), libc::WEXITSTATUS(status)),
+        (true, 0),
+        "which check fails in the child"
+    );
+    // The parent is not harmed.
+    file.write_at(&pattern(2, 300_000), 300_000).unwrap();
+    file.sync_data().unwrap();
+    file.close().unwrap();
+    engine.shutdown(SOON).unwrap();
+    process::tell(format_args!("done"));
+}
+
+/// Bytes of the cache's memory that this process has mapped.
+fn arena_bytes() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let bytes = maps.lines().filter(|line| line.contains("memfd:forebay")).map(|line| {
+        let (start, end) = line.split_whitespace().next().unwrap().split_once('-').unwrap();
+        u64::from_str_radix(end, 16).unwrap() - u64::from_str_radix(start, 16).unwrap()
+    });
+    bytes.sum()
+}
+
+#[test]
+fn contract_14_in_a_forked_child_every_call_is_an_error() {
+    if process::task().is_some() {
+        return;
+    }
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let child = process::start_child("child_that_forks_with_an_engine", path.to_str().unwrap());
+    let output =
+        within(Duration::from_secs(30), "the forking child", move || child.wait_with_output().unwrap());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("@ done"), "{said}");
+    let found = std::fs::read(&path).unwrap();
+    assert!(found[..300_000] == pattern(1, 300_000) && found[300_000..] == pattern(2, 300_000));
+}

@@ -1,0 +1,173 @@
+//! The asynchronous calls, on the smallest executors there are: one that polls many on a thread, and one that polls
+//! once and drops.
+
+mod support;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use forebay::{Engine, File, Open};
+use support::{MIB, Random, pattern, within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A waker that does nothing, and an executor that polls once.
+fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+struct Flag(std::thread::Thread);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor: polls several futures on one thread until all have ended.
+fn run_all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
+    let waker = Waker::from(Arc::new(Flag(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut futures: Vec<_> = futures.into_iter().map(Some).collect();
+    let mut done = Vec::new();
+    loop {
+        for slot in &mut futures {
+            if let Some(future) = slot
+                && let Poll::Ready(result) = future.as_mut().poll(&mut context)
+            {
+                done.push(result);
+                *slot = None;
+            }
+        }
+        if futures.iter().all(Option::is_none) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn contract_13_many_futures_on_one_thread() {
+    within(Duration::from_secs(30), "one executor", || {
+        let directory = support::directory();
+        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let files: Vec<File> = (0..6)
+            .map(|at| engine.open(directory.path().join(format!("{at}")), Open::create()).unwrap())
+            .collect();
+        let work = |at: usize| {
+            let file = &files[at];
+            async move {
+                let data = pattern(at as u64, 3 << 20);
+                for (part, chunk) in data.chunks(100_000).enumerate() {
+                    file.write_at_async(chunk, part as u64 * 100_000).await?;
+                }
+                file.sync_data_async().await?;
+                let mut buffer = vec![0; 3 << 20];
+                assert_eq!(file.read_at_async(&mut buffer, 0).await?, 3 << 20);
+                assert!(buffer == data);
+                file.append_async(b"end").await?;
+                file.set_len_async((3 << 20) + 2).await
+            }
+        };
+        let futures =
+            (0..6).map(|at| Box::pin(work(at)) as Pin<Box<dyn Future<Output = forebay::Result<()>>>>);
+        for result in run_all(futures.collect()) {
+            result.unwrap();
+        }
+        for file in files {
+            file.close().unwrap();
+        }
+        for at in 0..6 {
+            let found = std::fs::read(directory.path().join(format!("{at}"))).unwrap();
+            assert!(found[..3 << 20] == pattern(at, 3 << 20) && &found[3 << 20..] == b"en");
+        }
+    });
+}
+
+#[test]
+fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
+    within(Duration::from_secs(30), "dropped futures", || {
+        let directory = support::directory();
+        let path = directory.path().join("file");
+        let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+        let file = engine.open(&path, Open::create()).unwrap();
+        let (mut random, mut model) = (Random(11), vec![0u8; 0]);
+        let mut pending = 0;
+        for round in 0..400u64 {
+            let data = pattern(round, 1 + random.below(400_000) as usize);
+            let offset = random.below(12 * MIB) as usize;
+            model.resize(model.len().max(offset + data.len()), 0);
+            match random.below(4) {
+                0 => pending += usize::from(poll_once(file.sync_data_async()).is_none()),
+                1 => {
+                    let mut buffer = vec![0; 50_000];
+                    pending +=
+                        usize::from(poll_once(file.read_at_async(&mut buffer, offset as u64)).is_none());
+                }
+                2 => pending += usize::from(poll_once(file.append_async(&[])).is_none()),
+                _ => match poll_once(file.write_at_async(&data, offset as u64)) {
+                    Some(result) => {
+                        result.unwrap();
+                        model[offset..offset + data.len()].copy_from_slice(&data);
+                    }
+                    None => {
+                        pending += 1;
+                        // Some prefix was accepted; what that was is what is there now.
+                        let mut now = vec![0; data.len()];
+                        let read = file.read_at(&mut now, offset as u64).unwrap();
+                        let prefix = now.iter().zip(&data).take_while(|(now, data)| now == data).count();
+                        let old = &model[offset..offset + data.len()];
+                        let rest = now[prefix..read] == old[prefix..read];
+                        assert!(rest, "round {round}: no prefix of {} at {offset}", data.len());
+                        model[offset..offset + prefix].copy_from_slice(&data[..prefix]);
+                    }
+                },
+            }
+        }
+        println!("{pending} futures dropped half-way");
+        assert!(pending > 10, "{pending} futures dropped half-way");
+        file.sync_data().unwrap();
+        let mut found = std::fs::read(&path).unwrap();
+        found.resize(model.len(), 0);
+        assert!(found == model);
+        // Nothing that was dropped holds anything: appends, changes of length, all of the memory.
+        file.append(b"end").unwrap();
+        file.set_len(1).unwrap();
+        file.write_at(&vec![1; 24 << 20], 0).unwrap();
+        file.close().unwrap();
+        engine.shutdown(SOON).unwrap();
+        assert_eq!(engine.stats().dirty_bytes, 0, "what was charged is charged for ever");
+    });
+}
+
+/// A dropped change of length, and a dropped append in the middle of its wait, hold nobody up.
+#[test]
+fn contract_13_a_dropped_append_gives_its_turn_back() {
+    within(SOON, "appending after a dropped append", || {
+        let directory = support::directory();
+        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let file = engine.open(directory.path().join("file"), Open::append()).unwrap();
+        let mut dropped = 0;
+        for _ in 0..20 {
+            let before = file.len();
+            match poll_once(file.append_async(&vec![1; 9 << 20])) {
+                Some(result) => drop(result.unwrap()),
+                None => dropped += 1,
+            }
+            let at = file.append(b"next").unwrap();
+            assert!(at >= before && at == file.len() - 4);
+            // It goes on unheard, before what comes after it.
+            let _ = poll_once(file.set_len_async(100));
+            file.set_len(100).unwrap();
+        }
+        assert!(dropped > 0);
+        file.close().unwrap();
+    });
+}

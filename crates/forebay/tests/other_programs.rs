@@ -1,0 +1,142 @@
+//! Other programs open, cut, remove and rename files while they are open here: they go on within a moment, nothing
+//! hangs, and both see what they may expect.
+
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay::{Engine, Open};
+use support::{MIB, Random, pattern, process, within};
+
+/// What nothing here may take longer than.
+const SOON: Duration = Duration::from_secs(10);
+
+fn small_engine() -> Engine {
+    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+}
+
+/// Waits until all is written, as seen by another program.
+fn other_program_sees(path: &Path, expected: &[u8]) {
+    let (sum, took) = process::shell_timed("cksum <\"$1\"", path);
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(copy.path(), expected).unwrap();
+    assert_eq!(sum, process::shell("cksum <\"$1\"", copy.path()).unwrap(), "{path:?} as others see it");
+    assert!(took < Duration::from_secs(2), "the other program was held back for {took:?}");
+}
+
+#[test]
+fn contract_06_another_program_goes_on_soon_and_sees_what_was_written() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = Engine::builder().cache_bytes(32 << 20).dirty_age(SOON).close_timeout(SOON).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let mut data = pattern(1, 8 << 20);
+    file.write_at(&data, 0).unwrap();
+    assert!(!file.describe().contains("shared"), "{}", file.describe());
+    // Opening breaks the lease, which writes out: even without a sync it sees all of it.
+    other_program_sees(&path, &data);
+    assert!(file.describe().contains("shared"), "{}", file.describe());
+    // From then on it sees what was synced.
+    file.write_at(&pattern(2, 10_000), 5).unwrap();
+    data[5..10_005].copy_from_slice(&pattern(2, 10_000));
+    file.sync_data().unwrap();
+    other_program_sees(&path, &data);
+    // And we see what it wrote, in pages that are not dirty here.
+    process::shell("printf changed | dd of=\"$1\" bs=1 seek=4000000 conv=notrunc 2>/dev/null", &path)
+        .unwrap();
+    let mut seen = [0; 7];
+    file.read_at(&mut seen, 4_000_000).unwrap();
+    assert_eq!(&seen, b"changed");
+    file.close().unwrap();
+}
+
+#[test]
+fn contract_06_a_file_cut_by_another_program() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = small_engine();
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(&pattern(1, 3 << 20), 0).unwrap();
+    let (_, took) = process::shell_timed("dd if=/dev/null of=\"$1\" bs=1 seek=10000 2>/dev/null", &path);
+    assert!(took < Duration::from_secs(2), "the other program was held back for {took:?}");
+    within(SOON, "a file that was cut", move || {
+        let mut buffer = vec![7; 20_000];
+        assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10_000, "what is not dirty is as on disk");
+        assert!(buffer[..10_000] == pattern(1, 10_000));
+        // Writing goes on, at either side of the new end.
+        file.write_at(&pattern(2, 5000), 8000).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 13_000);
+        file.write_at(&pattern(3, 5000), 100_000).unwrap();
+        file.sync_all().unwrap();
+        let found = std::fs::read(&path).unwrap();
+        assert_eq!(found.len(), 105_000);
+        assert!(found[..8000] == pattern(1, 10_000)[..8000]);
+        assert!(found[8000..13_000] == pattern(2, 5000));
+        assert!(found[13_000..100_000].iter().all(|byte| *byte == 0));
+        assert!(found[100_000..] == pattern(3, 5000));
+        file.close().unwrap();
+    });
+}
+
+/// The same with writes in between all the time: whatever order it comes to, nothing hangs and syncs go well.
+#[test]
+fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let writer = std::thread::spawn(move || {
+        let (mut random, start) = (Random(5), Instant::now());
+        while start.elapsed() < Duration::from_millis(1500) {
+            let offset = random.below(2 * MIB);
+            file.write_at(&pattern(offset, random.below(70_000) as usize), offset).unwrap();
+            if random.below(20) == 0 {
+                file.sync_data().unwrap();
+            }
+            let mut buffer = vec![0; 30_000];
+            file.read_at(&mut buffer, random.below(2 * MIB)).unwrap();
+        }
+        file.write_at(&pattern(9, 40_000), MIB).unwrap();
+        file.sync_data().unwrap();
+        file
+    });
+    // (The program `truncate` opens without waiting, and so is told to try again while the lease is broken.)
+    let cut = "dd if=/dev/null of=\"$1\" bs=1 seek=300001 2>/dev/null; : >\"$1\"";
+    while !writer.is_finished() {
+        process::shell(cut, &path).unwrap();
+    }
+    let file = within(SOON, "a file cut again and again", move || writer.join().unwrap());
+    file.write_at(&pattern(9, 40_000), MIB).unwrap();
+    file.sync_data().unwrap();
+    assert!(std::fs::read(&path).unwrap()[MIB as usize..][..40_000] == pattern(9, 40_000));
+    file.close().unwrap();
+}
+
+#[test]
+fn contract_06_a_file_removed_or_renamed_by_another_program() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = small_engine();
+    let removed = engine.open(&path, Open::create()).unwrap();
+    removed.write_at(&pattern(1, 30_000), 0).unwrap();
+    process::shell("rm \"$1\"", &path).unwrap();
+    removed.write_at(&pattern(2, 30_000), 30_000).unwrap();
+    removed.sync_data().unwrap();
+    // The same name is another file now; the two do not meet.
+    let renamed = engine.open(&path, Open::create()).unwrap();
+    assert_eq!(renamed.len(), 0);
+    renamed.write_at(&pattern(3, 30_000), 0).unwrap();
+    process::shell("mv \"$1\" \"$1.moved\"", &path).unwrap();
+    renamed.write_at(&pattern(4, 30_000), 30_000).unwrap();
+    renamed.sync_data().unwrap();
+    let mut buffer = vec![0; 60_000];
+    assert_eq!(removed.read_at(&mut buffer, 0).unwrap(), 60_000);
+    assert!(buffer[..30_000] == pattern(1, 30_000) && buffer[30_000..] == pattern(2, 30_000));
+    removed.close().unwrap();
+    renamed.close().unwrap();
+    assert!(!path.exists());
+    let moved = std::fs::read(path.with_extension("moved")).unwrap();
+    assert!(moved[..30_000] == pattern(3, 30_000) && moved[30_000..] == pattern(4, 30_000));
+}

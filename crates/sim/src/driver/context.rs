@@ -272,7 +272,7 @@ impl Driver {
             ledger.set_length(length);
             self.marks.hit("length set");
         } else {
-            ledger.length_failed(length);
+            ledger.withdraw_length();
         }
     }
 

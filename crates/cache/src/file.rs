@@ -120,6 +120,7 @@ pub struct CachedFile {
     pub(crate) failing_pages: u64,
     pub(crate) write_error: Option<(u64, Errno)>,
     pub(crate) error_sequence: u64,
+    /// Pages that could not be read, until somebody is told; forgotten when the page has content again.
     pub(crate) fill_errors: BTreeMap<u64, Errno>,
 }
 
@@ -378,5 +379,6 @@ impl CachedFile {
             self.index.tidy(page);
         }
         self.clean.retain(|page| *page < from);
+        self.fill_errors.split_off(&from);
     }
 }

@@ -113,6 +113,7 @@ impl CachedFile {
             }
             let Some(frame) = stash.pop() else { return Err(WriteStop::NoFrames) };
             chunk.set_frame(slot, frame);
+            self.fill_errors.remove(&page);
             self.charged += 1;
             (frame, rest)
         } else if chunk.sending & bit != 0 {

@@ -333,10 +333,8 @@ impl Disk {
             panic!("contract 15: {bio:?} is in flight together with {other:?}");
         }
         if bio.operation == Operation::Write {
-            assert!(
-                bio.offset.is_multiple_of(page) && bio.length.is_multiple_of(page),
-                "not whole pages: {bio:?}"
-            );
+            let is_whole = bio.offset.is_multiple_of(page) && bio.length.is_multiple_of(page);
+            assert!(is_whole, "contract 8: not whole pages: {bio:?}");
             let size = self.file(bio.target).size();
             let extends = |bio: &Bio| bio.operation == Operation::Write && bio.end() > size;
             assert!(

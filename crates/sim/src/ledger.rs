@@ -107,10 +107,13 @@ impl Ledger {
         self.restate(length.min(before as u64), before.max(length as usize) as u64);
     }
 
-    /// A length was not set: what was there before is still there.
-    pub fn length_failed(&mut self, length: u64) {
-        let size = self.size();
-        self.restate(size.min(length), size.max(length));
+    /// The length that was announced was not set, and nothing else was changed meanwhile.
+    pub fn withdraw_length(&mut self) {
+        let announced = self.change;
+        for versions in &mut self.sectors {
+            versions.retain(|version| version.change != announced);
+        }
+        self.sizes.retain(|version| version.change != announced);
     }
 
     /// The cache was dropped, and what it had not written with it: the file is as the device has it. Says which

@@ -233,16 +233,20 @@ impl StoredFile {
             self.push(sector, Some(Rc::new(content)), sequence, Cause::Data);
             done += part;
         }
-        let end = offset + data.len() as u64;
-        if end > self.size() {
+        let (end, size) = (offset + data.len() as u64, self.size());
+        if end > size {
+            self.expose(size..offset, sequence);
             self.sizes.push(sequence, end, Cause::Data);
         }
     }
 
     /// The size is set; what is cut off is gone, and its space free.
     pub fn set_size(&mut self, size: u64, sequence: u64) {
-        if size < self.size() {
-            self.zero(size..self.sectors.len() as u64 * SECTOR as u64, sequence);
+        let before = self.size();
+        if size < before {
+            self.zero(size..before, sequence);
+        } else {
+            self.expose(before..size, sequence);
         }
         self.allocated.retain(|page| page * (forebay_block::limits::PAGE as u64) < size);
         self.sizes.push(sequence, size, Cause::Data);
@@ -374,11 +378,21 @@ impl StoredFile {
         self.volatile.insert(sector);
     }
 
+    /// The file has grown over these bytes: whole sectors of them are zero, whatever was there before an earlier cut.
+    fn expose(&mut self, bytes: Range<u64>, sequence: u64) {
+        self.zero(
+            bytes.start.next_multiple_of(SECTOR as u64)..bytes.end / SECTOR as u64 * SECTOR as u64,
+            sequence,
+        );
+    }
+
+    /// Makes bytes zero that are not, or may turn out not to be after a loss of power.
     fn zero(&mut self, bytes: Range<u64>, sequence: u64) {
+        let end = bytes.end.min((self.sectors.len() * SECTOR) as u64);
         let mut position = bytes.start;
-        while position < bytes.end {
+        while position < end {
             let (sector, at) = split(position);
-            let part = (SECTOR - at).min((bytes.end - position) as usize);
+            let part = (SECTOR - at).min((end - position) as usize);
             let mut content = *self.current(sector);
             let has_versions = self.volatile.contains(&sector);
             if has_versions || content[at..at + part].iter().any(|byte| *byte != 0) {

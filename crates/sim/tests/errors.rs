@@ -133,7 +133,6 @@ fn contract_02_holds_on_a_device_that_fails_often() {
             "fill failed",
             "flush failed",
             "error told late",
-            "lost at close",
             "sync failed",
             "sync ok",
             "touched in flight",

@@ -197,6 +197,7 @@ impl CachedFile {
             match result {
                 Ok(moved) => {
                     chunk.present |= 1 << slot;
+                    self.fill_errors.remove(&page);
                     let filled = moved.saturating_sub((page - pages.start) * PAGE).min(PAGE);
                     if filled < PAGE {
                         let frame = chunk.frame(slot).expect("a filled page has a frame");

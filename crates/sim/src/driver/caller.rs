@@ -242,6 +242,7 @@ impl Driver {
         self.context.is_awake |= self.level.add(charged - from_credit);
         writing.planned = planned;
         for copy in &writing.copies {
+            inode.failed_fills.remove(&copy.page);
             let arena = self.disk.arena();
             match copy.prepare {
                 Prepare::Nothing => arena.spoil(copy.frame, copy.at, copy.length),
@@ -260,7 +261,7 @@ impl Driver {
             WriteStop::NoFrames => self.starve(id, Activity::Writing(writing)),
             WriteStop::Failed(errno) => {
                 // What was written before stays.
-                self.check_fill_failure(path, errno);
+                self.check_fill_failure(path, at / PAGE, errno);
                 self.end_write(id, path, &writing)
             }
             WriteStop::Done => unreachable!("a write that is planned plans something"),
@@ -418,7 +419,7 @@ impl Driver {
             ReadStop::Busy | ReadStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Reading(reading)),
             ReadStop::NoFrames => self.starve(id, Activity::Reading(reading)),
             ReadStop::Failed(errno) => {
-                self.check_fill_failure(path, errno);
+                self.check_fill_failure(path, at / PAGE, errno);
                 Activity::Idle
             }
             ReadStop::Done => unreachable!("a read that is planned plans something"),

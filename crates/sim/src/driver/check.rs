@@ -8,7 +8,6 @@ use forebay_cache::{Failure, Liberties};
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Path};
-use crate::random::PerMille;
 use crate::stored::Keep;
 
 impl Driver {
@@ -91,11 +90,11 @@ impl Driver {
     }
 
     /// A page could not be read.
-    pub(super) fn check_fill_failure(&mut self, path: usize, errno: Errno) {
-        let may_fail = self.plan.faults.read > PerMille(0) && errno == Errno::IO;
+    pub(super) fn check_fill_failure(&mut self, path: usize, page: u64, errno: Errno) {
+        let has_failed = self.inode(path).failed_fills.remove(&page);
         assert!(
-            may_fail,
-            "contract 13: file {path} could not be read: {errno}, where the device did not fail"
+            has_failed && errno == Errno::IO,
+            "contract 13: page {page} of file {path} could not be read: {errno}, where the device did not fail"
         );
         self.marks.hit("fill failed");
     }

@@ -161,6 +161,11 @@ impl Driver {
         let mut sent = 0;
         while sent < most && self.has_background_room() {
             let Some(bio) = self.next_bio(path, reason) else { break };
+            self.marks.hit(if reason == Reason::Periodic {
+                "sent for its age"
+            } else {
+                "sent in the background"
+            });
             self.send(path, bio);
             sent += 1;
         }
@@ -185,8 +190,8 @@ impl Driver {
         let inode = self.inode(path);
         inode.went_out(&bio);
         match bio.operation {
-            // As where the mark cannot be set that tells the next open after a crash.
             Operation::Allocate if self.random.happens(PerMille(20)) => {
+                // As where the mark cannot be set that tells the next open after a crash.
                 self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
                 return;
             }
@@ -254,6 +259,14 @@ impl Driver {
                 inode.flush_errors += 1;
                 self.marks.hit("flush failed");
             }
+            (Operation::Read, Ok(_)) => {
+                pages.for_each(|page| {
+                    inode.failed_fills.remove(&page);
+                });
+            }
+            (Operation::Read, Err(_)) => {
+                inode.failed_fills.insert(pages.start);
+            }
             (Operation::Punch, Err(_)) => inode.keeps_space = true,
             (Operation::SetLength, result) if bio.class == Class::Background => {
                 inode.keeps_space |= result.is_err();
@@ -270,10 +283,13 @@ impl Driver {
         let (_, length) = inode.lengths.pop_front().expect("somebody asked for it");
         if result.is_ok() {
             inode.origin_end = inode.origin_end.min(length.next_multiple_of(PAGE));
+            if length < ledger.size() {
+                inode.failed_fills.split_off(&length.div_ceil(PAGE));
+            }
             ledger.set_length(length);
             self.marks.hit("length set");
         } else {
-            ledger.length_failed(length);
+            ledger.withdraw_length();
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Inode {
     pub(super) flush_errors: u64,
     /// Pages whose last write failed.
     pub(super) failed_pages: BTreeSet<u64>,
+    /// Pages that could not be read, and nobody was told, nor has written them since.
+    pub(super) failed_fills: BTreeSet<u64>,
     /// A failure was told when nobody waited.
     pub(super) told_lost: bool,
     /// Nothing is reserved below this byte.
@@ -89,6 +91,7 @@ impl Inode {
             write_errors: 0,
             flush_errors: 0,
             failed_pages: BTreeSet::new(),
+            failed_fills: BTreeSet::new(),
             told_lost: false,
             origin_end: size.next_multiple_of(PAGE),
             keeps_space: false,

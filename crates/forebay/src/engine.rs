@@ -14,7 +14,7 @@ use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::inode::{After, Inode};
-use crate::limits::LEASE_BREAK;
+use crate::limits::{LEASE_BREAK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -259,11 +259,33 @@ impl Engine {
             Ok(Lock::Taken) => {}
             Err(error) => tracing::debug!(%error, "no lock on this file system"),
         }
-        match file.try_lease(&self.owner.leases.0, u64::from(target.0)) {
+        match self.try_lease(file, target) {
             Ok(()) => Ok(Liberties::Exclusive),
             Err(error) => {
                 tracing::debug!(%error, "no lease: the file counts as shared");
                 Ok(Liberties::Shared)
+            }
+        }
+    }
+
+    /// A descriptor lives a moment longer than its program where that was killed, or was passing through a child
+    /// between fork and exec: then the file should not count as shared for good. Where a crash left its mark there is
+    /// space to be given back, and more patience.
+    fn try_lease(&self, file: &forebay_uring::File, target: Target) -> std::io::Result<()> {
+        let tries = if matches!(file.reservation_mark(), Ok(Some(_))) {
+            LEASE_TRIES_AFTER_CRASH
+        } else {
+            LEASE_TRIES
+        };
+        let mut left = tries;
+        loop {
+            let taken = file.try_lease(&self.owner.leases.0, u64::from(target.0));
+            left -= 1;
+            match taken {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && left > 0 => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                taken => return taken,
             }
         }
     }

@@ -282,11 +282,16 @@ impl Engine {
         }
     }
 
-    /// A program that was killed gives its lock up a moment before its descriptor: who starts it again should not
-    /// find the file shared with nobody. Where it left its mark there is space to be given back, and more patience.
+    /// A descriptor lives a moment longer than its program where that was killed, or was passing through a child
+    /// between fork and exec: then the file should not count as shared for good. Where a crash left its mark there is
+    /// space to be given back, and more patience.
     fn try_lease(&self, file: &forebay_uring::File, target: Target) -> std::io::Result<()> {
-        let marked = matches!(file.reservation_mark(), Ok(Some(_)));
-        let mut left = if marked { LEASE_TRIES_AFTER_CRASH } else { LEASE_TRIES };
+        let tries = if matches!(file.reservation_mark(), Ok(Some(_))) {
+            LEASE_TRIES_AFTER_CRASH
+        } else {
+            LEASE_TRIES
+        };
+        let mut left = tries;
         loop {
             let taken = file.try_lease(&self.owner.leases.0, u64::from(target.0));
             left -= 1;

@@ -44,6 +44,12 @@ pub(crate) const CACHE_OF_MEMORY: u64 = 16;
 /// The largest cache: frames are numbered by 32 bits, and one number says "none".
 pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
 
+/// How often a lease is asked for, a millisecond apart, while somebody has the file open.
+pub(crate) const LEASE_TRIES: u32 = 5;
+
+/// The same where a crash has left space to be given back.
+pub(crate) const LEASE_TRIES_AFTER_CRASH: u32 = 200;
+
 /// How long `close` and a dropped engine wait for the device.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,7 @@ mod support;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, File, Open};
 use support::history::{History, SHAPES, Shape, Step, Workload};
@@ -91,17 +91,14 @@ fn history(seed: u64, shape: Shape, said: &Said) -> History {
 }
 
 /// Opens as the next program would; the kernel may still be putting away what the killed one had in flight.
-fn open_again(engine: &Engine, path: &Path) -> File {
-    let mut opened = None;
-    let open = || match engine.open(path, Open::write()) {
-        Err(error) if error.kind() == ErrorKind::Busy => None,
-        result => Some(result.unwrap()),
-    };
-    let patience = std::time::Instant::now() + Duration::from_secs(5);
-    while opened.is_none() && std::time::Instant::now() < patience {
-        opened = open();
+fn open_again(engine: &Engine, path: &Path, tally: &mut Tally) -> File {
+    let patience = Instant::now() + Duration::from_secs(5);
+    loop {
+        match engine.open(path, Open::write()) {
+            Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < patience => tally.busy += 1,
+            result => return result.unwrap(),
+        }
     }
-    opened.expect("the killed program's lock goes with it")
 }
 
 /// What went on in a row of kills, so that a test that no longer tests anything is noticed.
@@ -109,6 +106,7 @@ fn open_again(engine: &Engine, path: &Path) -> File {
 struct Tally {
     synced: usize,
     marked: usize,
+    busy: usize,
     steps: usize,
 }
 
@@ -136,7 +134,8 @@ fn kill_many(directory: &Path, times: usize) {
         tally.marked += usize::from(was_marked);
         let reserved = support::allocated(&path).saturating_sub(found.len() as u64);
         assert!(was_marked || reserved < 128 << 10, "{context}: {reserved} bytes reserved without a mark");
-        let file = open_again(&engine, &path);
+        let file = open_again(&engine, &path, &mut tally);
+        assert!(!was_marked || !file.describe().contains("shared"), "{context}: shared with the dead");
         assert_eq!(file.len(), found.len() as u64, "{context}");
         let mut through = vec![0; found.len()];
         assert_eq!(file.read_at(&mut through, 0).unwrap(), found.len());

@@ -59,12 +59,6 @@ pub(crate) const LEASE_BREAK: Duration = Duration::from_millis(900);
 const _: () = assert!(FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
 const _: () = assert!(2 * FLIGHT < TAGS, "both classes fit the tags");
 
-/// How often a lease is asked for, a millisecond apart, while somebody has the file open.
-pub(crate) const LEASE_TRIES: u32 = 3;
-
-/// The same where a crash has left space to be given back.
-pub(crate) const LEASE_TRIES_AFTER_CRASH: u32 = 200;
-
 /// Entries of the ring: every tag, and the read by which it is woken.
 pub(crate) const RING_ENTRIES: u32 = 2 * TAGS as u32;
 

@@ -4,7 +4,9 @@ mod support;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
@@ -44,12 +46,30 @@ fn a_file_that_cannot_be_made_says_why() {
 #[test]
 fn a_directory_without_permission_says_so() {
     if support::is_root() {
-        return skip("directory_without_permission", "root has every permission");
+        return as_nobody("a_directory_without_permission_says_so");
     }
-    let directory = support::directory();
+    let directory = tempfile::tempdir().unwrap();
     process::shell("chmod 555 \"$1\"", directory.path()).unwrap();
     let error = small_engine().open(directory.path().join("file"), Open::create()).unwrap_err();
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::EACCES)), "{error}");
+}
+
+/// Root has every permission: runs one test of this program again as somebody who has none.
+fn as_nobody(test: &str) {
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    process::shell("chmod -R 755 \"$1\"", directory.path()).unwrap();
+    let output = Command::new(&program)
+        .args(["--exact", test])
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl Ledger {
         let base = self.base(versions);
         let mut possible = versions[base.unwrap_or(0)..].iter().rev();
         let is_possible = possible.any(|version| bytes_of(&version.value)[..seen] == content[..seen]);
-        if is_possible || base.is_none() && content[..seen].iter().all(|byte| *byte == 0) {
+        if is_possible || base.is_none() && content[..seen] == [0; SECTOR][..seen] {
             return Ok(());
         }
         let changes: Vec<u64> = versions.iter().map(|version| version.change).collect();

@@ -12,6 +12,9 @@
 //!                           the ledger: what each caller was told   <-- compared -->   what is on the disk
 //! ```
 //!
+//! The tests run some thousand seeds. `FOREBAY_SIM_SEEDS=N` runs N times as many, and `FOREBAY_SIM_SEED=S` one alone,
+//! with its trace when it fails.
+//!
 //! In order: [`random`] and [`clock`] what replays, [`faults`] what goes wrong, [`arena`] memory, [`stored`] a file
 //! as the device has it, [`disk`] the device, [`ledger`] what was promised, [`plan`] what a run is like, [`driver`]
 //! the run, [`trace`] what happened, [`marks`] what was come by.

@@ -395,7 +395,7 @@ impl StoredFile {
             let part = (SECTOR - at).min((end - position) as usize);
             let mut content = *self.current(sector);
             let has_versions = self.volatile.contains(&sector);
-            if has_versions || content[at..at + part].iter().any(|byte| *byte != 0) {
+            if has_versions || content[at..at + part] != ZEROES[at..at + part] {
                 content[at..at + part].fill(0);
                 let content = (content != ZEROES).then(|| Rc::new(content));
                 self.push(sector, content, sequence, Cause::Metadata);
@@ -414,4 +414,78 @@ impl Default for StoredFile {
 /// The sector of a position, and where in it that is.
 fn split(position: u64) -> (usize, usize) {
     ((position / SECTOR as u64) as usize, (position % SECTOR as u64) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survivor(file: &StoredFile, keep: Keep) -> (u64, Vec<u8>) {
+        let found = file.survive(keep, &[], &mut Random::new(3));
+        let bytes = found.sectors.iter().flat_map(|content| *bytes_of(content)).collect();
+        (found.size, bytes)
+    }
+
+    #[test]
+    fn only_what_ended_before_a_flush_was_taken_is_durable() {
+        let mut file = StoredFile::new();
+        file.write(0, &[1; 1024], 1);
+        file.write(512, &[2; 512], 2);
+        assert_eq!(survivor(&file, Keep::Nothing).0, 0);
+        file.flush(1);
+        assert_eq!(survivor(&file, Keep::Nothing), (1024, vec![1; 1024]));
+        assert_eq!(survivor(&file, Keep::Everything).1[512..], [2; 512]);
+        file.flush(2);
+        assert_eq!(survivor(&file, Keep::Nothing).1[512..], [2; 512]);
+    }
+
+    #[test]
+    fn no_later_flush_makes_durable_what_a_failed_one_should_have() {
+        let mut file = StoredFile::new();
+        file.write(0, &[1; 512], 1);
+        file.forsake(1);
+        file.flush(2);
+        assert_eq!(survivor(&file, Keep::Nothing).0, 0);
+        assert_eq!(file.read(0, 512), [1; 512], "it is read all the same");
+        file.write(0, &[2; 600], 3);
+        file.flush(3);
+        assert_eq!(survivor(&file, Keep::Nothing).1[..600], [2; 600]);
+    }
+
+    #[test]
+    fn growing_shows_zeroes_and_never_what_was_cut_off() {
+        let mut file = StoredFile::new();
+        file.write(0, &[1; 2048], 1);
+        file.flush(1);
+        file.set_size(100, 2);
+        file.set_size(2048, 3);
+        assert_eq!(file.read(100, 2048), [0; 1948]);
+        for seed in 0..64 {
+            let found = file.survive(Keep::Some, &[], &mut Random::new(seed));
+            let (cut, old) =
+                (bytes_of(&found.sectors[1]) == &ZEROES, bytes_of(&found.sectors[1]) == &[1; 512]);
+            assert!(cut || old);
+            assert!(found.size == 100 || found.size == 2048);
+        }
+        file.flush(3);
+        let (size, bytes) = survivor(&file, Keep::Nothing);
+        assert_eq!((size, &bytes[..100]), (2048, &[1; 100][..]));
+        assert!(bytes[100..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_write_that_was_under_way_is_torn_between_sectors() {
+        let file = StoredFile::new();
+        let mut torn = 0;
+        for seed in 0..32 {
+            let data = [7; 4096];
+            let found = file.survive(Keep::Some, &[Unfinished::Write(0, &data)], &mut Random::new(seed));
+            let whole = found.sectors.iter().filter(|content| bytes_of(content) == &[7; SECTOR]).count();
+            assert!(
+                found.sectors.iter().all(|content| content.is_none() || bytes_of(content) == &[7; SECTOR])
+            );
+            torn += usize::from(whole > 0 && whole < 8);
+        }
+        assert!(torn > 4, "{torn}");
+    }
 }

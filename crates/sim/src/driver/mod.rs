@@ -12,6 +12,8 @@ mod check;
 mod context;
 mod inode;
 mod operation;
+mod reading;
+mod writing;
 
 use forebay_block::{Queue, Target};
 use forebay_cache::limits::PAGE;

@@ -136,9 +136,10 @@ impl Writeback {
             let more = self.take_messages();
             self.serve_callers();
             self.serve_waited();
+            // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
+            self.let_go();
             self.tick();
             self.serve_background();
-            self.let_go();
             if self.stop && self.queue.in_flight() + self.queue.staged() + self.pending.len() == 0 {
                 return;
             }
@@ -242,8 +243,12 @@ impl Writeback {
         let tick = self.knobs.dirty_age / TICKS_PER_AGE;
         if now >= *self.next_tick.get_or_insert(now + tick) {
             self.next_tick = Some(now + tick);
-            self.age(now);
+            self.age(now, self.knobs.dirty_age);
         }
+        self.serve_overdue();
+    }
+
+    fn serve_overdue(&mut self) {
         let mut overdue = std::mem::take(&mut self.overdue);
         overdue.retain(|inode| {
             let gaps = self.gaps(inode);
@@ -255,7 +260,8 @@ impl Writeback {
         self.overdue = overdue;
     }
 
-    fn age(&mut self, now: Instant) {
+    /// What has been dirty for `age` becomes overdue.
+    fn age(&mut self, now: Instant, age: Duration) {
         self.dirty.retain(|inode| {
             let mut state = inode.lock();
             if !state.cache.is_dirty() {
@@ -263,7 +269,7 @@ impl Writeback {
                 state.give_back_unused(&mut self.after);
                 return false;
             }
-            if state.dirty_since.is_some_and(|since| now - since >= self.knobs.dirty_age) {
+            if state.dirty_since.is_some_and(|since| now - since >= age) {
                 state.cache.age();
                 state.dirty_since = Some(now);
                 list(&mut self.overdue, inode);
@@ -302,9 +308,13 @@ impl Writeback {
                 (false, _) => {}
             }
         }
-        if self.shared.level.has_waiters() && self.queue.in_flight() + self.queue.staged() == 0 {
-            // Nothing to write, and yet the level is up: files that went quiet sit on it.
+        let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
+        if awaited && self.queue.in_flight() + self.queue.staged() == 0 {
+            // Nothing to write, and yet the level is up: files that went quiet sit on it, or all that is dirty are the
+            // ends of files, which otherwise wait for their age.
             self.shared.collect_unused();
+            self.age(Instant::now(), Duration::ZERO);
+            self.serve_overdue();
         }
     }
 

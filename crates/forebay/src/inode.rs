@@ -342,6 +342,7 @@ impl Inode {
                 let mut state = self.lock();
                 state.cache.end_read(&steps, &mut after.settled);
                 after.wakers.append(&mut state.page_wakers);
+                shared.pool.take_waiting(&mut after.wakers);
                 if state.cache.has_tickets() {
                     self.kick(&mut state, &mut after);
                 }
@@ -505,6 +506,7 @@ impl Inode {
             shared.level.look_again(self.target, &mut after.wakers);
         }
         after.wakers.append(&mut state.page_wakers);
+        shared.pool.take_waiting(&mut after.wakers);
         state.tell_tickets(after);
     }
 

@@ -52,7 +52,7 @@ impl Pool {
             frames.give(frame);
         }
         drop(frames);
-        wakers.append(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        self.take_waiting(wakers);
     }
 
     /// Wakes `waker` when frames are given back. Look again after this, before waiting.
@@ -60,9 +60,20 @@ impl Pool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waker.clone());
     }
 
+    /// Whether anybody waits for frames.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whoever waits for frames, to be woken: pages have become clean, and can be evicted.
+    pub(crate) fn take_waiting(&self, wakers: &mut Vec<Waker>) {
+        wakers.append(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Wakes whoever waits for frames.
     pub(crate) fn wake_all(&self) {
-        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut waiting = Vec::new();
+        self.take_waiting(&mut waiting);
         waiting.into_iter().for_each(Waker::wake);
     }
 

@@ -36,3 +36,23 @@ fn contract_12_quiet_files_give_their_room_back() {
     engine.shutdown(Duration::from_secs(10)).unwrap();
     assert_eq!(engine.stats().dirty_bytes, 0);
 }
+
+/// All that is dirty are the ends of files: nobody may have to wait for their age.
+#[test]
+fn contract_12_many_small_files_at_the_limit_go_on() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let engine = Engine::builder()
+        .cache_bytes(8 << 20)
+        .dirty_bytes(4 << 20)
+        .dirty_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let open = |number: usize| {
+        let file = engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap();
+        file.write_at(b"a little", 0).unwrap();
+        file
+    };
+    let small: Vec<_> = (0..2100).map(open).collect();
+    small.into_iter().for_each(|file| file.close().unwrap());
+    engine.shutdown(Duration::from_secs(10)).unwrap();
+}

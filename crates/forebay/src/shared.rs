@@ -102,7 +102,7 @@ impl Shared {
         self.pool.take(wanted.max(generous), stash);
     }
 
-    /// Whether written pages may stay as clean ones: a quarter of what writers do not need is kept free for fills.
+    /// Whether written pages may stay as clean ones: a sixteenth of the frames is kept free for fills and new writes.
     pub(crate) fn has_room_for_clean(&self) -> bool {
         self.pool.free() > self.pool.arena().frames() / 16
     }

@@ -3,8 +3,9 @@
 //! Buffers are named, not pointed at: a [`Segment`] is a place in the arena or a run of zeroes, and only the
 //! device that owns the arena turns it into an address. So nothing here can outlive its memory.
 
-use alloc::vec::Vec;
 use core::fmt;
+
+use smallvec::SmallVec;
 
 use crate::limits::{PAGE, REQUEST_SEGMENTS};
 
@@ -15,6 +16,15 @@ pub struct Frame(pub u32);
 /// The file (or device) a bio is for: a slot in the device's file table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Target(pub u32);
+
+/// Who asks: a file's writeback, a connection, a thread. Within a class of one queue, sources share the device by
+/// bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Source(pub u32);
+
+/// Memory lent to the device by its owner, under a number the device gave it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Buffer(pub u32);
 
 /// An error number of the operating system, as the device reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,6 +37,8 @@ impl Errno {
     pub const IO: Errno = Errno(5);
     /// The device would have had to block (`EAGAIN`).
     pub const WOULD_BLOCK: Errno = Errno(11);
+    /// The device cannot do this (`EOPNOTSUPP`).
+    pub const UNSUPPORTED: Errno = Errno(95);
 
     /// Whether the same call may succeed when simply made again.
     #[must_use]
@@ -51,6 +63,12 @@ pub enum Operation {
     /// Write the segments at `offset` through the kernel's page cache: the block that contains the end of file.
     /// The caller has nothing else in flight on the target, because the descriptor's mode is switched for it.
     WriteBuffered,
+    /// As `Write`, and durable when it ends (force unit access): these bytes alone, no others.
+    WriteFua,
+    /// Make the range read as zeroes, without moving any; the size stays. Where the device cannot, zeroes are written.
+    WriteZeroes,
+    /// Tell the device that the range is not needed (what it reads as afterwards is not said). The size stays.
+    Discard,
     /// Make the target's data durable, and what is needed to find it (`fdatasync`). Covers the bios that ended
     /// before the flush was submitted, no others.
     FlushData,
@@ -76,7 +94,7 @@ impl Operation {
     /// Whether the operation moves bytes, so that a completion may be short.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
-        matches!(self, Operation::Read | Operation::Write | Operation::WriteBuffered)
+        matches!(self, Operation::Read | Operation::Write | Operation::WriteFua | Operation::WriteBuffered)
     }
 }
 
@@ -102,6 +120,15 @@ pub enum Segment {
         /// Bytes, from there on.
         length: u32,
     },
+    /// `length` bytes of lent memory, from byte `offset` of it on.
+    Lent {
+        /// Which memory.
+        buffer: Buffer,
+        /// Bytes to leave out.
+        offset: u32,
+        /// Bytes, from there on.
+        length: u32,
+    },
     /// `length` bytes of zeroes. For writes only.
     Zeroes {
         /// Bytes.
@@ -120,7 +147,9 @@ impl Segment {
     #[must_use]
     pub fn length(self) -> u32 {
         match self {
-            Segment::Frames { length, .. } | Segment::Zeroes { length } => length,
+            Segment::Frames { length, .. } | Segment::Lent { length, .. } | Segment::Zeroes { length } => {
+                length
+            }
         }
     }
 
@@ -139,6 +168,14 @@ impl Segment {
                     end.is_multiple_of(page) && u64::from(first.0) + end / page == u64::from(next.0);
                 let length = length.checked_add(more).filter(|_| follows)?;
                 Some(Segment::Frames { first, offset, length })
+            }
+            (
+                Segment::Lent { buffer, offset, length },
+                Segment::Lent { buffer: next, offset: from, length: more },
+            ) => {
+                let follows = buffer == next && offset.checked_add(length) == Some(from);
+                let length = length.checked_add(more).filter(|_| follows)?;
+                Some(Segment::Lent { buffer, offset, length })
             }
             (Segment::Zeroes { length }, Segment::Zeroes { length: more }) => {
                 Some(Segment::Zeroes { length: length.checked_add(more)? })
@@ -161,13 +198,19 @@ impl Segment {
                     length: length - bytes,
                 }
             }
+            Segment::Lent { buffer, offset, length } => {
+                Segment::Lent { buffer, offset: offset + bytes, length: length - bytes }
+            }
             Segment::Zeroes { length } => Segment::Zeroes { length: length - bytes },
         }
     }
 }
 
+/// The parts of a bio's data, in order. Most bios have one, which then needs no memory of its own.
+pub type Segments = SmallVec<[Segment; 1]>;
+
 /// Appends segments, fused with the last one where they continue it.
-pub(crate) fn append(segments: &mut Vec<Segment>, more: &[Segment]) {
+pub(crate) fn append(segments: &mut Segments, more: &[Segment]) {
     for &segment in more {
         let fused = segments.last().and_then(|last| last.fused(segment));
         match (segments.last_mut(), fused) {
@@ -178,8 +221,8 @@ pub(crate) fn append(segments: &mut Vec<Segment>, more: &[Segment]) {
 }
 
 /// What is left of a list of segments after its first `bytes`.
-pub(crate) fn after(segments: &[Segment], mut bytes: u64) -> Vec<Segment> {
-    let mut left = Vec::with_capacity(segments.len());
+pub(crate) fn after(segments: &[Segment], mut bytes: u64) -> Segments {
+    let mut left = Segments::new();
     for &segment in segments {
         let length = u64::from(segment.length());
         if bytes >= length {
@@ -204,9 +247,11 @@ pub struct Bio {
     /// How many bytes; the sum of the segments where the operation moves bytes.
     pub length: u64,
     /// Where the bytes are, or go.
-    pub segments: Vec<Segment>,
+    pub segments: Segments,
     /// Who is served first.
     pub class: Class,
+    /// Who asks: within a class, sources share by bytes.
+    pub source: Source,
     /// Whom to tell: given back with the result, not looked at here.
     pub owner: u64,
 }
@@ -223,7 +268,7 @@ impl Bio {
     pub fn zero_bytes(&self) -> u64 {
         let zeroes = |segment: &Segment| match *segment {
             Segment::Zeroes { length } => u64::from(length),
-            Segment::Frames { .. } => 0,
+            Segment::Frames { .. } | Segment::Lent { .. } => 0,
         };
         self.segments.iter().map(zeroes).sum()
     }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::bio::{Bio, Errno};
+use crate::time::Moment;
 
 /// A number from a fixed set; no tag, no flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,6 +24,15 @@ pub enum Wait {
     /// Submit, and return when something has completed, when somebody woke the device, or after this time
     /// (`None`: no limit).
     Something(Option<Duration>),
+    /// As `Something`, but once something has completed wait on for more, as nobody waits for it.
+    Batch {
+        /// Return as soon as so many have completed; 1 at least.
+        want: u32,
+        /// From the start of the wait: return after this time where something has completed.
+        within: Duration,
+        /// Return after this time where nothing has (`None`: no limit).
+        limit: Option<Duration>,
+    },
 }
 
 /// The end of one request at the device.
@@ -36,6 +46,9 @@ pub struct Completion {
 
 /// Takes requests and ends them.
 pub trait Device {
+    /// The moment it is, by the device's clock. Read once per batch, so that no other part needs a clock.
+    fn now(&mut self) -> Moment;
+
     /// Stages one request under a tag. Nothing reaches the device before the doorbell.
     ///
     /// # Errors

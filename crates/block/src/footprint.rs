@@ -35,9 +35,12 @@ impl Footprint {
                 Self::nothing_of(target)
             }
             Operation::Read => Self { target, start, end, manner: Manner::Reads },
-            Operation::Write | Operation::Allocate | Operation::Punch => {
-                Self { target, start, end, manner: Manner::Changes }
-            }
+            Operation::Write
+            | Operation::WriteFua
+            | Operation::WriteZeroes
+            | Operation::Discard
+            | Operation::Allocate
+            | Operation::Punch => Self { target, start, end, manner: Manner::Changes },
             Operation::WriteBuffered | Operation::SetLength => {
                 Self { target, start: 0, end: u64::MAX, manner: Manner::Changes }
             }
@@ -66,14 +69,12 @@ impl Footprint {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
-    use crate::bio::Class;
+    use crate::bio::{Class, Segments, Source};
 
     fn footprint(operation: Operation, target: u32, offset: u64, length: u64) -> Footprint {
-        let (target, class) = (Target(target), Class::Waited);
-        Footprint::of(&Bio { operation, target, offset, length, segments: Vec::new(), class, owner: 0 })
+        let (target, class, source, segments) = (Target(target), Class::Waited, Source(0), Segments::new());
+        Footprint::of(&Bio { operation, target, offset, length, segments, class, source, owner: 0 })
     }
 
     #[test]

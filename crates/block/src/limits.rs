@@ -1,5 +1,7 @@
 //! Every bound of the request path, derived and checked at compile time.
 
+use core::time::Duration;
+
 /// Bytes in a page of a cached file, and the alignment of every direct request.
 pub const PAGE: usize = 4096;
 
@@ -22,6 +24,19 @@ pub const REQUEST_SEGMENTS: usize = 1024;
 
 /// Most bios one plug holds before it is dispatched.
 pub const PLUG_BIOS: usize = 128;
+
+/// Requests handed over with one doorbell: what the kernel's own plug takes (`BLK_MAX_REQUEST_COUNT`), beyond which it
+/// hands them on anyway.
+pub const BATCH_REQUESTS: usize = 32;
+
+/// How long bios are held in a plug at most.
+pub const PLUG_HOLD: Duration = Duration::from_micros(50);
+
+/// How long completions can be held at most, where a caller says so.
+pub const HOLD_MAX: Duration = Duration::from_millis(100);
+
+/// How long the device may hold completions back: a hold in the kernel (`min_wait`) cannot be broken.
+pub const DEVICE_HOLD: Duration = Duration::from_micros(50);
 
 /// Bytes at which a plug counts as full: what a device of 10 GB/s moves in about 3 ms. The last bio may go beyond it.
 pub const PLUG_BYTES: u64 = 32 * REQUEST_BYTES;

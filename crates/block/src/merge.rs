@@ -13,21 +13,12 @@
 
 use alloc::vec::Vec;
 
-use crate::bio::{Bio, Segment};
+use crate::bio::{Bio, Segment, Segments};
 use crate::footprint::Footprint;
+use crate::knobs::Merging;
 use crate::limits::{REQUEST_BYTES, REQUEST_SEGMENTS};
 use crate::plug::Held;
 use crate::request::Request;
-
-/// Whether bios that touch become one request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Merging {
-    /// Never: for measuring what merging is worth.
-    Off,
-    /// Where they touch.
-    #[default]
-    On,
-}
 
 /// Makes requests of bios in order of arrival, and appends them in the order of their oldest bios.
 pub fn merge(merging: Merging, bios: &mut Vec<Held>, requests: &mut Vec<Request>) {
@@ -90,7 +81,7 @@ struct Run {
 
 impl Run {
     fn new(bio: &Bio) -> Self {
-        let like = Bio { segments: Vec::new(), ..*bio };
+        let like = Bio { segments: Segments::new(), ..*bio };
         let (segments, last) = (bio.segments.len(), bio.segments.last().copied());
         Self { like, end: bio.end(), bytes: bio.length, segments, last }
     }
@@ -123,11 +114,11 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
+    use smallvec::smallvec;
 
     use super::*;
     use crate::bio::Operation::{self, FlushData, Read, Write};
-    use crate::bio::{Class, Frame, Target};
+    use crate::bio::{Class, Frame, Source, Target};
     use crate::limits::PAGE;
 
     /// (operation, target, first page, pages), in order of arrival.
@@ -137,11 +128,12 @@ mod tests {
         let hold = |(arrival, &(operation, target, page, pages)): (usize, &Asked)| {
             let length = pages * PAGE as u64;
             let segments = match operation.moves_bytes() {
-                true => vec![Segment::frames(Frame(page as u32), length as u32)],
-                false => Vec::new(),
+                true => smallvec![Segment::frames(Frame(page as u32), length as u32)],
+                false => Segments::new(),
             };
             let (target, offset, class) = (Target(target), page * PAGE as u64, Class::Background);
-            let bio = Bio { operation, target, offset, length, segments, class, owner: arrival as u64 };
+            let (source, owner) = (Source(0), arrival as u64);
+            let bio = Bio { operation, target, offset, length, segments, class, source, owner };
             Held { arrival: arrival as u64, bio }
         };
         asked.iter().enumerate().map(hold).collect()
@@ -197,7 +189,7 @@ mod tests {
     fn consecutive_frames_become_one_segment() {
         let mut requests = Vec::new();
         merge(Merging::On, &mut held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]), &mut requests);
-        assert_eq!(requests[0].asked().segments, [Segment::frames(Frame(4), 3 * PAGE as u32)]);
+        assert_eq!(requests[0].asked().segments[..], [Segment::frames(Frame(4), 3 * PAGE as u32)]);
     }
 
     #[test]

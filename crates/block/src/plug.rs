@@ -83,10 +83,10 @@ impl Plug {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
+    use smallvec::smallvec;
 
     use super::*;
-    use crate::bio::{Frame, Operation, Segment, Target};
+    use crate::bio::{Frame, Operation, Segment, Source, Target};
     use crate::limits::EXTENDING_REQUEST_BYTES;
 
     fn write(length: u32) -> Bio {
@@ -95,8 +95,9 @@ mod tests {
             target: Target(0),
             offset: 0,
             length: u64::from(length),
-            segments: vec![Segment::frames(Frame(0), length)],
+            segments: smallvec![Segment::frames(Frame(0), length)],
             class: Class::Background,
+            source: Source(0),
             owner: 0,
         }
     }

@@ -14,8 +14,9 @@ use crate::bio::{Bio, Class, Errno, Operation};
 use crate::device::{Completion, Device, Wait};
 use crate::dispatch;
 use crate::flight::Flight;
+use crate::knobs::Knobs;
 use crate::limits::PLUG_BIOS;
-use crate::merge::{Merging, merge};
+use crate::merge::merge;
 use crate::plug::{Held, Plug};
 use crate::request::{Ended, Request};
 use crate::run;
@@ -23,7 +24,7 @@ use crate::run;
 /// The way of a request.
 #[derive(Debug, Default)]
 pub struct Queue {
-    merging: Merging,
+    knobs: Knobs,
     plug: Plug,
     /// Merged, and not at the device: refused, held up, or to be asked again.
     waiting: Vec<Request>,
@@ -66,9 +67,15 @@ impl Queue {
         Self::default()
     }
 
-    /// Whether bios that touch become one request, from the next dispatch on.
-    pub fn set_merging(&mut self, merging: Merging) {
-        self.merging = merging;
+    /// The policies, from the next dispatch or run on.
+    pub fn set_knobs(&mut self, knobs: Knobs) {
+        self.knobs = knobs;
+    }
+
+    /// The policies.
+    #[must_use]
+    pub fn knobs(&self) -> Knobs {
+        self.knobs
     }
 
     /// Takes a bio in. It joins the plug; nothing reaches the device before the next dispatch.
@@ -134,7 +141,7 @@ impl Queue {
         if !self.plug.is_empty() {
             let (bios, before) = (self.plug.len(), self.waiting.len());
             self.plug.drain_into(&mut self.plugged);
-            merge(self.merging, &mut self.plugged, &mut self.waiting);
+            merge(self.knobs.merging, &mut self.plugged, &mut self.waiting);
             let requests = self.waiting.len() - before;
             self.counters.requests += requests as u64;
             self.counters.merged_bios += (bios - requests) as u64;
@@ -175,7 +182,7 @@ impl Counters {
         let Ok(bytes) = ended.result else { return };
         match ended.bio.operation {
             Operation::Read => self.read_bytes += bytes,
-            Operation::Write | Operation::WriteBuffered => {
+            Operation::Write | Operation::WriteFua | Operation::WriteBuffered => {
                 self.written_bytes += bytes;
                 self.zero_bytes += ended.bio.zero_bytes();
             }

@@ -131,7 +131,7 @@ impl Request {
                 self.end(bytes, Ok(()), ended)
             }
             Ok(0) => self.fail(Errno::IO, ended),
-            Ok(bytes) if operation == Operation::Write => {
+            Ok(bytes) if matches!(operation, Operation::Write | Operation::WriteFua) => {
                 self.again(bytes - bytes % PAGE as u64, Errno::IO, ended)
             }
             Ok(bytes) => self.again(bytes, Errno::IO, ended),
@@ -214,16 +214,21 @@ fn is_end_of_file(offset: u64, bytes: u64) -> bool {
 mod tests {
     use alloc::vec;
 
+    use smallvec::smallvec;
+
     use super::*;
-    use crate::bio::{Frame, Segment, Target};
+    use crate::bio::{Frame, Segment, Source, Target};
 
     const BLOCK: u64 = PAGE as u64;
 
     fn held(operation: Operation, arrival: u64, page: u64, pages: u64) -> Held {
         let length = pages * BLOCK;
-        let segments = vec![Segment::frames(Frame(100 * arrival as u32), length as u32)];
-        let (target, class, offset) = (Target(0), Class::Waited, page * BLOCK);
-        Held { arrival, bio: Bio { operation, target, offset, length, segments, class, owner: arrival } }
+        let segments = smallvec![Segment::frames(Frame(100 * arrival as u32), length as u32)];
+        let (target, class, source, offset) = (Target(0), Class::Waited, Source(0), page * BLOCK);
+        Held {
+            arrival,
+            bio: Bio { operation, target, offset, length, segments, class, source, owner: arrival },
+        }
     }
 
     /// Pages 0, 1 and 2 to 3; the middle one came first.
@@ -273,7 +278,7 @@ mod tests {
         let mut ended = Vec::new();
         let request = again(merged(Operation::Write).complete(Ok(3 * BLOCK - 512), &mut ended));
         assert_eq!((request.asked().offset, request.asked().length), (2 * BLOCK, 2 * BLOCK));
-        assert_eq!(request.asked().segments, [Segment::frames(Frame(200), 2 * PAGE as u32)]);
+        assert_eq!(request.asked().segments[..], [Segment::frames(Frame(200), 2 * PAGE as u32)]);
         assert!(matches!(request.complete(Ok(2 * BLOCK), &mut ended), Next::Done));
         assert_eq!(ended.len(), 3);
     }

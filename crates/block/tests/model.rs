@@ -5,9 +5,9 @@
 mod common;
 
 use common::{Chance, Erratic, Temper};
+use forebay_block::knobs::{Knobs, Merging};
 use forebay_block::limits::PAGE;
-use forebay_block::merge::Merging;
-use forebay_block::{Bio, Class, Ended, Errno, Frame, Operation, Queue, Segment, Target, Wait};
+use forebay_block::{Bio, Class, Ended, Errno, Frame, Operation, Queue, Segment, Source, Target, Wait};
 use proptest::prelude::*;
 
 /// Writes stay below this many pages; the end of the file is above, within a page.
@@ -105,7 +105,8 @@ impl World {
         };
         let segments = if operation.moves_bytes() { self.segments(operation, length) } else { Vec::new() };
         let owner = self.expected.len() as u64;
-        Bio { operation, target: Target(target as u32), offset, length, segments, class, owner }
+        let (target, source) = (Target(target as u32), Source((owner % 3) as u32));
+        Bio { operation, target, offset, length, segments: segments.into(), class, source, owner }
     }
 
     /// Frames that follow the ones before or do not, some filled for a write, and zeroes.
@@ -228,6 +229,7 @@ fn bytes_of(arena: &[u8], bio: &Bio) -> Vec<u8> {
                 let place = first.0 as usize * PAGE + offset as usize;
                 bytes.extend_from_slice(&arena[place..place + length as usize]);
             }
+            Segment::Lent { .. } => unreachable!("nothing is lent here"),
             Segment::Zeroes { length } => bytes.resize(bytes.len() + length as usize, 0),
         }
     }
@@ -246,7 +248,8 @@ proptest! {
         merges: bool,
     ) {
         let mut world = World::new(temper, seed, bad_page);
-        world.queue.set_merging(if merges { Merging::On } else { Merging::Off });
+        let merging = if merges { Merging::On } else { Merging::Off };
+        world.queue.set_knobs(Knobs { merging, ..Knobs::default() });
         for step in steps {
             match step {
                 Step::Submit { kind, target, place, length, class } => {

@@ -3,11 +3,12 @@
 mod common;
 
 use common::{CALM, Erratic};
+use forebay_block::knobs::Merging;
 use forebay_block::limits::{PAGE, REQUEST_BYTES, REQUEST_SEGMENTS, TAGS};
-use forebay_block::merge::{Merging, merge};
+use forebay_block::merge::merge;
 use forebay_block::plug::Held;
 use forebay_block::request::Request;
-use forebay_block::{Bio, Class, Frame, Operation, Queue, Segment, Target, Wait};
+use forebay_block::{Bio, Class, Frame, Operation, Queue, Segment, Source, Target, Wait};
 use proptest::prelude::*;
 
 use Class::{Background, Waited};
@@ -19,7 +20,8 @@ fn bio(operation: Operation, target: u32, page: u64, class: Class, owner: u64) -
         0 => Vec::new(),
         _ => vec![Segment::frames(Frame(owner as u32), PAGE as u32)],
     };
-    Bio { operation, target: Target(target), offset: page * PAGE as u64, length, segments, class, owner }
+    let (target, source, segments) = (Target(target), Source(0), segments.into());
+    Bio { operation, target, offset: page * PAGE as u64, length, segments, class, source, owner }
 }
 
 fn device() -> Erratic {
@@ -124,7 +126,7 @@ fn one_doorbell_per_batch_and_none_for_nothing() {
         queue.submit(bio(Write, 0, owner, Background, owner));
     }
     assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(1), "neighbours merge");
-    assert_eq!(device.taken[0].segments, [Segment::frames(Frame(0), 32 * PAGE as u32)]);
+    assert_eq!(device.taken[0].segments[..], [Segment::frames(Frame(0), 32 * PAGE as u32)]);
     finish(&mut queue, &mut device);
     let counters = queue.counters();
     assert_eq!((counters.requests, counters.merged_bios), (1, 31));
@@ -136,7 +138,7 @@ fn a_request_has_no_more_segments_than_one_may_have() {
     let (mut queue, mut device) = (Queue::new(), device());
     let count = REQUEST_SEGMENTS / 2 + 1;
     for owner in 0..2 {
-        let segments = vec![Segment::frames(Frame(owner), 1); count];
+        let segments = vec![Segment::frames(Frame(owner), 1); count].into();
         let (length, offset) = (count as u64, u64::from(owner) * count as u64);
         queue.submit(Bio { length, offset, segments, ..bio(Read, 0, 0, Waited, u64::from(owner)) });
     }
@@ -153,7 +155,7 @@ fn held(asked: &[Asked]) -> Vec<Held> {
         let mut bio = bio(operation, target, page, class, arrival as u64);
         bio.length = pages * PAGE as u64;
         if operation.moves_bytes() {
-            bio.segments = vec![Segment::frames(Frame(page as u32), bio.length as u32)];
+            bio.segments = [Segment::frames(Frame(page as u32), bio.length as u32)].into();
         }
         Held { arrival: arrival as u64, bio }
     };

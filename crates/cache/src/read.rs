@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Class, Errno, Frame, Operation};
+use forebay_block::{Bio, Class, Errno, Frame, Operation, Source};
 
 use crate::file::{CachedFile, Liberties};
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
@@ -146,8 +146,9 @@ impl CachedFile {
             target: self.target,
             offset: wanted.start * PAGE,
             length: pages * PAGE,
-            segments: segments.finish(),
+            segments: segments.finish().into(),
             class: Class::Waited,
+            source: Source(self.target.0),
             owner: u64::from(flight),
         })
     }

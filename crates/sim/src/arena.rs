@@ -51,6 +51,7 @@ impl Arena {
                     let start = first.0 as usize * PAGE + offset as usize;
                     data.extend_from_slice(&self.bytes[start..start + length as usize]);
                 }
+                Segment::Lent { .. } => panic!("nothing is lent in the simulation"),
                 Segment::Zeroes { length } => data.resize(data.len() + length as usize, 0),
             }
         }

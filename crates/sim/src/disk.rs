@@ -14,7 +14,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Completion, Device, Errno, Frame, Operation, Refused, Segment, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Completion, Device, Errno, Frame, Moment, Operation, Refused, Segment, Tag, Target, Wait,
+};
 
 use crate::arena::Arena;
 use crate::clock::Clock;
@@ -243,6 +245,9 @@ impl Disk {
                 self.files[file].set_size(bio.offset, sequence);
                 Ok(0)
             }
+            Operation::WriteFua | Operation::WriteZeroes | Operation::Discard => {
+                panic!("the cache asks for none of these: {bio:?}")
+            }
         }
     }
 
@@ -369,6 +374,10 @@ impl Disk {
 }
 
 impl Device for Disk {
+    fn now(&mut self) -> Moment {
+        Moment::default() + self.clock.now()
+    }
+
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         self.check(tag, request);
         // Only a queue that is not empty can be full.
@@ -381,7 +390,7 @@ impl Device for Disk {
 
     fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
         self.take_staged();
-        if let Wait::Something(most) = wait {
+        if let Wait::Something(most) | Wait::Batch { limit: most, .. } = wait {
             let due = self.flying.iter().map(|flying| flying.due).min();
             let limit = most.map(|most| self.clock.now() + most);
             match (due, limit) {

@@ -5,8 +5,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use forebay_block::knobs::Merging;
 use forebay_block::limits::PAGE;
-use forebay_block::merge::Merging;
 use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 

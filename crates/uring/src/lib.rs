@@ -29,7 +29,6 @@ mod slot;
 pub mod waker;
 
 pub use arena::{Arena, ZERO_BYTES};
-pub use clock::Moment;
 pub use extents::Extents;
 pub use file::{Direct, File, Identity, Kind, Mode};
 pub use fork::ForkGuard;

@@ -25,11 +25,12 @@ use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Bio, Completion, Device, Errno, Operation, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{cqueue, opcode, squeue};
 
 use crate::arena::Arena;
+use crate::clock;
 use crate::enter::{self, Booked, Enter};
 use crate::file::{File, Mode};
 use crate::fork::Home;
@@ -165,7 +166,7 @@ impl Ring {
         let (offset, length) = (request.offset, request.length);
         let fallocate = |mode| opcode::Fallocate::new(file, length).offset(offset).mode(mode).build();
         match request.operation {
-            Operation::Read | Operation::Write => Ok(self.transfer(tag, file, request)),
+            Operation::Read | Operation::Write | Operation::WriteFua => Ok(self.transfer(tag, file, request)),
             Operation::WriteBuffered => match attached.file.set_direct(Mode::Buffered) {
                 Ok(()) => Ok(self.transfer(tag, file, request)),
                 Err(error) => Err(Synchronous::Ended(Err(errno_of(&error)))),
@@ -179,6 +180,7 @@ impl Ring {
             },
             Operation::Allocate => Ok(fallocate(libc::FALLOC_FL_KEEP_SIZE)),
             Operation::Punch => Ok(fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)),
+            Operation::WriteZeroes | Operation::Discard => Err(Synchronous::Ended(Err(Errno::UNSUPPORTED))),
             Operation::SetLength if set_length => Ok(opcode::Ftruncate::new(file, offset).build()),
             Operation::SetLength => Err(Synchronous::SetLength(request.target, offset)),
         }
@@ -339,6 +341,10 @@ impl Ring {
 }
 
 impl Device for Ring {
+    fn now(&mut self) -> Moment {
+        clock::now()
+    }
+
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         let queue = self.setup.uring.submission();
         if queue.len() + 1 >= queue.capacity() {
@@ -376,7 +382,9 @@ impl Device for Ring {
         self.run_synchronous();
         let ready = !self.arrived.is_empty() || !self.setup.uring.completion().is_empty();
         let limit = match wait {
-            Wait::Something(limit) if !ready && limit != Some(Duration::ZERO) => limit,
+            Wait::Something(limit) | Wait::Batch { limit, .. } if !ready && limit != Some(Duration::ZERO) => {
+                limit
+            }
             _ => return self.submit(),
         };
         if self.waker.fall_asleep() {
@@ -467,7 +475,7 @@ fn errno_of(error: &io::Error) -> Errno {
 mod tests {
     use std::fs;
 
-    use forebay_block::{Class, Frame, Segment};
+    use forebay_block::{Class, Frame, Segment, Segments, Source};
 
     use super::*;
     use crate::{Access, Create, How, Truncate};
@@ -486,7 +494,7 @@ mod tests {
             ring.setup.set_length = level < Level::SubmitAll;
             println!("{level:?}: {}", ring.describe());
             ring.attach(Target(0), Arc::clone(&file));
-            let segments = vec![Segment::frames(Frame(2), 4096)];
+            let segments = [Segment::frames(Frame(2), 4096)].into();
             let mut request = Bio {
                 operation: Operation::Write,
                 target: Target(0),
@@ -494,6 +502,7 @@ mod tests {
                 length: 4096,
                 segments,
                 class: Class::Waited,
+                source: Source(0),
                 owner: 0,
             };
             // SAFETY: nothing is in flight, and this thread alone knows the arena.
@@ -503,7 +512,7 @@ mod tests {
                 operation: Operation::SetLength,
                 offset: 10_000,
                 length: 0,
-                segments: vec![],
+                segments: Segments::new(),
                 ..request
             };
             assert_eq!(ask(&mut ring, &request), Ok(0));

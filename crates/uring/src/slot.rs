@@ -116,6 +116,7 @@ impl Slot {
                     let address = unsafe { arena.address(first).add(offset as usize) };
                     self.append(address, length as usize)
                 }
+                Segment::Lent { .. } => panic!("no memory was lent"),
                 Segment::Zeroes { length } => {
                     assert!(operation != Operation::Read, "nothing can be read into zeroes");
                     self.append_zeroes(arena, length as usize)

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use forebay_block::limits::{PAGE, SECTOR, TAGS};
-use forebay_block::{Bio, Completion, Device, Errno, Operation, Refused, Segment, Tag, Wait};
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Wait};
 
 /// Numbers at random that replay (xorshift).
 pub(crate) struct Chance(u64);
@@ -49,6 +49,7 @@ pub(crate) struct Erratic {
     temper: Temper,
     chance: Chance,
     staged: Vec<(Tag, Bio)>,
+    moments: u64,
     active: Vec<(Tag, Bio)>,
     completed: Vec<Completion>,
 }
@@ -64,6 +65,7 @@ impl Erratic {
             temper,
             chance: Chance::new(seed),
             staged: Vec::new(),
+            moments: 0,
             active: Vec::new(),
             completed: Vec::new(),
         }
@@ -137,6 +139,7 @@ impl Erratic {
                     }
                 }
                 Segment::Zeroes { .. } => file[at..at + count].fill(0),
+                Segment::Lent { .. } => unreachable!("these tests lend nothing"),
             }
             at += count;
             left -= count;
@@ -153,6 +156,11 @@ fn overlap_with_a_change(one: &Bio, other: &Bio) -> bool {
 }
 
 impl Device for Erratic {
+    fn now(&mut self) -> Moment {
+        self.moments += 1000;
+        Moment::from_nanoseconds(self.moments)
+    }
+
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         let mut there = self.staged.iter().chain(&self.active);
         assert!(there.all(|(other, _)| *other != tag), "{tag:?} is in two places");

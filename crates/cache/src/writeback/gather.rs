@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Class, Frame, Operation, Segment};
+use forebay_block::{Bio, Class, Frame, Operation, Segment, Source};
 
 use crate::file::{CachedFile, Entry, Gaps, Liberties, Reserving};
 use crate::index::Chunk;
@@ -248,7 +248,8 @@ impl CachedFile {
         class: Class,
         flight: u32,
     ) -> Bio {
-        Bio { operation, target: self.target, offset, length, segments, class, owner: u64::from(flight) }
+        let (target, source, segments) = (self.target, Source(self.target.0), segments.into());
+        Bio { operation, target, offset, length, segments, class, source, owner: u64::from(flight) }
     }
 
     // Serving tickets

@@ -343,6 +343,9 @@ fn name(operation: Operation) -> &'static str {
     match operation {
         Operation::Read => "read",
         Operation::Write => "write",
+        Operation::WriteFua => "write fua",
+        Operation::WriteZeroes => "write zeroes",
+        Operation::Discard => "discard",
         Operation::WriteBuffered => "write tail",
         Operation::FlushData => "flush data",
         Operation::FlushAll => "flush all",
@@ -356,7 +359,8 @@ fn name(operation: Operation) -> &'static str {
 fn ended_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Read => "ended read",
-        Operation::Write => "ended write",
+        Operation::Write | Operation::WriteFua | Operation::WriteZeroes => "ended write",
+        Operation::Discard => "ended discard",
         Operation::WriteBuffered => "ended tail",
         Operation::FlushData | Operation::FlushAll => "ended flush",
         Operation::FlushDirectory => "ended directory",

@@ -15,7 +15,7 @@ mod operation;
 mod reading;
 mod writing;
 
-use forebay_block::{Queue, Target};
+use forebay_block::{Knobs, Queue, Target};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{Frames, Liberties, Settled};
 
@@ -105,7 +105,7 @@ impl Driver {
     /// # Panics
     /// When a contract is broken.
     pub fn run(&mut self) -> &Marks {
-        self.queue.set_merging(self.plan.merging);
+        self.queue.set_knobs(Knobs { merging: self.plan.merging, ..Knobs::default() });
         while self.step() == Progress::More {}
         self.check_end();
         &self.marks
@@ -117,7 +117,7 @@ impl Driver {
     /// # Panics
     /// When a contract is broken.
     pub fn run_until_power_loss(&mut self, transition: u64) -> &Marks {
-        self.queue.set_merging(self.plan.merging);
+        self.queue.set_knobs(Knobs { merging: self.plan.merging, ..Knobs::default() });
         while self.disk.transitions() < transition && self.step() == Progress::More {}
         for keep in [Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some, Keep::Some] {
             self.check_power_loss(keep);

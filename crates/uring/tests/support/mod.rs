@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Class, Completion, Device, Frame, Operation, Segment, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Class, Completion, Device, Frame, Operation, Segment, Segments, Source, Tag, Target, Wait,
+};
 use forebay_uring::{Access, Arena, Create, File, How, Opened, Ring, Truncate};
 use tempfile::TempDir;
 
@@ -98,14 +100,16 @@ pub(crate) fn moving(operation: Operation, offset: u64, segments: &[Segment]) ->
         target: FILE,
         offset,
         length,
-        segments: segments.to_vec(),
+        segments: segments.into(),
         class: Class::Waited,
+        source: Source(0),
         owner: 0,
     }
 }
 
 pub(crate) fn still(operation: Operation, offset: u64, length: u64) -> Bio {
-    Bio { operation, target: FILE, offset, length, segments: Vec::new(), class: Class::Waited, owner: 0 }
+    let (segments, class, source) = (Segments::new(), Class::Waited, Source(0));
+    Bio { operation, target: FILE, offset, length, segments, class, source, owner: 0 }
 }
 
 pub(crate) fn frames(first: u32, length: u32) -> Segment {

@@ -1,0 +1,66 @@
+//! Time, as a number: nothing here reads a clock. The device does, and its moments are compared, stored and subtracted.
+
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+/// A moment of the device's clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Moment {
+    nanoseconds: u64,
+}
+
+impl Moment {
+    /// A moment so many nanoseconds after the clock's start.
+    #[must_use]
+    pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
+        Self { nanoseconds }
+    }
+
+    /// Nanoseconds since the clock's start.
+    #[must_use]
+    pub const fn nanoseconds(self) -> u64 {
+        self.nanoseconds
+    }
+
+    /// Since the clock's start.
+    #[must_use]
+    pub const fn since_start(self) -> Duration {
+        Duration::from_nanos(self.nanoseconds)
+    }
+
+    /// How long after `earlier`; nothing where it was later.
+    #[must_use]
+    pub const fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.nanoseconds.saturating_sub(earlier.nanoseconds))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, span: Duration) -> Moment {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Moment { nanoseconds: self.nanoseconds.saturating_add(span) }
+    }
+}
+
+impl Sub<Moment> for Moment {
+    type Output = Duration;
+
+    fn sub(self, earlier: Moment) -> Duration {
+        self.since(earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_differences_are_bounded() {
+        let first = Moment::from_nanoseconds(7);
+        assert_eq!((first + Duration::from_millis(3)) - first, Duration::from_millis(3));
+        assert_eq!(first - (first + Duration::from_nanos(1)), Duration::ZERO);
+        assert_eq!((first + Duration::MAX).nanoseconds(), u64::MAX);
+    }
+}

@@ -5,25 +5,50 @@
 
 use alloc::vec::Vec;
 
-use crate::device::Completion;
+use crate::counters::Latency;
+use crate::device::{Completion, Device};
 use crate::flight::Flight;
+use crate::knobs::{ClockReads, Order};
 use crate::request::{Ended, Next, Request};
+use crate::slab::Slab;
+use crate::time::Moment;
 
-/// Ends what has completed; appends ended bios to `ended`, and what is to be asked again to `again`. Says how
-/// many requests the latter are.
-pub fn run(
-    completions: &mut Vec<Completion>,
-    flight: &mut Flight,
-    again: &mut Vec<Request>,
-    ended: &mut Vec<Ended>,
-) -> usize {
-    let before = again.len();
-    for Completion { tag, result } in completions.drain(..) {
-        match flight.remove(tag).complete(result, ended) {
-            Next::Done => {}
-            Next::Again(request) => again.push(request),
-            Next::Apart(requests) => again.extend(requests),
+/// A run about to be made.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) order: Order,
+    pub(crate) clock: ClockReads,
+    pub(crate) now: Moment,
+    pub(crate) latency: &'a mut [Latency; 2],
+}
+
+impl Run<'_> {
+    /// Ends what has completed; appends ended bios to `ended`, and hands what is to be asked again to `again`.
+    #[inline]
+    pub(crate) fn end(
+        mut self,
+        completions: &mut Vec<Completion>,
+        slab: &mut Slab,
+        flight: &mut Flight,
+        device: &mut impl Device,
+        ended: &mut Vec<Ended>,
+        mut again: impl FnMut(&mut Slab, Request),
+    ) {
+        if self.order == Order::Lifo {
+            completions.reverse();
+        }
+        for Completion { tag, result } in completions.drain(..) {
+            if self.clock == ClockReads::Each {
+                self.now = device.now();
+            }
+            let flying = flight.remove(slab, tag);
+            let request = slab.remove(flying.place);
+            self.latency[request.class() as usize].add(self.now.nanoseconds_since(flying.since));
+            match request.complete(result, ended) {
+                Next::Done => {}
+                Next::Again(request) => again(slab, request),
+                Next::Apart(requests) => requests.into_iter().for_each(|request| again(slab, request)),
+            }
         }
     }
-    again.len() - before
 }

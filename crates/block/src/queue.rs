@@ -23,16 +23,15 @@ use crate::crowd::Crowd;
 use crate::device::{Completion, Device, Wait};
 use crate::dispatch::{Batch, Because, Taken, Waiting};
 use crate::fair::Fair;
-use crate::flight::Flight;
+use crate::flight::{Flight, Flying};
 use crate::footprint::Footprint;
 use crate::hold::{Hold, InFlight};
-use crate::knobs::{ClockReads, Knobs, Merging, Plugging, Ringing, Tagging};
+use crate::knobs::{ClockReads, Knobs, Merging, Order, Plugging, Ringing, Tagging};
 use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PLUG_BIOS, PLUG_HOLD};
-use crate::merge::merge;
+use crate::merge::Merge;
 use crate::plug::Plug;
-use crate::request::{Bound, Ended, Held, Request};
-use crate::run::Run;
-use crate::slab::Slab;
+use crate::request::{Bound, Ended, Held, Next, Request};
+use crate::slab::{Place, Slab};
 use crate::time::Moment;
 use crate::unplug::Unplug;
 
@@ -45,6 +44,7 @@ pub struct Queue {
     fair: Fair,
     plug: Plug,
     unplug: Unplug,
+    merge: Merge,
     /// Merged, and not at the device: refused, held up, or to be asked again.
     waiting: Waiting,
     /// Bios in the plug and waiting, by class.
@@ -78,16 +78,21 @@ impl Queue {
     ///
     /// # Panics
     /// When there is no [`room`](Queue::room), or the bio contradicts itself.
-    #[inline]
+    #[inline(always)]
     pub fn submit(&mut self, bio: Bio) {
         assert!(self.room() > 0, "the plug is full: dispatch and run before submitting more");
         bio.check();
         self.staged[bio.class as usize] += 1;
-        let order = if self.crowd.enter(Footprint::of(&bio)) { Bound::Perhaps } else { Bound::Free };
+        let footprint = Footprint::of(&bio);
+        let in_the_way = self.crowd.enter(footprint) && self.slab.has_conflict(footprint);
+        let order = if in_the_way { Bound::Perhaps } else { Bound::Free };
         let start = self.fair.start(bio.source, bio.bytes());
-        let held = Held { arrival: self.counters.bios, bio };
+        self.plug.look_at(&self.slab, &bio);
+        let arrival = self.counters.bios;
         self.counters.bios += 1;
-        self.plug.hold(&mut self.slab, Request::new(held, start, order));
+        let key = (bio.class == Class::Background, start, arrival);
+        let place = self.slab.insert(Request::new(Held { arrival, bio }, start, order));
+        self.plug.hold(key, order, place);
     }
 
     /// The caller begins to submit bios that belong together: until as many [`unplug`](Queue::unplug), a dispatch
@@ -197,18 +202,10 @@ impl Queue {
         let merges = self.plug.touches()
             && self.knobs.merging == Merging::On
             && self.knobs.plugging != Plugging::Never;
-        let plugged = self.plug.take();
-        if merges {
-            let slab = &mut self.slab;
-            let mut requests: Vec<Request> = plugged.drain(..).map(|place| slab.remove(place)).collect();
-            merge(&mut requests);
-            plugged.extend(requests.into_iter().map(|request| slab.insert(request)));
-        }
-        self.counters.requests += plugged.len() as u64;
-        self.counters.merged_bios += (bios - plugged.len()) as u64;
-        for place in plugged.drain(..) {
-            self.waiting.push(&self.slab, place);
-        }
+        let merge = merges.then_some(&mut self.merge);
+        let requests = self.plug.pour(&mut self.slab, merge, &mut self.waiting);
+        self.counters.requests += requests as u64;
+        self.counters.merged_bios += (bios - requests) as u64;
     }
 
     /// A batch, and one doorbell for it.
@@ -291,21 +288,55 @@ impl Queue {
         }
         self.hold.end();
         let before = ended.len();
-        let run = Run { order: self.knobs.order, clock: self.knobs.clock, now, latency: &mut self.latency };
-        let (waiting, staged, counters) = (&mut self.waiting, &mut self.staged, &mut self.counters);
-        run.end(&mut self.completions, &mut self.slab, &mut self.flight, device, ended, |slab, request| {
-            counters.resubmitted += 1;
-            staged[request.class() as usize] += request.bios();
-            let place = slab.insert(request);
-            waiting.push(slab, place);
-        });
+        if self.knobs.order == Order::Lifo {
+            self.completions.reverse();
+        }
+        let mut completions = core::mem::take(&mut self.completions);
+        let mut now = now;
+        for Completion { tag, result } in completions.drain(..) {
+            if self.knobs.clock == ClockReads::Each {
+                now = device.now();
+            }
+            let Flying { place, since } = self.flight.remove(&self.slab, tag);
+            let request = self.slab.get(place);
+            self.latency[request.class() as usize].add(now.nanoseconds_since(since));
+            if request.is_served_by(result) {
+                let bio = self.slab.remove(place).into_held().bio;
+                self.end(&bio, result);
+                ended.push(Ended { bio, result });
+            } else {
+                self.complete(place, result, ended);
+            }
+        }
+        self.completions = completions;
         self.counters.completion_runs += 1;
         self.counters.completions += here as u64;
-        for end in &ended[before..] {
-            self.crowd.leave(Footprint::of(&end.bio));
-            self.counters.add(end);
-        }
         ended.len() - before
+    }
+
+    /// All but one bio served whole at once.
+    fn complete(&mut self, place: Place, result: Result<u64, Errno>, ended: &mut Vec<Ended>) {
+        let before = ended.len();
+        let again = match self.slab.remove(place).complete(result, ended) {
+            Next::Done => Vec::new(),
+            Next::Again(request) => Vec::from([request]),
+            Next::Apart(requests) => requests,
+        };
+        for request in again {
+            self.counters.resubmitted += 1;
+            self.staged[request.class() as usize] += request.bios();
+            let place = self.slab.insert(request);
+            self.waiting.push(&self.slab, place);
+        }
+        for end in &ended[before..] {
+            self.end(&end.bio, end.result);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, bio: &Bio, result: Result<u64, Errno>) {
+        self.crowd.leave(Footprint::of(bio));
+        self.counters.add(bio, result);
     }
 
     /// How long the caller may sleep before it must look again, where something is held: completions, or bios in the

@@ -6,7 +6,7 @@
 //! neighbours; [`merge`] bios that touch become one; [`request`] one or more bios that touch, from planned to
 //! done; [`tags`] no tag, no flight; [`flight`] what is at the device; [`dispatch`] one batch, one doorbell;
 //! [`device`] what takes requests and ends them; [`run`] completions ended in one go; [`queue`] all of it tied
-//! together.
+//! together. [`layers`] are devices that wrap a device: slower, failing, falling short, counted, limited.
 //!
 //! ```text
 //! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
@@ -28,6 +28,7 @@ pub mod dispatch;
 pub mod flight;
 pub mod footprint;
 pub mod knobs;
+pub mod layers;
 pub mod limits;
 pub mod merge;
 pub mod plug;

@@ -68,7 +68,7 @@ impl Rule {
         let operation = self.operations.is_empty() || self.operations.contains(&bio.operation);
         let touches = self.range.as_ref().is_none_or(|(target, range)| {
             let end = bio.end().max(bio.offset.saturating_add(1));
-            *target == bio.target && bio.offset < range.end && range.start < end
+            *target == bio.target && !range.is_empty() && bio.offset < range.end && range.start < end
         });
         operation && touches
     }

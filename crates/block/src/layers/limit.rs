@@ -8,7 +8,7 @@
 //! Who was refused for a rate has nothing in flight to wait for, perhaps; so a doorbell that waits after such a
 //! refusal ends, at the latest, when the refused request would pass.
 //!
-//! Time is read once per batch, and once more for each refusal.
+//! Time is read once per batch, whose requests count as of its first, and once more for each refusal.
 
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};

@@ -101,7 +101,7 @@ impl Run {
             files.push(bytes);
         }
         let device = MemoryDevice::new(files, most as usize, frames, temper, random.fork());
-        let mut weights = OPERATIONS.map(|_| random.below(10));
+        let mut weights = OPERATIONS.map(|_| random.below(10) * random.below(2));
         (weights[0], weights[1]) = (weights[0] + 5, weights[1] + 10);
         let witness = Witness::new(Stack::draw(device, &mut random));
         let mut run = Self {
@@ -131,10 +131,7 @@ impl Run {
     pub fn run(mut self) -> Marks {
         for _ in 0..self.steps {
             match self.random.below(100) {
-                0..55 => {
-                    let count = 1 + self.random.below(8);
-                    (0..count).for_each(|_| self.submit());
-                }
+                0..55 => self.submit_some(),
                 55..75 => self.dispatch(),
                 75..90 => self.end(),
                 90..94 => self.set_knobs(),
@@ -148,8 +145,29 @@ impl Run {
         self.marks
     }
 
-    fn submit(&mut self) {
-        let bio = self.draw();
+    /// Some bios, each perhaps the neighbour of the one before.
+    fn submit_some(&mut self) {
+        let follows = PerMille(*self.random.pick(&[0, 500, 900]));
+        let mut bio = self.draw();
+        for _ in 0..1 + self.random.below(8) {
+            self.submit(bio.clone());
+            let next = self.draw();
+            let end = bio.end();
+            let is_inside = end + next.length <= self.floor_pages * PAGE as u64;
+            bio = match bio.operation {
+                Operation::Read | Operation::Write if is_inside && self.random.happens(follows) => {
+                    let length = next.length.next_multiple_of(PAGE as u64).max(PAGE as u64);
+                    Bio { offset: end, length: length.min(self.floor_pages * PAGE as u64 - end), ..bio }
+                }
+                _ => next,
+            };
+            if bio.bytes() == 0 && bio.operation.moves_bytes() {
+                return;
+            }
+        }
+    }
+
+    fn submit(&mut self, bio: Bio) {
         let bytes = bio.bytes();
         let Some((segments, zeroes)) = self.memory_for(&bio, bytes) else { return };
         while self.queue.room() == 0 {

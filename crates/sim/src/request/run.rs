@@ -151,19 +151,16 @@ impl Run {
         let mut bio = self.draw();
         for _ in 0..1 + self.random.below(8) {
             self.submit(bio.clone());
-            let next = self.draw();
-            let end = bio.end();
-            let is_inside = end + next.length <= self.floor_pages * PAGE as u64;
-            bio = match bio.operation {
-                Operation::Read | Operation::Write if is_inside && self.random.happens(follows) => {
-                    let length = next.length.next_multiple_of(PAGE as u64).max(PAGE as u64);
-                    Bio { offset: end, length: length.min(self.floor_pages * PAGE as u64 - end), ..bio }
-                }
-                _ => next,
+            let (end, floor) = (bio.end(), self.floor_pages * PAGE as u64);
+            let follows = matches!(bio.operation, Operation::Read | Operation::Write)
+                && end < floor
+                && self.random.happens(follows);
+            bio = if follows {
+                let length = (1 + self.random.below(self.most_pages)) * PAGE as u64;
+                Bio { offset: end, length: length.min(floor - end), ..bio }
+            } else {
+                self.draw()
             };
-            if bio.bytes() == 0 && bio.operation.moves_bytes() {
-                return;
-            }
         }
     }
 
@@ -324,7 +321,8 @@ impl Run {
             }
             self.model.end(&end, &self.memory);
             self.give(&end.bio.segments);
-            if end.result.is_err() {
+            if let Err(errno) = end.result {
+                self.witness.account_for(&end.bio, errno);
                 self.marks.hit("failed");
             }
         }

@@ -24,19 +24,42 @@ pub struct Witness {
     /// Requests interrupted, or that would have blocked.
     pub passing: u64,
     active: Vec<(Tag, Bio)>,
+    /// Requests that failed, and which no failed bio has accounted for.
+    failed: Vec<(Bio, Errno)>,
 }
 
 impl Witness {
     /// Over a stack.
     #[must_use]
     pub fn new(stack: Stack) -> Self {
-        Self { stack, doorbells: 0, taken: 0, refused: 0, short: 0, passing: 0, active: Vec::new() }
+        Self {
+            stack,
+            doorbells: 0,
+            taken: 0,
+            refused: 0,
+            short: 0,
+            passing: 0,
+            active: Vec::new(),
+            failed: Vec::new(),
+        }
     }
 
     /// Requests taken that have not been reaped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.active.len()
+    }
+
+    /// Stops where a bio failed with an error that was not its own: no request that had nothing but bytes of this bio
+    /// failed with it.
+    pub fn account_for(&mut self, bio: &Bio, errno: Errno) {
+        let is_own = |(request, with): &(Bio, Errno)| {
+            let is_inside = bio.offset <= request.offset && request.end() <= bio.end();
+            *with == errno && request.target == bio.target && is_inside
+        };
+        let place = self.failed.iter().rposition(is_own);
+        let Some(place) = place else { panic!("contract 16: {errno} is another's, and was told to {bio:?}") };
+        self.failed.remove(place);
     }
 
     fn check(&self, tag: Tag, request: &Bio) {
@@ -98,7 +121,9 @@ impl Device for Witness {
             let (_, bio) = self.active.swap_remove(place);
             match result {
                 Ok(bytes) => self.short += u64::from(bytes < bio.bytes()),
-                Err(errno) => self.passing += u64::from(errno.is_passing()),
+                Err(errno) if errno.is_passing() => self.passing += 1,
+                Err(Errno::UNSUPPORTED) if bio.operation == Operation::WriteZeroes => {}
+                Err(errno) => self.failed.push((bio, errno)),
             }
         }
     }

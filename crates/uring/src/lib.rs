@@ -3,7 +3,8 @@
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
 //! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
-//! has, [`waker`] what wakes it. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
+//! has, [`waker`] what wakes it, [`threads`] the device over real files where there is no ring, [`backend`] whichever it is. Devices without files, for trying and measuring what stands above: [`null`],
+//! [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
 //! machine it is.
 //!
 //! Unsafe lives here and in no other crate of the project.
@@ -12,6 +13,7 @@
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
 pub mod arena;
+pub mod backend;
 pub mod clock;
 mod enter;
 pub mod extents;
@@ -21,21 +23,30 @@ pub mod header;
 pub mod lease;
 pub mod lock;
 mod mapping;
+pub mod memory;
+pub mod modelled;
+pub mod null;
 pub mod open;
 pub mod probe;
 pub mod ring;
 pub mod setup;
 mod slot;
+pub mod threads;
 pub mod waker;
 
 pub use arena::{Arena, ZERO_BYTES};
+pub use backend::{Backend, BackendError, Choice};
 pub use extents::Extents;
 pub use file::{Direct, File, Identity, Kind, Mode};
 pub use fork::ForkGuard;
 pub use header::Header;
 pub use lease::LeaseWatch;
 pub use lock::Lock;
+pub use memory::Memory;
+pub use modelled::{Modelled, Profile};
+pub use null::Null;
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use ring::Ring;
 pub use setup::SetupError;
+pub use threads::Threads;
 pub use waker::Waker;

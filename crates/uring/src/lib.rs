@@ -11,7 +11,9 @@
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
+mod alignment;
 pub mod arena;
+mod block_device;
 pub mod clock;
 mod enter;
 pub mod extents;
@@ -28,6 +30,7 @@ pub mod setup;
 mod slot;
 pub mod waker;
 
+pub use alignment::Alignment;
 pub use arena::{Arena, ZERO_BYTES};
 pub use extents::Extents;
 pub use file::{Direct, File, Identity, Kind, Mode};

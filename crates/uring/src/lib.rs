@@ -3,8 +3,8 @@
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
 //! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
-//! has, [`waker`] what wakes it. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
-//! machine it is.
+//! has, [`fixed`] what is registered beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it
+//! lacks. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what machine it is.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
@@ -18,11 +18,14 @@ pub mod clock;
 mod enter;
 pub mod extents;
 pub mod file;
+pub mod fixed;
 pub mod fork;
 pub mod header;
 pub mod lease;
 pub mod lock;
 mod mapping;
+mod min_wait;
+pub mod offer;
 pub mod open;
 pub mod probe;
 pub mod ring;
@@ -32,12 +35,15 @@ pub mod waker;
 
 pub use alignment::Alignment;
 pub use arena::{Arena, ZERO_BYTES};
+pub use enter::Enters;
 pub use extents::Extents;
 pub use file::{Direct, File, Identity, Kind, Mode};
+pub use fixed::{Fixed, Register};
 pub use fork::ForkGuard;
 pub use header::Header;
 pub use lease::LeaseWatch;
 pub use lock::Lock;
+pub use offer::{Feature, Offer, Offers};
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use ring::Ring;
 pub use setup::SetupError;

@@ -169,7 +169,7 @@ fn files_are_aligned_as_their_device_is() {
     println!("{alignment:?}, {}", file.direct());
     match file.direct() {
         Direct::Yes => {
-            assert!(alignment.offset.is_power_of_two() && (512..=4096).contains(&alignment.offset))
+            assert!(alignment.offset.is_power_of_two() && (512..=4096).contains(&alignment.offset));
         }
         Direct::Refused(_) => assert_eq!((alignment.memory, alignment.offset), (1, 1)),
     }

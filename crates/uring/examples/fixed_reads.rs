@@ -1,10 +1,11 @@
 //! What registered files and a registered arena save: time of 4 KiB reads at depth 32, with and without either.
 //!
 //! ```text
-//! cargo run --release -p forebay-uring --example fixed_reads -- FILE [cached|direct] [ROUNDS]
+//! cargo run --release -p forebay-uring --example fixed_reads -- FILE [cached|direct|beyond] [ROUNDS]
 //! ```
 //!
-//! The file is read at random within its first 64 MiB, which must be there. Each round does all four in turn, so that
+//! The file is read at random within its first 64 MiB, which must be there; or beyond its end, where nothing is moved
+//! and what is left is the cost of a request. Each round does all four in turn, so that
 //! what drifts drifts for all; printed is the median over the rounds of the time per read, of the processor's time per
 //! read (its user and its kernel part), and the calls per read.
 
@@ -19,6 +20,13 @@ const DEPTH: u16 = 32;
 const PAGES: u64 = (64 << 20) / 4096;
 const READS: u64 = 200_000;
 
+/// Where is read, and how many bytes a read gets there.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u64,
+    moves: u64,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Cost {
     wall: Duration,
@@ -30,10 +38,11 @@ struct Cost {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let path = arguments.get(1).expect("a file to read");
-    let mode = match arguments.get(2).map(String::as_str) {
-        None | Some("cached") => Mode::Buffered,
-        Some("direct") => Mode::Direct,
-        Some(other) => panic!("{other}: cached or direct"),
+    let (mode, place) = match arguments.get(2).map(String::as_str) {
+        None | Some("cached") => (Mode::Buffered, Place { start: 0, moves: 4096 }),
+        Some("direct") => (Mode::Direct, Place { start: 0, moves: 4096 }),
+        Some("beyond") => (Mode::Buffered, Place { start: 1 << 40, moves: 0 }),
+        Some(other) => panic!("{other}: cached, direct or beyond"),
     };
     let rounds: usize = arguments.get(3).map_or(9, |rounds| rounds.parse().expect("a number of rounds"));
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
@@ -48,10 +57,14 @@ fn main() {
     for _ in 0..=rounds {
         for (way, costs) in ways.iter().zip(&mut costs) {
             ring.set_fixed(*way);
-            costs.push(read(&mut ring));
+            costs.push(read(&mut ring, place));
         }
     }
-    println!("{}, {mode:?}, depth {DEPTH}, median of {rounds} rounds of {READS} reads", ring.describe());
+    println!(
+        "{}, {mode:?} from byte {}, depth {DEPTH}, median of {rounds} rounds of {READS} reads",
+        ring.describe(),
+        place.start
+    );
     for (way, costs) in ways.iter().zip(&mut costs) {
         // The first round warms up.
         costs.remove(0);
@@ -73,7 +86,7 @@ fn main() {
     }
 }
 
-fn read(ring: &mut Ring) -> Cost {
+fn read(ring: &mut Ring, place: Place) -> Cost {
     let mut requests: Vec<Bio> = (0..DEPTH)
         .map(|tag| Bio {
             operation: Operation::Read,
@@ -98,14 +111,14 @@ fn read(ring: &mut Ring) -> Cost {
             random ^= random >> 7;
             random ^= random << 17;
             let request = &mut requests[usize::from(tag.0)];
-            request.offset = random % PAGES * 4096;
+            request.offset = place.start + random % PAGES * 4096;
             ring.prepare(tag, request).expect("there is a place for each tag");
             left -= 1;
         }
         ring.doorbell(Wait::Something(None)).expect("the ring works");
         ring.reap(&mut done);
         for end in done.drain(..) {
-            assert_eq!(end.result, Ok(4096));
+            assert_eq!(end.result, Ok(place.moves));
             free.push(end.tag);
         }
     }

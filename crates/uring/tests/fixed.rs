@@ -5,6 +5,7 @@ mod support;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_block::{Device, Frame, Operation, Segment, Tag, Target, Wait};
 use forebay_uring::{Arena, Direct, Feature, Fixed, Register, Ring};
@@ -143,6 +144,54 @@ fn a_ring_dropped_elsewhere_hurts_nobody() {
     drop(ring);
     assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&file)), (1, 1), "nothing is leaked");
     assert_eq!(mine.ask(&moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])), Ok(PAGE));
+}
+
+#[test]
+fn contract_5_what_is_registered_outlives_what_is_in_flight() {
+    let fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
+    let mut bench = Bench::new(1024, 64);
+    bench.ring.set_fixed(fixed);
+    for tag in 0..32 {
+        let request = moving(Operation::Write, u64::from(tag) << 17, &[frames(0, 32 * PAGE_BYTES)]);
+        bench.ring.prepare(Tag(tag), &request).unwrap();
+    }
+    bench.ring.doorbell(Wait::Not).unwrap();
+    let Bench { ring, arena, file, .. } = bench;
+    drop(ring);
+    assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&file)), (1, 1), "neither held nor leaked");
+    assert_eq!(file.length().unwrap(), 32 << 17);
+
+    // And what never ends is leaked with its memory, registered or not.
+    let directory = directory();
+    let path = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let pipe = Arc::new(create(&path).file);
+    let mut ring = Ring::new(Arc::clone(&arena), 8).unwrap();
+    ring.attach(Target(0), Arc::clone(&pipe));
+    ring.set_fixed(fixed);
+    ring.prepare(Tag(0), &moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])).unwrap();
+    ring.doorbell(Wait::Not).unwrap();
+    drop(ring);
+    assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&pipe)), (2, 2), "one of each is leaked");
+}
+
+/// No other test of this program waits for a batch.
+#[test]
+fn the_minimal_wait_is_tried_when_it_is_first_used() {
+    let mut bench = Bench::new(4, 8);
+    let listed =
+        |bench: &Bench| bench.ring.offers().0.iter().any(|offer| offer.feature == Feature::MinimalWaitEnds);
+    assert_eq!(bench.ask(&still(Operation::FlushData, 0, 0)), Ok(0));
+    assert!(!listed(&bench));
+    let batch = Wait::Batch { want: 2, within: Duration::from_micros(50), limit: None };
+    let mut done = Vec::new();
+    bench.ring.prepare(Tag(0), &still(Operation::FlushData, 0, 0)).unwrap();
+    bench.ring.prepare(Tag(1), &still(Operation::FlushData, 0, 0)).unwrap();
+    while done.len() < 2 {
+        bench.ring.doorbell(batch).unwrap();
+        bench.ring.reap(&mut done);
+    }
+    assert_eq!(listed(&bench), bench.ring.offers().had(Feature::MinimalWait), "{}", bench.ring.describe());
 }
 
 #[test]

@@ -111,6 +111,17 @@ fn a_batch_that_does_not_fill_ends_with_its_time() {
 }
 
 #[test]
+fn a_batch_without_time_is_the_first_completion() {
+    both_ways(|bench| {
+        let pipe = bench.pipe(PIPE);
+        bench.ring.prepare(Tag(0), &read_byte(PIPE, 0)).unwrap();
+        bench.ring.prepare(Tag(1), &still(Operation::FlushData, 0, 0)).unwrap();
+        assert_eq!(ring_for(bench, batch(2, Duration::from_nanos(999), None), 1), [1]);
+        end_reads(bench, &mut [pipe]);
+    });
+}
+
+#[test]
 fn one_that_comes_late_ends_the_wait() {
     both_ways(|bench| {
         let mut pipe = bench.pipe(PIPE);

@@ -9,6 +9,9 @@ use forebay_sim::request::{Features, Run};
 
 const SEEDS: u64 = 400;
 
+/// A device that cannot write zeroes says so, and the queue has to write them.
+const FEATURES: Features = Features { unsupported_zeroes: false };
+
 /// Says how to replay the seed that fails.
 struct Replay(u64);
 
@@ -22,11 +25,10 @@ impl Drop for Replay {
 
 #[test]
 fn contract_13_15_and_16_every_bio_ends_once_in_order_and_with_its_own_bytes() {
-    let features = Features { unsupported_zeroes: false };
     let mut marks = Marks::default();
     for seed in seeds_of(SEEDS) {
         let replay = Replay(seed);
-        marks.merge(&Run::new(seed, features).run());
+        marks.merge(&Run::new(seed, FEATURES).run());
         drop(replay);
     }
     let places =

@@ -209,6 +209,9 @@ impl Model {
         for (word, content) in words(bytes).enumerate() {
             let place = Place { target, word: word as u32 };
             let (durable, last) = (file.durable[word], file.last[word]);
+            if content == place.written_by(last) {
+                continue;
+            }
             let is_version = place.writer(content).is_some_and(|by| (durable..=last).contains(&by));
             // What is durable may itself be zeroes, and cannot be torn.
             let is_zero = content == 0

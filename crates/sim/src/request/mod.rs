@@ -20,4 +20,4 @@ pub mod stack;
 pub mod witness;
 pub mod word;
 
-pub use run::{Features, Run};
+pub use run::{Features, Files, Run};

@@ -209,6 +209,9 @@ impl Model {
         for (word, content) in words(bytes).enumerate() {
             let place = Place { target, word: word as u32 };
             let (durable, last) = (file.durable[word], file.last[word]);
+            if content == place.written_by(last) {
+                continue;
+            }
             let is_version = place.writer(content).is_some_and(|by| (durable..=last).contains(&by));
             // What is durable may itself be zeroes, and cannot be torn.
             let is_zero = content == 0
@@ -246,10 +249,11 @@ impl Model {
             return;
         }
         let Asked { bio, result, zeroes, .. } = &self.asked[place_of(last)];
-        // A write that was served in part holds up what touches the rest; what it has written can be read.
+        // A write that was served in part holds up what touches the rest; what it has written can be read. So does one
+        // of zeroes, where the device cannot and they are written.
         let is_sure = match result {
             Some(result) => result.is_ok() && bio.operation != Operation::Discard,
-            None => bio.operation.moves_bytes(),
+            None => bio.operation.moves_bytes() || bio.operation == Operation::WriteZeroes,
         };
         if is_sure {
             let is_data = bio.operation.moves_bytes() && !zeroes.contains(&word);

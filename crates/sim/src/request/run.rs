@@ -39,6 +39,18 @@ const OPERATIONS: [Operation; 12] = [
 pub struct Features {
     /// Some devices cannot write zeroes, and the queue writes them then.
     pub unsupported_zeroes: bool,
+    /// How large the files are.
+    pub files: Files,
+}
+
+/// How large files are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Files {
+    /// Some pages, so that bios meet; larger than a request for one run in a hundred.
+    #[default]
+    Mixed,
+    /// Larger than a request carries.
+    Large,
 }
 
 /// One seed's run.
@@ -78,12 +90,12 @@ impl Run {
     #[must_use]
     pub fn new(seed: u64, features: Features) -> Self {
         let mut random = Random::new(seed);
-        // Few are large, for the bounds of one request.
-        let is_large = random.happens(PerMille(10));
+        let is_large = random.happens(PerMille(10)) || features.files == Files::Large;
         let (floor_pages, most_pages, frames) = if is_large { (640, 60, 2048) } else { (24, 4, 128) };
         let targets = random.within(1..3) as u32;
         let most = (floor_pages + TAIL_PAGES) * PAGE as u64;
-        let unsupported = features.unsupported_zeroes && random.happens(PerMille(500));
+        let often = PerMille(if features.files == Files::Large { 1000 } else { 500 });
+        let unsupported = features.unsupported_zeroes && random.happens(often);
         let temper = Temper {
             capacity: 1 + random.below(80) as usize,
             refuse: PerMille(random.below(200) as u16),
@@ -103,6 +115,10 @@ impl Run {
         let device = MemoryDevice::new(files, most as usize, frames, temper, random.fork());
         let mut weights = OPERATIONS.map(|_| random.below(10) * random.below(2));
         (weights[0], weights[1]) = (weights[0] + 5, weights[1] + 10);
+        if is_large {
+            // Of these alone one bio is more than a request carries.
+            weights[4] += 5;
+        }
         let witness = Witness::new(Stack::draw(device, &mut random));
         let mut run = Self {
             queue: Queue::new(),
@@ -114,7 +130,7 @@ impl Run {
             targets,
             floor_pages,
             most_pages,
-            steps: random.within(10..120),
+            steps: random.within(10..64),
             frames: vec![Use::Free; frames],
             cursor: 0,
             memory: Vec::new(),
@@ -184,7 +200,7 @@ impl Run {
         let mut pages = 1 + random.below(self.most_pages);
         let first = random.below(floor);
         let is_whole = operation == Operation::WriteZeroes || operation == Operation::Discard;
-        if is_whole && random.happens(PerMille(200)) {
+        if is_whole && random.happens(PerMille(400)) {
             pages = floor;
         }
         let (offset, length) = match operation {

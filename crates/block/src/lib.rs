@@ -6,7 +6,7 @@
 //! neighbours; [`merge`] bios that touch become one; [`request`] one or more bios that touch, from planned to
 //! done; [`tags`] no tag, no flight; [`flight`] what is at the device; [`dispatch`] one batch, one doorbell;
 //! [`device`] what takes requests and ends them; [`run`] completions ended in one go; [`queue`] all of it tied
-//! together.
+//! together; [`walk`] every step of it, told to who watches.
 //!
 //! ```text
 //! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
@@ -36,6 +36,7 @@ pub mod request;
 pub mod run;
 pub mod tags;
 pub mod time;
+pub mod walk;
 
 pub use bio::{Bio, Buffer, Class, Errno, Frame, Operation, Segment, Segments, Source, Target};
 pub use device::{Completion, Device, Refused, Tag, Wait};
@@ -43,3 +44,4 @@ pub use knobs::Knobs;
 pub use queue::{Counters, Queue};
 pub use request::Ended;
 pub use time::Moment;
+pub use walk::{Asked, Step, Unwatched, Walk};

@@ -112,12 +112,10 @@ pub enum Step {
         /// Which request.
         arrival: u64,
     },
-    /// A request got its number.
+    /// Tags were taken, so many in one sweep.
     Tagged {
-        /// Which request.
-        arrival: u64,
-        /// Which number.
-        tag: Tag,
+        /// How many.
+        tags: usize,
     },
     /// The device took a request; it goes with the next doorbell.
     Dispatched {
@@ -213,8 +211,9 @@ impl Step {
             Step::Waits { arrival } => {
                 Columns { stage: "waits", arrival: Some(arrival), ..Columns::default() }
             }
-            Step::Tagged { arrival, tag } => {
-                Columns { stage: "tagged", arrival: Some(arrival), tag: Some(tag), ..Columns::default() }
+            Step::Tagged { tags } => {
+                let count = Some((tags as u64, if tags == 1 { "tag" } else { "tags" }));
+                Columns { stage: "tagged", count, ..Columns::default() }
             }
             Step::Dispatched { asked, tag, bios } => {
                 let count = Some((bios as u64, if bios == 1 { "bio" } else { "bios" }));
@@ -321,7 +320,7 @@ mod tests {
         Step::Plugged { arrival: 12, bios: 128 },
         Step::Merged { arrival: 12, into: 9 },
         Step::Waits { arrival: 12 },
-        Step::Tagged { arrival: 12, tag: Tag(255) },
+        Step::Tagged { tags: 3 },
         Step::Dispatched { asked: ASKED, tag: Tag(255), bios: 2 },
         Step::Refused { arrival: 12 },
         Step::Rung { requests: 1 },

@@ -14,6 +14,7 @@ use crate::bio::{Class, Errno, Target};
 use crate::device::{Device, Tag, Wait};
 use crate::flight::Flight;
 use crate::request::Request;
+use crate::walk::{Asked, Step, Walk};
 
 /// What one dispatch did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,20 +62,30 @@ pub fn dispatch(
     flight: &mut Flight,
     device: &mut impl Device,
     wait: Wait,
+    walk: &mut impl Walk,
 ) -> Result<Dispatched, Errno> {
     if requests.is_empty() && wait == Wait::Not {
         return Ok(Dispatched { requests: 0, doorbells: 0 });
     }
-    let taken = prepare(requests, flight, device);
+    let taken = prepare(requests, flight, device, walk);
     device.doorbell(wait)?;
+    walk.step(Step::Rung { requests: taken });
     Ok(Dispatched { requests: taken, doorbells: 1 })
 }
 
 /// Prepares what may go, in order; says how many the device took.
-fn prepare(requests: &mut Vec<Request>, flight: &mut Flight, device: &mut impl Device) -> usize {
+fn prepare(
+    requests: &mut Vec<Request>,
+    flight: &mut Flight,
+    device: &mut impl Device,
+    walk: &mut impl Walk,
+) -> usize {
     let mut tags: Vec<Tag> = Vec::with_capacity(requests.len());
     flight.tags.take(requests.len(), &mut tags);
     tags.reverse();
+    if !tags.is_empty() {
+        walk.step(Step::Tagged { tags: tags.len() });
+    }
     let mut held_targets: Vec<Target> = Vec::new();
     let mut back = Vec::new();
     let mut taken = 0;
@@ -84,15 +95,22 @@ fn prepare(requests: &mut Vec<Request>, flight: &mut Flight, device: &mut impl D
         let target = footprint.target();
         if held_targets.contains(&target) || flight.holds_up(footprint) {
             held_targets.push(target);
+            walk.step(Step::Waits { arrival: request.arrival() });
             back.push(request);
             continue;
         }
         let accepted = tags.last().is_some_and(|&tag| device.prepare(tag, request.asked()).is_ok());
         if !accepted {
+            if !tags.is_empty() {
+                walk.step(Step::Refused { arrival: request.arrival() });
+            }
             back.push(request);
             break;
         }
-        flight.insert(tags.pop().expect("the device took a request under it"), request);
+        let tag = tags.pop().expect("the device took a request under it");
+        let asked = Asked::of(request.arrival(), request.asked());
+        walk.step(Step::Dispatched { asked, tag, bios: request.bios() });
+        flight.insert(tag, request);
         taken += 1;
     }
     back.extend(waiting);

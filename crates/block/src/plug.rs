@@ -35,13 +35,15 @@ impl Plug {
         Self { held: Vec::with_capacity(PLUG_BIOS), bytes: 0, arrivals: 0 }
     }
 
-    /// Takes a bio in, behind all that came before.
-    pub fn hold(&mut self, bio: Bio) {
+    /// Takes a bio in, behind all that came before; says the number it came as.
+    pub fn hold(&mut self, bio: Bio) -> u64 {
         assert!(self.room() > 0, "the plug is full: dispatch it before submitting more");
         bio.check();
         self.bytes += bio.bytes();
-        self.held.push(Held { arrival: self.arrivals, bio });
+        let arrival = self.arrivals;
+        self.held.push(Held { arrival, bio });
         self.arrivals += 1;
+        arrival
     }
 
     /// Bios it can still take.

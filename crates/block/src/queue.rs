@@ -20,10 +20,11 @@ use crate::merge::merge;
 use crate::plug::{Held, Plug};
 use crate::request::{Ended, Request};
 use crate::run;
+use crate::walk::{Asked, Step, Unwatched, Walk};
 
 /// The way of a request.
-#[derive(Debug, Default)]
-pub struct Queue {
+#[derive(Debug)]
+pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
     plug: Plug,
     /// Merged, and not at the device: refused, held up, or to be asked again.
@@ -33,6 +34,7 @@ pub struct Queue {
     /// Kept for their memory.
     plugged: Vec<Held>,
     completions: Vec<Completion>,
+    walk: W,
 }
 
 /// What a queue has done since it was made.
@@ -66,6 +68,34 @@ impl Queue {
     pub fn new() -> Self {
         Self::default()
     }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::with_walk(Unwatched)
+    }
+}
+
+impl<W: Walk> Queue<W> {
+    /// An empty queue that tells each of its steps.
+    #[must_use]
+    pub fn with_walk(walk: W) -> Self {
+        Self {
+            knobs: Knobs::default(),
+            plug: Plug::new(),
+            waiting: Vec::new(),
+            flight: Flight::new(),
+            counters: Counters::default(),
+            plugged: Vec::new(),
+            completions: Vec::new(),
+            walk,
+        }
+    }
+
+    /// Who watches.
+    pub fn walk(&mut self) -> &mut W {
+        &mut self.walk
+    }
 
     /// The policies, from the next dispatch or run on.
     pub fn set_knobs(&mut self, knobs: Knobs) {
@@ -84,8 +114,11 @@ impl Queue {
     /// When there is no [`room`](Queue::room), or the bio contradicts itself.
     pub fn submit(&mut self, bio: Bio) {
         assert!(self.room() > 0, "the plug is full: dispatch and run before submitting more");
-        self.plug.hold(bio);
+        let asked = Asked::of(0, &bio);
+        let arrival = self.plug.hold(bio);
         self.counters.bios += 1;
+        self.walk.step(Step::Submitted { asked: Asked { arrival, ..asked } });
+        self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
     }
 
     /// Bios that can be submitted before the plug is full. What the device refused counts as plugged.
@@ -145,9 +178,13 @@ impl Queue {
             let requests = self.waiting.len() - before;
             self.counters.requests += requests as u64;
             self.counters.merged_bios += (bios - requests) as u64;
+            if W::WATCHED {
+                self.tell_merged(before);
+            }
         }
         dispatch::arrange(&mut self.waiting);
-        let dispatched = dispatch::dispatch(&mut self.waiting, &mut self.flight, device, wait)?;
+        let (waiting, flight) = (&mut self.waiting, &mut self.flight);
+        let dispatched = dispatch::dispatch(waiting, flight, device, wait, &mut self.walk)?;
         self.counters.doorbells += dispatched.doorbells as u64;
         Ok(dispatched.requests)
     }
@@ -160,13 +197,25 @@ impl Queue {
             return 0;
         }
         let before = ended.len();
-        let again = run::run(&mut self.completions, &mut self.flight, &mut self.waiting, ended);
+        let again =
+            run::run(&mut self.completions, &mut self.flight, &mut self.waiting, ended, &mut self.walk);
+        self.walk.step(Step::Run { bios: ended.len() - before });
         self.counters.completion_runs += 1;
         self.counters.resubmitted += again as u64;
         for end in &ended[before..] {
             self.counters.add(end);
         }
         ended.len() - before
+    }
+
+    /// Tells which bios joined the requests from `first` on.
+    fn tell_merged(&mut self, first: usize) {
+        for request in &self.waiting[first..] {
+            let into = request.arrival();
+            for arrival in request.arrivals().filter(|&arrival| arrival != into) {
+                self.walk.step(Step::Merged { arrival, into });
+            }
+        }
     }
 
     /// What was done since the queue was made.

@@ -110,6 +110,13 @@ impl Request {
         self.arrival
     }
 
+    /// When each of its bios came, oldest first.
+    pub fn arrivals(&self) -> impl Iterator<Item = u64> {
+        let mut arrivals: Vec<u64> = self.held().map(|held| held.arrival).collect();
+        arrivals.sort_unstable();
+        arrivals.into_iter()
+    }
+
     /// Bios in it.
     #[must_use]
     pub fn bios(&self) -> usize {

@@ -12,6 +12,7 @@ pub mod metric;
 pub mod plan;
 pub mod progress;
 pub mod report;
+pub mod request;
 pub mod run;
 pub mod schema;
 pub mod scratch;

@@ -3,7 +3,8 @@
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
 //! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
-//! has, [`waker`] what wakes it. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
+//! has, [`waker`] what wakes it. Devices without files, for trying and measuring what stands above: [`null`],
+//! [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
 //! machine it is.
 //!
 //! Unsafe lives here and in no other crate of the project.
@@ -21,6 +22,9 @@ pub mod header;
 pub mod lease;
 pub mod lock;
 mod mapping;
+pub mod memory;
+pub mod modelled;
+pub mod null;
 pub mod open;
 pub mod probe;
 pub mod ring;
@@ -35,6 +39,9 @@ pub use fork::ForkGuard;
 pub use header::Header;
 pub use lease::LeaseWatch;
 pub use lock::Lock;
+pub use memory::Memory;
+pub use modelled::{Modelled, Profile};
+pub use null::Null;
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use ring::Ring;
 pub use setup::SetupError;

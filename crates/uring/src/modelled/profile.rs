@@ -1,0 +1,163 @@
+//! What a modelled device is like: a handful of numbers, each with where it is from.
+//!
+//! Rates of requests are published measurements. Rates of bytes are those of the link (16 and 32 GT/s on four lanes,
+//! 128 of 130 bits). Latencies, units, and the cost of a doorbell are assumptions, said to be at each.
+
+use std::time::Duration;
+
+/// What a modelled device is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// Its name, see [`Profile::name`].
+    pub name: &'static str,
+    /// What a doorbell costs the caller, where something was staged.
+    pub doorbell: Duration,
+    /// From a request's start at a unit until its bytes can move.
+    pub latency: Duration,
+    /// Requests served at once.
+    pub units: u32,
+    /// Most requests completed in a second, over all units; `None`: no bound.
+    pub requests_per_second: Option<u32>,
+    /// Most bytes moved in a second, over all units; `None`: no bound.
+    pub bytes_per_second: Option<u64>,
+    /// Added to the latency of a request that does not go on where the last one of its target ended.
+    pub seek: Duration,
+}
+
+/// Four lanes of 16 GT/s.
+const FOUR_LANES_GEN4: u64 = 7_876_923_076;
+/// Four lanes of 32 GT/s.
+const FOUR_LANES_GEN5: u64 = 15_753_846_153;
+
+/// A write to a device's register with what leads there, from a driver of one's own: an assumption, of the order of
+/// what the kernel saves by ringing once per batch.
+const DOORBELL: Duration = Duration::from_nanos(500);
+
+/// More than any queue here is deep, so that the ceiling and not the units bounds the rate: an assumption.
+const MANY_UNITS: u32 = 256;
+
+impl Profile {
+    /// A flash drive on a link of generation 4: 820 thousand requests a second (821 to
+    /// 836 thousand were measured where the worth of the kernel's block plug was argued). Assumed: 80 us of latency, so the ceiling is reached at a
+    /// depth of 66.
+    pub const GEN4: Profile = Profile {
+        name: "gen4",
+        doorbell: DOORBELL,
+        latency: Duration::from_micros(80),
+        units: MANY_UNITS,
+        requests_per_second: Some(820_000),
+        bytes_per_second: Some(FOUR_LANES_GEN4),
+        seek: Duration::ZERO,
+    };
+
+    /// A flash drive on a link of generation 5: 1.06 million requests a second (from the same discussion).
+    /// Assumed: 60 us of latency, so the ceiling is reached at a depth of 64.
+    pub const GEN5: Profile = Profile {
+        name: "gen5",
+        latency: Duration::from_micros(60),
+        requests_per_second: Some(1_060_000),
+        bytes_per_second: Some(FOUR_LANES_GEN5),
+        ..Profile::GEN4
+    };
+
+    /// A drive without flash: 5 million requests of 512 bytes a second each (80 million with sixteen P5800X in SPDK's
+    /// record of 2021; two of them gave the kernel's 10 million). Assumed: 10 us of latency, so the ceiling is reached
+    /// at a depth of 50. With 4096 bytes a request the link is the bound.
+    pub const OPTANE: Profile = Profile {
+        name: "optane",
+        latency: Duration::from_micros(10),
+        requests_per_second: Some(5_000_000),
+        ..Profile::GEN4
+    };
+
+    /// A disk that turns: one arm. All of it is assumed, of the class of a drive of 7200 turns a minute: 8 ms for a
+    /// seek with half a turn, 50 us for a request that needs none, 200 MB/s.
+    pub const DISK: Profile = Profile {
+        name: "disk",
+        doorbell: DOORBELL,
+        latency: Duration::from_micros(50),
+        units: 1,
+        requests_per_second: None,
+        bytes_per_second: Some(200_000_000),
+        seek: Duration::from_millis(8),
+    };
+
+    /// A device whose doorbell alone costs: what was handed over has completed when it returns.
+    #[must_use]
+    pub const fn free(doorbell: Duration) -> Profile {
+        Profile {
+            name: "free",
+            doorbell,
+            latency: Duration::ZERO,
+            units: u32::MAX,
+            requests_per_second: None,
+            bytes_per_second: None,
+            seek: Duration::ZERO,
+        }
+    }
+
+    /// The profiles that have no parameter.
+    pub const ALL: [Profile; 4] = [Profile::GEN4, Profile::GEN5, Profile::OPTANE, Profile::DISK];
+
+    /// What [`Profile::by_name`] takes, for a message.
+    pub const CHOICES: &'static str = "gen4, gen5, optane, disk, free=NANOSECONDS";
+
+    /// Its name: `gen4`, `gen5`, `optane`, `disk`, `free`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The profile of a name; `free=500` is [`Profile::free`] with a doorbell of 500 nanoseconds.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Profile> {
+        if let Some(nanoseconds) = name.strip_prefix("free=") {
+            return nanoseconds.parse().ok().map(|count| Profile::free(Duration::from_nanos(count)));
+        }
+        Profile::ALL.into_iter().find(|profile| profile.name == name)
+    }
+
+    /// The least time between two completions; rounded up, so that the ceiling is not exceeded.
+    pub(super) fn gap(&self) -> Duration {
+        self.requests_per_second.map_or(Duration::ZERO, |rate| {
+            Duration::from_nanos(1_000_000_000u64.div_ceil(u64::from(rate.max(1))))
+        })
+    }
+
+    /// How long so many bytes take; rounded up, as above.
+    pub(super) fn moving(&self, bytes: u64) -> Duration {
+        self.bytes_per_second.map_or(Duration::ZERO, |rate| {
+            let nanoseconds = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
+            Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_found_by_their_names() {
+        for profile in Profile::ALL {
+            assert_eq!(Profile::by_name(profile.name()), Some(profile));
+            assert!(Profile::CHOICES.contains(profile.name()));
+        }
+        assert_eq!(Profile::by_name("free=250"), Some(Profile::free(Duration::from_nanos(250))));
+        for unknown in ["", "GEN4", "free", "free=", "free=-1", "free=1us"] {
+            assert_eq!(Profile::by_name(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn ceilings_are_rounded_down() {
+        for profile in Profile::ALL {
+            if let Some(rate) = profile.requests_per_second {
+                assert!(profile.gap() * rate >= Duration::from_secs(1), "{}", profile.name());
+            }
+            let rate = profile.bytes_per_second.unwrap();
+            assert!(profile.moving(rate) >= Duration::from_secs(1));
+            assert_eq!(profile.moving(0), Duration::ZERO);
+        }
+    }
+}

@@ -59,6 +59,7 @@ metrics! {
     "latency_p50_us", "us", Lower;
     "latency_p99_us", "us", Lower;
     "ns_per_io", "ns", Lower;
+    "driver_ns_per_io", "ns", Lower;
 }
 
 /// Looks a metric up by name.

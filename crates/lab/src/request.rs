@@ -42,6 +42,9 @@ pub struct RequestSpec {
     pub fixed_files: Switch,
     /// Bios handed over between two dispatches; as many as there are places if none.
     pub batch: Option<u32>,
+    /// Which thread submits.
+    #[serde(default)]
+    pub from: Submitter,
     /// Bytes of the file or device that offsets are drawn from; a multiple of `block_bytes`.
     pub file_bytes: u64,
     /// How long it runs, in seconds.
@@ -151,6 +154,17 @@ choices! {
         /// Off.
         Off,
     }
+}
+
+/// Which thread submits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Submitter {
+    /// The one that runs the queue.
+    #[default]
+    Local,
+    /// Another one, through a list.
+    Thread,
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! Every bio is told once: each has a place, a place that is told twice is the generator's or the queue's bug and
 //! stops the cell, and the loop ends only when every place is free again.
 
+use std::mem;
 use std::time::Duration;
 
 use forebay_block::queue::Counters;
@@ -29,6 +30,9 @@ pub(crate) const TARGET: Target = Target(0);
 
 /// Most nanoseconds a latency is told as: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
+
+/// A place without a bio: no moment of a clock that runs is its start.
+const NOT_THERE: Moment = Moment::from_nanoseconds(0);
 
 /// What was counted while the clock ran.
 #[derive(Clone, Debug)]
@@ -53,8 +57,8 @@ pub(crate) struct Drive {
     batch: usize,
     /// Places without a bio.
     free: Vec<u32>,
-    /// When the bio of each place was submitted; none where there is none.
-    submitted: Vec<Option<Moment>>,
+    /// When the bio of each place was submitted; [`NOT_THERE`] where there is none.
+    submitted: Vec<Moment>,
     ended: Vec<Ended>,
     latencies: Histogram<u64>,
     bios: u64,
@@ -124,7 +128,7 @@ impl Drive {
             blocks: Blocks::new(spec),
             batch: spec.batch.map_or(usize::MAX, |batch| batch as usize),
             free: (0..spec.depth).rev().collect(),
-            submitted: vec![None; depth],
+            submitted: vec![NOT_THERE; depth],
             ended: Vec::with_capacity(depth),
             latencies: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram"),
             bios: 0,
@@ -148,7 +152,7 @@ impl Drive {
         while now < end || self.bios == 0 {
             let count = self.free.len().min(self.batch).min(way.room());
             for place in self.free.drain(self.free.len() - count..).rev() {
-                self.submitted[place as usize] = Some(now);
+                self.submitted[place as usize] = now;
                 way.submit(self.blocks.next(place));
             }
             let must_wait = self.free.is_empty() || count == 0;
@@ -174,19 +178,20 @@ impl Drive {
         way.run(&mut self.ended);
         let now = way.now();
         let mut alike = Alike { since: now, count: 0 };
-        for ended in self.ended.drain(..) {
-            self.blocks.check(&ended)?;
+        for ended in &self.ended {
+            self.blocks.check(ended)?;
             let place = ended.bio.owner;
-            let since = self.submitted[place as usize].take();
-            let since = since.unwrap_or_else(|| panic!("the bio of place {place} was told twice"));
+            let since = mem::replace(&mut self.submitted[place as usize], NOT_THERE);
+            assert!(since != NOT_THERE, "the bio of place {place} was told twice");
             self.free.push(place as u32);
             if since != alike.since {
                 alike.record(now, &mut self.latencies);
                 alike = Alike { since, count: 0 };
             }
             alike.count += 1;
-            self.bios += 1;
         }
+        self.bios += self.ended.len() as u64;
+        self.ended.clear();
         alike.record(now, &mut self.latencies);
         Ok(now)
     }

@@ -11,7 +11,7 @@ use crate::request::{Operation, RequestSpec};
 type Metrics = BTreeMap<String, f64>;
 
 /// Everything that is defined for this cell.
-pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver: &Outcome, usage: Usage) -> Metrics {
+pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, usage: Usage) -> Metrics {
     let mut metrics = Metrics::new();
     let mut put = |name: &str, value: f64| {
         debug_assert!(crate::metric::find(name).is_some(), "{name}");
@@ -29,7 +29,7 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver: &Outcome, usage:
     put(&format!("{direction}_iops"), bios / seconds);
     put(&format!("{direction}_bytes_per_s"), bios * f64::from(spec.block_bytes) / seconds);
     put("ns_per_io", seconds * 1e9 / bios);
-    put("driver_ns_per_io", driver.elapsed.as_secs_f64() * 1e9 / driver.bios as f64);
+    put("driver_ns_per_io", driver_ns);
     // From another thread, when a bio was submitted is known there alone.
     if !outcome.latencies.is_empty() {
         for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {

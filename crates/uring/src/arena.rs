@@ -105,6 +105,11 @@ impl Arena {
         self.at(frame).cast_const()
     }
 
+    /// The memory a ring may register: all of it, from its start on, and how many bytes.
+    pub(crate) fn registrable(&self) -> (*mut u8, usize) {
+        (self.memory.start(), self.layout.bytes)
+    }
+
     /// Where [`ZERO_BYTES`] zeroes are, for the length of the arena's life.
     #[must_use]
     pub fn zero_address(&self) -> *const u8 {

@@ -15,9 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_block::limits::PAGE;
-use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, XattrFlags};
+use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, XattrFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::alignment::{self, Alignment};
+use crate::block_device;
 use crate::extents::{self, Extents};
 use crate::fork::Home;
 use crate::lease::{LeaseWatch, Leased};
@@ -76,6 +78,7 @@ pub struct File {
     kind: Kind,
     identity: Identity,
     direct: Direct,
+    alignment: Alignment,
     directory: Directory,
 }
 
@@ -101,7 +104,9 @@ impl File {
         if how.truncate == Truncate::Cut && kind == Kind::Regular && !created {
             retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
         }
-        let direct = go_direct(descriptor.as_fd(), kind)?;
+        let alignment = alignment::of(descriptor.as_fd(), kind);
+        let direct = go_direct(descriptor.as_fd(), kind, alignment)?;
+        let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
         let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
         let file = Self {
             lease: Mutex::new(None),
@@ -112,6 +117,7 @@ impl File {
             kind,
             identity: Identity { device: status.st_dev, inode: status.st_ino },
             direct,
+            alignment,
             directory,
         };
         Ok(Opened { file, created })
@@ -150,13 +156,30 @@ impl File {
         &self.direct
     }
 
+    /// What requests on the file must be aligned to; nothing where they go through the kernel's page cache.
+    #[must_use]
+    pub fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    /// Bytes of the smallest block of the device, where the file is one.
+    ///
+    /// # Errors
+    /// What the kernel said; `Unsupported` where it is no device.
+    pub fn logical_block(&self) -> io::Result<u32> {
+        match self.kind {
+            Kind::Block => block_device::logical_block(self.as_fd()),
+            Kind::Regular | Kind::Other => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Bytes in the file, or on the device.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn length(&self) -> io::Result<u64> {
         match self.kind {
-            Kind::Block => Ok(rustix::fs::seek(&self.descriptor, SeekFrom::End(0))?),
+            Kind::Block => block_device::size(self.as_fd()),
             Kind::Regular | Kind::Other => {
                 let length = rustix::fs::fstat(&self.descriptor)?.st_size;
                 Ok(u64::try_from(length).expect("the kernel keeps lengths positive"))
@@ -223,6 +246,17 @@ impl File {
     /// What the kernel said.
     pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+    }
+
+    /// Says that a range is not needed: of a device by telling it, of a file by giving the space back.
+    ///
+    /// # Errors
+    /// What the kernel said: `Unsupported` where the device cannot.
+    pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        match self.kind {
+            Kind::Block => block_device::discard(self.as_fd(), offset, length),
+            Kind::Regular | Kind::Other => self.punch(offset, length),
+        }
     }
 
     fn fallocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
@@ -358,11 +392,11 @@ impl fmt::Display for Direct {
 }
 
 /// Switches the descriptor to direct, where that is granted with the alignment of a page.
-fn go_direct(descriptor: BorrowedFd<'_>, kind: Kind) -> io::Result<Direct> {
+fn go_direct(descriptor: BorrowedFd<'_>, kind: Kind, alignment: Option<Alignment>) -> io::Result<Direct> {
     if kind == Kind::Other {
         return Ok(Direct::Refused("neither a regular file nor a block device".into()));
     }
-    if let Some(reason) = misaligned(descriptor) {
+    if let Some(reason) = misaligned(alignment) {
         return Ok(Direct::Refused(reason));
     }
     match set_flags(descriptor, OFlags::DIRECT) {
@@ -372,16 +406,11 @@ fn go_direct(descriptor: BorrowedFd<'_>, kind: Kind) -> io::Result<Direct> {
     }
 }
 
-/// Why direct I/O in pages would fail, where the kernel (6.1 or newer) can tell.
-fn misaligned(descriptor: BorrowedFd<'_>) -> Option<String> {
-    let status = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    if status.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return None;
-    }
-    let (memory, offset) = (status.stx_dio_mem_align, status.stx_dio_offset_align);
-    if memory == 0 || offset == 0 {
+/// Why direct I/O in pages would fail, as far as the kernel can tell.
+fn misaligned(alignment: Option<Alignment>) -> Option<String> {
+    let Some(Alignment { memory, offset }) = alignment else {
         return Some("the file system has no direct I/O for this file".into());
-    }
+    };
     let page = u32::try_from(PAGE).expect("a page is small");
     (memory > page || offset > page)
         .then(|| format!("direct I/O needs an alignment of {memory} in memory and {offset} in the file"))

@@ -31,6 +31,24 @@ pub struct BlockDevice {
     pub queue: Option<PathBuf>,
 }
 
+impl BlockDevice {
+    /// Whether completions can be polled for on it; `None` where it cannot be told.
+    #[must_use]
+    pub fn polls(&self) -> Option<bool> {
+        self.setting("io_poll").map(|value| value == 1)
+    }
+
+    /// Bytes of its smallest block; `None` where it cannot be told.
+    #[must_use]
+    pub fn logical_block(&self) -> Option<u32> {
+        self.setting("logical_block_size").and_then(|value| u32::try_from(value).ok())
+    }
+
+    fn setting(&self, name: &str) -> Option<u64> {
+        fs::read_to_string(self.queue.as_ref()?.join("queue").join(name)).ok()?.trim().parse().ok()
+    }
+}
+
 /// The running kernel's version.
 #[must_use]
 pub fn kernel_version() -> KernelVersion {
@@ -104,7 +122,7 @@ fn parse_version(release: &str) -> KernelVersion {
     KernelVersion { major: next(), minor: next() }
 }
 
-fn device(number: u64) -> Option<BlockDevice> {
+pub(crate) fn device(number: u64) -> Option<BlockDevice> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let name = place.file_name()?.to_string_lossy().into_owned();

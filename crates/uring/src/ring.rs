@@ -11,7 +11,8 @@
 //! full completion queue loses nothing: the kernel keeps the rest, and [`Ring`] fetches it.
 //!
 //! The rules for the owner. A ring may be made on one thread and moved to another, but from its first doorbell on it
-//! belongs to the thread that rang it. `doorbell` may return early, with nothing to reap: look again. A request with
+//! belongs to the thread that rang it; dropped elsewhere it waits for nothing, and lives on (with the files attached to
+//! it) until that thread ends. `doorbell` may return early, with nothing to reap: look again. A request with
 //! more than 1024 pieces that do not touch in memory ends short. While a [`Operation::WriteBuffered`] is staged or in
 //! flight no other request moves bytes of that target, because the descriptor's mode is switched for it.
 
@@ -19,25 +20,36 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::{self, ManuallyDrop};
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{cqueue, opcode, squeue};
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use io_uring::types::Fd;
+use io_uring::{opcode, squeue};
 
 use crate::arena::Arena;
 use crate::clock;
-use crate::enter::{self, Booked, Enter};
-use crate::file::{File, Mode};
+use crate::enter::{Booked, Door, Enter, Enters};
+use crate::file::File;
+use crate::fixed::{Fixed, Register, Tables};
 use crate::fork::Home;
-use crate::open::Directory;
+use crate::min_wait::{self, MinWait};
+use crate::offer::{Feature, Offers};
 use crate::setup::{Level, Setup, SetupError};
-use crate::slot::{Flight, Slot, Ticket};
+use crate::slot::{Flight, Ticket};
 use crate::waker::Waker;
+use ledger::Ledger;
+use synchronous::Synchronous;
+use wait::Sleep;
+
+mod ledger;
+mod plan;
+mod synchronous;
+#[cfg(test)]
+mod tests;
+mod wait;
 
 /// How long a dropped ring waits for what is in flight before it leaks the memory.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -45,53 +57,43 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// How often a submission that the kernel has no memory for is tried again, a millisecond apart.
 const TRIES: u32 = 1000;
 
+/// How much deferred work the kernel does in one call that does not wait for more. Where it had as much, there may be
+/// more.
+const TASK_WORK: usize = 20;
+
 /// What the kernel reads from the waker's eventfd goes here and is never looked at. One for all rings and for ever,
 /// so that no read can outlive it.
 static UNREAD: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Which thread this is, without counting a reference at every doorbell.
+    static HERE: ThreadId = thread::current().id();
+}
 
 /// A ring over real files.
 pub struct Ring {
     /// Dropped by hand, because a forked child must not.
     setup: ManuallyDrop<Setup>,
+    door: Door,
+    /// Whether the kernel knows the ring's descriptor; `None` before the first doorbell.
+    door_registered: Option<bool>,
     home: Home,
     arena: Arc<Arena>,
     thread: Option<ThreadId>,
-    targets: Vec<Option<Attached>>,
-    slots: Vec<Slot>,
-    /// Requests prepared and not yet reaped.
-    in_flight: u32,
+    ledger: Ledger,
+    fixed: Fixed,
+    tables: Tables,
     /// What the doorbell does itself, because the kernel cannot do it through the ring.
     synchronous: Vec<(Ticket, Synchronous)>,
     /// Completions taken off the completion queue before they were reaped, or made here.
     arrived: VecDeque<Completion>,
-    /// Empty between calls; kept for its memory.
-    drained: Vec<cqueue::Entry>,
     waker: Waker,
     wake_armed: bool,
 }
 
-/// A file under its target's number.
-#[derive(Debug)]
-struct Attached {
-    file: Arc<File>,
-    /// Requests in flight.
-    in_flight: u32,
-    /// Of them those that move bytes.
-    moving: u32,
-    /// Whether one of those is buffered; then it is the only one.
-    buffered: bool,
-}
-
-/// A request the ring cannot carry.
-#[derive(Clone, Copy, Debug)]
-enum Synchronous {
-    SetLength(Target, u64),
-    SyncFileSystem(Target),
-    Ended(Result<u64, Errno>),
-}
-
 impl Ring {
     /// A ring for so many requests staged at once (rounded up to a power of two), with the best this kernel has.
+    /// Files are registered with the kernel, the arena is not; [`Ring::set_fixed`] changes either.
     ///
     /// # Errors
     /// Why there is none, and what to do about it.
@@ -102,26 +104,75 @@ impl Ring {
     fn with_level(arena: Arc<Arena>, entries: u32, best: Level) -> Result<Self, SetupError> {
         // One place more, for the waker's read.
         let setup = Setup::new(entries.saturating_add(1), best)?;
+        let mut tables = Tables::default();
+        tables.register_files(&setup.uring);
         Ok(Self {
+            door: Door::of(&setup.uring),
+            door_registered: None,
             setup: ManuallyDrop::new(setup),
             home: Home::here(),
             arena,
             thread: None,
-            targets: Vec::new(),
-            slots: Vec::new(),
-            in_flight: 0,
+            ledger: Ledger::default(),
+            fixed: Fixed::default(),
+            tables,
             synchronous: Vec::new(),
             arrived: VecDeque::new(),
-            drained: Vec::new(),
             waker: Waker::new()?,
             wake_armed: false,
         })
     }
 
-    /// One line: "io_uring: full", or what is lost and since which kernel it would be had.
+    /// One line: "io_uring: full", or what is lost and since which kernel it would be had, or why it was refused.
     #[must_use]
     pub fn describe(&self) -> String {
-        self.setup.describe()
+        self.offers().to_string()
+    }
+
+    /// What this ring asked for, and what of it is there.
+    #[must_use]
+    pub fn offers(&self) -> Offers {
+        let mut offers = self.setup.offers();
+        offers.extend(self.door_registered.map(|had| Feature::RingDescriptor.when(had)));
+        offers.extend(self.tables.offers());
+        if self.fixed.buffers == Register::Yes {
+            offers.push(Feature::VectoredFixed.when(self.setup.has.vectored_fixed));
+        }
+        if let Some(known) = min_wait::known().filter(|_| self.setup.has.min_wait) {
+            offers.push(Feature::MinimalWaitEnds.when(known == MinWait::Ends));
+        }
+        Offers(offers)
+    }
+
+    /// What is registered with the kernel beforehand, where it grants it.
+    #[must_use]
+    pub fn fixed(&self) -> Fixed {
+        self.fixed
+    }
+
+    /// Changes what is registered, while nothing is in flight, on the ring's thread. Registering the arena blocks
+    /// while all of its pages are taken and pinned. What the kernel refuses is gone without; [`Ring::describe`] says
+    /// so.
+    pub fn set_fixed(&mut self, fixed: Fixed) {
+        assert_eq!(self.in_flight(), 0, "what is registered does not change under requests in flight");
+        let uring = &self.setup.uring;
+        match fixed.files {
+            Register::Yes => self.tables.register_files(uring),
+            Register::No => self.tables.unregister_files(uring),
+        }
+        for (target, file, name) in self.ledger.names() {
+            *name = self.tables.enter(uring, target, file);
+        }
+        match fixed.buffers {
+            Register::Yes => self.tables.register_arena(uring, &self.arena),
+            Register::No => self.tables.unregister_arena(uring),
+        }
+        self.fixed = fixed;
+    }
+
+    /// Registers the arena: [`Ring::set_fixed`] with its files as they are.
+    pub fn register_arena(&mut self) {
+        self.set_fixed(Fixed { buffers: Register::Yes, ..self.fixed });
     }
 
     /// What wakes a doorbell that waits, from any thread.
@@ -133,76 +184,27 @@ impl Ring {
     /// Requests prepared and not yet reaped.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.ledger.in_flight()
+    }
+
+    /// How often the kernel was called.
+    #[must_use]
+    pub fn enters(&self) -> Enters {
+        self.door.enters()
     }
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
-        let index = target.0 as usize;
-        if self.targets.len() <= index {
-            self.targets.resize_with(index + 1, || None);
-        }
-        assert!(self.targets[index].is_none(), "{target:?} is taken");
-        self.targets[index] = Some(Attached { file, in_flight: 0, moving: 0, buffered: false });
+        assert!(self.ledger.is_free(target), "{target:?} is taken");
+        let name = self.tables.enter(&self.setup.uring, target, &file);
+        self.ledger.attach(target, file, name);
     }
 
     /// Takes the file from under the number.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
-        let attached = self.targets[target.0 as usize].take().expect("the target is attached");
-        assert_eq!(attached.in_flight, 0, "{target:?} has requests in flight");
+        let attached = self.ledger.detach(target);
+        self.tables.leave(&self.setup.uring, target, attached.name);
         attached.file
-    }
-
-    fn attached(&mut self, target: Target) -> &mut Attached {
-        let slot = self.targets.get_mut(target.0 as usize).and_then(Option::as_mut);
-        slot.unwrap_or_else(|| panic!("{target:?} is not attached"))
-    }
-
-    /// What the ring is to carry, or what the doorbell must do itself.
-    fn plan(&mut self, tag: Tag, request: &Bio) -> Result<squeue::Entry, Synchronous> {
-        let set_length = self.setup.set_length;
-        let attached = self.targets[request.target.0 as usize].as_ref().expect("checked by the caller");
-        let file = Fd(attached.file.as_fd().as_raw_fd());
-        let (offset, length) = (request.offset, request.length);
-        let fallocate = |mode| opcode::Fallocate::new(file, length).offset(offset).mode(mode).build();
-        match request.operation {
-            Operation::Read | Operation::Write | Operation::WriteFua => Ok(self.transfer(tag, file, request)),
-            Operation::WriteBuffered => match attached.file.set_direct(Mode::Buffered) {
-                Ok(()) => Ok(self.transfer(tag, file, request)),
-                Err(error) => Err(Synchronous::Ended(Err(errno_of(&error)))),
-            },
-            Operation::FlushData => Ok(opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build()),
-            Operation::FlushAll => Ok(opcode::Fsync::new(file).build()),
-            Operation::FlushDirectory => match attached.file.directory() {
-                Directory::Kept(directory) => Ok(opcode::Fsync::new(Fd(directory.as_raw_fd())).build()),
-                Directory::Unreadable => Err(Synchronous::SyncFileSystem(request.target)),
-                Directory::NotNeeded => Err(Synchronous::Ended(Ok(0))),
-            },
-            Operation::Allocate => Ok(fallocate(libc::FALLOC_FL_KEEP_SIZE)),
-            Operation::Punch => Ok(fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)),
-            Operation::WriteZeroes | Operation::Discard => Err(Synchronous::Ended(Err(Errno::UNSUPPORTED))),
-            Operation::SetLength if set_length => Ok(opcode::Ftruncate::new(file, offset).build()),
-            Operation::SetLength => Err(Synchronous::SetLength(request.target, offset)),
-        }
-    }
-
-    /// A read or write, of one piece or of several.
-    fn transfer(&mut self, tag: Tag, file: Fd, request: &Bio) -> squeue::Entry {
-        let Bio { operation, offset, ref segments, .. } = *request;
-        let sum: u64 = segments.iter().map(|segment| u64::from(segment.length())).sum();
-        assert_eq!(sum, request.length, "the segments are the request's length");
-        let vectors = self.slots[usize::from(tag.0)].describe(&self.arena, operation, segments);
-        let count = u32::try_from(vectors.len()).expect("at most 1024");
-        match (operation, vectors) {
-            (Operation::Read, [one]) => {
-                opcode::Read::new(file, one.start(), one.length()).offset(offset).build()
-            }
-            (_, [one]) => opcode::Write::new(file, one.start(), one.length()).offset(offset).build(),
-            (Operation::Read, several) => {
-                opcode::Readv::new(file, several.as_ptr().cast(), count).offset(offset).build()
-            }
-            (_, several) => opcode::Writev::new(file, several.as_ptr().cast(), count).offset(offset).build(),
-        }
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -225,23 +227,23 @@ impl Ring {
 
     /// From the first doorbell on the ring belongs to the thread that rings it.
     fn enable_here(&mut self) -> Result<(), Errno> {
-        let here = thread::current().id();
+        let here = HERE.with(|here| *here);
         match self.thread {
             Some(thread) => assert_eq!(thread, here, "a ring belongs to the thread of its first doorbell"),
             None => {
                 self.setup.uring.submitter().register_enable_rings().map_err(|error| errno_of(&error))?;
                 self.thread = Some(here);
+                self.door_registered = Some(self.door.register());
             }
         }
         Ok(())
     }
 
-    /// Submits what is staged and waits for `want` completions, in one call unless the kernel was busy.
-    fn enter(&mut self, want: u32, limit: Option<Duration>) -> Result<(), Errno> {
+    /// Submits what is staged and waits as told, in one call unless the kernel was busy.
+    fn enter(&mut self, sleep: Sleep) -> Result<(), Errno> {
         for _ in 0..TRIES {
-            let to_submit =
-                u32::try_from(self.setup.uring.submission().len()).expect("the queue's size is 32 bits");
-            match self.enter_once(to_submit, want, limit) {
+            let to_submit = self.staged();
+            match self.enter_once(to_submit, sleep) {
                 Ok(submitted) if submitted == to_submit as usize => return Ok(()),
                 // One was bad (its completion says so), or the kernel ran out of memory on the way: the rest again.
                 Ok(_) => {}
@@ -264,79 +266,47 @@ impl Ring {
         Err(Errno(libc::EAGAIN))
     }
 
-    fn enter_once(&self, to_submit: u32, want: u32, limit: Option<Duration>) -> Result<usize, i32> {
+    fn enter_once(&mut self, to_submit: u32, sleep: Sleep) -> Result<usize, i32> {
         // Waiting for a wake alone is idleness, not waiting for I/O.
-        let idle = self.setup.no_iowait && self.in_flight == 0;
+        let idle = self.setup.has.no_iowait && self.in_flight() == 0;
         let booked = if idle { Booked::Idle } else { Booked::WaitingForIo };
-        enter::once(&self.setup.uring, Enter { to_submit, want, limit, booked })
+        let Sleep { want, within, limit } = sleep;
+        self.door.enter(Enter { to_submit, want, within, limit, booked })
     }
 
-    /// Does what the ring cannot carry.
-    fn run_synchronous(&mut self) {
-        for (ticket, work) in mem::take(&mut self.synchronous) {
-            let result = match work {
-                Synchronous::Ended(result) => result,
-                Synchronous::SetLength(target, length) => {
-                    self.attached(target).file.truncate(length).map(|()| 0).map_err(|error| errno_of(&error))
-                }
-                Synchronous::SyncFileSystem(target) => rustix::fs::syncfs(&self.attached(target).file)
-                    .map(|()| 0)
-                    .map_err(|error| Errno(error.raw_os_error())),
-            };
-            self.end(ticket, result);
-        }
+    /// Requests in the submission queue.
+    fn staged(&mut self) -> u32 {
+        u32::try_from(self.setup.uring.submission().len()).expect("the queue's size is 32 bits")
     }
 
-    /// Takes the completion queue's completions over, until the kernel holds none back.
+    /// Takes over all that has completed, until the kernel holds none back: neither completions that found no place,
+    /// nor work beyond its share of one call.
     fn collect(&mut self) {
         loop {
-            let mut drained = mem::take(&mut self.drained);
-            drained.extend(self.setup.uring.completion());
-            for entry in drained.drain(..) {
-                let result = entry.result();
-                let result =
-                    if result < 0 { Err(Errno(-result)) } else { Ok(u64::from(result.unsigned_abs())) };
-                self.end(Ticket::of(entry.user_data()), result);
+            let mut came = 0;
+            for entry in self.setup.uring.completion() {
+                came += 1;
+                let result = match u32::try_from(entry.result()) {
+                    Ok(moved) => Ok(u64::from(moved)),
+                    Err(_) => Err(Errno(-entry.result())),
+                };
+                match Ticket::of(entry.user_data()) {
+                    Ticket::Request { tag, generation } => {
+                        self.arrived.extend(self.ledger.end(tag, generation, result));
+                    }
+                    Ticket::Wake => self.wake_armed = false,
+                    Ticket::Unknown => {}
+                }
             }
-            self.drained = drained;
-            if !self.setup.uring.submission().cq_overflow() {
-                return;
-            }
+            let queue = self.setup.uring.submission();
+            let more = queue.cq_overflow() || came >= TASK_WORK && queue.taskrun();
+            drop(queue);
             // Nothing is submitted, so this cannot be refused for being busy; and if it fails, the next doorbell's
             // enter fetches what is left.
-            if self.enter_once(0, 0, None).is_err() {
+            if !more || self.enter_once(0, Sleep::NOT).is_err() {
                 return;
             }
         }
-    }
-
-    /// Ends the request the ticket names, if there is one.
-    fn end(&mut self, ticket: Ticket, result: Result<u64, Errno>) {
-        let Ticket::Request { tag, generation } = ticket else {
-            if ticket == Ticket::Wake {
-                self.wake_armed = false;
-            }
-            return;
-        };
-        let slot = self.slots.get_mut(usize::from(tag.0));
-        let Some(flight) = slot.and_then(|slot| slot.end(generation)) else {
-            tracing::error!(tag = tag.0, generation, ?result, "a completion that belongs to no request");
-            return;
-        };
-        self.in_flight -= 1;
-        let attached = self.attached(flight.target);
-        attached.in_flight -= 1;
-        if flight.operation.moves_bytes() {
-            attached.moving -= 1;
-        }
-        if flight.operation == Operation::WriteBuffered {
-            attached.buffered = false;
-            // Left buffered, later requests would be slower, not wrong.
-            attached.file.set_direct(Mode::Direct).unwrap_or_else(|error| {
-                tracing::error!(%error, "could not switch the file back to direct");
-            });
-        }
-        self.arrived.push_back(Completion { tag, result });
     }
 }
 
@@ -351,25 +321,8 @@ impl Device for Ring {
             return Err(Refused);
         }
         drop(queue);
-        let operation = request.operation;
-        let attached = self.attached(request.target);
-        if operation.moves_bytes() {
-            let alone = operation != Operation::WriteBuffered || attached.moving == 0;
-            assert!(
-                alone && !attached.buffered,
-                "a buffered write shares {:?} with another request",
-                request.target
-            );
-            attached.moving += 1;
-            attached.buffered = operation == Operation::WriteBuffered;
-        }
-        attached.in_flight += 1;
-        let index = usize::from(tag.0);
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        let ticket = self.slots[index].take(tag, Flight { target: request.target, operation });
-        self.in_flight += 1;
+        let flight = Flight { target: request.target, operation: request.operation };
+        let ticket = self.ledger.enter(tag, flight);
         match self.plan(tag, request) {
             Ok(entry) => self.push(&entry.user_data(ticket.word())),
             Err(work) => self.synchronous.push((ticket, work)),
@@ -380,22 +333,9 @@ impl Device for Ring {
     fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
         self.enable_here()?;
         self.run_synchronous();
-        let ready = !self.arrived.is_empty() || !self.setup.uring.completion().is_empty();
-        let limit = match wait {
-            Wait::Something(limit) | Wait::Batch { limit, .. } if !ready && limit != Some(Duration::ZERO) => {
-                limit
-            }
-            _ => return self.submit(),
-        };
-        if self.waker.fall_asleep() {
-            self.arm_wake();
-            let entered = self.enter(1, limit);
-            self.waker.awake();
-            entered
-        } else {
-            // Somebody rang since the last look: the caller looks again.
-            self.waker.awake();
-            self.submit()
+        match self.sleep_for(wait) {
+            Some(sleep) => self.sleep(sleep),
+            None => self.submit(),
         }
     }
 
@@ -413,14 +353,14 @@ impl Ring {
             return Ok(());
         }
         drop(queue);
-        self.enter(0, None)
+        self.enter(Sleep::NOT)
     }
 
     /// Requests the kernel has. One too many where requests were staged behind a waker's read and never submitted.
     fn flying(&mut self) -> u32 {
-        let staged = u32::try_from(self.setup.uring.submission().len()).expect("the queue's size is 32 bits");
+        let staged = self.staged().saturating_sub(u32::from(self.wake_armed));
         let synchronous = u32::try_from(self.synchronous.len()).expect("at most one for each tag");
-        self.in_flight - synchronous - staged.saturating_sub(u32::from(self.wake_armed))
+        self.in_flight() - synchronous - staged
     }
 
     /// Waits for what the kernel has, to a deadline; what was staged and never submitted stays unsubmitted.
@@ -428,12 +368,19 @@ impl Ring {
         let deadline = Instant::now() + GOODBYE;
         while self.flying() > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            let waited = if left.is_zero() { Err(libc::ETIME) } else { self.enter_once(0, 1, Some(left)) };
+            let sleep = Sleep { want: 1, within: Duration::ZERO, limit: Some(left) };
+            let waited = if left.is_zero() { Err(libc::ETIME) } else { self.enter_once(0, sleep) };
             self.collect();
             if !matches!(waited, Ok(_) | Err(libc::EINTR)) {
                 return;
             }
         }
+    }
+
+    /// Lets go of what is registered, which a ring's end alone would do some time later.
+    fn unregister(&mut self) {
+        self.tables.unregister_files(&self.setup.uring);
+        self.tables.unregister_arena(&self.setup.uring);
     }
 }
 
@@ -443,11 +390,22 @@ impl Drop for Ring {
             // A forked child did not inherit the queues; what is in flight is its parent's.
             return;
         }
-        self.wait_out();
+        // Elsewhere than on its thread the kernel refuses to be entered.
+        let here = self.thread.is_none_or(|thread| HERE.with(|here| *here == thread));
+        if here {
+            self.wait_out();
+        } else {
+            self.door.forget();
+            self.collect();
+        }
         if self.flying() > 0 {
             Arc::clone(&self.arena).leak();
-            mem::forget(mem::take(&mut self.slots));
-            mem::forget(mem::take(&mut self.targets));
+            self.ledger.leak();
+        } else if here {
+            self.unregister();
+        }
+        if here {
+            self.door.unregister();
         }
         // SAFETY: nothing uses the ring after its drop.
         unsafe { ManuallyDrop::drop(&mut self.setup) };
@@ -456,99 +414,18 @@ impl Drop for Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { targets, in_flight, arrived, .. } = self;
+        let Self { ledger, fixed, arrived, door, .. } = self;
         formatter
             .debug_struct("Ring")
             .field("describe", &self.describe())
-            .field("targets", targets)
-            .field("in_flight", in_flight)
+            .field("ledger", ledger)
+            .field("fixed", fixed)
             .field("arrived", arrived)
+            .field("enters", &door.enters())
             .finish_non_exhaustive()
     }
 }
 
 fn errno_of(error: &io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use forebay_block::{Class, Frame, Segment, Segments, Source};
-
-    use super::*;
-    use crate::{Access, Create, How, Truncate};
-
-    /// On one kernel all that older kernels have can be tried, for each is asked for by name.
-    #[test]
-    fn every_level_does_the_same() {
-        let directory = tempfile::tempdir().unwrap();
-        for level in Level::ALL {
-            let path = directory.path().join(format!("{level:?}"));
-            let how =
-                How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
-            let file = Arc::new(File::open(&path, &how).unwrap().file);
-            let arena = Arc::new(Arena::new(4).unwrap());
-            let mut ring = Ring::with_level(Arc::clone(&arena), 4, level).unwrap();
-            ring.setup.set_length = level < Level::SubmitAll;
-            println!("{level:?}: {}", ring.describe());
-            ring.attach(Target(0), Arc::clone(&file));
-            let segments = [Segment::frames(Frame(2), 4096)].into();
-            let mut request = Bio {
-                operation: Operation::Write,
-                target: Target(0),
-                offset: 4096,
-                length: 4096,
-                segments,
-                class: Class::Waited,
-                source: Source(0),
-                owner: 0,
-            };
-            // SAFETY: nothing is in flight, and this thread alone knows the arena.
-            unsafe { arena.copy_in(Frame(2), 0, &[7; 4096]) };
-            assert_eq!(ask(&mut ring, &request), Ok(4096));
-            request = Bio {
-                operation: Operation::SetLength,
-                offset: 10_000,
-                length: 0,
-                segments: Segments::new(),
-                ..request
-            };
-            assert_eq!(ask(&mut ring, &request), Ok(0));
-            let mut expected = vec![0; 10_000];
-            expected[4096..8192].fill(7);
-            assert!(fs::read(&path).unwrap() == expected);
-            let start = Instant::now();
-            let waker = ring.waker();
-            let other = thread::spawn(move || waker.wake());
-            ring.doorbell(Wait::Something(Some(Duration::from_secs(20)))).unwrap();
-            assert!(start.elapsed() < Duration::from_secs(10));
-            other.join().unwrap();
-        }
-    }
-
-    fn ask(ring: &mut Ring, request: &Bio) -> Result<u64, Errno> {
-        ring.prepare(Tag(3), request).unwrap();
-        let mut done = Vec::new();
-        while done.is_empty() {
-            ring.doorbell(Wait::Something(None)).unwrap();
-            ring.reap(&mut done);
-        }
-        assert_eq!(done.len(), 1);
-        done[0].result
-    }
-
-    #[test]
-    fn contract_13_a_completion_nobody_waits_for_is_dropped() {
-        let mut ring = Ring::new(Arc::new(Arena::new(1).unwrap()), 4).unwrap();
-        for ticket in [Ticket::Request { tag: Tag(900), generation: 1 }, Ticket::Unknown] {
-            ring.push(&opcode::Nop::new().build().user_data(ticket.word()));
-        }
-        ring.doorbell(Wait::Something(None)).unwrap();
-        let mut done = Vec::new();
-        ring.reap(&mut done);
-        assert_eq!(done, []);
-        assert_eq!(ring.in_flight(), 0);
-    }
 }

@@ -5,8 +5,13 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{IoUring, Probe, opcode};
+
+use crate::enter::Door;
+use crate::offer::{Feature, Offer};
+use crate::probe::kernel_version;
 
 /// Why there is no ring.
 #[derive(Debug, thiserror::Error)]
@@ -62,19 +67,19 @@ impl Level {
         Level::Plain,
     ];
 
-    /// What the next better level has, and since which kernel.
-    fn lost(self) -> Option<&'static str> {
+    /// What this level has and the next one down has not.
+    fn brings(self) -> Option<Feature> {
         match self {
-            Level::NoArray => None,
-            Level::Deferred => Some("a submission queue without an index array (6.6)"),
-            Level::SingleIssuer => Some("deferred task work (6.1)"),
-            Level::Cooperative => Some("a single issuer (6.0)"),
-            Level::SubmitAll => Some("cooperative task work (5.19)"),
-            Level::Plain => Some("submission past a bad request (5.18)"),
+            Level::NoArray => Some(Feature::NoIndexArray),
+            Level::Deferred => Some(Feature::DeferredTaskWork),
+            Level::SingleIssuer => Some(Feature::SingleIssuer),
+            Level::Cooperative => Some(Feature::CooperativeTaskWork),
+            Level::SubmitAll => Some(Feature::SubmitAll),
+            Level::Plain => None,
         }
     }
 
-    fn build(self, entries: u32) -> io::Result<IoUring> {
+    pub(crate) fn build(self, entries: u32) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         // Disabled until the thread that uses it says so: with a single issuer that thread becomes the one.
         builder.dontfork().setup_clamp().setup_r_disabled();
@@ -101,9 +106,21 @@ impl Level {
 pub(crate) struct Setup {
     pub(crate) uring: IoUring,
     pub(crate) level: Level,
-    /// Whether the length of a file can be set through the ring.
+    pub(crate) has: Has,
+}
+
+/// What the kernel can do through a ring, beside its level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Has {
+    /// The length of a file can be set.
     pub(crate) set_length: bool,
-    /// Whether a wait need not be booked as waiting for I/O.
+    /// A block device's range can be discarded.
+    pub(crate) discard: bool,
+    /// A request of several pieces can use registered buffers.
+    pub(crate) vectored_fixed: bool,
+    /// There is a minimal wait; whether it can be used, `min_wait` finds out.
+    pub(crate) min_wait: bool,
+    /// A wait need not be booked as waiting for I/O.
     pub(crate) no_iowait: bool,
 }
 
@@ -136,6 +153,8 @@ impl Setup {
             (opcode::Writev::CODE, "writev"),
             (opcode::Read::CODE, "read"),
             (opcode::Write::CODE, "write"),
+            (opcode::ReadFixed::CODE, "read into a registered buffer"),
+            (opcode::WriteFixed::CODE, "write from a registered buffer"),
             (opcode::Fsync::CODE, "fsync"),
             (opcode::Fallocate::CODE, "fallocate"),
         ] {
@@ -143,26 +162,58 @@ impl Setup {
                 return Err(SetupError::TooOld(name));
             }
         }
-        let set_length = probe.is_supported(opcode::Ftruncate::CODE);
-        let no_iowait = parameters.is_feature_no_iowait();
-        Ok(Self { uring, level, set_length, no_iowait })
+        let vectored = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
+        // The probe tells of commands, but not of which; a backported one is not worth a try on a device.
+        let commands = kernel_version() >= Feature::DiscardCommand.since();
+        let has = Has {
+            set_length: probe.is_supported(opcode::Ftruncate::CODE),
+            discard: commands && probe.is_supported(opcode::UringCmd16::CODE),
+            vectored_fixed: vectored.into_iter().all(|code| probe.is_supported(code)),
+            min_wait: parameters.is_feature_min_timeout(),
+            no_iowait: parameters.is_feature_no_iowait(),
+        };
+        Ok(Self { uring, level, has })
     }
 
-    /// One line: "io_uring: full", or what is lost and the kernel that has it.
-    pub(crate) fn describe(&self) -> String {
-        let better = Level::ALL.into_iter().filter(|&level| level <= self.level);
-        let mut lost: Vec<&str> = better.filter_map(Level::lost).collect();
-        if !self.set_length {
-            lost.push("setting a file's length (6.9)");
-        }
-        if !self.no_iowait {
-            lost.push("waiting unbooked (6.15)");
-        }
-        match lost.as_slice() {
-            [] => "io_uring: full".into(),
-            lost => format!("io_uring: without {}", lost.join(", ")),
-        }
+    /// What is known of the ring since it was set up.
+    pub(crate) fn offers(&self) -> Vec<Offer> {
+        let levels = Level::ALL.into_iter().filter_map(|level| Some((level.brings()?, level >= self.level)));
+        let Has { set_length, discard, vectored_fixed: _, min_wait, no_iowait } = self.has;
+        let rest = [
+            (Feature::TimedWait, true),
+            (Feature::SetLength, set_length),
+            (Feature::DiscardCommand, discard),
+            (Feature::MinimalWait, min_wait),
+            (Feature::UnbookedWait, no_iowait),
+        ];
+        levels.chain(rest).map(|(feature, had)| feature.when(had)).collect()
     }
+
+    /// Whether the calling thread can register the ring's descriptor. It is not registered afterwards.
+    pub(crate) fn registers_its_descriptor(&self) -> bool {
+        let mut door = Door::of(&self.uring);
+        let registered = door.register();
+        door.unregister();
+        registered
+    }
+}
+
+/// Whether the kernel knows polling that sleeps first. The crate below has no name for it.
+pub(crate) fn has_hybrid_polling() -> bool {
+    const SETUP_IOPOLL: u32 = 1;
+    const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
+    // The parameters are 120 bytes, of which the third word is the flags; the kernel fills in the rest.
+    let mut parameters = [0u32; 30];
+    parameters[2] = SETUP_IOPOLL | SETUP_HYBRID_IOPOLL;
+    // SAFETY: the kernel reads and writes the 120 bytes of parameters during the call.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1u32, parameters.as_mut_ptr()) };
+    let Ok(ring) = RawFd::try_from(ring) else { return false };
+    if ring < 0 {
+        return false;
+    }
+    // SAFETY: the call has just made the descriptor, and nobody else has it.
+    drop(unsafe { OwnedFd::from_raw_fd(ring) });
+    true
 }
 
 fn explain(error: io::Error) -> SetupError {

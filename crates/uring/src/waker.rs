@@ -62,6 +62,11 @@ impl Waker {
         self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Whether somebody rang since the ring's thread fell asleep.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.0.state.load(Ordering::Relaxed) == RUNG
+    }
+
     /// The ring's thread looks at its queues next.
     pub(crate) fn awake(&self) {
         self.0.state.swap(AWAKE, Ordering::AcqRel);

@@ -1,0 +1,30 @@
+//! What only block devices have: their size, their blocks, and a discard that is not a file's.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `_IOR(0x12, 114, size_t)`.
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+/// `_IO(0x12, 119)`.
+const BLKDISCARD: libc::Ioctl = 0x1277;
+
+/// Bytes on the device.
+pub(crate) fn size(device: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: the command writes a number of 64 bits through the pointer, during the call.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) };
+    if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Bytes of its smallest block.
+pub(crate) fn logical_block(device: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(rustix::fs::ioctl_blksszget(device)?)
+}
+
+/// Tells the device that a range is not needed; blocks until it has said yes.
+pub(crate) fn discard(device: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    let range = [offset, length];
+    // SAFETY: the command reads two numbers of 64 bits through the pointer, during the call.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

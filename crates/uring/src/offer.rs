@@ -1,0 +1,228 @@
+//! What io_uring offers on this kernel, one by one: had, lost and since which kernel it would be had, or refused and
+//! why. For reports, and for the one line in which a ring describes itself.
+//!
+//! Nothing here decides anything: the ring takes what it finds and goes on without the rest. A ring lists what it
+//! asked for; [`Offers::of_this_kernel`] asks for everything, which takes some milliseconds.
+
+use std::fmt;
+use std::io;
+
+use io_uring::IoUring;
+
+use crate::min_wait::{self, MinWait};
+use crate::probe::KernelVersion;
+use crate::setup::{Level, Setup, SetupError};
+
+/// Something of io_uring that not every kernel has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Feature {
+    /// A wait with a time limit in the call that submits.
+    TimedWait,
+    /// A bad request does not hold up those behind it.
+    SubmitAll,
+    /// The thread is not interrupted for completions.
+    CooperativeTaskWork,
+    /// One thread submits.
+    SingleIssuer,
+    /// Completions are worked off in the ring's thread when it asks.
+    DeferredTaskWork,
+    /// The submission queue has no index array.
+    NoIndexArray,
+    /// The ring's own descriptor is registered, so that a call need not look it up.
+    RingDescriptor,
+    /// Files are registered, so that a request need not look them up.
+    RegisteredFiles,
+    /// A table of files begins empty.
+    SparseFiles,
+    /// The arena is registered, so that its pages need not be pinned for each direct request.
+    RegisteredBuffers,
+    /// A request of several pieces uses registered buffers too.
+    VectoredFixed,
+    /// A file's length is set through the ring.
+    SetLength,
+    /// A block device's range is discarded through the ring.
+    DiscardCommand,
+    /// The kernel waits for many completions a bounded time, and after that for one.
+    MinimalWait,
+    /// A completion after the minimal time ends the wait, as it should.
+    MinimalWaitEnds,
+    /// A wait need not be booked as waiting for I/O.
+    UnbookedWait,
+    /// Completions are polled for, where the device polls. Not used by the rings here.
+    Polled,
+    /// Polling sleeps first. Not used by the rings here.
+    HybridPolled,
+}
+
+/// Whether a feature is there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It is.
+    Had,
+    /// The kernel lacks it; [`Feature::since`] says which has it.
+    Lost,
+    /// The kernel has it, and does not grant it here, for this reason.
+    Refused(String),
+}
+
+/// One feature and whether it is there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Which.
+    pub feature: Feature,
+    /// Whether it is there.
+    pub state: State,
+}
+
+/// A list of them. Its `Display` is one line: "io_uring: full", or what is missing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offers(pub Vec<Offer>);
+
+impl Feature {
+    /// What it is called in a sentence: "without ...".
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The first kernel that has it.
+    #[must_use]
+    pub fn since(self) -> KernelVersion {
+        let (_, (major, minor)) = self.row();
+        KernelVersion { major, minor }
+    }
+
+    fn row(self) -> (&'static str, (u32, u32)) {
+        match self {
+            Feature::TimedWait => ("a wait with a time limit", (5, 11)),
+            Feature::SubmitAll => ("submission past a bad request", (5, 18)),
+            Feature::CooperativeTaskWork => ("cooperative task work", (5, 19)),
+            Feature::SingleIssuer => ("a single issuer", (6, 0)),
+            Feature::DeferredTaskWork => ("deferred task work", (6, 1)),
+            Feature::NoIndexArray => ("a submission queue without an index array", (6, 6)),
+            Feature::RingDescriptor => ("a registered ring descriptor", (5, 18)),
+            Feature::RegisteredFiles => ("registered files", (5, 1)),
+            Feature::SparseFiles => ("a sparse table of files", (5, 19)),
+            Feature::RegisteredBuffers => ("registered buffers", (5, 1)),
+            Feature::VectoredFixed => ("vectored requests on registered buffers", (6, 15)),
+            Feature::SetLength => ("setting a file's length", (6, 9)),
+            Feature::DiscardCommand => ("discarding through the ring", (6, 12)),
+            Feature::MinimalWait => ("a minimal wait", (6, 12)),
+            Feature::MinimalWaitEnds => ("a minimal wait that a late event ends", (6, 19)),
+            Feature::UnbookedWait => ("waiting unbooked", (6, 15)),
+            Feature::Polled => ("polled completions", (5, 1)),
+            Feature::HybridPolled => ("polled completions that sleep first", (6, 13)),
+        }
+    }
+
+    /// The offer of something a kernel either has or lacks.
+    pub(crate) fn when(self, had: bool) -> Offer {
+        Offer { feature: self, state: if had { State::Had } else { State::Lost } }
+    }
+
+    /// The offer of something that was asked for, with the answer.
+    pub(crate) fn asked(self, answer: Result<(), String>) -> Offer {
+        let state = answer.map_or_else(State::Refused, |()| State::Had);
+        Offer { feature: self, state }
+    }
+}
+
+impl Offers {
+    /// Asks this kernel for everything, with rings of its own that are gone afterwards. Blocks for some milliseconds,
+    /// once in a process for the behaviour of the minimal wait.
+    ///
+    /// # Errors
+    /// Why there is no ring at all.
+    pub fn of_this_kernel() -> Result<Self, SetupError> {
+        let setup = Setup::new(4, Level::NoArray)?;
+        let mut offers = setup.offers();
+        offers.push(Feature::RingDescriptor.when(setup.registers_its_descriptor()));
+        let files = setup.uring.submitter().register_files_sparse(1);
+        let lacks = |result: &io::Result<()>| matches!(result, Err(error) if error.raw_os_error() == Some(libc::EINVAL));
+        offers.push(Feature::SparseFiles.when(!lacks(&files)));
+        let files = files.or_else(|_| setup.uring.submitter().register_files(&[-1]));
+        offers.push(Feature::RegisteredFiles.asked(files.map_err(|error| error.to_string())));
+        offers.push(Feature::RegisteredBuffers.asked(try_buffer(&setup.uring)));
+        offers.push(Feature::VectoredFixed.when(setup.has.vectored_fixed));
+        let ends = setup.has.min_wait && min_wait::behaviour(setup.level) == MinWait::Ends;
+        offers.push(Feature::MinimalWaitEnds.when(ends));
+        let polled: io::Result<IoUring> = IoUring::builder().setup_iopoll().build(2);
+        offers.push(Feature::Polled.when(polled.is_ok()));
+        offers.push(Feature::HybridPolled.when(crate::setup::has_hybrid_polling()));
+        Ok(Self(offers))
+    }
+
+    /// Whether a feature is there; `false` too where it is not listed.
+    #[must_use]
+    pub fn had(&self, feature: Feature) -> bool {
+        self.0.iter().any(|offer| offer.feature == feature && offer.state == State::Had)
+    }
+}
+
+/// Registers one page, and lets it go.
+fn try_buffer(uring: &IoUring) -> Result<(), String> {
+    let page = vec![0u8; 4096];
+    let buffer = [libc::iovec { iov_base: page.as_ptr().cast_mut().cast(), iov_len: page.len() }];
+    let submitter = uring.submitter();
+    // SAFETY: the page lives until it is unregistered just below, and no request uses it.
+    unsafe { submitter.register_buffers(&buffer) }.map_err(|error| error.to_string())?;
+    submitter.unregister_buffers().map_err(|error| error.to_string())
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, since) = (self.feature.name(), self.feature.since());
+        match &self.state {
+            State::Had => formatter.write_str(name),
+            State::Lost => write!(formatter, "{name} ({since})"),
+            State::Refused(reason) => write!(formatter, "{name} ({reason})"),
+        }
+    }
+}
+
+impl fmt::Display for Offers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut missing = self.0.iter().filter(|offer| offer.state != State::Had);
+        let Some(first) = missing.next() else { return formatter.write_str("io_uring: full") };
+        write!(formatter, "io_uring: without {first}")?;
+        missing.try_for_each(|offer| write!(formatter, ", {offer}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_is_missing_and_who_has_it() {
+        let full = Offers(vec![Feature::SubmitAll.when(true)]);
+        assert_eq!(full.to_string(), "io_uring: full");
+        let some = Offers(vec![
+            Feature::SubmitAll.when(true),
+            Feature::SetLength.when(false),
+            Feature::RegisteredBuffers.asked(Err("no memory may be locked".into())),
+        ]);
+        let line =
+            "io_uring: without setting a file's length (6.9), registered buffers (no memory may be locked)";
+        assert_eq!(some.to_string(), line);
+        assert!(some.had(Feature::SubmitAll) && !some.had(Feature::SetLength) && !some.had(Feature::Polled));
+    }
+
+    #[test]
+    fn everything_is_asked_for_and_agrees_with_the_version() {
+        let offers = Offers::of_this_kernel().unwrap();
+        let version = crate::probe::kernel_version();
+        for offer in &offers.0 {
+            println!("{:?} {}: {:?}", offer.feature, offer.feature.since(), offer.state);
+            // The minimal wait's repair went to older kernels too, and buffers and polling need more than a kernel.
+            let told = matches!(offer.feature, Feature::MinimalWaitEnds | Feature::RegisteredBuffers);
+            if offer.state == State::Lost && !told {
+                assert!(version < offer.feature.since(), "{offer}");
+            }
+        }
+        assert!(offers.had(Feature::TimedWait));
+        let again = Offers::of_this_kernel().unwrap();
+        assert_eq!(offers, again, "asking changes nothing");
+    }
+}

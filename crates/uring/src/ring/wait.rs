@@ -1,0 +1,93 @@
+//! How a doorbell waits: for the first completion, or for several of them a bounded time.
+//!
+//! The second is one call where the kernel has a minimal wait that late events end, and two elsewhere: one for the
+//! first completion, one with the time that is left. Nothing breaks the minimal time, a waker neither; that is why it
+//! is short.
+//!
+//! What the kernel counts is what it has put into the completion queue and nobody took: what was taken before, or
+//! made here, is counted on this side.
+
+use std::time::{Duration, Instant};
+
+use forebay_block::{Errno, Wait};
+
+use super::Ring;
+use crate::min_wait::{self, MinWait};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sleep {
+    /// Completions in the completion queue.
+    pub(super) want: u32,
+    /// How long all of them are waited for; after that one is enough. Zero: as long as `limit`.
+    pub(super) within: Duration,
+    /// How long the first is waited for.
+    pub(super) limit: Option<Duration>,
+}
+
+impl Sleep {
+    /// No sleep at all.
+    pub(super) const NOT: Sleep = Sleep { want: 0, within: Duration::ZERO, limit: None };
+}
+
+impl Ring {
+    /// What there is to wait for, if anything: what is here already ends the wait.
+    pub(super) fn sleep_for(&mut self, wait: Wait) -> Option<Sleep> {
+        let queued = u32::try_from(self.setup.uring.completion().len()).expect("the queue's size is 32 bits");
+        let arrived = u32::try_from(self.arrived.len()).unwrap_or(u32::MAX);
+        let here = queued.saturating_add(arrived);
+        let sleep = match wait {
+            Wait::Not => return None,
+            Wait::Something(_) if here > 0 => return None,
+            Wait::Something(limit) => Sleep { want: 1, within: Duration::ZERO, limit },
+            Wait::Batch { want, within, limit } => {
+                // More than is in flight never comes; a wake may.
+                let want = want.min(self.ledger.in_flight().saturating_add(arrived)).max(1);
+                if here >= want {
+                    return None;
+                }
+                let want = want - arrived;
+                match here {
+                    0 => Sleep { want, within: limit.map_or(within, |limit| within.min(limit)), limit },
+                    _ => Sleep { want, within: Duration::ZERO, limit: Some(within) },
+                }
+            }
+        };
+        (sleep.limit != Some(Duration::ZERO)).then_some(sleep)
+    }
+
+    /// Submits and waits, until the bell is rung at the latest.
+    pub(super) fn sleep(&mut self, sleep: Sleep) -> Result<(), Errno> {
+        if !self.waker.fall_asleep() {
+            // Somebody rang since the last look: the caller looks again.
+            self.waker.awake();
+            return self.submit();
+        }
+        self.arm_wake();
+        let entered = if sleep.want == 1 || sleep.within.as_micros() == 0 || self.waits_minimally() {
+            self.enter(sleep)
+        } else {
+            self.sleep_twice(sleep)
+        };
+        self.waker.awake();
+        entered
+    }
+
+    fn sleep_twice(&mut self, sleep: Sleep) -> Result<(), Errno> {
+        let start = Instant::now();
+        self.enter(Sleep { want: 1, within: Duration::ZERO, ..sleep })?;
+        let came = self.setup.uring.completion().len();
+        let left = sleep.within.saturating_sub(start.elapsed());
+        // Moved over on a busy kernel, woken, out of time, or all here.
+        let over = came == 0 || came >= sleep.want as usize || self.waker.is_rung() || left.is_zero();
+        if over {
+            return Ok(());
+        }
+        self.enter(Sleep { want: sleep.want, within: Duration::ZERO, limit: Some(left) })
+    }
+
+    /// Whether the kernel's minimal wait does what it should. Tried the first time it is asked for.
+    fn waits_minimally(&self) -> bool {
+        self.setup.has.min_wait && min_wait::behaviour(self.setup.level) == MinWait::Ends
+    }
+}

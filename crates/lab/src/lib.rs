@@ -17,3 +17,5 @@ pub mod run;
 pub mod schema;
 pub mod scratch;
 pub mod statistics;
+pub mod suite;
+pub mod through;

@@ -40,7 +40,7 @@ pub struct RequestSpec {
     pub fixed_buffers: Switch,
     /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
-    /// Bios handed over between two dispatches; as many as there are places if none.
+    /// Bios handed over between two dispatches, waited for where fewer places are free; as many as are free if none.
     pub batch: Option<u32>,
     /// Which thread submits.
     #[serde(default)]

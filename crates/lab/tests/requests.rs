@@ -115,6 +115,18 @@ fn a_batch_rings_once() {
 }
 
 #[test]
+fn a_batch_is_exactly_that() {
+    for (device, batch, depth) in [("null", 8, 32), ("gen5", 16, 16), ("null", 64, 32)] {
+        let result = run(&RequestSpec { batch: Some(batch), depth, file_bytes: 1 << 40, ..spec(device) });
+        let handed_over = result.metrics["requests_per_doorbell"];
+        assert!(handed_over <= f64::from(batch.min(depth)), "{device}: {handed_over}");
+        if device == "null" {
+            assert!(handed_over > f64::from(batch.min(depth)) - 1.0, "{device}: {handed_over}");
+        }
+    }
+}
+
+#[test]
 fn more_bios_than_tags_are_served() {
     for device in ["null", "gen5"] {
         run(&RequestSpec { depth: 1000, file_bytes: 1 << 30, ..spec(device) });
@@ -137,7 +149,11 @@ fn a_file_is_laid_out_once_and_read_and_written() {
     for (operation, block_bytes) in
         [(Operation::Read, BLOCK), (Operation::Write, 16 * BLOCK), (Operation::Read, BLOCK)]
     {
-        let spec = RequestSpec { operation, block_bytes, seconds: 0.02, ..spec("file") };
+        let fixed_buffers = if operation == Operation::Read { Switch::On } else { Switch::Off };
+        let fixed_files = fixed_buffers;
+        let seconds = 0.02;
+        let spec =
+            RequestSpec { operation, block_bytes, fixed_buffers, fixed_files, seconds, ..spec("file") };
         let result = run_in(directory.path(), &spec);
         assert!(result.notes.iter().any(|note| note.starts_with("io_uring")), "{:?}", result.notes);
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_uring::{
-    Access, Arena, Create, Direct, File, How, Modelled, Null, Profile, Ring, SetupError, Truncate,
+    Access, Arena, Create, Direct, File, Fixed, How, Modelled, Null, Profile, Register, Ring, SetupError,
+    Truncate,
 };
 
 use super::drive::{TARGET, frames_per_place};
@@ -65,6 +66,8 @@ fn open_file(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> 
     let arena = u32::try_from(frames).map_err(io::Error::other).and_then(Arena::new);
     let arena = arena.map_err(|error| CellError::system("no memory for the blocks", &error))?;
     let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(refused)?;
+    let register = |switch| if switch == Switch::On { Register::Yes } else { Register::No };
+    ring.set_fixed(Fixed { files: register(spec.fixed_files), buffers: register(spec.fixed_buffers) });
     ring.attach(TARGET, Arc::new(file));
     notes.push(ring.describe());
     Ok(Opened::File { ring: Box::new(ring), notes })

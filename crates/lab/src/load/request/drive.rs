@@ -14,6 +14,7 @@
 use std::mem;
 use std::time::Duration;
 
+use forebay_block::limits::{DEVICE_HOLD, PLUG_BIOS};
 use forebay_block::queue::Counters;
 use forebay_block::{
     Bio, Class, Ended, Errno, Frame, Moment, Operation, Segment, Segments, Source, Target, Wait,
@@ -53,8 +54,7 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Drive {
     blocks: Blocks,
-    /// Bios submitted between two dispatches at most.
-    batch: usize,
+    batch: Batch,
     /// Places without a bio.
     free: Vec<u32>,
     /// When the bio of each place was submitted; [`NOT_THERE`] where there is none.
@@ -62,6 +62,29 @@ pub(crate) struct Drive {
     ended: Vec<Ended>,
     latencies: Histogram<u64>,
     bios: u64,
+}
+
+/// How many bios are submitted between two dispatches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    /// Fewer are waited for.
+    pub(crate) least: usize,
+    /// More are left for the next.
+    pub(crate) most: usize,
+}
+
+impl Batch {
+    /// Exactly what was asked for, that a ladder of batches is one on devices that end one at a time; but not more than
+    /// there are places or a queue has room for.
+    pub(crate) fn of(spec: &RequestSpec) -> Self {
+        match spec.batch {
+            Some(batch) => {
+                let exactly = (batch.min(spec.depth) as usize).min(PLUG_BIOS);
+                Self { least: exactly, most: exactly }
+            }
+            None => Self { least: 1, most: usize::MAX },
+        }
+    }
 }
 
 /// Makes bios, a place's memory for each.
@@ -126,7 +149,7 @@ impl Drive {
         let depth = spec.depth as usize;
         Self {
             blocks: Blocks::new(spec),
-            batch: spec.batch.map_or(usize::MAX, |batch| batch as usize),
+            batch: Batch::of(spec),
             free: (0..spec.depth).rev().collect(),
             submitted: vec![NOT_THERE; depth],
             ended: Vec::with_capacity(depth),
@@ -150,17 +173,27 @@ impl Drive {
     /// Turns until `end`, and until a bio was told at least; says when the last one was over.
     fn turns<W: Way>(&mut self, way: &mut W, mut now: Moment, end: Moment) -> Result<Moment, CellError> {
         while now < end || self.bios == 0 {
-            let count = self.free.len().min(self.batch).min(way.room());
-            for place in self.free.drain(self.free.len() - count..).rev() {
-                self.submitted[place as usize] = now;
-                way.submit(self.blocks.next(place));
+            let count = self.free.len().min(self.batch.most).min(way.room());
+            if count >= self.batch.least {
+                for place in self.free.drain(self.free.len() - count..).rev() {
+                    self.submitted[place as usize] = now;
+                    way.submit(self.blocks.next(place));
+                }
             }
-            let must_wait = self.free.is_empty() || count == 0;
-            let wait = if must_wait { Wait::Something(None) } else { Wait::Not };
+            let wait = self.wait(way.room());
             way.dispatch(wait).map_err(broken)?;
             now = self.tell(way)?;
         }
         Ok(now)
+    }
+
+    /// Until the next batch can be submitted; not at all where it can.
+    fn wait(&self, room: usize) -> Wait {
+        match self.batch.least.saturating_sub(self.free.len().min(room)) as u32 {
+            0 => Wait::Not,
+            1 => Wait::Something(None),
+            want => Wait::Batch { want, within: DEVICE_HOLD, limit: None },
+        }
     }
 
     /// Waits for what is on its way.

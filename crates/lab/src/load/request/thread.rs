@@ -20,7 +20,7 @@ use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
 use hdrhistogram::Histogram;
 
-use super::drive::{Blocks, Outcome, broken};
+use super::drive::{Batch, Blocks, Outcome, broken};
 use super::way::{Queued, Way};
 use crate::load::CellError;
 use crate::request::RequestSpec;
@@ -45,7 +45,7 @@ pub(crate) fn count<D: Device>(
         let (blocks_there, stop_there) = (blocks.clone(), &stop);
         let submitter = scope.spawn(move || submit(blocks_there, &bios, from_context, stop_there));
         let mut context = Context {
-            batch: spec.batch.map_or(usize::MAX, |batch| batch as usize),
+            batch: Batch::of(spec).most,
             way,
             blocks,
             incoming: from_submitter,

@@ -131,9 +131,9 @@ pub enum Step {
         /// Which request.
         arrival: u64,
     },
-    /// The costly call was made.
+    /// The costly call is made. Told before it, for it may wait.
     Rung {
-        /// Requests handed over with it.
+        /// Requests it hands over.
         requests: usize,
     },
     /// The device is done with a request, for better or worse.

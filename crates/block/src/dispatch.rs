@@ -68,8 +68,8 @@ pub fn dispatch(
         return Ok(Dispatched { requests: 0, doorbells: 0 });
     }
     let taken = prepare(requests, flight, device, walk);
-    device.doorbell(wait)?;
     walk.step(Step::Rung { requests: taken });
+    device.doorbell(wait)?;
     Ok(Dispatched { requests: taken, doorbells: 1 })
 }
 

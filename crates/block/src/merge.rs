@@ -15,45 +15,43 @@ use alloc::vec::Vec;
 
 use crate::bio::{Bio, Segment, Segments};
 use crate::footprint::Footprint;
-use crate::knobs::Merging;
 use crate::limits::{REQUEST_BYTES, REQUEST_SEGMENTS};
-use crate::plug::Held;
 use crate::request::Request;
 
-/// Makes requests of bios in order of arrival, and appends them in the order of their oldest bios.
-pub fn merge(merging: Merging, bios: &mut Vec<Held>, requests: &mut Vec<Request>) {
-    if merging == Merging::Off || bios.len() < 2 {
-        requests.extend(bios.drain(..).map(Request::single));
-        return;
-    }
-    debug_assert!(bios.is_sorted_by_key(|held| held.arrival));
-    let epochs = epochs(bios);
-    let mut places: Vec<usize> = (0..bios.len()).collect();
+/// Makes requests of several bios where they touch; takes and leaves them in order of arrival (of their oldest bio).
+pub fn merge(requests: &mut Vec<Request>) {
+    debug_assert!(requests.is_sorted_by_key(Request::arrival));
+    let epochs = epochs(requests);
+    let mut places: Vec<usize> = (0..requests.len()).collect();
     places.sort_unstable_by_key(|&place| {
-        let bio = &bios[place].bio;
+        let bio = requests[place].asked();
         (bio.target, epochs[place], bio.class, bio.operation as u8, bio.offset, place)
     });
-    let mut bios: Vec<Option<Held>> = bios.drain(..).map(Some).collect();
+    let mut bios: Vec<Option<Request>> = requests.drain(..).map(Some).collect();
     let mut sorted =
         places.into_iter().filter_map(|place| Some((epochs[place], bios[place].take()?))).peekable();
-    let already = requests.len();
     while let Some((epoch, first)) = sorted.next() {
-        let mut run = Run::new(&first.bio);
+        let mut run = Run::new(first.asked());
         let mut more = Vec::new();
-        while let Some((_, held)) = sorted.next_if(|(next, held)| *next == epoch && run.takes(&held.bio)) {
-            run.extend(&held.bio);
-            more.push(held);
+        while let Some((_, next)) = sorted.next_if(|(next, bio)| *next == epoch && run.takes(bio.asked())) {
+            run.extend(next.asked());
+            more.push(next);
         }
         requests.push(Request::merged(first, more));
     }
-    requests[already..].sort_unstable_by_key(Request::arrival);
+    requests.sort_unstable_by_key(Request::arrival);
 }
 
 /// The epoch of each bio, counted per target.
-fn epochs(bios: &[Held]) -> Vec<u32> {
-    let footprints: Vec<Footprint> = bios.iter().map(|held| Footprint::of(&held.bio)).collect();
-    let is_barrier = |place: usize| !bios[place].bio.operation.merges();
+fn epochs(bios: &[Request]) -> Vec<u32> {
+    let is_barrier = |place: usize| !bios[place].asked().operation.merges();
+    let footprints: Vec<Footprint> = bios.iter().map(Request::footprint).collect();
     let mut epochs: Vec<u32> = Vec::with_capacity(bios.len());
+    if !(0..bios.len()).any(is_barrier) && !footprints.iter().any(|footprint| footprint.changes()) {
+        // Reads alone: no order matters.
+        epochs.resize(bios.len(), 0);
+        return epochs;
+    }
     for place in 0..bios.len() {
         let target = footprints[place].target();
         let mut before = (0..place).rev().filter(|&before| footprints[before].target() == target).peekable();
@@ -120,11 +118,12 @@ mod tests {
     use crate::bio::Operation::{self, FlushData, Read, Write};
     use crate::bio::{Class, Frame, Source, Target};
     use crate::limits::PAGE;
+    use crate::request::Held;
 
     /// (operation, target, first page, pages), in order of arrival.
     type Asked = (Operation, u32, u64, u64);
 
-    fn held(asked: &[Asked]) -> Vec<Held> {
+    fn held(asked: &[Asked]) -> Vec<Request> {
         let hold = |(arrival, &(operation, target, page, pages)): (usize, &Asked)| {
             let length = pages * PAGE as u64;
             let segments = match operation.moves_bytes() {
@@ -134,15 +133,15 @@ mod tests {
             let (target, offset, class) = (Target(target), page * PAGE as u64, Class::Background);
             let (source, owner) = (Source(0), arrival as u64);
             let bio = Bio { operation, target, offset, length, segments, class, source, owner };
-            Held { arrival: arrival as u64, bio }
+            Request::single(Held { arrival: arrival as u64, bio })
         };
         asked.iter().enumerate().map(hold).collect()
     }
 
     /// Requests as (target, first page, pages), in order.
     fn merged(asked: &[Asked]) -> Vec<(u32, u64, u64)> {
-        let mut requests = Vec::new();
-        merge(Merging::On, &mut held(asked), &mut requests);
+        let mut requests = held(asked);
+        merge(&mut requests);
         let asked = requests.iter().map(Request::asked);
         asked.map(|bio| (bio.target.0, bio.offset / PAGE as u64, bio.length / PAGE as u64)).collect()
     }
@@ -157,10 +156,11 @@ mod tests {
     #[test]
     fn what_is_different_stays_apart() {
         assert_eq!(merged(&[(Write, 1, 0, 1), (Read, 1, 1, 1), (Write, 2, 1, 1)]).len(), 3);
-        let mut bios = held(&[(Write, 1, 0, 1), (Write, 1, 1, 1)]);
-        bios[1].bio.class = Class::Waited;
-        let mut requests = Vec::new();
-        merge(Merging::On, &mut bios, &mut requests);
+        let mut waited = held(&[(Write, 1, 1, 1)])[0].asked().clone();
+        waited.class = Class::Waited;
+        let mut requests = held(&[(Write, 1, 0, 1)]);
+        requests.push(Request::single(Held { arrival: 1, bio: waited }));
+        merge(&mut requests);
         assert_eq!(requests.len(), 2);
     }
 
@@ -187,15 +187,8 @@ mod tests {
 
     #[test]
     fn consecutive_frames_become_one_segment() {
-        let mut requests = Vec::new();
-        merge(Merging::On, &mut held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]), &mut requests);
+        let mut requests = held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]);
+        merge(&mut requests);
         assert_eq!(requests[0].asked().segments[..], [Segment::frames(Frame(4), 3 * PAGE as u32)]);
-    }
-
-    #[test]
-    fn merging_can_be_switched_off() {
-        let mut requests = Vec::new();
-        merge(Merging::Off, &mut held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]), &mut requests);
-        assert_eq!(requests.len(), 2);
     }
 }

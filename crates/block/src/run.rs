@@ -5,57 +5,50 @@
 
 use alloc::vec::Vec;
 
-use crate::device::Completion;
+use crate::counters::Latency;
+use crate::device::{Completion, Device};
 use crate::flight::Flight;
+use crate::knobs::{ClockReads, Order};
 use crate::request::{Ended, Next, Request};
-use crate::walk::{Asked, Step, Walk};
+use crate::slab::Slab;
+use crate::time::Moment;
 
-/// Ends what has completed; appends ended bios to `ended`, and what is to be asked again to `again`. Says how
-/// many requests the latter are.
-pub fn run<W: Walk>(
-    completions: &mut Vec<Completion>,
-    flight: &mut Flight,
-    again: &mut Vec<Request>,
-    ended: &mut Vec<Ended>,
-    walk: &mut W,
-) -> usize {
-    let before = again.len();
-    for Completion { tag, result } in completions.drain(..) {
-        let request = flight.remove(tag);
-        walk.step(Step::Completed { arrival: request.arrival(), tag, result });
-        let told = Told { arrivals: if W::WATCHED { request.arrivals().collect() } else { Vec::new() } };
-        let (ended_before, again_before) = (ended.len(), again.len());
-        let next = request.complete(result, ended);
-        let is_apart = matches!(next, Next::Apart(_));
-        match next {
-            Next::Done => {}
-            Next::Again(request) => again.push(request),
-            Next::Apart(requests) => again.extend(requests),
-        }
-        if W::WATCHED {
-            told.tell(&ended[ended_before..], &again[again_before..], is_apart, walk);
-        }
-    }
-    again.len() - before
+/// A run about to be made.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) order: Order,
+    pub(crate) clock: ClockReads,
+    pub(crate) now: Moment,
+    pub(crate) latency: &'a mut [Latency; 2],
 }
 
-/// The bios of a request that completed, oldest first.
-struct Told {
-    arrivals: Vec<u64>,
-}
-
-impl Told {
-    /// Tells what became of each. Bios end in the order they came, and those that did not are in `again`.
-    fn tell(mut self, ended: &[Ended], again: &[Request], is_apart: bool, walk: &mut impl Walk) {
-        if is_apart {
-            self.arrivals.retain(|&arrival| again.iter().all(|request| request.arrival() != arrival));
+impl Run<'_> {
+    /// Ends what has completed; appends ended bios to `ended`, and hands what is to be asked again to `again`.
+    #[inline]
+    pub(crate) fn end(
+        mut self,
+        completions: &mut Vec<Completion>,
+        slab: &mut Slab,
+        flight: &mut Flight,
+        device: &mut impl Device,
+        ended: &mut Vec<Ended>,
+        mut again: impl FnMut(&mut Slab, Request),
+    ) {
+        if self.order == Order::Lifo {
+            completions.reverse();
         }
-        for (end, arrival) in ended.iter().zip(self.arrivals) {
-            walk.step(Step::Ended { arrival, result: end.result });
-        }
-        for request in again {
-            let asked = Asked::of(request.arrival(), request.asked());
-            walk.step(if is_apart { Step::Apart { asked } } else { Step::Again { asked } });
+        for Completion { tag, result } in completions.drain(..) {
+            if self.clock == ClockReads::Each {
+                self.now = device.now();
+            }
+            let flying = flight.remove(slab, tag);
+            let request = slab.remove(flying.place);
+            self.latency[request.class() as usize].add(self.now.nanoseconds_since(flying.since));
+            match request.complete(result, ended) {
+                Next::Done => {}
+                Next::Again(request) => again(slab, request),
+                Next::Apart(requests) => requests.into_iter().for_each(|request| again(slab, request)),
+            }
         }
     }
 }

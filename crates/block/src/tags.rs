@@ -12,25 +12,24 @@ const WORD: usize = u64::BITS as usize;
 
 /// The set of tags; a bit is set where the tag is free.
 #[derive(Debug)]
-pub struct Tags {
+pub(crate) struct Tags {
     free: [u64; TAGS / WORD],
 }
 
 impl Tags {
     /// All free.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { free: [u64::MAX; TAGS / WORD] }
     }
 
     /// Tags that can be taken.
-    #[must_use]
-    pub fn free(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
         self.free.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Takes up to `count` tags, lowest first, and appends them; fewer where fewer are free.
-    pub fn take(&mut self, count: usize, taken: &mut Vec<Tag>) {
+    pub(crate) fn take(&mut self, count: usize, taken: &mut Vec<Tag>) {
         let enough = taken.len() + count;
         for (index, word) in self.free.iter_mut().enumerate() {
             while *word != 0 && taken.len() < enough {
@@ -41,7 +40,7 @@ impl Tags {
     }
 
     /// Gives a taken tag back.
-    pub fn give(&mut self, tag: Tag) {
+    pub(crate) fn give(&mut self, tag: Tag) {
         let (index, bit) = (usize::from(tag.0) / WORD, 1 << (usize::from(tag.0) % WORD));
         assert!(self.free[index] & bit == 0, "{tag:?} was given back twice");
         self.free[index] |= bit;

@@ -15,7 +15,7 @@ use std::mem;
 use std::time::Duration;
 
 use forebay_block::limits::{DEVICE_HOLD, PLUG_BIOS};
-use forebay_block::queue::Counters;
+use forebay_block::Counters;
 use forebay_block::{
     Bio, Class, Ended, Errno, Frame, Moment, Operation, Segment, Segments, Source, Target, Wait,
 };

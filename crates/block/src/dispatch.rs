@@ -22,6 +22,7 @@ use crate::knobs::{ClockReads, Tagging};
 use crate::request::{Bound, Request};
 use crate::slab::{Place, Slab};
 use crate::time::Moment;
+use crate::walk::{Asked, Step, Walk};
 
 /// Requests merged and not at the device, in the order in which they are to be served.
 #[derive(Debug, Default)]
@@ -164,6 +165,7 @@ impl Waiting {
         flight: &mut Flight,
         fair: &mut Fair,
         device: &mut impl Device,
+        walk: &mut impl Walk,
     ) -> Taken {
         let mut taken = Taken { requests: 0, bios: [0; 2], because: Because::Done };
         let mut bytes = 0;
@@ -171,10 +173,14 @@ impl Waiting {
         if batch.tagging == Tagging::Sweep {
             flight.tags.take(self.places.len().min(batch.requests), &mut self.tags);
             self.tags.reverse();
+            if !self.tags.is_empty() {
+                walk.step(Step::Tagged { tags: self.tags.len() });
+            }
         }
         while let Some(&place) = self.places.front() {
             let request = slab.get(place);
             if request.order() == Bound::Perhaps && self.stays_back(slab, flight, request.footprint()) {
+                walk.step(Step::Waits { arrival: request.arrival() });
                 self.places.pop_front();
                 self.back.push(place);
                 continue;
@@ -185,9 +191,15 @@ impl Waiting {
             }
             if batch.tagging == Tagging::Single {
                 flight.tags.take(1, &mut self.tags);
+                if !self.tags.is_empty() {
+                    walk.step(Step::Tagged { tags: 1 });
+                }
             }
             let accepted = self.tags.last().is_some_and(|&tag| device.prepare(tag, request.asked()).is_ok());
             if !accepted {
+                if !self.tags.is_empty() {
+                    walk.step(Step::Refused { arrival: request.arrival() });
+                }
                 taken.because = Because::Refused;
                 break;
             }
@@ -196,6 +208,11 @@ impl Waiting {
             }
             self.places.pop_front();
             let tag = self.tags.pop().expect("the device took a request under it");
+            walk.step(Step::Dispatched {
+                asked: Asked::of(request.arrival(), request.asked()),
+                tag,
+                bios: request.bios(),
+            });
             taken.requests += 1;
             taken.bios[request.class() as usize] += request.bios();
             bytes += request.asked().bytes();

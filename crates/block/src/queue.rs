@@ -35,10 +35,11 @@ use crate::run::Run;
 use crate::slab::Slab;
 use crate::time::Moment;
 use crate::unplug::Unplug;
+use crate::walk::{Asked, Step, Unwatched, Walk};
 
 /// The way of a request.
-#[derive(Debug, Default)]
-pub struct Queue {
+#[derive(Debug)]
+pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
     crowd: Crowd,
     slab: Slab,
@@ -54,6 +55,7 @@ pub struct Queue {
     counters: Counters,
     latency: [Latency; 2],
     completions: Vec<Completion>,
+    walk: W,
 }
 
 impl Queue {
@@ -61,6 +63,40 @@ impl Queue {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+}
+
+impl<W: Walk + Default> Default for Queue<W> {
+    fn default() -> Self {
+        Self::with_walk(W::default())
+    }
+}
+
+impl<W: Walk> Queue<W> {
+    /// An empty queue that tells each of its steps.
+    #[must_use]
+    pub fn with_walk(walk: W) -> Self {
+        Self {
+            knobs: Knobs::default(),
+            crowd: Crowd::default(),
+            slab: Slab::default(),
+            fair: Fair::default(),
+            plug: Plug::default(),
+            unplug: Unplug::default(),
+            waiting: Waiting::default(),
+            staged: [0; 2],
+            flight: Flight::default(),
+            hold: Hold::default(),
+            counters: Counters::default(),
+            latency: <[Latency; 2]>::default(),
+            completions: Vec::new(),
+            walk,
+        }
+    }
+
+    /// Who watches.
+    pub fn walk(&mut self) -> &mut W {
+        &mut self.walk
     }
 
     /// The policies, from the next dispatch or run on.
@@ -85,9 +121,11 @@ impl Queue {
         self.staged[bio.class as usize] += 1;
         let order = if self.crowd.enter(Footprint::of(&bio)) { Bound::Perhaps } else { Bound::Free };
         let start = self.fair.start(bio.source, bio.bytes());
-        let held = Held { arrival: self.counters.bios, bio };
+        let arrival = self.counters.bios;
         self.counters.bios += 1;
-        self.plug.hold(&mut self.slab, Request::new(held, start, order));
+        self.walk.step(Step::Submitted { asked: Asked::of(arrival, &bio) });
+        self.plug.hold(&mut self.slab, Request::new(Held { arrival, bio }, start, order));
+        self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
     }
 
     /// The caller begins to submit bios that belong together: until as many [`unplug`](Queue::unplug), a dispatch
@@ -163,7 +201,7 @@ impl Queue {
         if self.waiting.is_empty() {
             if wait != Wait::Not {
                 let wait = self.wait(device, wait);
-                self.ring(device, wait)?;
+                self.ring(device, 0, wait)?;
             }
             return Ok(0);
         }
@@ -202,6 +240,9 @@ impl Queue {
             let slab = &mut self.slab;
             let mut requests: Vec<Request> = plugged.drain(..).map(|place| slab.remove(place)).collect();
             merge(&mut requests);
+            if W::WATCHED {
+                tell_merged(&requests, &mut self.walk);
+            }
             plugged.extend(requests.into_iter().map(|request| slab.insert(request)));
         }
         self.counters.requests += plugged.len() as u64;
@@ -217,10 +258,10 @@ impl Queue {
         let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
         if self.unplug.measures(taken.requests, wait) {
             let before = device.now();
-            self.ring(device, wait)?;
+            self.ring(device, taken.requests, wait)?;
             self.unplug.measured(device.now().nanoseconds_since(before));
         } else {
-            self.ring(device, wait)?;
+            self.ring(device, taken.requests, wait)?;
         }
         Ok(taken.requests)
     }
@@ -233,7 +274,7 @@ impl Queue {
             handed += taken.requests;
             let more = taken.because == Because::Full && handed < BATCH_REQUESTS;
             let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
-            self.ring(device, wait)?;
+            self.ring(device, taken.requests, wait)?;
             if !more {
                 return Ok(handed);
             }
@@ -246,7 +287,8 @@ impl Queue {
             (tagging, clock) = (Tagging::Single, ClockReads::Each);
         }
         let batch = Batch { requests, bytes: BATCH_BYTES, tagging, clock, now };
-        let taken = self.waiting.prepare(batch, &self.slab, &mut self.flight, &mut self.fair, device);
+        let (slab, flight, fair) = (&self.slab, &mut self.flight, &mut self.fair);
+        let taken = self.waiting.prepare(batch, slab, flight, fair, device, &mut self.walk);
         self.counters.dispatched += taken.requests as u64;
         for (staged, gone) in self.staged.iter_mut().zip(taken.bios) {
             *staged -= gone;
@@ -254,8 +296,9 @@ impl Queue {
         taken
     }
 
-    fn ring(&mut self, device: &mut impl Device, wait: Wait) -> Result<(), Errno> {
+    fn ring(&mut self, device: &mut impl Device, requests: usize, wait: Wait) -> Result<(), Errno> {
         self.counters.doorbells += 1;
+        self.walk.step(Step::Rung { requests });
         device.doorbell(wait)
     }
 
@@ -284,16 +327,24 @@ impl Queue {
         }
         let now = device.now();
         let here = self.completions.len();
+        if W::WATCHED {
+            self.tell_completed(held);
+        }
         self.hold.came(here - held, now);
         if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now) {
             self.counters.completion_holds += 1;
+            if let Some(until) = self.hold.due(self.knobs.holding) {
+                self.walk.step(Step::Held { completions: here, until });
+            }
             return 0;
         }
         self.hold.end();
         let before = ended.len();
-        let run = Run { order: self.knobs.order, clock: self.knobs.clock, now, latency: &mut self.latency };
+        let Knobs { order, clock, .. } = self.knobs;
+        let run = Run { order, clock, now, latency: &mut self.latency, walk: &mut self.walk };
         let (waiting, staged, counters) = (&mut self.waiting, &mut self.staged, &mut self.counters);
-        run.end(&mut self.completions, &mut self.slab, &mut self.flight, device, ended, |slab, request| {
+        let (completions, slab, flight) = (&mut self.completions, &mut self.slab, &mut self.flight);
+        run.end(completions, slab, flight, device, ended, |slab, request| {
             counters.resubmitted += 1;
             staged[request.class() as usize] += request.bios();
             let place = slab.insert(request);
@@ -305,7 +356,17 @@ impl Queue {
             self.crowd.leave(Footprint::of(&end.bio));
             self.counters.add(end);
         }
+        self.walk.step(Step::Run { bios: ended.len() - before });
         ended.len() - before
+    }
+
+    /// Tells the completions from `first` on.
+    fn tell_completed(&mut self, first: usize) {
+        for &Completion { tag, result } in &self.completions[first..] {
+            if let Some(request) = self.flight.get(&self.slab, tag) {
+                self.walk.step(Step::Completed { arrival: request.arrival(), tag, result });
+            }
+        }
     }
 
     /// How long the caller may sleep before it must look again, where something is held: completions, or bios in the
@@ -329,5 +390,15 @@ impl Queue {
     #[must_use]
     pub fn latency(&self, class: Class) -> &Latency {
         &self.latency[class as usize]
+    }
+}
+
+/// Tells which bios joined another's request.
+fn tell_merged(requests: &[Request], walk: &mut impl Walk) {
+    for request in requests.iter().filter(|request| request.bios() > 1) {
+        let into = request.arrival();
+        for arrival in request.arrivals().into_iter().filter(|&arrival| arrival != into) {
+            walk.step(Step::Merged { arrival, into });
+        }
     }
 }

@@ -12,17 +12,19 @@ use crate::knobs::{ClockReads, Order};
 use crate::request::{Ended, Next, Request};
 use crate::slab::Slab;
 use crate::time::Moment;
+use crate::walk::{Asked, Step, Walk};
 
 /// A run about to be made.
 #[derive(Debug)]
-pub(crate) struct Run<'a> {
+pub(crate) struct Run<'a, W> {
     pub(crate) order: Order,
     pub(crate) clock: ClockReads,
     pub(crate) now: Moment,
     pub(crate) latency: &'a mut [Latency; 2],
+    pub(crate) walk: &'a mut W,
 }
 
-impl Run<'_> {
+impl<W: Walk> Run<'_, W> {
     /// Ends what has completed; appends ended bios to `ended`, and hands what is to be asked again to `again`.
     #[inline]
     pub(crate) fn end(
@@ -44,11 +46,35 @@ impl Run<'_> {
             let flying = flight.remove(slab, tag);
             let request = slab.remove(flying.place);
             self.latency[request.class() as usize].add(self.now.nanoseconds_since(flying.since));
-            match request.complete(result, ended) {
+            let before = ended.len();
+            let arrivals = if W::WATCHED { request.arrivals() } else { Vec::new() };
+            let next = request.complete(result, ended);
+            if W::WATCHED {
+                tell(arrivals, &ended[before..], &next, self.walk);
+            }
+            match next {
                 Next::Done => {}
                 Next::Again(request) => again(slab, request),
                 Next::Apart(requests) => requests.into_iter().for_each(|request| again(slab, request)),
             }
+        }
+    }
+}
+
+/// Tells what became of the bios of a request, which came as these. They end in the order they came.
+fn tell(mut arrivals: Vec<u64>, ended: &[Ended], next: &Next, walk: &mut impl Walk) {
+    let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
+    if let Next::Apart(requests) = next {
+        arrivals.retain(|&arrival| requests.iter().all(|request| request.arrival() != arrival));
+    }
+    for (end, arrival) in ended.iter().zip(arrivals) {
+        walk.step(Step::Ended { arrival, result: end.result });
+    }
+    match next {
+        Next::Done => {}
+        Next::Again(request) => walk.step(Step::Again { asked: asked(request) }),
+        Next::Apart(requests) => {
+            requests.iter().for_each(|request| walk.step(Step::Apart { asked: asked(request) }));
         }
     }
 }

@@ -140,7 +140,7 @@ pub enum Step {
     Completed {
         /// Which request.
         arrival: u64,
-        /// Its tag, free from here on.
+        /// Its tag, free when the run it is ended in is over.
         tag: Tag,
         /// Bytes moved, or what went wrong.
         result: Result<u64, Errno>,

@@ -16,7 +16,7 @@ const LEGEND: [(&str, &str); 14] = [
     ("dispatched", "the device has the request, under its tag; it goes with the next doorbell"),
     ("refused", "the device's queue was full; the request goes first next time"),
     ("rung", "the doorbell: one costly call hands over so many requests (none: it only waits)"),
-    ("completed", "the device is done with a request, and its tag is free"),
+    ("completed", "the device is done with a request, for better or worse"),
     ("held", "so many completions are kept back for a moment, as more are about to come"),
     ("again", "short, interrupted, or it would have blocked: the rest is asked again"),
     ("apart", "a merged request failed: each bio of it is asked again alone"),

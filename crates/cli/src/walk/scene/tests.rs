@@ -65,10 +65,10 @@ One context, the simulated disk
      80.0  dispatched    2    1 write             0       32768     4096        1 bio
      80.0  rung                                                                 2 requests
     160.0  completed     1    0                                             12288 bytes
+    160.0  completed     2    1                                              4096 bytes
     160.0  ended         1                                                   4096 bytes
     160.0  ended         3                                                   4096 bytes
     160.0  ended         4                                                   4096 bytes
-    160.0  completed     2    1                                              4096 bytes
     160.0  ended         2                                                   4096 bytes
     160.0  run                                                                  4 bios ended
 

@@ -91,6 +91,15 @@ impl Operation {
         matches!(self, Operation::Read | Operation::Write)
     }
 
+    /// Whether the operation changes its target.
+    #[must_use]
+    pub fn changes(self) -> bool {
+        !matches!(
+            self,
+            Operation::Read | Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory
+        )
+    }
+
     /// Whether the operation moves bytes, so that a completion may be short.
     #[must_use]
     pub fn moves_bytes(self) -> bool {

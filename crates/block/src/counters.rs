@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 
-use crate::bio::Operation;
-use crate::request::Ended;
+use crate::bio::{Bio, Errno, Operation};
 
 /// What a queue has done since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,14 +39,14 @@ pub struct Counters {
 
 impl Counters {
     #[inline]
-    pub(crate) fn add(&mut self, ended: &Ended) {
+    pub(crate) fn add(&mut self, bio: &Bio, result: Result<u64, Errno>) {
         self.completed_bios += 1;
-        let Ok(bytes) = ended.result else { return };
-        match ended.bio.operation {
+        let Ok(bytes) = result else { return };
+        match bio.operation {
             Operation::Read => self.read_bytes += bytes,
             Operation::Write | Operation::WriteFua | Operation::WriteBuffered => {
                 self.written_bytes += bytes;
-                self.zero_bytes += ended.bio.zero_bytes();
+                self.zero_bytes += bio.zero_bytes();
             }
             _ => {}
         }

@@ -6,25 +6,26 @@
 //! wait for it and not it for them; any other makes somebody look. It is never zero where something is.
 
 use alloc::boxed::Box;
-use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::footprint::Footprint;
+use crate::limits::REQUEST_BYTES;
 
-/// Counts: with 128 bios on their way, one look of 32 is in vain.
-const COUNTS: usize = 4096;
+/// Counts: with 128 bios on their way, one look of 60 is in vain.
+const COUNTS: usize = 8192;
 
-/// Bytes of a stretch, as a power of two: 64 KiB.
-const STRETCH: u32 = 16;
+/// Bytes of a stretch, as a power of two: a page, so that neighbours are in nobody's way.
+const STRETCH: u32 = 12;
 
-/// Stretches counted one by one; what covers more is in everybody's way.
-const STRETCHES_COUNTED: u64 = 128;
+/// Stretches counted one by one; what covers more is kept in a list, for there are never many.
+const STRETCHES_COUNTED: u64 = REQUEST_BYTES >> STRETCH;
 
 /// What is on its way, by stretches.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    counts: Box<[u16]>,
+    counts: Box<[u16; COUNTS]>,
     /// Of more stretches than are counted.
-    wide: u32,
+    wide: Vec<Footprint>,
     /// That change something.
     changes: u32,
     all: u32,
@@ -32,7 +33,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn new() -> Self {
-        Self { counts: vec![0; COUNTS].into_boxed_slice(), wide: 0, changes: 0, all: 0 }
+        Self { counts: Box::new([0; COUNTS]), wide: Vec::new(), changes: 0, all: 0 }
     }
 
     /// Takes a bio in; whether something that is here may be in its way.
@@ -40,18 +41,21 @@ impl Crowd {
     pub(crate) fn enter(&mut self, footprint: Footprint) -> bool {
         let changes = footprint.changes();
         let in_the_way = if changes { self.all } else { self.changes };
-        let mut seen = self.wide;
+        let mut seen = 0;
         match stretches(footprint) {
             Stretches::None => return false,
             Stretches::Wide => {
-                self.wide += 1;
+                self.wide.push(footprint);
                 seen = 1;
             }
             Stretches::Some { first, last } => {
                 for stretch in first..=last {
                     let count = &mut self.counts[place(footprint.target().0, stretch)];
-                    seen |= u32::from(*count);
+                    seen |= *count;
                     *count += 1;
+                }
+                if !self.wide.is_empty() && self.wide.iter().any(|wide| wide.conflicts(footprint)) {
+                    seen = 1;
                 }
             }
         }
@@ -65,7 +69,10 @@ impl Crowd {
     pub(crate) fn leave(&mut self, footprint: Footprint) {
         match stretches(footprint) {
             Stretches::None => return,
-            Stretches::Wide => self.wide -= 1,
+            Stretches::Wide => {
+                let place = self.wide.iter().position(|wide| *wide == footprint);
+                self.wide.swap_remove(place.expect("a bio leaves once"));
+            }
             Stretches::Some { first, last } => {
                 for stretch in first..=last {
                     self.counts[place(footprint.target().0, stretch)] -= 1;
@@ -96,7 +103,7 @@ fn stretches(footprint: Footprint) -> Stretches {
         return Stretches::None;
     }
     let (first, last) = (start >> STRETCH, (end - 1) >> STRETCH);
-    if last - first < STRETCHES_COUNTED { Stretches::Some { first, last } } else { Stretches::Wide }
+    if last - first <= STRETCHES_COUNTED { Stretches::Some { first, last } } else { Stretches::Wide }
 }
 
 #[inline]

@@ -10,38 +10,31 @@
 //! What the device refuses comes back in its place, and goes first next time: nothing younger of its class and
 //! source can get before it.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::bio::{Class, Target};
-use crate::device::{Device, Tag};
+use crate::device::Device;
 use crate::fair::Fair;
 use crate::flight::{Flight, Flying};
 use crate::footprint::Footprint;
 use crate::knobs::{ClockReads, Tagging};
+use crate::line::{Line, key};
 use crate::request::{Bound, Request};
 use crate::slab::{Place, Slab};
+use crate::tags::Sweep;
 use crate::time::Moment;
 use crate::walk::{Asked, Step, Walk};
 
 /// Requests merged and not at the device, in the order in which they are to be served.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    places: VecDeque<Place>,
-    /// The key of the last one.
-    last: Key,
-    /// Whether they are known to be in order.
-    is_arranged: bool,
+    line: Line,
     /// Those that may have to wait for one that came before.
     bound: usize,
     // Kept for their memory.
     back: Vec<Place>,
     held_targets: Vec<Target>,
-    tags: Vec<Tag>,
 }
-
-/// What the order is by: the class, the source's share, the arrival.
-type Key = (bool, u64, u64);
 
 /// How much one batch may be.
 #[derive(Clone, Copy, Debug)]
@@ -79,26 +72,30 @@ pub(crate) enum Because {
     Refused,
 }
 
-#[inline]
-fn key(request: &Request) -> Key {
-    (request.class() == Class::Background, request.start(), request.arrival())
-}
-
 impl Waiting {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.line.is_empty()
     }
 
     /// Puts a request behind the others.
-    #[inline]
     pub(crate) fn push(&mut self, slab: &Slab, place: Place) {
         let request = slab.get(place);
-        let key = key(request);
-        self.is_arranged = self.places.is_empty() || self.is_arranged && self.last <= key;
-        self.last = key;
         self.bound += usize::from(request.order() == Bound::Perhaps);
-        self.places.push_back(place);
+        self.line.push(key(request), place);
+    }
+
+    /// The last so many.
+    pub(crate) fn last(&self, count: usize) -> &[Place] {
+        let places = self.line.as_slice();
+        &places[places.len() - count..]
+    }
+
+    /// Puts all of a line behind the others, of which so many may have to wait.
+    #[inline]
+    pub(crate) fn append(&mut self, line: &mut Line, bound: usize) {
+        self.bound += bound;
+        self.line.append(line);
     }
 
     /// Puts requests in the order they are to be served.
@@ -106,17 +103,14 @@ impl Waiting {
     pub(crate) fn arrange(&mut self, slab: &mut Slab) {
         if self.bound > 0 {
             self.arrange_bound(slab);
-            self.is_arranged = false;
-        } else if !self.is_arranged {
-            self.places.make_contiguous().sort_unstable_by_key(|&place| key(slab.get(place)));
-            self.is_arranged = true;
-            self.last = self.places.back().map_or_else(Key::default, |&place| key(slab.get(place)));
+        } else if !self.line.is_arranged() {
+            self.line.arrange(slab);
         }
     }
 
     /// As above, where some may not change places.
     fn arrange_bound(&mut self, slab: &mut Slab) {
-        let places = self.places.make_contiguous();
+        let places = self.line.as_mut_slice();
         places.sort_unstable_by_key(|&place| slab.get(place).arrival());
         // No request begins before one that came earlier and that it is in conflict with.
         let mut latest = 0;
@@ -170,18 +164,16 @@ impl Waiting {
         let mut taken = Taken { requests: 0, bios: [0; 2], because: Because::Done };
         let mut bytes = 0;
         let mut now = batch.now;
-        if batch.tagging == Tagging::Sweep {
-            flight.tags.take(self.places.len().min(batch.requests), &mut self.tags);
-            self.tags.reverse();
-            if !self.tags.is_empty() {
-                walk.step(Step::Tagged { tags: self.tags.len() });
-            }
-        }
-        while let Some(&place) = self.places.front() {
+        let mut sweep = match batch.tagging {
+            Tagging::Sweep => flight.tags.sweep(self.line.len().min(batch.requests)),
+            Tagging::Single => Sweep::default(),
+        };
+        tell_tagged(&sweep, self.line.len().min(batch.requests), walk);
+        while let Some(place) = self.line.front() {
             let request = slab.get(place);
             if request.order() == Bound::Perhaps && self.stays_back(slab, flight, request.footprint()) {
                 walk.step(Step::Waits { arrival: request.arrival() });
-                self.places.pop_front();
+                self.line.pop_front();
                 self.back.push(place);
                 continue;
             }
@@ -190,29 +182,22 @@ impl Waiting {
                 break;
             }
             if batch.tagging == Tagging::Single {
-                flight.tags.take(1, &mut self.tags);
-                if !self.tags.is_empty() {
-                    walk.step(Step::Tagged { tags: 1 });
-                }
+                flight.tags.give_rest(sweep);
+                sweep = flight.tags.sweep(1);
+                tell_tagged(&sweep, 1, walk);
             }
-            let accepted = self.tags.last().is_some_and(|&tag| device.prepare(tag, request.asked()).is_ok());
-            if !accepted {
-                if !self.tags.is_empty() {
-                    walk.step(Step::Refused { arrival: request.arrival() });
-                }
+            let Some(tag) = sweep.first().filter(|&tag| device.prepare(tag, request.asked()).is_ok()) else {
+                walk.step(Step::Refused { arrival: request.arrival() });
                 taken.because = Because::Refused;
                 break;
-            }
+            };
             if batch.clock == ClockReads::Each {
                 now = device.now();
             }
-            self.places.pop_front();
-            let tag = self.tags.pop().expect("the device took a request under it");
-            walk.step(Step::Dispatched {
-                asked: Asked::of(request.arrival(), request.asked()),
-                tag,
-                bios: request.bios(),
-            });
+            self.line.pop_front();
+            sweep.use_first();
+            let (arrival, bios) = (request.arrival(), request.bios());
+            walk.step(Step::Dispatched { asked: Asked::of(arrival, request.asked()), tag, bios });
             taken.requests += 1;
             taken.bios[request.class() as usize] += request.bios();
             bytes += request.asked().bytes();
@@ -220,13 +205,9 @@ impl Waiting {
             fair.served(request.start());
             flight.insert(tag, request, Flying { place, since: now });
         }
-        for place in self.back.drain(..).rev() {
-            self.places.push_front(place);
-        }
+        self.line.put_back(&mut self.back);
         self.held_targets.clear();
-        for tag in self.tags.drain(..) {
-            flight.tags.give(tag);
-        }
+        flight.tags.give_rest(sweep);
         taken
     }
 
@@ -239,5 +220,14 @@ impl Waiting {
             self.held_targets.push(target);
         }
         stays
+    }
+}
+
+/// Tells how many of the tags that are wanted a sweep has brought.
+#[inline]
+fn tell_tagged<W: Walk>(sweep: &Sweep, wanted: usize, walk: &mut W) {
+    let tags = if W::WATCHED { sweep.len().min(wanted) } else { 0 };
+    if tags > 0 {
+        walk.step(Step::Tagged { tags });
     }
 }

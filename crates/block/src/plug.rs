@@ -6,31 +6,39 @@
 //!
 //! Bounded by count and by bytes: see [`limits`](crate::limits).
 
-use alloc::vec::Vec;
-
+use crate::bio::Bio;
+use crate::dispatch::Waiting;
 use crate::limits::{PLUG_BIOS, PLUG_BYTES};
-use crate::request::Request;
+use crate::line::{Key, Line};
+use crate::merge::Merge;
+use crate::request::Bound;
 use crate::slab::{Place, Slab};
 use crate::touch::Touch;
 
 /// Bios held with their neighbours, each a request of its own so far.
 #[derive(Debug, Default)]
 pub(crate) struct Plug {
-    held: Vec<Place>,
+    held: Line,
+    /// Those that may have to wait for one that came before.
+    bound: usize,
     bytes: u64,
     nested: u32,
     touch: Touch,
 }
 
 impl Plug {
-    /// Takes a bio in, behind all that came before.
+    /// Takes note of a bio before it is put into its place.
     #[inline]
-    pub(crate) fn hold(&mut self, slab: &mut Slab, request: Request) {
-        let bio = request.asked();
+    pub(crate) fn look_at(&mut self, slab: &Slab, bio: &Bio) {
         self.bytes += bio.bytes();
-        self.touch.add(bio, || self.held.iter().rev().map(|&place| slab.get(place).asked()));
-        let place = slab.insert(request);
-        self.held.push(place);
+        self.touch.add(bio, || self.held.as_slice().iter().rev().map(|&place| slab.get(place).asked()));
+    }
+
+    /// Takes it in, behind all that came before.
+    #[inline]
+    pub(crate) fn hold(&mut self, key: Key, order: Bound, place: Place) {
+        self.bound += usize::from(order == Bound::Perhaps);
+        self.held.push(key, place);
     }
 
     /// Whether two of the bios touch, so that merging is worth a try.
@@ -77,11 +85,25 @@ impl Plug {
         self.bytes
     }
 
-    /// What it holds, in the order of arrival, to be taken out.
-    pub(crate) fn take(&mut self) -> &mut Vec<Place> {
+    /// Moves all it holds behind what waits already, in the order of arrival; with the neighbours merged, if told.
+    /// Says how many requests that makes.
+    #[inline]
+    pub(crate) fn pour(
+        &mut self,
+        slab: &mut Slab,
+        merge: Option<&mut Merge>,
+        waiting: &mut Waiting,
+    ) -> usize {
+        if let Some(merge) = merge {
+            merge.merge(slab, &mut self.held);
+            let bound = |&&place: &&Place| slab.get(place).order() == Bound::Perhaps;
+            self.bound = self.held.as_slice().iter().filter(bound).count();
+        }
+        let requests = self.held.len();
+        waiting.append(&mut self.held, core::mem::take(&mut self.bound));
         self.bytes = 0;
         self.touch.clear();
-        &mut self.held
+        requests
     }
 }
 
@@ -90,9 +112,10 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::bio::{Bio, Class, Frame, Operation, Segment, Source, Target};
+    use crate::bio::{Class, Frame, Operation, Segment, Source, Target};
     use crate::limits::EXTENDING_REQUEST_BYTES;
-    use crate::request::Held;
+    use crate::line::key;
+    use crate::request::{Held, Request};
 
     fn write(page: u64, length: u32) -> Request {
         let bio = Bio {
@@ -108,17 +131,23 @@ mod tests {
         Request::single(Held { arrival: page, bio })
     }
 
+    fn hold(plug: &mut Plug, slab: &mut Slab, request: Request) {
+        plug.look_at(slab, request.asked());
+        plug.hold(key(&request), request.order(), slab.insert(request));
+    }
+
     #[test]
     fn holds_in_order_of_arrival_up_to_its_count() {
         let (mut plug, mut slab) = (Plug::default(), Slab::new());
         for page in 0..PLUG_BIOS as u64 {
             assert!(plug.room() > 0);
-            plug.hold(&mut slab, write(page, 4096));
+            hold(&mut plug, &mut slab, write(page, 4096));
         }
         assert_eq!((plug.len(), plug.room()), (PLUG_BIOS, 0));
         assert!(plug.touches());
-        let held: Vec<Place> = plug.take().drain(..).collect();
+        let held = plug.held.as_slice();
         assert!(held.iter().is_sorted_by_key(|&place| slab.get(place).arrival()));
+        assert_eq!(plug.pour(&mut slab, None, &mut Waiting::default()), PLUG_BIOS);
         assert_eq!((plug.len(), plug.bytes(), plug.room()), (0, 0, PLUG_BIOS));
         assert!(!plug.touches());
     }
@@ -128,7 +157,7 @@ mod tests {
         let (mut plug, mut slab) = (Plug::default(), Slab::new());
         for page in 0..PLUG_BYTES / EXTENDING_REQUEST_BYTES {
             assert!(plug.room() > 0);
-            plug.hold(&mut slab, write(page, EXTENDING_REQUEST_BYTES as u32));
+            hold(&mut plug, &mut slab, write(page, EXTENDING_REQUEST_BYTES as u32));
         }
         assert_eq!(plug.room(), 0);
     }

@@ -23,16 +23,15 @@ use crate::crowd::Crowd;
 use crate::device::{Completion, Device, Wait};
 use crate::dispatch::{Batch, Because, Taken, Waiting};
 use crate::fair::Fair;
-use crate::flight::Flight;
+use crate::flight::{Flight, Flying};
 use crate::footprint::Footprint;
 use crate::hold::{Hold, InFlight};
-use crate::knobs::{ClockReads, Knobs, Merging, Plugging, Ringing, Tagging};
+use crate::knobs::{ClockReads, Knobs, Merging, Order, Plugging, Ringing, Tagging};
 use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PLUG_BIOS, PLUG_HOLD};
-use crate::merge::merge;
+use crate::merge::Merge;
 use crate::plug::Plug;
-use crate::request::{Bound, Ended, Held, Request};
-use crate::run::Run;
-use crate::slab::Slab;
+use crate::request::{Bound, Ended, Held, Next, Request};
+use crate::slab::{Place, Slab};
 use crate::time::Moment;
 use crate::unplug::Unplug;
 use crate::walk::{Asked, Step, Unwatched, Walk};
@@ -46,6 +45,7 @@ pub struct Queue<W: Walk = Unwatched> {
     fair: Fair,
     plug: Plug,
     unplug: Unplug,
+    merge: Merge,
     /// Merged, and not at the device: refused, held up, or to be asked again.
     waiting: Waiting,
     /// Bios in the plug and waiting, by class.
@@ -83,6 +83,7 @@ impl<W: Walk> Queue<W> {
             fair: Fair::default(),
             plug: Plug::default(),
             unplug: Unplug::default(),
+            merge: Merge::default(),
             waiting: Waiting::default(),
             staged: [0; 2],
             flight: Flight::default(),
@@ -114,17 +115,22 @@ impl<W: Walk> Queue<W> {
     ///
     /// # Panics
     /// When there is no [`room`](Queue::room), or the bio contradicts itself.
-    #[inline]
+    #[inline(always)]
     pub fn submit(&mut self, bio: Bio) {
         assert!(self.room() > 0, "the plug is full: dispatch and run before submitting more");
         bio.check();
         self.staged[bio.class as usize] += 1;
-        let order = if self.crowd.enter(Footprint::of(&bio)) { Bound::Perhaps } else { Bound::Free };
+        let footprint = Footprint::of(&bio);
+        let in_the_way = self.crowd.enter(footprint) && self.slab.has_conflict(footprint);
+        let order = if in_the_way { Bound::Perhaps } else { Bound::Free };
         let start = self.fair.start(bio.source, bio.bytes());
+        self.plug.look_at(&self.slab, &bio);
         let arrival = self.counters.bios;
         self.counters.bios += 1;
         self.walk.step(Step::Submitted { asked: Asked::of(arrival, &bio) });
-        self.plug.hold(&mut self.slab, Request::new(Held { arrival, bio }, start, order));
+        let key = (bio.class == Class::Background, start, arrival);
+        let place = self.slab.insert(Request::new(Held { arrival, bio }, start, order));
+        self.plug.hold(key, order, place);
         self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
     }
 
@@ -235,21 +241,13 @@ impl<W: Walk> Queue<W> {
         let merges = self.plug.touches()
             && self.knobs.merging == Merging::On
             && self.knobs.plugging != Plugging::Never;
-        let plugged = self.plug.take();
-        if merges {
-            let slab = &mut self.slab;
-            let mut requests: Vec<Request> = plugged.drain(..).map(|place| slab.remove(place)).collect();
-            merge(&mut requests);
-            if W::WATCHED {
-                tell_merged(&requests, &mut self.walk);
-            }
-            plugged.extend(requests.into_iter().map(|request| slab.insert(request)));
+        let merge = merges.then_some(&mut self.merge);
+        let requests = self.plug.pour(&mut self.slab, merge, &mut self.waiting);
+        if W::WATCHED {
+            self.tell_merged(requests);
         }
-        self.counters.requests += plugged.len() as u64;
-        self.counters.merged_bios += (bios - plugged.len()) as u64;
-        for place in plugged.drain(..) {
-            self.waiting.push(&self.slab, place);
-        }
+        self.counters.requests += requests as u64;
+        self.counters.merged_bios += (bios - requests) as u64;
     }
 
     /// A batch, and one doorbell for it.
@@ -340,24 +338,73 @@ impl<W: Walk> Queue<W> {
         }
         self.hold.end();
         let before = ended.len();
-        let Knobs { order, clock, .. } = self.knobs;
-        let run = Run { order, clock, now, latency: &mut self.latency, walk: &mut self.walk };
-        let (waiting, staged, counters) = (&mut self.waiting, &mut self.staged, &mut self.counters);
-        let (completions, slab, flight) = (&mut self.completions, &mut self.slab, &mut self.flight);
-        run.end(completions, slab, flight, device, ended, |slab, request| {
-            counters.resubmitted += 1;
-            staged[request.class() as usize] += request.bios();
-            let place = slab.insert(request);
-            waiting.push(slab, place);
-        });
+        if self.knobs.order == Order::Lifo {
+            self.completions.reverse();
+        }
+        let mut completions = core::mem::take(&mut self.completions);
+        let mut now = now;
+        for Completion { tag, result } in completions.drain(..) {
+            if self.knobs.clock == ClockReads::Each {
+                now = device.now();
+            }
+            let Flying { place, since } = self.flight.remove(&self.slab, tag);
+            let request = self.slab.get(place);
+            self.latency[request.class() as usize].add(now.nanoseconds_since(since));
+            if request.is_served_by(result) {
+                let Held { arrival, bio } = self.slab.remove(place).into_held();
+                self.walk.step(Step::Ended { arrival, result });
+                self.end(&bio, result);
+                ended.push(Ended { bio, result });
+            } else {
+                self.complete(place, result, ended);
+            }
+        }
+        self.completions = completions;
         self.counters.completion_runs += 1;
         self.counters.completions += here as u64;
-        for end in &ended[before..] {
-            self.crowd.leave(Footprint::of(&end.bio));
-            self.counters.add(end);
-        }
         self.walk.step(Step::Run { bios: ended.len() - before });
         ended.len() - before
+    }
+
+    /// All but one bio served whole at once.
+    fn complete(&mut self, place: Place, result: Result<u64, Errno>, ended: &mut Vec<Ended>) {
+        let before = ended.len();
+        let request = self.slab.remove(place);
+        let arrivals = if W::WATCHED { request.arrivals() } else { Vec::new() };
+        let next = request.complete(result, ended);
+        if W::WATCHED {
+            self.tell_next(arrivals, &ended[before..], &next);
+        }
+        let again = match next {
+            Next::Done => Vec::new(),
+            Next::Again(request) => Vec::from([request]),
+            Next::Apart(requests) => requests,
+        };
+        for request in again {
+            self.counters.resubmitted += 1;
+            self.staged[request.class() as usize] += request.bios();
+            let place = self.slab.insert(request);
+            self.waiting.push(&self.slab, place);
+        }
+        for end in &ended[before..] {
+            self.end(&end.bio, end.result);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, bio: &Bio, result: Result<u64, Errno>) {
+        self.crowd.leave(Footprint::of(bio));
+        self.counters.add(bio, result);
+    }
+
+    /// Tells which bios joined another's request, in the last so many requests.
+    fn tell_merged(&mut self, requests: usize) {
+        for request in self.waiting.last(requests).iter().map(|&place| self.slab.get(place)) {
+            let into = request.arrival();
+            for arrival in request.arrivals().into_iter().filter(|&arrival| arrival != into) {
+                self.walk.step(Step::Merged { arrival, into });
+            }
+        }
     }
 
     /// Tells the completions from `first` on.
@@ -365,6 +412,24 @@ impl<W: Walk> Queue<W> {
         for &Completion { tag, result } in &self.completions[first..] {
             if let Some(request) = self.flight.get(&self.slab, tag) {
                 self.walk.step(Step::Completed { arrival: request.arrival(), tag, result });
+            }
+        }
+    }
+
+    /// Tells what became of the bios of a request, which came as these. They end in the order they came.
+    fn tell_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
+        let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
+        if let Next::Apart(requests) = next {
+            arrivals.retain(|&arrival| requests.iter().all(|request| request.arrival() != arrival));
+        }
+        for (end, arrival) in ended.iter().zip(arrivals) {
+            self.walk.step(Step::Ended { arrival, result: end.result });
+        }
+        match next {
+            Next::Done => {}
+            Next::Again(request) => self.walk.step(Step::Again { asked: asked(request) }),
+            Next::Apart(requests) => {
+                requests.iter().for_each(|request| self.walk.step(Step::Apart { asked: asked(request) }));
             }
         }
     }
@@ -390,15 +455,5 @@ impl<W: Walk> Queue<W> {
     #[must_use]
     pub fn latency(&self, class: Class) -> &Latency {
         &self.latency[class as usize]
-    }
-}
-
-/// Tells which bios joined another's request.
-fn tell_merged(requests: &[Request], walk: &mut impl Walk) {
-    for request in requests.iter().filter(|request| request.bios() > 1) {
-        let into = request.arrival();
-        for arrival in request.arrivals().into_iter().filter(|&arrival| arrival != into) {
-            walk.step(Step::Merged { arrival, into });
-        }
     }
 }

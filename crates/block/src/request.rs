@@ -105,26 +105,21 @@ impl Request {
         Self { first, start, order, rest: None }
     }
 
-    /// Makes one request of several of one bio each, in order of offset, each beginning where the one before ends.
-    pub(crate) fn merged(first: Request, more: Vec<Request>) -> Self {
-        if more.is_empty() {
-            return first;
+    /// Takes other bios in, in order of offset, each beginning where the one before ends.
+    pub(crate) fn absorb(&mut self, more: Vec<Held>, order: Bound) {
+        debug_assert!(self.rest.is_none(), "what merges is new");
+        let mut asked = self.first.bio.clone();
+        let mut arrival = self.first.arrival;
+        for held in &more {
+            assert!(held.bio.offset == asked.end(), "bios that merge must touch");
+            asked.length += held.bio.length;
+            bio::append(&mut asked.segments, &held.bio.segments);
+            arrival = arrival.min(held.arrival);
         }
-        let mut asked = first.first.bio.clone();
-        let (mut arrival, mut start, mut order) = (first.first.arrival, first.start, first.order);
-        for request in &more {
-            debug_assert!(request.rest.is_none(), "what merges is new");
-            let bio = &request.first.bio;
-            assert!(bio.offset == asked.end(), "bios that merge must touch");
-            asked.length += bio.length;
-            bio::append(&mut asked.segments, &bio.segments);
-            arrival = arrival.min(request.first.arrival);
-            start = start.min(request.start);
-            order = if request.order == Bound::Free { order } else { Bound::Perhaps };
+        if order == Bound::Perhaps {
+            self.order = order;
         }
-        let more = more.into_iter().map(|request| request.first).collect();
-        let rest = Rest { more, arrival, asked, moved: 0, fruitless: 0 };
-        Self { first: first.first, start, order, rest: Some(Box::new(rest)) }
+        self.rest = Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0 }));
     }
 
     /// What the device is asked now.
@@ -193,19 +188,22 @@ impl Request {
         self.order
     }
 
-    /// The one way a request goes on: takes what the device said, appends the bios that have ended in the order
-    /// they arrived, and gives back what is still to be asked.
+    /// Whether this is the end of it: one bio, served whole at once.
     #[inline]
-    pub fn complete(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
-        if self.rest.is_none() && result == Ok(self.first.bio.bytes()) {
-            ended.push(Ended { bio: self.first.bio, result });
-            return Next::Done;
-        }
-        self.complete_other(result, ended)
+    pub(crate) fn is_served_by(&self, result: Result<u64, Errno>) -> bool {
+        self.rest.is_none() && result == Ok(self.first.bio.bytes())
     }
 
-    /// All but one bio served whole at once.
-    fn complete_other(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
+    /// The bio of a request that was of one.
+    #[inline]
+    pub(crate) fn into_held(self) -> Held {
+        debug_assert!(self.rest.is_none(), "what merges is new");
+        self.first
+    }
+
+    /// The one way a request goes on: takes what the device said, appends the bios that have ended in the order
+    /// they arrived, and gives back what is still to be asked.
+    pub fn complete(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
         let asked = self.asked();
         let (operation, offset, left) = (asked.operation, asked.offset, asked.bytes());
         match result {
@@ -364,8 +362,9 @@ mod tests {
 
     /// Pages 0, 1 and 2 to 3; the middle one came first.
     fn merged(operation: Operation) -> Request {
-        let single = |arrival, page, pages| Request::single(held(operation, arrival, page, pages));
-        Request::merged(single(1, 0, 1), vec![single(0, 1, 1), single(2, 2, 2)])
+        let mut request = Request::single(held(operation, 1, 0, 1));
+        request.absorb(vec![held(operation, 0, 1, 1), held(operation, 2, 2, 2)], Bound::Free);
+        request
     }
 
     fn results(ended: &[Ended]) -> Vec<(u64, Result<u64, Errno>)> {

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use crate::footprint::Footprint;
 use crate::limits::{PLUG_BIOS, TAGS};
 use crate::request::Request;
 
@@ -26,7 +27,7 @@ impl Slab {
     }
 
     /// Puts a request into a place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, request: Request) -> Place {
         let place = self.free.pop().unwrap_or_else(|| self.grow());
         self.requests[place.0 as usize] = Some(request);
@@ -45,6 +46,11 @@ impl Slab {
         let request = self.requests[place.0 as usize].take();
         self.free.push(place);
         request.expect("a request is in its place until it is removed")
+    }
+
+    /// Whether any of them is in conflict with what would touch this.
+    pub(crate) fn has_conflict(&self, footprint: Footprint) -> bool {
+        self.requests.iter().flatten().any(|request| request.footprint().conflicts(footprint))
     }
 
     #[inline]

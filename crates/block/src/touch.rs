@@ -8,7 +8,6 @@
 //! Marks are the number of the round, so that emptying the table is adding one.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::bio::Bio;
 
@@ -24,7 +23,7 @@ const STRETCHES_MARKED: u64 = 64;
 /// What may touch what.
 #[derive(Debug)]
 pub(crate) struct Touch {
-    marks: Box<[u8]>,
+    marks: Box<[u8; MARKS]>,
     round: u8,
     /// Two bios touch.
     touches: bool,
@@ -32,7 +31,7 @@ pub(crate) struct Touch {
 
 impl Touch {
     pub(crate) fn new() -> Self {
-        Self { marks: vec![0; MARKS].into_boxed_slice(), round: 1, touches: false }
+        Self { marks: Box::new([0; MARKS]), round: 1, touches: false }
     }
 
     /// Takes a bio in that joins those held.

@@ -126,7 +126,7 @@ pub enum Step {
         /// Bios in the request.
         bios: usize,
     },
-    /// The device's queue was full: the request goes first next time, and its tag is free again.
+    /// The device's queue was full, or there was no tag: the request goes first next time.
     Refused {
         /// Which request.
         arrival: u64,

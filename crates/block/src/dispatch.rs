@@ -23,6 +23,7 @@ use crate::request::{Bound, Request};
 use crate::slab::{Place, Slab};
 use crate::tags::Sweep;
 use crate::time::Moment;
+use crate::walk::{Asked, Step, Walk};
 
 /// Requests merged and not at the device, in the order in which they are to be served.
 #[derive(Debug, Default)]
@@ -82,6 +83,12 @@ impl Waiting {
         let request = slab.get(place);
         self.bound += usize::from(request.order() == Bound::Perhaps);
         self.line.push(key(request), place);
+    }
+
+    /// The last so many.
+    pub(crate) fn last(&self, count: usize) -> &[Place] {
+        let places = self.line.as_slice();
+        &places[places.len() - count..]
     }
 
     /// Puts all of a line behind the others, of which so many may have to wait.
@@ -152,6 +159,7 @@ impl Waiting {
         flight: &mut Flight,
         fair: &mut Fair,
         device: &mut impl Device,
+        walk: &mut impl Walk,
     ) -> Taken {
         let mut taken = Taken { requests: 0, bios: [0; 2], because: Because::Done };
         let mut bytes = 0;
@@ -160,9 +168,11 @@ impl Waiting {
             Tagging::Sweep => flight.tags.sweep(self.line.len().min(batch.requests)),
             Tagging::Single => Sweep::default(),
         };
+        tell_tagged(&sweep, self.line.len().min(batch.requests), walk);
         while let Some(place) = self.line.front() {
             let request = slab.get(place);
             if request.order() == Bound::Perhaps && self.stays_back(slab, flight, request.footprint()) {
+                walk.step(Step::Waits { arrival: request.arrival() });
                 self.line.pop_front();
                 self.back.push(place);
                 continue;
@@ -174,8 +184,10 @@ impl Waiting {
             if batch.tagging == Tagging::Single {
                 flight.tags.give_rest(sweep);
                 sweep = flight.tags.sweep(1);
+                tell_tagged(&sweep, 1, walk);
             }
             let Some(tag) = sweep.first().filter(|&tag| device.prepare(tag, request.asked()).is_ok()) else {
+                walk.step(Step::Refused { arrival: request.arrival() });
                 taken.because = Because::Refused;
                 break;
             };
@@ -184,6 +196,8 @@ impl Waiting {
             }
             self.line.pop_front();
             sweep.use_first();
+            let (arrival, bios) = (request.arrival(), request.bios());
+            walk.step(Step::Dispatched { asked: Asked::of(arrival, request.asked()), tag, bios });
             taken.requests += 1;
             taken.bios[request.class() as usize] += request.bios();
             bytes += request.asked().bytes();
@@ -206,5 +220,14 @@ impl Waiting {
             self.held_targets.push(target);
         }
         stays
+    }
+}
+
+/// Tells how many of the tags that are wanted a sweep has brought.
+#[inline]
+fn tell_tagged<W: Walk>(sweep: &Sweep, wanted: usize, walk: &mut W) {
+    let tags = if W::WATCHED { sweep.len().min(wanted) } else { 0 };
+    if tags > 0 {
+        walk.step(Step::Tagged { tags });
     }
 }

@@ -72,6 +72,12 @@ impl Flight {
         assert!(before.is_none(), "{tag:?} is in two places");
     }
 
+    /// The request in flight under a tag.
+    pub(crate) fn get<'a>(&self, slab: &'a Slab, tag: Tag) -> Option<&'a Request> {
+        let flying = self.flying.get(usize::from(tag.0)).copied().flatten()?;
+        Some(slab.get(flying.place))
+    }
+
     /// Takes out the request that completed, and frees its tag.
     #[inline]
     pub(crate) fn remove(&mut self, slab: &Slab, tag: Tag) -> Flying {

@@ -2,11 +2,13 @@
 //! thread, no unsafe; time is an argument. Not even the standard library is linked, so the compiler keeps it so.
 //!
 //! In order of a request's life:
-//! [`bio`] what one caller asks; [`footprint`] what of its target it touches; [`plug`] held a moment with its
-//! neighbours; [`merge`] bios that touch become one; [`request`] one or more bios that touch, from planned to
-//! done; [`tags`] no tag, no flight; [`flight`] what is at the device; [`dispatch`] one batch, one doorbell;
-//! [`device`] what takes requests and ends them; [`run`] completions ended in one go; [`queue`] all of it tied
-//! together. [`layers`] are devices that wrap a device: slower, failing, falling short, counted, limited.
+//! [`bio`] what one caller asks; `footprint` what of its target it touches; `crowd` whether anything on its way may be
+//! in its way; `fair` what its source has had; `slab` where it stays; `plug` held a moment with its neighbours, `touch`
+//! whether it has any, `unplug` when they go; `merge` bios that touch become one; [`request`] one or more bios that
+//! touch, from planned to done; `line` and `dispatch` who goes first; `tags` no tag, no flight; `flight` what is at the
+//! device; [`device`] what takes requests and ends them; `hold` completions gathered a moment; [`queue`] all of it tied
+//! together, its [`knobs`] and [`counters`], and [`walk`] every step of it, told to who watches. [`layers`] are devices
+//! that wrap a device: slower, failing, falling short, counted, limited.
 //!
 //! ```text
 //! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
@@ -44,6 +46,7 @@ mod tags;
 pub mod time;
 mod touch;
 mod unplug;
+pub mod walk;
 
 pub use bio::{Bio, Buffer, Class, Errno, Frame, Operation, Segment, Segments, Source, Target};
 pub use counters::{Counters, Latency};
@@ -52,3 +55,4 @@ pub use knobs::Knobs;
 pub use queue::Queue;
 pub use request::Ended;
 pub use time::Moment;
+pub use walk::{Asked, Step, Unwatched, Walk};

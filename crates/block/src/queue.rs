@@ -34,10 +34,11 @@ use crate::request::{Bound, Ended, Held, Next, Request};
 use crate::slab::{Place, Slab};
 use crate::time::Moment;
 use crate::unplug::Unplug;
+use crate::walk::{Asked, Step, Unwatched, Walk};
 
 /// The way of a request.
-#[derive(Debug, Default)]
-pub struct Queue {
+#[derive(Debug)]
+pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
     crowd: Crowd,
     slab: Slab,
@@ -54,6 +55,7 @@ pub struct Queue {
     counters: Counters,
     latency: [Latency; 2],
     completions: Vec<Completion>,
+    walk: W,
 }
 
 impl Queue {
@@ -61,6 +63,41 @@ impl Queue {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+}
+
+impl<W: Walk + Default> Default for Queue<W> {
+    fn default() -> Self {
+        Self::with_walk(W::default())
+    }
+}
+
+impl<W: Walk> Queue<W> {
+    /// An empty queue that tells each of its steps.
+    #[must_use]
+    pub fn with_walk(walk: W) -> Self {
+        Self {
+            knobs: Knobs::default(),
+            crowd: Crowd::default(),
+            slab: Slab::default(),
+            fair: Fair::default(),
+            plug: Plug::default(),
+            unplug: Unplug::default(),
+            merge: Merge::default(),
+            waiting: Waiting::default(),
+            staged: [0; 2],
+            flight: Flight::default(),
+            hold: Hold::default(),
+            counters: Counters::default(),
+            latency: <[Latency; 2]>::default(),
+            completions: Vec::new(),
+            walk,
+        }
+    }
+
+    /// Who watches.
+    pub fn walk(&mut self) -> &mut W {
+        &mut self.walk
     }
 
     /// The policies, from the next dispatch or run on.
@@ -90,9 +127,11 @@ impl Queue {
         self.plug.look_at(&self.slab, &bio);
         let arrival = self.counters.bios;
         self.counters.bios += 1;
+        self.walk.step(Step::Submitted { asked: Asked::of(arrival, &bio) });
         let key = (bio.class == Class::Background, start, arrival);
         let place = self.slab.insert(Request::new(Held { arrival, bio }, start, order));
         self.plug.hold(key, order, place);
+        self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
     }
 
     /// The caller begins to submit bios that belong together: until as many [`unplug`](Queue::unplug), a dispatch
@@ -168,7 +207,7 @@ impl Queue {
         if self.waiting.is_empty() {
             if wait != Wait::Not {
                 let wait = self.wait(device, wait);
-                self.ring(device, wait)?;
+                self.ring(device, 0, wait)?;
             }
             return Ok(0);
         }
@@ -204,6 +243,9 @@ impl Queue {
             && self.knobs.plugging != Plugging::Never;
         let merge = merges.then_some(&mut self.merge);
         let requests = self.plug.pour(&mut self.slab, merge, &mut self.waiting);
+        if W::WATCHED {
+            self.tell_merged(requests);
+        }
         self.counters.requests += requests as u64;
         self.counters.merged_bios += (bios - requests) as u64;
     }
@@ -214,10 +256,10 @@ impl Queue {
         let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
         if self.unplug.measures(taken.requests, wait) {
             let before = device.now();
-            self.ring(device, wait)?;
+            self.ring(device, taken.requests, wait)?;
             self.unplug.measured(device.now().nanoseconds_since(before));
         } else {
-            self.ring(device, wait)?;
+            self.ring(device, taken.requests, wait)?;
         }
         Ok(taken.requests)
     }
@@ -230,7 +272,7 @@ impl Queue {
             handed += taken.requests;
             let more = taken.because == Because::Full && handed < BATCH_REQUESTS;
             let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
-            self.ring(device, wait)?;
+            self.ring(device, taken.requests, wait)?;
             if !more {
                 return Ok(handed);
             }
@@ -243,7 +285,8 @@ impl Queue {
             (tagging, clock) = (Tagging::Single, ClockReads::Each);
         }
         let batch = Batch { requests, bytes: BATCH_BYTES, tagging, clock, now };
-        let taken = self.waiting.prepare(batch, &self.slab, &mut self.flight, &mut self.fair, device);
+        let (slab, flight, fair) = (&self.slab, &mut self.flight, &mut self.fair);
+        let taken = self.waiting.prepare(batch, slab, flight, fair, device, &mut self.walk);
         self.counters.dispatched += taken.requests as u64;
         for (staged, gone) in self.staged.iter_mut().zip(taken.bios) {
             *staged -= gone;
@@ -251,8 +294,9 @@ impl Queue {
         taken
     }
 
-    fn ring(&mut self, device: &mut impl Device, wait: Wait) -> Result<(), Errno> {
+    fn ring(&mut self, device: &mut impl Device, requests: usize, wait: Wait) -> Result<(), Errno> {
         self.counters.doorbells += 1;
+        self.walk.step(Step::Rung { requests });
         device.doorbell(wait)
     }
 
@@ -281,9 +325,15 @@ impl Queue {
         }
         let now = device.now();
         let here = self.completions.len();
+        if W::WATCHED {
+            self.tell_completed(held);
+        }
         self.hold.came(here - held, now);
         if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now) {
             self.counters.completion_holds += 1;
+            if let Some(until) = self.hold.due(self.knobs.holding) {
+                self.walk.step(Step::Held { completions: here, until });
+            }
             return 0;
         }
         self.hold.end();
@@ -301,7 +351,8 @@ impl Queue {
             let request = self.slab.get(place);
             self.latency[request.class() as usize].add(now.nanoseconds_since(since));
             if request.is_served_by(result) {
-                let bio = self.slab.remove(place).into_held().bio;
+                let Held { arrival, bio } = self.slab.remove(place).into_held();
+                self.walk.step(Step::Ended { arrival, result });
                 self.end(&bio, result);
                 ended.push(Ended { bio, result });
             } else {
@@ -311,13 +362,20 @@ impl Queue {
         self.completions = completions;
         self.counters.completion_runs += 1;
         self.counters.completions += here as u64;
+        self.walk.step(Step::Run { bios: ended.len() - before });
         ended.len() - before
     }
 
     /// All but one bio served whole at once.
     fn complete(&mut self, place: Place, result: Result<u64, Errno>, ended: &mut Vec<Ended>) {
         let before = ended.len();
-        let again = match self.slab.remove(place).complete(result, ended) {
+        let request = self.slab.remove(place);
+        let arrivals = if W::WATCHED { request.arrivals() } else { Vec::new() };
+        let next = request.complete(result, ended);
+        if W::WATCHED {
+            self.tell_next(arrivals, &ended[before..], &next);
+        }
+        let again = match next {
             Next::Done => Vec::new(),
             Next::Again(request) => Vec::from([request]),
             Next::Apart(requests) => requests,
@@ -337,6 +395,43 @@ impl Queue {
     fn end(&mut self, bio: &Bio, result: Result<u64, Errno>) {
         self.crowd.leave(Footprint::of(bio));
         self.counters.add(bio, result);
+    }
+
+    /// Tells which bios joined another's request, in the last so many requests.
+    fn tell_merged(&mut self, requests: usize) {
+        for request in self.waiting.last(requests).iter().map(|&place| self.slab.get(place)) {
+            let into = request.arrival();
+            for arrival in request.arrivals().into_iter().filter(|&arrival| arrival != into) {
+                self.walk.step(Step::Merged { arrival, into });
+            }
+        }
+    }
+
+    /// Tells the completions from `first` on.
+    fn tell_completed(&mut self, first: usize) {
+        for &Completion { tag, result } in &self.completions[first..] {
+            if let Some(request) = self.flight.get(&self.slab, tag) {
+                self.walk.step(Step::Completed { arrival: request.arrival(), tag, result });
+            }
+        }
+    }
+
+    /// Tells what became of the bios of a request, which came as these. They end in the order they came.
+    fn tell_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
+        let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
+        if let Next::Apart(requests) = next {
+            arrivals.retain(|&arrival| requests.iter().all(|request| request.arrival() != arrival));
+        }
+        for (end, arrival) in ended.iter().zip(arrivals) {
+            self.walk.step(Step::Ended { arrival, result: end.result });
+        }
+        match next {
+            Next::Done => {}
+            Next::Again(request) => self.walk.step(Step::Again { asked: asked(request) }),
+            Next::Apart(requests) => {
+                requests.iter().for_each(|request| self.walk.step(Step::Apart { asked: asked(request) }));
+            }
+        }
     }
 
     /// How long the caller may sleep before it must look again, where something is held: completions, or bios in the

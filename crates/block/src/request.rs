@@ -158,6 +158,13 @@ impl Request {
         self.rest.as_ref().map_or(self.first.arrival, |rest| rest.arrival)
     }
 
+    /// When each of its bios came, oldest first.
+    pub(crate) fn arrivals(&self) -> Vec<u64> {
+        let mut arrivals: Vec<u64> = self.held().map(|held| held.arrival).collect();
+        arrivals.sort_unstable();
+        arrivals
+    }
+
     /// Bios in it.
     #[must_use]
     #[inline]

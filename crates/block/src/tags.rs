@@ -65,6 +65,11 @@ impl Tags {
 }
 
 impl Sweep {
+    /// Tags left.
+    pub(crate) fn len(&self) -> usize {
+        self.taken.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// The lowest tag left.
     #[inline]
     pub(crate) fn first(&mut self) -> Option<Tag> {

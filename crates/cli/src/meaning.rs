@@ -11,7 +11,7 @@ use forebay_lab::plan::{Form, fresh_seed};
 use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 
-use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb};
+use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb, WalkArgs, Way};
 use crate::failure::Failure;
 
 /// What to do.
@@ -21,6 +21,11 @@ pub(crate) enum Command {
     Compare(CompareRequest),
     /// Run a job file.
     Run(RunRequest),
+    /// Walk the way of a request.
+    WalkRequest {
+        /// Where its file is for the time.
+        directory: PathBuf,
+    },
     /// Help or version.
     Show(String),
 }
@@ -55,6 +60,10 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
         Parsed::Typed(typed) => match typed.verb {
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
+            Verb::Walk(WalkArgs { way: Way::Request, dir }) => {
+                let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
+                Ok(Command::WalkRequest { directory })
+            }
         },
     }
 }

@@ -56,6 +56,10 @@ metrics! {
     "requests_per_doorbell", "1", Higher;
     "bios_per_run", "1", Higher;
     "merged_share", "1", Higher;
+    "latency_p50_us", "us", Lower;
+    "latency_p99_us", "us", Lower;
+    "ns_per_io", "ns", Lower;
+    "driver_ns_per_io", "ns", Lower;
 }
 
 /// Looks a metric up by name.

@@ -6,7 +6,7 @@
 //! option into a warning. The one table of options is in `options.rs`.
 
 mod draft;
-mod nearest;
+pub(crate) mod nearest;
 mod options;
 mod text;
 mod value;

@@ -18,6 +18,11 @@ pub enum CellError {
         /// Why.
         reason: String,
     },
+    /// This machine, kernel or file cannot do what the cell asks: leave it out, and say why.
+    Unavailable {
+        /// Why, and the remedy.
+        reason: String,
+    },
     /// The workload cannot be run as it stands; nothing was done yet.
     Invalid {
         /// What is wrong, and the remedy.
@@ -53,6 +58,11 @@ pub enum CellError {
 impl CellError {
     pub(crate) fn refused(arm: Arm, reason: impl Into<String>) -> Self {
         Self::ArmRefused { arm, reason: reason.into() }
+    }
+
+    /// This machine, kernel or file cannot do it.
+    pub fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into() }
     }
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
@@ -91,7 +101,7 @@ impl fmt::Display for CellError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ArmRefused { arm, reason } => write!(formatter, "{} cannot run here: {reason}", arm.name()),
-            Self::Invalid { reason } => formatter.write_str(reason),
+            Self::Unavailable { reason } | Self::Invalid { reason } => formatter.write_str(reason),
             Self::Failed { what, path: Some(path), cause, .. } => {
                 write!(formatter, "{}: {what}: {cause}", path.display())
             }

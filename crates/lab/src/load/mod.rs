@@ -23,6 +23,7 @@ mod library;
 mod memory;
 mod pace;
 mod probe;
+pub mod request;
 mod ring;
 mod sequence;
 mod shuffle;

@@ -1,0 +1,99 @@
+//! The device of a request cell, by its word.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_block::limits::TAGS;
+use forebay_uring::{
+    Access, Arena, Create, Direct, File, Fixed, How, Modelled, Null, Profile, Register, Ring, SetupError,
+    Truncate,
+};
+
+use super::drive::{TARGET, frames_per_place};
+use crate::load::CellError;
+use crate::request::{DATA_FILE, RequestDevice, RequestSpec, Switch};
+
+/// Bytes of the file written with one call when it is laid out.
+const LAYOUT_BYTES: usize = 1 << 20;
+
+/// A device, ready for use.
+pub(crate) enum Opened {
+    Null(Null),
+    Modelled(Box<Modelled>),
+    File { ring: Box<Ring>, notes: Vec<String> },
+}
+
+/// Whether all that a doorbell handed over has ended when it returns.
+pub(crate) fn ends_at_doorbell(device: &RequestDevice) -> bool {
+    device.name() == "null" || device.free_nanos().is_some()
+}
+
+/// Opens the device; lays the file out where it is one.
+pub(crate) fn open(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> {
+    let device = &spec.device;
+    if !device.is_file() && (spec.fixed_buffers == Switch::On || spec.fixed_files == Switch::On) {
+        return Err(CellError::invalid(format!(
+            "fixed buffers and files are a ring's, and {device} has none: take device=file"
+        )));
+    }
+    match (device.name(), device.free_nanos()) {
+        ("null", _) => Ok(Opened::Null(Null::new())),
+        ("file", _) => open_file(spec, directory),
+        (_, Some(nanos)) => {
+            Ok(Opened::Modelled(Box::new(Modelled::new(Profile::free(Duration::from_nanos(nanos))))))
+        }
+        (name, None) => match Profile::by_name(name) {
+            Some(profile) => Ok(Opened::Modelled(Box::new(Modelled::new(profile)))),
+            None => Err(CellError::invalid(format!("{name}: no such device (of {})", Profile::CHOICES))),
+        },
+    }
+}
+
+fn open_file(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> {
+    let path = directory.join(DATA_FILE);
+    lay_out(&path, spec).map_err(|error| CellError::io("could not lay it out", &path, &error))?;
+    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+    let file =
+        File::open(&path, &how).map_err(|error| CellError::io("could not open it", &path, &error))?.file;
+    let mut notes = Vec::new();
+    if let Direct::Refused(reason) = file.direct() {
+        notes.push(format!("the file is not direct: {reason}"));
+    }
+    let frames = u64::from(spec.depth) * u64::from(frames_per_place(spec.block_bytes));
+    let arena = u32::try_from(frames).map_err(io::Error::other).and_then(Arena::new);
+    let arena = arena.map_err(|error| CellError::system("no memory for the blocks", &error))?;
+    let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(refused)?;
+    let register = |switch| if switch == Switch::On { Register::Yes } else { Register::No };
+    ring.set_fixed(Fixed { files: register(spec.fixed_files), buffers: register(spec.fixed_buffers) });
+    ring.attach(TARGET, Arc::new(file));
+    notes.push(ring.describe());
+    Ok(Opened::File { ring: Box::new(ring), notes })
+}
+
+fn refused(error: SetupError) -> CellError {
+    CellError::unavailable(error.to_string())
+}
+
+/// Makes the file as long as asked, with every block written, unless it is there already from an earlier cell.
+fn lay_out(path: &Path, spec: &RequestSpec) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|there| there.len() >= spec.file_bytes) {
+        return Ok(());
+    }
+    let mut file = fs::File::create(path)?;
+    let mut offset = 0;
+    let mut data = vec![0; LAYOUT_BYTES];
+    while offset < spec.file_bytes {
+        let length = (spec.file_bytes - offset).min(LAYOUT_BYTES as u64) as usize;
+        // Different everywhere, so that nothing below can store it once.
+        for (at, word) in data[..length].chunks_exact_mut(8).enumerate() {
+            let number = (offset + 8 * at as u64).wrapping_add(spec.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            word.copy_from_slice(&number.to_ne_bytes());
+        }
+        file.write_all(&data[..length])?;
+        offset += length as u64;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,188 @@
+//! A request cell: one closed loop of requests of one size at a depth, on a device or on one laid-out file, for a
+//! time. What is asked of it; who does it stands beside.
+//!
+//! Where a job ([`crate::job`]) is about files and ends with a sync, this is about the way of one request: what a
+//! batch costs and saves. So there are no files to make, no space to find and no sync; the clock runs for a fixed
+//! time, and what is counted is what ended in it. The same specification runs through Forebay's queue and through the
+//! kernel's own calls, so that the arms differ in nothing else.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of the laid-out file in the directory a cell is given.
+pub const DATA_FILE: &str = "requests.data";
+
+/// The devices that are named by one word.
+const NAMED: [&str; 6] = ["null", "gen4", "gen5", "optane", "disk", "file"];
+
+/// The one that has a cost of its own: `free:200` takes so many nanoseconds for each doorbell and nothing else.
+const FREE: &str = "free:";
+
+/// What one request cell has to do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSpec {
+    /// Where requests go.
+    pub device: RequestDevice,
+    /// Bios kept in flight; at least one.
+    pub depth: u32,
+    /// Bytes of each.
+    pub block_bytes: u32,
+    /// In which order blocks are asked for.
+    pub pattern: Pattern,
+    /// What is asked for.
+    pub operation: Operation,
+    /// Knobs of the queue, as `Knobs::set` takes them.
+    pub knobs: Vec<(String, String)>,
+    /// Whether buffers are registered with the ring.
+    pub fixed_buffers: Switch,
+    /// Whether the file is registered with the ring.
+    pub fixed_files: Switch,
+    /// Bios handed over between two dispatches, waited for where fewer places are free; as many as are free if none.
+    pub batch: Option<u32>,
+    /// Which thread submits.
+    #[serde(default)]
+    pub from: Submitter,
+    /// Bytes of the file or device that offsets are drawn from; a multiple of `block_bytes`.
+    pub file_bytes: u64,
+    /// How long it runs, in seconds.
+    pub seconds: f64,
+    /// Of the offsets and data.
+    pub seed: u64,
+}
+
+/// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a modelled one (`gen4`,
+/// `gen5`, `optane`, `disk`), or to a laid-out file (`file`).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RequestDevice(String);
+
+/// A word that names no device.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}: no such device (there are: null, free:NANOSECONDS, gen4, gen5, optane, disk, file)")]
+pub struct NoSuchDevice(String);
+
+impl RequestDevice {
+    /// The laid-out file.
+    #[must_use]
+    pub fn file() -> Self {
+        Self("file".to_owned())
+    }
+
+    /// Its word.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether requests go to a real file: only there do fixed buffers, registered files and the kernel's arms mean
+    /// anything.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.0 == "file"
+    }
+
+    /// What a device of a cost takes, in nanoseconds; none for the others.
+    #[must_use]
+    pub fn free_nanos(&self) -> Option<u64> {
+        self.0.strip_prefix(FREE).and_then(|nanos| nanos.parse().ok())
+    }
+}
+
+impl FromStr for RequestDevice {
+    type Err = NoSuchDevice;
+
+    fn from_str(word: &str) -> Result<Self, NoSuchDevice> {
+        let device = Self(word.to_owned());
+        let known = NAMED.contains(&word) || device.free_nanos().is_some();
+        if known { Ok(device) } else { Err(NoSuchDevice(word.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for RequestDevice {
+    type Error = NoSuchDevice;
+
+    fn try_from(word: String) -> Result<Self, NoSuchDevice> {
+        word.parse()
+    }
+}
+
+impl From<RequestDevice> for String {
+    fn from(device: RequestDevice) -> Self {
+        device.0
+    }
+}
+
+impl fmt::Display for RequestDevice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+macro_rules! choices {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+    )*};
+}
+
+choices! {
+    /// In which order blocks are asked for.
+    Pattern {
+        /// Anywhere.
+        Random,
+        /// Front to back, and from the front again.
+        Sequential,
+    }
+
+    /// What is asked for.
+    Operation {
+        /// Reads.
+        Read,
+        /// Writes, over what is there.
+        Write,
+    }
+
+    /// On or off.
+    Switch {
+        /// On.
+        On,
+        /// Off.
+        Off,
+    }
+}
+
+/// Which thread submits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Submitter {
+    /// The one that runs the queue.
+    #[default]
+    Local,
+    /// Another one, through a list.
+    Thread,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_words() {
+        for word in ["null", "free:200", "gen4", "gen5", "optane", "disk", "file"] {
+            let device: RequestDevice = word.parse().unwrap();
+            assert_eq!(serde_json::to_string(&device).unwrap(), format!("\"{word}\""));
+            assert_eq!(device.is_file(), word == "file");
+        }
+        assert_eq!("free:200".parse::<RequestDevice>().unwrap().free_nanos(), Some(200));
+        for word in ["", "free:", "free:x", "Gen4", "nvme"] {
+            let refused = word.parse::<RequestDevice>().unwrap_err().to_string();
+            assert!(refused.contains("free:NANOSECONDS, gen4"), "{refused}");
+        }
+        assert!(serde_json::from_str::<RequestDevice>("\"nvme\"").is_err());
+    }
+}

@@ -1,0 +1,374 @@
+//! From a suite's text to a suite: every name looked up, every number held against its bounds. The first thing wrong
+//! is told with its place and with what would do; nothing is taken to have been meant.
+
+use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
+
+use forebay_block::Knobs;
+use toml::Spanned;
+
+use super::text::{ArmText, Bytes, CutText, PartText, SuiteText, Word, WorkloadText};
+use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
+use crate::fio::nearest;
+use crate::metric;
+use crate::plan::MOST_ROUNDS;
+use crate::request::RequestDevice;
+use crate::through::{Through, Way};
+
+/// Most characters of a name: what a column of a table holds.
+const NAME_AT_MOST: usize = 24;
+
+/// Of a workload, which stands in headings.
+const WORKLOAD_AT_MOST: usize = 40;
+
+/// Bios in flight.
+const DEPTHS: RangeInclusive<u32> = 1..=4096;
+
+/// Seconds of one cell.
+const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
+
+/// A suite from its text; `file` is what it is called in a complaint.
+pub(super) fn parse(text: &str, file: &str) -> Result<Suite, SuiteError> {
+    let places = Places { text, file };
+    let written: SuiteText = toml::from_str(text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        places.wrong(span, one_line(error.message()))
+    })?;
+    Checker { places, written: &written }.suite()
+}
+
+/// Where things stand.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    text: &'a str,
+    file: &'a str,
+}
+
+impl Places<'_> {
+    fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> SuiteError {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
+        SuiteError::Text { file: self.file.to_owned(), line, column, what: what.into() }
+    }
+}
+
+struct Checker<'a> {
+    places: Places<'a>,
+    written: &'a SuiteText,
+}
+
+type Checked<T> = Result<T, SuiteError>;
+
+impl Checker<'_> {
+    fn suite(&self) -> Checked<Suite> {
+        let written = self.written;
+        self.names(std::iter::once(&written.name), NAME_AT_MOST)?;
+        self.names(written.workload.iter().map(|workload| &workload.name), WORKLOAD_AT_MOST)?;
+        self.names(written.arm.iter().map(|arm| &arm.name), NAME_AT_MOST)?;
+        self.names(written.part.iter().map(|part| &part.name), NAME_AT_MOST)?;
+        if written.part.is_empty() {
+            return Err(self.at(&written.name, "there is no [[part]]: give one at least"));
+        }
+        let parts: Checked<Vec<Part>> = written.part.iter().map(|part| self.part(part)).collect();
+        Ok(Suite {
+            name: written.name.get_ref().clone(),
+            title: written.title.clone(),
+            file: written.file,
+            parts: parts?,
+        })
+    }
+
+    fn part(&self, written: &PartText) -> Checked<Part> {
+        let name = written.metric.get_ref();
+        let metric = metric::find(name).ok_or_else(|| {
+            let known = metric::METRICS.iter().map(|metric| metric.name);
+            self.unknown(&written.metric, "metric", known)
+        })?;
+        let base = match (&written.base, &written.best_of) {
+            (Some(base), None) => Base::Arm(base.get_ref().clone()),
+            (None, Some(arms)) => Base::BestOf(arms.iter().map(|arm| arm.get_ref().clone()).collect()),
+            _ => return Err(self.at(&written.name, "give one of base and best_of")),
+        };
+        let forms = [&written.full, &written.quick, &written.bare];
+        if forms.iter().all(|form| form.is_none()) {
+            return Err(self.at(&written.name, "it is in no form: add [part.full] below it"));
+        }
+        let cut = |form: &Option<CutText>| form.as_ref().map(|own| self.cut(written, own)).transpose();
+        let forms = [cut(forms[0])?, cut(forms[1])?, cut(forms[2])?];
+        Ok(Part {
+            name: written.name.get_ref().clone(),
+            title: written.title.clone(),
+            table: written.table,
+            metric: metric.name,
+            base,
+            again: written.again.get_ref().clone(),
+            also: written.also.iter().map(|pair| pair.get_ref().clone()).collect(),
+            forms,
+        })
+    }
+
+    /// What a form says, or else its part.
+    fn cut(&self, part: &PartText, own: &CutText) -> Checked<Cut> {
+        let arms = own.arms.as_ref().or(part.arms.as_ref()).map_or(&[][..], Vec::as_slice);
+        let workloads = own.workloads.as_ref().or(part.workloads.as_ref()).map_or(&[][..], Vec::as_slice);
+        if arms.is_empty() || workloads.is_empty() {
+            return Err(self.at(&part.name, "every form needs arms and workloads"));
+        }
+        let devices = own.devices.as_ref().or(part.devices.as_ref()).map_or(&[][..], Vec::as_slice);
+        let depths = own.depths.as_ref().or(part.depths.as_ref()).map_or(&[][..], Vec::as_slice);
+        let batches = own.batches.as_ref().or(part.batches.as_ref()).map_or(&[][..], Vec::as_slice);
+        let seconds = own.seconds.as_ref().or(part.seconds.as_ref());
+        let rounds = own.rounds.as_ref().or(part.rounds.as_ref());
+        let file_bytes = own.file_bytes.as_ref().or(part.file_bytes.as_ref());
+
+        let looked_up: Checked<Vec<Arm>> = arms.iter().map(|arm| self.arm(arm)).collect();
+        let cut = Cut {
+            workloads: workloads.iter().map(|name| self.workload(name)).collect::<Checked<_>>()?,
+            arms: looked_up?,
+            devices: devices.iter().map(|device| device.get_ref().clone()).collect(),
+            depths: self.numbers(depths)?,
+            batches: self.numbers(batches)?,
+            seconds: seconds.map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
+            rounds: rounds.map_or(Ok(5), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
+            file_bytes: file_bytes.map(|bytes| bytes.get_ref().0),
+            writes_at_most: own.writes_at_most.or(part.writes_at_most).map(|bytes| bytes.0),
+        };
+        match part.table {
+            TableKind::Files => self.of_files(part, arms, workloads, &cut)?,
+            _ => self.of_requests(part, arms, workloads, devices, &cut)?,
+        }
+        self.names_in(part, &cut)?;
+        Ok(cut)
+    }
+
+    /// A part about new files has arms and work of that kind alone, and sizes.
+    fn of_files(&self, part: &PartText, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
+        for (word, arm) in arms.iter().zip(&cut.arms) {
+            if !matches!(arm.through, Through::Files(_)) {
+                return Err(self.at(word, "an arm for requests in a table of files (take another table)"));
+            }
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            if !matches!(workload.kind, WorkloadKind::NewFiles(_)) {
+                return Err(self.at(word, "requests in a table of files (give the workload new_files)"));
+            }
+        }
+        if cut.file_bytes.is_none_or(|bytes| bytes == 0) {
+            return Err(self.at(&part.name, "every form needs file_bytes, such as \"24m\""));
+        }
+        Ok(())
+    }
+
+    /// A part about requests has devices and depths, and the kernel's arms only where there is a file.
+    fn of_requests(
+        &self,
+        part: &PartText,
+        arms: &[Word],
+        workloads: &[Word],
+        devices: &[Spanned<RequestDevice>],
+        cut: &Cut,
+    ) -> Checked<()> {
+        if devices.is_empty() || cut.depths.is_empty() {
+            return Err(self.at(&part.name, "every form needs devices and depths"));
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            if matches!(workload.kind, WorkloadKind::NewFiles(_)) {
+                return Err(self.at(word, "new files need table = \"files\""));
+            }
+        }
+        for (word, arm) in arms.iter().zip(&cut.arms) {
+            let Through::Requests(way) = arm.through else {
+                return Err(self.at(word, "an arm for new files needs table = \"files\""));
+            };
+            let modelled = devices.iter().find(|device| !device.get_ref().is_file());
+            if let (false, Some(device)) = (way == Way::Queue, modelled) {
+                let what = format!("{} goes to a file alone (leave {} out)", way.name(), device.get_ref());
+                return Err(self.at(word, what));
+            }
+        }
+        let file = devices.iter().find(|device| device.get_ref().is_file());
+        if let (Some(device), None) = (file, self.written.file) {
+            return Err(self.at(device, "the device `file` needs a [file] with its bytes for each form"));
+        }
+        if let ([_, second, ..], false) = (arms, cut.batches.is_empty()) {
+            return Err(self.at(second, "batches are run with one arm alone (leave the others out)"));
+        }
+        Ok(())
+    }
+
+    /// The arms a part speaks of are among those it runs.
+    fn names_in(&self, part: &PartText, cut: &Cut) -> Checked<()> {
+        let running = cut.names();
+        let known = |word: &Word| {
+            if running.contains(word.get_ref()) {
+                return Ok(());
+            }
+            Err(self.unknown(word, "arm in every form of this part", running.iter().map(String::as_str)))
+        };
+        known(&part.again)?;
+        part.base.as_ref().map_or(Ok(()), known)?;
+        let best_of = part.best_of.iter().flatten();
+        for word in best_of.clone() {
+            self.arm_text(word)?;
+        }
+        if let (Some(first), false) =
+            (best_of.clone().next(), best_of.clone().any(|word| known(word).is_ok()))
+        {
+            return Err(self.at(first, "none of best_of runs in one of the forms"));
+        }
+        for pair in &part.also {
+            for arm in [&pair.get_ref().arm, &pair.get_ref().base] {
+                if !running.contains(arm) {
+                    return Err(self.places.wrong(pair.span(), format!("{arm}: no arm of this part")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
+        let mut arms = self.written.arm.iter();
+        arms.find(|arm| arm.name.get_ref() == name.get_ref()).ok_or_else(|| {
+            self.unknown(name, "arm", self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()))
+        })
+    }
+
+    fn arm(&self, name: &Word) -> Checked<Arm> {
+        let written = self.arm_text(name)?;
+        let through = written.through.get_ref().parse::<Through>();
+        let through = through.map_err(|refused| self.at(&written.through, refused.to_string()))?;
+        if let (Some((knob, _)), false) =
+            (written.knobs.first_key_value(), through == Through::Requests(Way::Queue))
+        {
+            return Err(self.at(knob, "only `through = \"queue\"` has knobs"));
+        }
+        let mut tried = Knobs::default();
+        for (knob, value) in &written.knobs {
+            match tried.set(knob.get_ref(), value.get_ref()) {
+                Some(Ok(())) => {}
+                Some(Err(unknown)) => {
+                    let what = format!("{}: allowed: {}", value.get_ref(), unknown.choices);
+                    return Err(self.at(value, what));
+                }
+                None => return Err(self.unknown(knob, "knob", Knobs::NAMES.into_iter())),
+            }
+        }
+        let texts = |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
+        Ok(Arm {
+            name: name.get_ref().clone(),
+            through,
+            knobs: written.knobs.iter().map(texts).collect(),
+            batch: written.batch.as_ref().map(|batch| self.bounded(batch, DEPTHS)).transpose()?,
+            depths: self.numbers(&written.depths)?,
+            fixed_buffers: written.fixed_buffers,
+            fixed_files: written.fixed_files,
+            kernel_merges: written.kernel_merges,
+            poll: written.poll,
+        })
+    }
+
+    fn workload(&self, name: &Word) -> Checked<Workload> {
+        let all = &self.written.workload;
+        let found = all.iter().find(|workload| workload.name.get_ref() == name.get_ref());
+        let written = found.ok_or_else(|| {
+            self.unknown(name, "workload", all.iter().map(|workload| workload.name.get_ref().as_str()))
+        })?;
+        let WorkloadText { block, new_files, pattern, operation, .. } = written;
+        let kind = match (new_files, pattern, operation) {
+            (Some(files), None, None) => WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?),
+            (None, Some(pattern), Some(operation)) => {
+                WorkloadKind::Requests { pattern: *pattern, operation: *operation }
+            }
+            _ => return Err(self.at(&written.name, "give either new_files, or pattern and operation")),
+        };
+        let Bytes(bytes) = *block.get_ref();
+        if bytes == 0 || bytes % 512 != 0 || bytes > 16 << 20 {
+            return Err(self.at(block, "out of range (512 to 16m, in steps of 512)"));
+        }
+        Ok(Workload { name: name.get_ref().clone(), block_bytes: bytes as u32, kind })
+    }
+
+    fn numbers(&self, numbers: &[Spanned<u32>]) -> Checked<Vec<u32>> {
+        numbers.iter().map(|number| self.bounded(number, DEPTHS)).collect()
+    }
+
+    fn bounded(&self, number: &Spanned<u32>, range: RangeInclusive<u32>) -> Checked<u32> {
+        if range.contains(number.get_ref()) {
+            return Ok(*number.get_ref());
+        }
+        Err(self
+            .at(number, format!("{}: out of range ({} to {})", number.get_ref(), range.start(), range.end())))
+    }
+
+    fn seconds(&self, seconds: &Spanned<f64>) -> Checked<f64> {
+        if SECONDS.contains(seconds.get_ref()) {
+            return Ok(*seconds.get_ref());
+        }
+        let (least, most) = (SECONDS.start(), SECONDS.end());
+        Err(self.at(seconds, format!("{}: out of range ({least} to {most})", seconds.get_ref())))
+    }
+
+    /// Names are words that fit in a column, and each stands once.
+    fn names<'a>(&self, names: impl Iterator<Item = &'a Word>, at_most: usize) -> Checked<()> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            let word = name.get_ref();
+            let sound =
+                |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+            if word.is_empty() || word.len() > at_most || !word.chars().all(sound) {
+                let what = format!("not a name (a-z, 0-9 and -, {at_most} characters at most)");
+                return Err(self.at(name, what));
+            }
+            if !seen.insert(word) {
+                return Err(self.at(name, format!("{word}: named twice (give one of them another name)")));
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown<'a>(&self, word: &Word, what: &str, known: impl Iterator<Item = &'a str>) -> SuiteError {
+        let known: Vec<&str> = known.collect();
+        let name = word.get_ref();
+        let what = match nearest::nearest(name, known.iter().copied()) {
+            Some(near) => format!("{name}: no such {what}; did you mean {near}?"),
+            None => format!("{name}: no such {what} (there are: {})", known.join(", ")),
+        };
+        self.at(word, what)
+    }
+
+    fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> SuiteError {
+        self.places.wrong(place.span(), what)
+    }
+}
+
+impl Cut {
+    /// The names of the arms it runs, without the one that runs twice.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        if self.batches.is_empty() {
+            return self.arms.iter().map(|arm| arm.name.clone()).collect();
+        }
+        self.batches.iter().map(|batch| batch_name(*batch)).collect()
+    }
+}
+
+/// The name of the one arm of a ladder on one step.
+#[must_use]
+pub(crate) fn batch_name(batch: u32) -> String {
+    format!("batch-{batch}")
+}
+
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl std::fmt::Display for Form {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Form::Full => "full",
+            Form::Quick => "quick",
+            Form::Bare => "bare",
+        })
+    }
+}

@@ -1,0 +1,138 @@
+use super::*;
+use crate::arm::Arm as FilesArm;
+use crate::through::Way;
+
+fn shipped(name: &str) -> Suite {
+    find(Path::new(name)).unwrap()
+}
+
+/// What is said of a shipped suite in which one thing was changed.
+fn refused(name: &str, from: &str, to: &str) -> String {
+    let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name).unwrap();
+    assert!(text.contains(from), "{from}");
+    check::parse(&text.replacen(from, to, 1), "x.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn all_shipped_suites_are_sound() {
+    for (name, _) in SHIPPED {
+        let suite = shipped(name);
+        assert_eq!(suite.name, name);
+        for form in [Form::Full, Form::Quick, Form::Bare] {
+            let cuts: Vec<&Cut> = suite.parts.iter().filter_map(|part| part.cut(form)).collect();
+            assert!(!cuts.is_empty(), "{name} has nothing in form {form}");
+            assert!(cuts.iter().all(|cut| !cut.names().is_empty()));
+        }
+        assert!(list().contains(&suite.title));
+    }
+    assert!(list().lines().all(|line| line.len() <= 80), "\n{}", list());
+}
+
+#[test]
+fn layout_is_the_question_it_was() {
+    let suite = shipped("layout");
+    let part = &suite.parts[0];
+    let full = part.cut(Form::Full).unwrap();
+    assert_eq!((full.file_bytes, full.writes_at_most, full.rounds), (Some(96 << 20), None, 5));
+    assert_eq!(full.arms.last().unwrap().through, Through::Files(FilesArm::ForebayDeclared));
+    let quick = part.cut(Form::Quick).unwrap();
+    assert_eq!((quick.file_bytes, quick.writes_at_most), (Some(24 << 20), Some(12 << 30)));
+    assert_eq!(quick.arms.len() + 1, full.arms.len());
+    assert_eq!(part.cut(Form::Bare), part.cut(Form::Quick));
+    assert_eq!(full.workloads[0].kind, WorkloadKind::NewFiles(12));
+    assert!(matches!(&part.base, Base::BestOf(arms) if arms.len() == 5));
+}
+
+#[test]
+fn a_form_has_its_own_and_else_its_part_s() {
+    let suite = shipped("plug");
+    let file = &suite.parts[0];
+    let (full, bare) = (file.cut(Form::Full).unwrap(), file.cut(Form::Bare).unwrap());
+    assert_eq!((full.depths.as_slice(), bare.depths.as_slice()), (&[1, 32, 128][..], &[1, 32][..]));
+    assert_eq!((full.workloads.len(), bare.workloads.len()), (3, 1));
+    assert!(bare.arms.len() < 5, "with the one that runs twice there are five at most");
+    assert_eq!(bare.devices, full.devices);
+    let never = full.arms.iter().find(|arm| arm.name == "never").unwrap();
+    assert_eq!(never.through, Through::Requests(Way::Queue));
+    assert_eq!(never.knobs, [("plug".to_owned(), "never".to_owned())]);
+    let ladder = &suite.parts[1];
+    assert_eq!(ladder.cut(Form::Full).unwrap().names()[6], "batch-64");
+    assert!(ladder.cut(Form::Bare).is_none());
+    assert_eq!(suite.file.unwrap().of(Form::Full), 1 << 30);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
+    let cases = [
+        ("plug", "batch = 1\n", "bacth = 1\n", "x.toml:43:1: unknown field `bacth`, expected one of `name`,"),
+        ("plug", "pattern = \"random\"", "pattern = \"any\"", "unknown variant `any`, expected `random` or"),
+        (
+            "plug",
+            "through = \"pread\"",
+            "through = \"read\"",
+            ":37:11: read: no such way of I/O (for requests: queue",
+        ),
+        ("plug", "plug = \"always\"", "plug = \"often\"", "often: allowed: never, always, adaptive"),
+        ("plug", "plug = \"always\"", "plugg = \"always\"", "plugg: no such knob; did you mean plug?"),
+        ("plug", "\"fio\", \"always\",", "\"foi\", \"always\",", "foi: no such arm; did you mean fio?"),
+        ("plug", "metric = \"iops\"", "metric = \"speed\"", "speed: no such metric (there are: iops,"),
+        ("plug", "[\"file\"]", "[\"nvme\"]", "nvme: no such device (there are: null, free:NANOSECONDS"),
+        ("plug", "[\"file\"]", "[\"null\"]", "pread goes to a file alone (leave null out)"),
+        ("plug", "block = \"4k\"", "block = \"4x\"", "4x: no number of bytes (such as \"4k\""),
+        ("plug", "block = \"4k\"", "block = \"1000\"", "out of range (512 to 16m, in steps of 512)"),
+        ("plug", "depths = [1, 32, 128]", "depths = [0]", "0: out of range (1 to 4096)"),
+        ("plug", "seconds = 1.0", "seconds = 0", "0: out of range (0.01 to 3600)"),
+        (
+            "plug",
+            "again = \"adaptive\"",
+            "again = \"all-on\"",
+            "all-on: no such arm in every form of this part",
+        ),
+        ("plug", "base = \"kernel-uring-1\"", "", "give one of base and best_of"),
+        (
+            "plug",
+            "arms = [\"always\"]",
+            "arms = [\"always\", \"never\"]",
+            "batches are run with one arm alone",
+        ),
+        ("plug", "name = \"never\"", "name = \"always\"", "always: named twice"),
+        (
+            "plug",
+            "name = \"never\"",
+            "name = \"Never\"",
+            "not a name (a-z, 0-9 and -, 24 characters at most)",
+        ),
+        (
+            "plug",
+            "[file]\nfull = \"1g\"\nquick = \"256m\"\nbare = \"256m\"",
+            "",
+            "needs a [file] with its bytes",
+        ),
+        ("layout", "file_bytes = \"96m\"", "", "every form needs file_bytes, such as \"24m\""),
+        (
+            "layout",
+            "new_files = 12",
+            "pattern = \"random\"",
+            "give either new_files, or pattern and operation",
+        ),
+        ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:4:8: "),
+        ("layout", "table = \"files\"", "table = \"arms\"", "every form needs devices and depths"),
+    ];
+    for (name, from, to, expected) in cases {
+        let said = refused(name, from, to);
+        assert!(said.contains(expected) && said.starts_with("x.toml:"), "{from} -> {to}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
+    let said = find(Path::new("plag")).unwrap_err().to_string();
+    assert_eq!(said, "plag: no such suite (there are: layout, plug; or give the path of a file)");
+    let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
+    assert!(said.contains("No such file") && said.contains("or one of: layout, plug"), "{said}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mine.toml");
+    std::fs::write(&path, SHIPPED[1].1.replace("name = \"plug\"", "name = \"mine\"")).unwrap();
+    assert_eq!(find(&path).unwrap().name, "mine");
+}

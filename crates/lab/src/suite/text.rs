@@ -1,0 +1,126 @@
+//! A suite's file as it is written: its tables and their keys, nothing looked up. What is no key here is refused by
+//! name, with the keys there are. Every word that has to be looked up keeps its place in the text.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{FileBytes, Pair, TableKind};
+use crate::request::{Operation, Pattern, RequestDevice, Switch};
+use crate::through::{KernelMerges, Poll};
+
+/// A word and where it stands.
+pub(super) type Word = Spanned<String>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SuiteText {
+    pub(super) name: Word,
+    pub(super) title: String,
+    pub(super) file: Option<FileBytes>,
+    #[serde(default)]
+    pub(super) workload: Vec<WorkloadText>,
+    #[serde(default)]
+    pub(super) arm: Vec<ArmText>,
+    #[serde(default)]
+    pub(super) part: Vec<PartText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkloadText {
+    pub(super) name: Word,
+    pub(super) block: Spanned<Bytes>,
+    pub(super) new_files: Option<Spanned<u32>>,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) operation: Option<Operation>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ArmText {
+    pub(super) name: Word,
+    pub(super) through: Word,
+    #[serde(default)]
+    pub(super) knobs: BTreeMap<Word, Word>,
+    pub(super) batch: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) depths: Vec<Spanned<u32>>,
+    #[serde(default = "on")]
+    pub(super) fixed_buffers: Switch,
+    #[serde(default = "on")]
+    pub(super) fixed_files: Switch,
+    #[serde(default)]
+    pub(super) kernel_merges: KernelMerges,
+    #[serde(default)]
+    pub(super) poll: Poll,
+}
+
+fn on() -> Switch {
+    Switch::On
+}
+
+/// A part: what all its forms have in common, and each form with what it has of its own.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PartText {
+    pub(super) name: Word,
+    pub(super) title: String,
+    pub(super) table: TableKind,
+    pub(super) metric: Word,
+    pub(super) base: Option<Word>,
+    pub(super) best_of: Option<Vec<Word>>,
+    pub(super) again: Word,
+    #[serde(default)]
+    pub(super) also: Vec<Spanned<Pair>>,
+    pub(super) workloads: Option<Vec<Word>>,
+    pub(super) arms: Option<Vec<Word>>,
+    pub(super) devices: Option<Vec<Spanned<RequestDevice>>>,
+    pub(super) depths: Option<Vec<Spanned<u32>>>,
+    pub(super) batches: Option<Vec<Spanned<u32>>>,
+    pub(super) seconds: Option<Spanned<f64>>,
+    pub(super) rounds: Option<Spanned<u32>>,
+    pub(super) file_bytes: Option<Spanned<Bytes>>,
+    pub(super) writes_at_most: Option<Bytes>,
+    pub(super) full: Option<CutText>,
+    pub(super) quick: Option<CutText>,
+    pub(super) bare: Option<CutText>,
+}
+
+/// What a form has of its own; the rest is its part's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CutText {
+    pub(super) workloads: Option<Vec<Word>>,
+    pub(super) arms: Option<Vec<Word>>,
+    pub(super) devices: Option<Vec<Spanned<RequestDevice>>>,
+    pub(super) depths: Option<Vec<Spanned<u32>>>,
+    pub(super) batches: Option<Vec<Spanned<u32>>>,
+    pub(super) seconds: Option<Spanned<f64>>,
+    pub(super) rounds: Option<Spanned<u32>>,
+    pub(super) file_bytes: Option<Spanned<Bytes>>,
+    pub(super) writes_at_most: Option<Bytes>,
+}
+
+/// A number of bytes: `"4096"`, `"4k"`, `"24m"`, `"1g"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Bytes(pub u64);
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (digits, shift) = match text.as_bytes().last() {
+            Some(b'k') => (&text[..text.len() - 1], 10),
+            Some(b'm') => (&text[..text.len() - 1], 20),
+            Some(b'g') => (&text[..text.len() - 1], 30),
+            _ => (text.as_str(), 0),
+        };
+        let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+        number
+            .map(Self)
+            .ok_or_else(|| format!("{text}: no number of bytes (such as \"4k\", \"24m\", \"1g\")"))
+    }
+}

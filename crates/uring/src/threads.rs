@@ -209,7 +209,9 @@ impl Threads {
                 (0, _) => plan.first.into_iter().chain(plan.more).min(),
                 _ => plan.more,
             };
-            if self.sleep(plan.want - here, deadline) == Rung::BySomebody {
+            // No more than can come: the last of a batch that is not full rings too.
+            let missing = (plan.want - here).min(self.flying()).max(1);
+            if self.sleep(missing, deadline) == Rung::BySomebody {
                 return;
             }
         }

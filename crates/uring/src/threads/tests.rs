@@ -12,16 +12,15 @@ fn bio(operation: Operation, offset: u64, length: u64) -> Bio {
     Bio { operation, target, offset, length, segments, class, source, owner: 0 }
 }
 
-/// Processor time of this process's threads of that name, in clock ticks, and how many there are.
-fn threads_named(prefix: &str) -> (usize, u64) {
-    let mut found = (0, 0);
+/// How often each of this pool's threads went to sleep; `None` where one does not sleep now.
+fn sleeps() -> Vec<Option<u64>> {
+    let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
-        let Ok(text) = fs::read_to_string(task.path().join("stat")) else { continue };
-        let Some((head, rest)) = text.rsplit_once(')') else { continue };
-        if head.split_once('(').is_some_and(|(_, name)| name.starts_with(prefix)) {
-            let fields: Vec<&str> = rest.split_whitespace().collect();
-            found.0 += 1;
-            found.1 += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        let Ok(text) = fs::read_to_string(task.path().join("status")) else { continue };
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+        if field("Name:").starts_with("forebay-io-") {
+            let asleep = field("State:").starts_with('S');
+            found.push(asleep.then(|| field("voluntary_ctxt_switches:").parse().unwrap()));
         }
     }
     found
@@ -38,14 +37,20 @@ fn contract_16_an_idle_pool_uses_no_processor_and_leaves_no_thread() {
     let mut threads = Threads::new(Arc::clone(&arena), 4).unwrap();
     assert_eq!(threads.describe(), "thread pool: asked for");
     threads.attach(Target(0), Arc::clone(&file));
-    let (count, before) = threads_named("forebay-io-");
-    assert_eq!(count, WORKERS);
+    let patience = Instant::now() + Duration::from_secs(20);
+    // Until all have started and found nothing to do.
+    let idle = loop {
+        let first = sleeps();
+        thread::sleep(Duration::from_millis(20));
+        if first.len() == WORKERS && first.iter().all(Option::is_some) && first == sleeps() {
+            break first;
+        }
+        assert!(Instant::now() < patience, "{first:?}");
+    };
     let start = Instant::now();
-    threads.doorbell(Wait::Something(Some(Duration::from_millis(300)))).unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(300));
-    let (_, after) = threads_named("forebay-io-");
-    // One that looked again and again would use thirty; one may still have been on its way to sleep.
-    assert!(after - before <= 2, "{} clock ticks for nothing", after - before);
+    threads.doorbell(Wait::Something(Some(Duration::from_millis(200)))).unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    assert_eq!(sleeps(), idle, "who has nothing to do is not woken");
 
     // They are of use all the same.
     threads.prepare(Tag(0), &bio(Operation::SetLength, 77, 0)).unwrap();
@@ -58,7 +63,7 @@ fn contract_16_an_idle_pool_uses_no_processor_and_leaves_no_thread() {
     assert_eq!(file.length().unwrap(), 77);
 
     drop(threads);
-    assert_eq!(threads_named("forebay-io-").0, 0);
+    assert_eq!(sleeps(), []);
     assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&file)), (1, 1));
 }
 

@@ -13,20 +13,26 @@ const SEEDS: u64 = 400;
 const UNSUPPORTED_ZEROES: bool = false;
 
 /// Says how to replay the seed that fails.
-struct Replay(u64);
+struct Replay<'a> {
+    test: &'a str,
+    seed: u64,
+}
 
-impl Drop for Replay {
+impl Drop for Replay<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("replay it with FOREBAY_SIM_SEED={} cargo test -p forebay-sim --test request", self.0);
+            let Self { test, seed } = self;
+            eprintln!(
+                "replay it with FOREBAY_SIM_SEED={seed} cargo test -p forebay-sim --test request {test}"
+            );
         }
     }
 }
 
-fn swarm(seeds: u64, files: Files) -> Marks {
+fn swarm(test: &str, seeds: u64, files: Files) -> Marks {
     let mut marks = Marks::default();
     for seed in seeds_of(seeds) {
-        let replay = Replay(seed);
+        let replay = Replay { test, seed };
         marks.merge(&Run::new(seed, Features { unsupported_zeroes: UNSUPPORTED_ZEROES, files }).run());
         drop(replay);
     }
@@ -38,7 +44,7 @@ fn swarm(seeds: u64, files: Files) -> Marks {
 
 #[test]
 fn contract_13_15_and_16_every_bio_ends_once_in_order_and_with_its_own_bytes() {
-    let marks = swarm(SEEDS, Files::Mixed);
+    let marks = swarm("contract_13", SEEDS, Files::Mixed);
     let places =
         ["merged", "asked again", "taken", "refused", "short", "interrupted", "failed", "power loss"];
     assert_marks(&marks, &places);
@@ -46,6 +52,6 @@ fn contract_13_15_and_16_every_bio_ends_once_in_order_and_with_its_own_bytes() {
 
 #[test]
 fn contract_18_and_what_is_larger_than_a_request_too() {
-    let marks = swarm(SEEDS / 10, Files::Large);
+    let marks = swarm("contract_18", SEEDS / 10, Files::Large);
     assert_marks(&marks, &["merged", "asked again", "short", "failed"]);
 }

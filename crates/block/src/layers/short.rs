@@ -108,7 +108,7 @@ impl<D: Device> Short<D> {
         if random.happens(self.shortfalls.would_block) {
             return Fate::Fails(Errno::WOULD_BLOCK);
         }
-        if !bio.operation.moves_bytes() {
+        if !bio.operation.moves_bytes() || bio.length < 2 {
             return Fate::Whole;
         }
         let is_read = bio.operation == Operation::Read;

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Class, Frame, Operation, Segment, Segments, Source};

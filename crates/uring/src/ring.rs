@@ -13,7 +13,7 @@
 //! The rules for the owner. A ring may be made on one thread and moved to another, but from its first doorbell on it
 //! belongs to the thread that rang it; dropped elsewhere it waits for nothing, and lives on (with the files attached to
 //! it) until that thread ends. `doorbell` may return early, with nothing to reap: look again. A request with
-//! more than 1024 pieces that do not touch in memory ends short. While a [`Operation::WriteBuffered`] is staged or in
+//! more than 1024 pieces that do not touch in memory ends short. While a [`WriteBuffered`](forebay_block::Operation::WriteBuffered) is staged or in
 //! flight no other request moves bytes of that target, because the descriptor's mode is switched for it.
 
 use std::collections::VecDeque;

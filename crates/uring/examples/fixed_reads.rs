@@ -1,11 +1,15 @@
-//! What registered files and a registered arena save: time of 4 KiB reads at depth 32, with and without either.
+//! What registered files and a registered arena save: time of reads at depth 32, with and without either.
 //!
 //! ```text
-//! cargo run --release -p forebay-uring --example fixed_reads -- FILE [cached|direct|beyond] [ROUNDS]
+//! cargo run --release -p forebay-uring --example fixed_reads -- FILE [HOW] [ROUNDS]
+//!
+//! HOW: cached      4 KiB through the kernel's page cache
+//!      direct      4 KiB past it
+//!      scattered   eight pieces of 4 KiB, past it
+//!      beyond      4 KiB beyond the end: nothing is moved, and what is left is the cost of a request
 //! ```
 //!
-//! The file is read at random within its first 64 MiB, which must be there; or beyond its end, where nothing is moved
-//! and what is left is the cost of a request. Each round does all four in turn, so that
+//! The file is read at random within its first 64 MiB, which must be there. Each round does all four in turn, so that
 //! what drifts drifts for all; printed is the median over the rounds of the time per read, of the processor's time per
 //! read (its user and its kernel part), and the calls per read.
 
@@ -20,10 +24,11 @@ const DEPTH: u16 = 32;
 const PAGES: u64 = (64 << 20) / 4096;
 const READS: u64 = 200_000;
 
-/// Where is read, and how many bytes a read gets there.
+/// Where is read, into how many pieces, and how many bytes a read gets there.
 #[derive(Clone, Copy)]
 struct Place {
     start: u64,
+    pieces: u32,
     moves: u64,
 }
 
@@ -38,17 +43,20 @@ struct Cost {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let path = arguments.get(1).expect("a file to read");
+    let inside = Place { start: 0, pieces: 1, moves: 4096 };
     let (mode, place) = match arguments.get(2).map(String::as_str) {
-        None | Some("cached") => (Mode::Buffered, Place { start: 0, moves: 4096 }),
-        Some("direct") => (Mode::Direct, Place { start: 0, moves: 4096 }),
-        Some("beyond") => (Mode::Buffered, Place { start: 1 << 40, moves: 0 }),
-        Some(other) => panic!("{other}: cached, direct or beyond"),
+        None | Some("cached") => (Mode::Buffered, inside),
+        Some("direct") => (Mode::Direct, inside),
+        Some("scattered") => (Mode::Direct, Place { pieces: 8, moves: 8 * 4096, ..inside }),
+        Some("beyond") => (Mode::Buffered, Place { start: 1 << 40, moves: 0, ..inside }),
+        Some(other) => panic!("{other}: cached, direct, scattered or beyond"),
     };
     let rounds: usize = arguments.get(3).map_or(9, |rounds| rounds.parse().expect("a number of rounds"));
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let file = Arc::new(File::open(Path::new(path), &how).expect("the file opens").file);
     file.set_direct(mode).expect("the descriptor is switched");
-    let mut ring = Ring::new(Arc::new(Arena::new(u32::from(DEPTH)).expect("an arena")), 64).expect("a ring");
+    let mut ring =
+        Ring::new(Arc::new(Arena::new(u32::from(DEPTH) * 16).expect("an arena")), 64).expect("a ring");
     ring.attach(Target(0), file);
     let both = [Register::No, Register::Yes];
     let ways: Vec<Fixed> =
@@ -92,8 +100,11 @@ fn read(ring: &mut Ring, place: Place) -> Cost {
             operation: Operation::Read,
             target: Target(0),
             offset: 0,
-            length: 4096,
-            segments: [Segment::frames(Frame(u32::from(tag)), 4096)].into(),
+            length: u64::from(place.pieces) * 4096,
+            // Every second frame, so that they do not touch.
+            segments: (0..place.pieces)
+                .map(|piece| Segment::frames(Frame((u32::from(tag) * place.pieces + piece) * 2), 4096))
+                .collect(),
             class: Class::Waited,
             source: Source(0),
             owner: 0,
@@ -111,7 +122,7 @@ fn read(ring: &mut Ring, place: Place) -> Cost {
             random ^= random >> 7;
             random ^= random << 17;
             let request = &mut requests[usize::from(tag.0)];
-            request.offset = place.start + random % PAGES * 4096;
+            request.offset = place.start + random % (PAGES - 8) * 4096;
             ring.prepare(tag, request).expect("there is a place for each tag");
             left -= 1;
         }

@@ -21,6 +21,9 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const REGISTER_RING_DESCRIPTORS: u32 = 20;
 const UNREGISTER_RING_DESCRIPTORS: u32 = 21;
 
+/// Stands for no limit beside a minimal time: the kernel takes a minimal time without a limit for the limit itself.
+const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What one call does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Enter {
@@ -131,7 +134,8 @@ impl Door {
     pub(crate) fn enter(&mut self, call: Enter) -> Result<usize, i32> {
         self.enters.all += 1;
         self.enters.waits += u64::from(call.want > 0);
-        let timespec = call.limit.map(|limit| libc::timespec {
+        let minimal = !call.within.is_zero();
+        let timespec = call.limit.or(minimal.then_some(NO_LIMIT)).map(|limit| libc::timespec {
             tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: libc::c_long::from(limit.subsec_nanos().cast_signed()),
         });

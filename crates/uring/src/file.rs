@@ -5,7 +5,6 @@
 //! Nothing here caches what the kernel knows: lengths, space and marks are asked for by a system call each time, on
 //! the caller's thread.
 
-use std::fmt;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,12 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_block::limits::PAGE;
 use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, XattrFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::alignment::{self, Alignment};
 use crate::block_device;
+use crate::direct::{self, Alignment, Direct, Mode};
 use crate::extents::{self, Extents};
 use crate::fork::Home;
 use crate::lease::{LeaseWatch, Leased};
@@ -47,24 +45,6 @@ pub struct Identity {
     pub device: u64,
     /// The inode's number on it.
     pub inode: u64,
-}
-
-/// Whether the file is read and written past the kernel's page cache.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Direct {
-    /// It is.
-    Yes,
-    /// It is not, for this reason; requests go through the page cache.
-    Refused(String),
-}
-
-/// What the next request on the descriptor does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Mode {
-    /// Goes past the kernel's page cache.
-    Direct,
-    /// Goes through it.
-    Buffered,
 }
 
 /// An open file.
@@ -100,12 +80,12 @@ impl File {
         let status = rustix::fs::fstat(&descriptor)?;
         let kind = kind_of(FileType::from_raw_mode(status.st_mode));
         // Without blocking was for the lease alone: the ring takes the flag as "fail rather than wait".
-        clear_flags(descriptor.as_fd(), OFlags::NONBLOCK)?;
+        direct::clear_flags(descriptor.as_fd(), OFlags::NONBLOCK)?;
         if how.truncate == Truncate::Cut && kind == Kind::Regular && !created {
             retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
         }
-        let alignment = alignment::of(descriptor.as_fd(), kind);
-        let direct = go_direct(descriptor.as_fd(), kind, alignment)?;
+        let alignment = direct::alignment(descriptor.as_fd(), kind);
+        let direct = direct::go_direct(descriptor.as_fd(), kind, alignment)?;
         let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
         let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
         let file = Self {
@@ -218,8 +198,8 @@ impl File {
     pub fn set_direct(&self, mode: Mode) -> io::Result<()> {
         match (&self.direct, mode) {
             (Direct::Refused(_), _) => Ok(()),
-            (Direct::Yes, Mode::Buffered) => clear_flags(self.as_fd(), OFlags::DIRECT),
-            (Direct::Yes, Mode::Direct) => Ok(set_flags(self.as_fd(), OFlags::DIRECT)?),
+            (Direct::Yes, Mode::Buffered) => direct::clear_flags(self.as_fd(), OFlags::DIRECT),
+            (Direct::Yes, Mode::Direct) => Ok(direct::set_flags(self.as_fd(), OFlags::DIRECT)?),
         }
     }
 
@@ -380,50 +360,6 @@ impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
-}
-
-impl fmt::Display for Direct {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Direct::Yes => formatter.write_str("direct"),
-            Direct::Refused(reason) => write!(formatter, "through the page cache: {reason}"),
-        }
-    }
-}
-
-/// Switches the descriptor to direct, where that is granted with the alignment of a page.
-fn go_direct(descriptor: BorrowedFd<'_>, kind: Kind, alignment: Option<Alignment>) -> io::Result<Direct> {
-    if kind == Kind::Other {
-        return Ok(Direct::Refused("neither a regular file nor a block device".into()));
-    }
-    if let Some(reason) = misaligned(alignment) {
-        return Ok(Direct::Refused(reason));
-    }
-    match set_flags(descriptor, OFlags::DIRECT) {
-        Ok(()) => Ok(Direct::Yes),
-        Err(Errno::INVAL) => Ok(Direct::Refused("the file system has no direct I/O".into())),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Why direct I/O in pages would fail, as far as the kernel can tell.
-fn misaligned(alignment: Option<Alignment>) -> Option<String> {
-    let Some(Alignment { memory, offset }) = alignment else {
-        return Some("the file system has no direct I/O for this file".into());
-    };
-    let page = u32::try_from(PAGE).expect("a page is small");
-    (memory > page || offset > page)
-        .then(|| format!("direct I/O needs an alignment of {memory} in memory and {offset} in the file"))
-}
-
-fn set_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {
-    let now = rustix::fs::fcntl_getfl(descriptor)?;
-    rustix::fs::fcntl_setfl(descriptor, now | flags)
-}
-
-fn clear_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> io::Result<()> {
-    let now = rustix::fs::fcntl_getfl(descriptor)?;
-    Ok(rustix::fs::fcntl_setfl(descriptor, now - flags)?)
 }
 
 fn kind_of(file_type: FileType) -> Kind {

@@ -1,23 +1,24 @@
 //! The only system calls of Forebay.
 //!
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
-//! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
-//! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
-//! has, [`fixed`] what is registered beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it
-//! lacks; [`threads`] the device over real files where there is no ring, [`backend`] whichever it is. Devices without
-//! files, for trying and measuring what stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only
-//! one, [`mod@fork`] whose process this is, [`probe`] what machine it is.
+//! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`direct`] what its direct I/O is
+//! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies;
+//! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
+//! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
+//! real files where there is no ring, [`backend`] whichever it is. Devices without files, for trying and measuring what
+//! stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this
+//! is, [`probe`] what machine it is.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
-mod alignment;
 pub mod arena;
 pub mod backend;
 mod block_device;
 pub mod clock;
+pub mod direct;
 mod enter;
 pub mod extents;
 pub mod file;
@@ -40,12 +41,12 @@ mod slot;
 pub mod threads;
 pub mod waker;
 
-pub use alignment::Alignment;
 pub use arena::{Arena, ZERO_BYTES};
 pub use backend::{Backend, BackendError, Choice};
+pub use direct::{Alignment, Direct, Mode};
 pub use enter::Enters;
 pub use extents::Extents;
-pub use file::{Direct, File, Identity, Kind, Mode};
+pub use file::{File, Identity, Kind};
 pub use fixed::{Fixed, Register};
 pub use fork::ForkGuard;
 pub use header::Header;

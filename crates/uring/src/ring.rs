@@ -13,7 +13,7 @@
 //! The rules for the owner. A ring may be made on one thread and moved to another, but from its first doorbell on it
 //! belongs to the thread that rang it; dropped elsewhere it waits for nothing, and lives on (with the files attached to
 //! it) until that thread ends. `doorbell` may return early, with nothing to reap: look again. A request with
-//! more than 1024 pieces that do not touch in memory ends short. While a [`Operation::WriteBuffered`] is staged or in
+//! more than 1024 pieces that do not touch in memory ends short. While a [`WriteBuffered`](forebay_block::Operation::WriteBuffered) is staged or in
 //! flight no other request moves bytes of that target, because the descriptor's mode is switched for it.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 use io_uring::types::Fd;
@@ -44,15 +44,13 @@ use ledger::Ledger;
 use synchronous::Synchronous;
 use wait::Sleep;
 
+mod goodbye;
 mod ledger;
 mod plan;
 mod synchronous;
 #[cfg(test)]
 mod tests;
 mod wait;
-
-/// How long a dropped ring waits for what is in flight before it leaks the memory.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How often a submission that the kernel has no memory for is tried again, a millisecond apart.
 const TRIES: u32 = 1000;
@@ -361,61 +359,6 @@ impl Ring {
         }
         drop(queue);
         self.enter(Sleep::NOT)
-    }
-
-    /// Requests the kernel has. One too many where requests were staged behind a waker's read and never submitted.
-    fn flying(&mut self) -> u32 {
-        let staged = self.staged().saturating_sub(u32::from(self.wake_armed));
-        let synchronous = u32::try_from(self.synchronous.len()).expect("at most one for each tag");
-        self.in_flight() - synchronous - staged
-    }
-
-    /// Waits for what the kernel has, to a deadline; what was staged and never submitted stays unsubmitted.
-    fn wait_out(&mut self) {
-        let deadline = Instant::now() + GOODBYE;
-        while self.flying() > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let sleep = Sleep { want: 1, within: Duration::ZERO, limit: Some(left) };
-            let waited = if left.is_zero() { Err(libc::ETIME) } else { self.enter_once(0, sleep) };
-            self.collect();
-            if !matches!(waited, Ok(_) | Err(libc::EINTR)) {
-                return;
-            }
-        }
-    }
-
-    /// Lets go of what is registered, which a ring's end alone would do some time later.
-    fn unregister(&mut self) {
-        self.tables.unregister_files(&self.setup.uring);
-        self.tables.unregister_arena(&self.setup.uring);
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        if !self.home.is_here() {
-            // A forked child did not inherit the queues; what is in flight is its parent's.
-            return;
-        }
-        // Elsewhere than on its thread the kernel refuses to be entered.
-        let here = self.thread.is_none_or(|thread| HERE.with(|here| *here == thread));
-        if here {
-            self.wait_out();
-        } else {
-            self.door.forget();
-            self.collect();
-        }
-        if self.flying() > 0 {
-            Arc::clone(&self.arena).leak();
-            self.ledger.leak();
-        } else if here {
-            self.unregister();
-        }
-        if here {
-            self.door.unregister();
-        }
-        // SAFETY: nothing uses the ring after its drop.
-        unsafe { ManuallyDrop::drop(&mut self.setup) };
     }
 }
 

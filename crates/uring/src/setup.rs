@@ -31,8 +31,8 @@ pub enum SetupError {
     Forbidden(String),
     /// Its memory was refused.
     #[error(
-        "no memory for an io_uring: {0} (raise the limit of locked memory, `ulimit -l`, which counts rings before \
-         kernel 5.12; or the container's memory limit)"
+        "no memory for an io_uring: {0} (raise the limit of locked memory, `ulimit -l`, which counts rings on many \
+         kernels; or the container's memory limit)"
     )]
     Memory(io::Error),
     /// Anything else.

@@ -30,6 +30,9 @@ fn the_descriptor_is_switched_as_before() {
         bench.fill(Frame(0), b'x');
         let length = bench.file.alignment().offset - 1;
         let odd = |operation| moving(operation, 0, &[frames(0, length)]);
+        if rustix::io::pwrite(&*bench.file, &bench.bytes(Frame(0))[..length as usize], 0).is_ok() {
+            return println!("skipped: direct writes of this file system need no alignment");
+        }
         // Whether the flag counts shows in what it refuses.
         for _ in 0..3 {
             assert_eq!(bench.ask(&odd(Operation::Write)), Err(libc::EINVAL), "{fixed:?}");
@@ -201,8 +204,6 @@ fn memory_that_may_not_be_locked_is_gone_without() {
         let said = process::run_child(TEST);
         return assert!(said.contains("went without"), "{said}");
     }
-    let maximum = getrlimit(Resource::Memlock).maximum;
-    setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), maximum }).unwrap();
     let directory = directory();
     let path = directory.path().join("file");
     let file = Arc::new(create(&path).file);
@@ -215,6 +216,9 @@ fn memory_that_may_not_be_locked_is_gone_without() {
     let arena = Arc::new(Arena::new(256).unwrap());
     let mut ring = Ring::new(arena, 4).unwrap();
     ring.attach(Target(0), file);
+    // Some kernels count the ring itself, and all count what this user has locked elsewhere: lowered only now.
+    let maximum = getrlimit(Resource::Memlock).maximum;
+    setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), maximum }).unwrap();
     ring.register_arena();
     println!("{}", ring.describe());
     assert!(ring.describe().contains("registered buffers (no memory"), "{}", ring.describe());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use forebay_block::{Completion, Errno, Operation, Tag, Target};
 
-use crate::file::{File, Mode};
+use crate::direct::Mode;
+use crate::file::File;
 use crate::fixed::Name;
 use crate::slot::{Flight, Slot, Ticket};
 

@@ -11,7 +11,8 @@ use io_uring::{opcode, squeue};
 
 use super::Ring;
 use super::synchronous::Synchronous;
-use crate::file::{Kind, Mode};
+use crate::direct::Mode;
+use crate::file::Kind;
 use crate::open::Directory;
 use crate::slot::IoVector;
 

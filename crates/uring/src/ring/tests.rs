@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Class, Frame, Operation, Segment, Segments, Source};
@@ -222,6 +223,26 @@ fn a_request_uses_what_is_registered_and_nothing_else() {
     bench.ring.set_fixed(Fixed { buffers: Register::No, ..fixed });
     assert_eq!(code(&mut bench, &moving(Operation::Read, 0, &[page(0)])), opcode::Read::CODE);
     assert_eq!(code(&mut bench, &moving(Operation::Read, 0, &[page(0), page(2)])), opcode::Readv::CODE);
+}
+
+/// What the doorbell does itself on a kernel without the command. (The system call for devices is tested on devices.)
+#[test]
+fn a_discard_by_the_doorbell_is_told_as_any_other() {
+    let mut bench = Bench::new(Level::NoArray, Fixed::default());
+    bench.fill(0, b'x');
+    let page = Segment::frames(Frame(0), PAGE_BYTES);
+    assert_eq!(bench.ask(&moving(Operation::Write, 0, &[page])), Ok(4096));
+    for (length, expected) in [(4096, Ok(0)), (0, Err(Errno(libc::EINVAL)))] {
+        let flight = Flight { target: FILE, operation: Operation::Discard };
+        let ticket = bench.ring.ledger.enter(Tag(5), flight);
+        bench.ring.synchronous.push((ticket, Synchronous::Discard { target: FILE, offset: 0, length }));
+        let done = bench.wait_for(1);
+        if done[0].result == Err(Errno::UNSUPPORTED) {
+            return println!("skipped: this file system cannot punch");
+        }
+        assert_eq!(done, [Completion { tag: Tag(5), result: expected }]);
+    }
+    assert_eq!(fs::read(&bench.path).unwrap(), [0; 4096]);
 }
 
 #[test]

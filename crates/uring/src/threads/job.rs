@@ -12,7 +12,8 @@ use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 
 use super::vectors::IoVector;
-use crate::file::{File, Kind, Mode};
+use crate::direct::Mode;
+use crate::file::{File, Kind};
 use crate::open::Directory;
 
 /// `BLKDISCARD`: type 0x12, number 119; takes an offset and a length in bytes.

@@ -1,0 +1,120 @@
+//! Direct I/O: whether a descriptor has it, what it must be aligned to, and its switch.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use forebay_block::limits::PAGE;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::block_device;
+use crate::file::Kind;
+
+/// Whether the file is read and written past the kernel's page cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Direct {
+    /// It is.
+    Yes,
+    /// It is not, for this reason; requests go through the page cache.
+    Refused(String),
+}
+
+/// What the next request on the descriptor does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Goes past the kernel's page cache.
+    Direct,
+    /// Goes through it.
+    Buffered,
+}
+
+/// What addresses, offsets and lengths of direct I/O must be multiples of, in bytes; powers of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alignment {
+    /// Addresses in memory.
+    pub memory: u32,
+    /// Offsets in the file, and lengths.
+    pub offset: u32,
+}
+
+impl Alignment {
+    /// Anything goes: I/O through the kernel's page cache.
+    pub const NONE: Alignment = Alignment { memory: 1, offset: 1 };
+
+    /// What is safe where nobody tells: no device in use has larger blocks.
+    const UNKNOWN: Alignment = Alignment { memory: 4096, offset: 4096 };
+}
+
+/// What the kernel tells: since 6.1 by itself, before that by the size of the device's logical blocks, which
+/// `open(2)` says is enough. `None` where direct I/O is impossible.
+pub(crate) fn alignment(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Alignment> {
+    if let Some(told) = told(descriptor) {
+        return (told.memory > 0 && told.offset > 0).then_some(told);
+    }
+    let block = match kind {
+        Kind::Block => block_device::logical_block(descriptor).ok(),
+        Kind::Regular => {
+            let device = rustix::fs::fstat(descriptor).ok().map(|status| status.st_dev);
+            device.and_then(crate::probe::device).and_then(|device| device.logical_block())
+        }
+        Kind::Other => None,
+    };
+    let aligned = |block: u32| Alignment { memory: block, offset: block };
+    Some(block.filter(|block| block.is_power_of_two()).map_or(Alignment::UNKNOWN, aligned))
+}
+
+/// What `statx` tells, zeroes included, which mean that direct I/O is impossible.
+fn told(descriptor: BorrowedFd<'_>) -> Option<Alignment> {
+    let status = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let told = status.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    told.then_some(Alignment { memory: status.stx_dio_mem_align, offset: status.stx_dio_offset_align })
+}
+
+impl fmt::Display for Direct {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Direct::Yes => formatter.write_str("direct"),
+            Direct::Refused(reason) => write!(formatter, "through the page cache: {reason}"),
+        }
+    }
+}
+
+/// Switches the descriptor to direct, where that is granted with the alignment of a page.
+pub(crate) fn go_direct(
+    descriptor: BorrowedFd<'_>,
+    kind: Kind,
+    alignment: Option<Alignment>,
+) -> io::Result<Direct> {
+    if kind == Kind::Other {
+        return Ok(Direct::Refused("neither a regular file nor a block device".into()));
+    }
+    if let Some(reason) = misaligned(alignment) {
+        return Ok(Direct::Refused(reason));
+    }
+    match set_flags(descriptor, OFlags::DIRECT) {
+        Ok(()) => Ok(Direct::Yes),
+        Err(Errno::INVAL) => Ok(Direct::Refused("the file system has no direct I/O".into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Why direct I/O in pages would fail, as far as the kernel can tell.
+fn misaligned(alignment: Option<Alignment>) -> Option<String> {
+    let Some(Alignment { memory, offset }) = alignment else {
+        return Some("the file system has no direct I/O for this file".into());
+    };
+    let page = u32::try_from(PAGE).expect("a page is small");
+    (memory > page || offset > page)
+        .then(|| format!("direct I/O needs an alignment of {memory} in memory and {offset} in the file"))
+}
+
+pub(crate) fn set_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {
+    let now = rustix::fs::fcntl_getfl(descriptor)?;
+    rustix::fs::fcntl_setfl(descriptor, now | flags)
+}
+
+pub(crate) fn clear_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> io::Result<()> {
+    let now = rustix::fs::fcntl_getfl(descriptor)?;
+    Ok(rustix::fs::fcntl_setfl(descriptor, now - flags)?)
+}

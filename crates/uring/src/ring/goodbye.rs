@@ -1,0 +1,71 @@
+//! The end of a ring: what is in flight is waited for, a while; what is in flight after that keeps its memory for ever.
+//!
+//! What is registered is let go of here. The end of the ring alone would do that too, but some time later, and until
+//! then a file would be open that its owner believes closed.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::wait::Sleep;
+use super::{HERE, Ring};
+
+/// How long a dropped ring waits for what is in flight before it leaks the memory.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+impl Ring {
+    /// Requests the kernel has. One too many where requests were staged behind a waker's read and never submitted.
+    fn flying(&mut self) -> u32 {
+        let staged = self.staged().saturating_sub(u32::from(self.wake_armed));
+        let synchronous = u32::try_from(self.synchronous.len()).expect("at most one for each tag");
+        self.in_flight() - synchronous - staged
+    }
+
+    /// Waits for what the kernel has, to a deadline; what was staged and never submitted stays unsubmitted.
+    fn wait_out(&mut self) {
+        let deadline = Instant::now() + GOODBYE;
+        while self.flying() > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let sleep = Sleep { want: 1, within: Duration::ZERO, limit: Some(left) };
+            let waited = if left.is_zero() { Err(libc::ETIME) } else { self.enter_once(0, sleep) };
+            self.collect();
+            if !matches!(waited, Ok(_) | Err(libc::EINTR)) {
+                return;
+            }
+        }
+    }
+
+    /// Lets go of what is registered, which a ring's end alone would do some time later.
+    fn unregister(&mut self) {
+        self.tables.unregister_files(&self.setup.uring);
+        self.tables.unregister_arena(&self.setup.uring);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A forked child did not inherit the queues; what is in flight is its parent's.
+            return;
+        }
+        // Elsewhere than on its thread the kernel refuses to be entered.
+        let here = self.thread.is_none_or(|thread| HERE.with(|here| *here == thread));
+        if here {
+            self.wait_out();
+        } else {
+            self.door.forget();
+            self.collect();
+        }
+        if self.flying() > 0 {
+            Arc::clone(&self.arena).leak();
+            self.ledger.leak();
+        } else if here {
+            self.unregister();
+        }
+        if here {
+            self.door.unregister();
+        }
+        // SAFETY: nothing uses the ring after its drop.
+        unsafe { ManuallyDrop::drop(&mut self.setup) };
+    }
+}

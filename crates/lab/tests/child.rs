@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use forebay_lab::arm::Arm;
-use forebay_lab::cell::{CellSpec, SyncProbe, Verify};
+use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell_in_child, run_cell_in_child_of};
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::CellError;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn a_result_comes_back(spec: &CellSpec) {
-    let report = run_cell_in_child(spec, &GO_ON).unwrap();
+    let report = run_cell_in_child(&Cell::Jobs(spec.clone()), &GO_ON).unwrap();
     assert_eq!(report.jobs.len(), 2);
     let result = report.total;
     assert!(result.metrics["write_iops"] > 0.0);
@@ -44,13 +44,14 @@ fn a_result_comes_back(spec: &CellSpec) {
 }
 
 fn a_refusal_stays_typed(spec: &CellSpec) {
-    let error = run_cell_in_child(spec, &GO_ON).unwrap_err();
+    let error = run_cell_in_child(&Cell::Jobs(spec.clone()), &GO_ON).unwrap_err();
     assert!(matches!(error, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{error}");
 }
 
 fn a_death_is_told(spec: &CellSpec) {
-    let error = run_cell_in_child_of("/bin/false".as_ref(), spec, &GO_ON).unwrap_err();
+    let cell = Cell::Jobs(spec.clone());
+    let error = run_cell_in_child_of("/bin/false".as_ref(), &cell, &GO_ON).unwrap_err();
     assert!(matches!(&error, CellError::Process { what } if what.contains("exit status: 1")), "{error}");
-    let error = run_cell_in_child_of("/nonexistent".as_ref(), spec, &GO_ON).unwrap_err();
+    let error = run_cell_in_child_of("/nonexistent".as_ref(), &cell, &GO_ON).unwrap_err();
     assert!(matches!(error, CellError::Failed { .. }), "{error}");
 }

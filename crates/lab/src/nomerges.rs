@@ -47,7 +47,8 @@ pub fn hold(program: &Path, directory: &Path) -> Result<Held, String> {
     hold_file(program, queue.join("nomerges"))
 }
 
-fn hold_file(program: &Path, file: PathBuf) -> Result<Held, String> {
+/// The same for the `nomerges` of one queue.
+pub fn hold_file(program: &Path, file: PathBuf) -> Result<Held, String> {
     let mut command = Command::new(program);
     command.arg(HOLD_ARGUMENT).arg(&file).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

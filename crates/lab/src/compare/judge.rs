@@ -40,7 +40,7 @@ pub struct Judged {
     pub rows: Vec<Row>,
     /// Every metric of every pair.
     pub comparisons: Vec<Comparison>,
-    /// The metric of the judging of every pair with the base.
+    /// The metric of the judging of every pair with the base, where that is a cost.
     pub differences: Vec<Difference>,
     /// What the others were compared with, by job; a job without one is absent.
     pub bases: Vec<(String, String)>,
@@ -66,7 +66,7 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
         for pair in pairs(base, &arms, judging) {
             let found = METRICS.iter().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
             judged.comparisons.extend(found);
-            if Some(pair.base.as_str()) == base {
+            if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
                 judged.differences.extend(differ(&rows, floor, &pair, judging.metric, seed));
             }
         }
@@ -121,7 +121,7 @@ fn base_of<'a>(rows: &[Row], arms: &[&'a str], judging: Judging<'_>) -> Option<&
         let arms = arms.iter().copied().filter(|arm| known.iter().any(|name| name == arm));
         arms.filter_map(|arm| Some((arm, mean(arm)?))).collect::<Vec<_>>()
     };
-    let lower = metric::find(judging.metric).is_some_and(|metric| metric.better == Better::Lower);
+    let lower = is_cost(judging.metric);
     match judging.base {
         Base::Arm(name) => arms.iter().copied().find(|arm| arm == name),
         Base::BestOf(names) => candidates(names)
@@ -132,6 +132,11 @@ fn base_of<'a>(rows: &[Row], arms: &[&'a str], judging: Judging<'_>) -> Option<&
             })
             .map(|(arm, _)| arm),
     }
+}
+
+/// Whether less of it is better.
+fn is_cost(metric: &str) -> bool {
+    metric::find(metric).is_some_and(|metric| metric.better == Better::Lower)
 }
 
 fn compare(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &Metric, seed: u64) -> Option<Comparison> {

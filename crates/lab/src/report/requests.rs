@@ -113,10 +113,9 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
         blocks.push(Block::Gap);
         blocks.push(Block::Table(Table { columns: columns.into(), lines: lines.collect() }));
     }
-    let unit = document.differences.first().map_or("ns", |one| one.unit.as_str());
-    blocks.push(Block::Text(format!(
-        "{unit} more per I/O than the first line: medians, paired by round, 95 %.  ~ = not shown"
-    )));
+    let unit = crate::metric::find(&part.metric).map_or("", |metric| metric.unit);
+    let legend = "more than the base: medians, paired by round, 95 %.  ~ = not shown";
+    blocks.push(Block::Text(format!("{unit} {legend}")));
     blocks
 }
 
@@ -254,20 +253,4 @@ impl PartJob {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::table::assert_fits;
-
-    #[test]
-    fn the_columns_fit_the_width() {
-        assert_fits(ARMS);
-        let wide = |first: usize, columns: usize, width: usize| {
-            let mut all = vec![column(first, "", "arm")];
-            all.extend((0..columns).map(|_| named_column(width, "a-device-with-a-very-long-name")));
-            assert_fits(&all);
-        };
-        wide(6, RATIOS_IN_A_TABLE, 17);
-        wide(24, DIFFERENCES_IN_A_TABLE, 25);
-        wide(10, POLICIES_IN_A_TABLE, 7);
-    }
-}
+mod tests;

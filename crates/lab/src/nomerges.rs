@@ -60,7 +60,8 @@ pub fn hold_file(program: &Path, file: PathBuf) -> Result<Held, String> {
         return Ok(held);
     }
     let mut why = String::new();
-    if let Some(errors) = &mut held.holder.stderr {
+    // Taken: what was never held need not be given back, and dropping it says nothing.
+    if let Some(mut errors) = held.holder.stderr.take() {
         let _ = errors.read_to_string(&mut why);
     }
     Err(format!("{} (it needs root: use sudo, or leave the arm out)", why.trim()))

@@ -1,7 +1,4 @@
 //! The flight: requests at the device, each under its tag.
-//!
-//! Footprints lie in an array of their own, so that the question asked of every request of a batch (is anything
-//! in flight that it must not overtake?) is one walk over a few cache lines.
 
 use alloc::vec::Vec;
 
@@ -10,68 +7,88 @@ use crate::device::Tag;
 use crate::footprint::Footprint;
 use crate::limits::TAGS;
 use crate::request::Request;
+use crate::slab::{Place, Slab};
 use crate::tags::Tags;
+use crate::time::Moment;
 
 /// Requests at the device.
 #[derive(Debug)]
-pub struct Flight {
+pub(crate) struct Flight {
     /// Which tags are free.
-    pub tags: Tags,
-    requests: Vec<Option<Request>>,
-    footprints: Vec<Footprint>,
+    pub(crate) tags: Tags,
+    flying: Vec<Option<Flying>>,
     of_class: [Load; 2],
+}
+
+/// A request at the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flying {
+    /// The request.
+    pub(crate) place: Place,
+    /// Since when.
+    pub(crate) since: Moment,
 }
 
 /// How much is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Load {
+pub(crate) struct Load {
     /// Requests.
-    pub requests: usize,
+    pub(crate) requests: usize,
     /// Bytes they move.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Flight {
     /// Nothing in flight.
-    #[must_use]
-    pub fn new() -> Self {
-        let requests = (0..TAGS).map(|_| None).collect();
-        let footprints = (0..TAGS).map(|_| Footprint::NONE).collect();
-        Self { tags: Tags::new(), requests, footprints, of_class: [Load::default(); 2] }
+    pub(crate) fn new() -> Self {
+        let flying = (0..TAGS).map(|_| None).collect();
+        Self { tags: Tags::new(), flying, of_class: [Load::default(); 2] }
     }
 
     /// How much of one class is in flight.
-    #[must_use]
-    pub fn load(&self, class: Class) -> Load {
+    #[inline]
+    pub(crate) fn load(&self, class: Class) -> Load {
         self.of_class[class as usize]
     }
 
+    /// Requests in flight.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.of_class[0].requests + self.of_class[1].requests
+    }
+
     /// Whether something is in flight that must end before this may begin.
-    #[must_use]
-    pub fn holds_up(&self, footprint: Footprint) -> bool {
-        self.footprints.iter().any(|there| there.conflicts(footprint))
+    pub(crate) fn holds_up(&self, slab: &Slab, footprint: Footprint) -> bool {
+        self.flying.iter().flatten().any(|there| slab.get(there.place).footprint().conflicts(footprint))
     }
 
     /// Puts a request that the device took under its tag, which was taken from the free ones.
-    pub fn insert(&mut self, tag: Tag, request: Request) {
+    #[inline]
+    pub(crate) fn insert(&mut self, tag: Tag, request: &Request, flying: Flying) {
         let load = &mut self.of_class[request.class() as usize];
         load.requests += 1;
         load.bytes += request.asked().bytes();
-        self.footprints[usize::from(tag.0)] = request.footprint();
-        let before = self.requests[usize::from(tag.0)].replace(request);
+        let before = self.flying[usize::from(tag.0)].replace(flying);
         assert!(before.is_none(), "{tag:?} is in two places");
     }
 
+    /// The request in flight under a tag.
+    pub(crate) fn get<'a>(&self, slab: &'a Slab, tag: Tag) -> Option<&'a Request> {
+        let flying = self.flying.get(usize::from(tag.0)).copied().flatten()?;
+        Some(slab.get(flying.place))
+    }
+
     /// Takes out the request that completed, and frees its tag.
-    pub fn remove(&mut self, tag: Tag) -> Request {
-        let request = self.requests.get_mut(usize::from(tag.0)).and_then(Option::take);
-        let Some(request) = request else { panic!("{tag:?} completed, and is not in flight") };
+    #[inline]
+    pub(crate) fn remove(&mut self, slab: &Slab, tag: Tag) -> Flying {
+        let flying = self.flying.get_mut(usize::from(tag.0)).and_then(Option::take);
+        let Some(flying) = flying else { panic!("{tag:?} completed, and is not in flight") };
+        let request = slab.get(flying.place);
         let load = &mut self.of_class[request.class() as usize];
         load.requests -= 1;
         load.bytes -= request.asked().bytes();
-        self.footprints[usize::from(tag.0)] = Footprint::NONE;
         self.tags.give(tag);
-        request
+        flying
     }
 }
 

@@ -28,6 +28,7 @@ impl Footprint {
 
     /// Of a bio.
     #[must_use]
+    #[inline]
     pub fn of(bio: &Bio) -> Self {
         let (target, start, end) = (bio.target, bio.offset, bio.end());
         match bio.operation {
@@ -51,6 +52,18 @@ impl Footprint {
     #[must_use]
     pub fn target(self) -> Target {
         self.target
+    }
+
+    /// Whether it changes what it touches.
+    #[must_use]
+    pub fn changes(self) -> bool {
+        self.manner == Manner::Changes
+    }
+
+    /// The range; where it ends before it begins nothing is touched.
+    #[must_use]
+    pub fn range(self) -> (u64, u64) {
+        (self.start, self.end)
     }
 
     /// Whether the two must not change places, nor be in flight together.

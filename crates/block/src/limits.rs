@@ -29,6 +29,16 @@ pub const PLUG_BIOS: usize = 128;
 /// hands them on anyway.
 pub const BATCH_REQUESTS: usize = 32;
 
+/// Bytes handed over with one doorbell, but for one larger request: the call that takes them also pins their pages,
+/// about a millisecond of work for so many, and nothing else is served meanwhile.
+pub const BATCH_BYTES: u64 = 4 * REQUEST_BYTES;
+
+/// Flows among which sources share: see [`fair`](crate::fair).
+pub const FLOWS: usize = 64;
+
+/// What a request costs its source beside its bytes: about what a small one takes of a device that moves 2 GB/s.
+pub const REQUEST_COST_BYTES: u64 = 16 << 10;
+
 /// How long bios are held in a plug at most.
 pub const PLUG_HOLD: Duration = Duration::from_micros(50);
 

@@ -13,61 +13,101 @@
 
 use alloc::vec::Vec;
 
-use crate::bio::{Bio, Segment, Segments};
+use crate::bio::{Bio, Class, Segment, Segments, Target};
 use crate::footprint::Footprint;
-use crate::knobs::Merging;
 use crate::limits::{REQUEST_BYTES, REQUEST_SEGMENTS};
-use crate::plug::Held;
-use crate::request::Request;
+use crate::line::{Line, key};
+use crate::request::{Bound, Held};
+use crate::slab::{Place, Slab};
 
-/// Makes requests of bios in order of arrival, and appends them in the order of their oldest bios.
-pub fn merge(merging: Merging, bios: &mut Vec<Held>, requests: &mut Vec<Request>) {
-    if merging == Merging::Off || bios.len() < 2 {
-        requests.extend(bios.drain(..).map(Request::single));
-        return;
-    }
-    debug_assert!(bios.is_sorted_by_key(|held| held.arrival));
-    let epochs = epochs(bios);
-    let mut places: Vec<usize> = (0..bios.len()).collect();
-    places.sort_unstable_by_key(|&place| {
-        let bio = &bios[place].bio;
-        (bio.target, epochs[place], bio.class, bio.operation as u8, bio.offset, place)
-    });
-    let mut bios: Vec<Option<Held>> = bios.drain(..).map(Some).collect();
-    let mut sorted =
-        places.into_iter().filter_map(|place| Some((epochs[place], bios[place].take()?))).peekable();
-    let already = requests.len();
-    while let Some((epoch, first)) = sorted.next() {
-        let mut run = Run::new(&first.bio);
-        let mut more = Vec::new();
-        while let Some((_, held)) = sorted.next_if(|(next, held)| *next == epoch && run.takes(&held.bio)) {
-            run.extend(&held.bio);
-            more.push(held);
-        }
-        requests.push(Request::merged(first, more));
-    }
-    requests[already..].sort_unstable_by_key(Request::arrival);
+/// Makes requests of several bios where they touch.
+#[derive(Debug, Default)]
+pub(crate) struct Merge {
+    // Kept for their memory.
+    sorted: Vec<(Like, Place)>,
+    merged: Vec<Place>,
+    footprints: Vec<(Footprint, u32)>,
 }
 
-/// The epoch of each bio, counted per target.
-fn epochs(bios: &[Held]) -> Vec<u32> {
-    let footprints: Vec<Footprint> = bios.iter().map(|held| Footprint::of(&held.bio)).collect();
-    let is_barrier = |place: usize| !bios[place].bio.operation.merges();
-    let mut epochs: Vec<u32> = Vec::with_capacity(bios.len());
-    for place in 0..bios.len() {
-        let target = footprints[place].target();
-        let mut before = (0..place).rev().filter(|&before| footprints[before].target() == target).peekable();
-        let Some(&last) = before.peek() else {
-            epochs.push(0);
-            continue;
-        };
-        let begins = is_barrier(place)
-            || before
-                .take_while(|&before| epochs[before] == epochs[last])
-                .any(|before| footprints[before].conflicts(footprints[place]));
-        epochs.push(epochs[last] + u32::from(begins));
+/// What bios that merge have in common, and then where they are.
+type Like = (Target, u32, Class, u8, u64, u64);
+
+impl Merge {
+    /// Takes and leaves requests in order of arrival (of their oldest bio); each is of one bio when it comes.
+    pub(crate) fn merge(&mut self, slab: &mut Slab, line: &mut Line) {
+        let requests = line.as_slice();
+        debug_assert!(requests.iter().is_sorted_by_key(|&place| slab.get(place).arrival()));
+        self.find_epochs(slab, requests);
+        self.sorted.clear();
+        for (&place, &(_, epoch)) in requests.iter().zip(&self.footprints) {
+            let (bio, arrival) = (slab.get(place).asked(), slab.get(place).arrival());
+            let key = (bio.target, epoch, bio.class, bio.operation as u8, bio.offset, arrival);
+            self.sorted.push((key, place));
+        }
+        if !self.sorted.is_sorted_by_key(|&(key, _)| key) {
+            self.sorted.sort_unstable_by_key(|&(key, _)| key);
+        }
+        self.merged.clear();
+        let mut rest = self.sorted.as_slice();
+        while let Some((&((_, epoch, ..), first), after)) = rest.split_first() {
+            let mut run = Run::new(slab.get(first).asked());
+            let joins = |&&((_, next, ..), place): &&(Like, Place)| {
+                next == epoch && run.takes(slab.get(place).asked())
+            };
+            let count = after.iter().take_while(joins).count();
+            let (more, after) = after.split_at(count);
+            rest = after;
+            if !more.is_empty() {
+                let mut held: Vec<Held> = Vec::with_capacity(more.len());
+                let (mut start, mut order) = (slab.get(first).start(), Bound::Free);
+                for &(_, place) in more {
+                    let request = slab.remove(place);
+                    if request.order() == Bound::Perhaps {
+                        order = Bound::Perhaps;
+                    }
+                    start = start.min(request.start());
+                    held.push(request.into_held());
+                }
+                let request = slab.get_mut(first);
+                request.absorb(held, order);
+                request.set_start(start);
+            }
+            self.merged.push(first);
+        }
+        let merged = &mut self.merged;
+        if !merged.is_sorted_by_key(|&place| slab.get(place).arrival()) {
+            merged.sort_unstable_by_key(|&place| slab.get(place).arrival());
+        }
+        line.clear();
+        for &place in merged.iter() {
+            line.push(key(slab.get(place)), place);
+        }
     }
-    epochs
+
+    /// The epoch of each bio, counted per target.
+    fn find_epochs(&mut self, slab: &Slab, requests: &[Place]) {
+        let bio = |place: Place| slab.get(place).asked();
+        let found = &mut self.footprints;
+        found.clear();
+        found.extend(requests.iter().map(|&place| (Footprint::of(bio(place)), 0)));
+        let is_barrier = |place: Place| !bio(place).operation.merges();
+        if !requests.iter().any(|&place| is_barrier(place) || bio(place).operation.changes()) {
+            // Reads alone: no order matters.
+            return;
+        }
+        for index in 0..found.len() {
+            let (before, this) = found.split_at_mut(index);
+            let (footprint, epoch) = &mut this[0];
+            let mut before =
+                before.iter().rev().filter(|(other, _)| other.target() == footprint.target()).peekable();
+            let Some(&&(_, last)) = before.peek() else { continue };
+            let begins = is_barrier(requests[index])
+                || before
+                    .take_while(|(_, epoch)| *epoch == last)
+                    .any(|(other, _)| other.conflicts(*footprint));
+            *epoch = last + u32::from(begins);
+        }
+    }
 }
 
 /// A request while it grows at its end.
@@ -86,14 +126,19 @@ impl Run {
         Self { like, end: bio.end(), bytes: bio.length, segments, last }
     }
 
-    fn takes(&self, bio: &Bio) -> bool {
-        bio.operation.merges()
+    /// Takes the bio where it goes on from here.
+    fn takes(&mut self, bio: &Bio) -> bool {
+        let fits = bio.operation.merges()
             && bio.operation == self.like.operation
             && bio.target == self.like.target
             && bio.class == self.like.class
             && bio.offset == self.end
             && self.bytes + bio.length <= REQUEST_BYTES
-            && self.segments + bio.segments.len() - self.fuses(bio) <= REQUEST_SEGMENTS
+            && self.segments + bio.segments.len() - self.fuses(bio) <= REQUEST_SEGMENTS;
+        if fits {
+            self.extend(bio);
+        }
+        fits
     }
 
     fn extend(&mut self, bio: &Bio) {
@@ -114,17 +159,21 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
+    use proptest::prelude::*;
     use smallvec::smallvec;
 
     use super::*;
     use crate::bio::Operation::{self, FlushData, Read, Write};
-    use crate::bio::{Class, Frame, Source, Target};
+    use crate::bio::{Class, Frame, Source};
     use crate::limits::PAGE;
+    use crate::request::Request;
 
     /// (operation, target, first page, pages), in order of arrival.
     type Asked = (Operation, u32, u64, u64);
 
-    fn held(asked: &[Asked]) -> Vec<Held> {
+    fn held(asked: &[Asked]) -> Vec<Request> {
         let hold = |(arrival, &(operation, target, page, pages)): (usize, &Asked)| {
             let length = pages * PAGE as u64;
             let segments = match operation.moves_bytes() {
@@ -134,15 +183,25 @@ mod tests {
             let (target, offset, class) = (Target(target), page * PAGE as u64, Class::Background);
             let (source, owner) = (Source(0), arrival as u64);
             let bio = Bio { operation, target, offset, length, segments, class, source, owner };
-            Held { arrival: arrival as u64, bio }
+            Request::single(Held { arrival: arrival as u64, bio })
         };
         asked.iter().enumerate().map(hold).collect()
     }
 
+    fn merge(requests: &mut Vec<Request>) {
+        let mut slab = Slab::new();
+        let mut line = Line::default();
+        for request in requests.drain(..) {
+            line.push(key(&request), slab.insert(request));
+        }
+        Merge::default().merge(&mut slab, &mut line);
+        requests.extend(line.as_slice().iter().map(|&place| slab.remove(place)));
+    }
+
     /// Requests as (target, first page, pages), in order.
     fn merged(asked: &[Asked]) -> Vec<(u32, u64, u64)> {
-        let mut requests = Vec::new();
-        merge(Merging::On, &mut held(asked), &mut requests);
+        let mut requests = held(asked);
+        merge(&mut requests);
         let asked = requests.iter().map(Request::asked);
         asked.map(|bio| (bio.target.0, bio.offset / PAGE as u64, bio.length / PAGE as u64)).collect()
     }
@@ -157,10 +216,11 @@ mod tests {
     #[test]
     fn what_is_different_stays_apart() {
         assert_eq!(merged(&[(Write, 1, 0, 1), (Read, 1, 1, 1), (Write, 2, 1, 1)]).len(), 3);
-        let mut bios = held(&[(Write, 1, 0, 1), (Write, 1, 1, 1)]);
-        bios[1].bio.class = Class::Waited;
-        let mut requests = Vec::new();
-        merge(Merging::On, &mut bios, &mut requests);
+        let mut waited = held(&[(Write, 1, 1, 1)])[0].asked().clone();
+        waited.class = Class::Waited;
+        let mut requests = held(&[(Write, 1, 0, 1)]);
+        requests.push(Request::single(Held { arrival: 1, bio: waited }));
+        merge(&mut requests);
         assert_eq!(requests.len(), 2);
     }
 
@@ -187,15 +247,64 @@ mod tests {
 
     #[test]
     fn consecutive_frames_become_one_segment() {
-        let mut requests = Vec::new();
-        merge(Merging::On, &mut held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]), &mut requests);
+        let mut requests = held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]);
+        merge(&mut requests);
         assert_eq!(requests[0].asked().segments[..], [Segment::frames(Frame(4), 3 * PAGE as u32)]);
     }
 
-    #[test]
-    fn merging_can_be_switched_off() {
-        let mut requests = Vec::new();
-        merge(Merging::Off, &mut held(&[(Write, 1, 4, 2), (Write, 1, 6, 1)]), &mut requests);
-        assert_eq!(requests.len(), 2);
+    /// Whether the bios may not change places: a barrier of one target, or an overlap that one of them changes.
+    fn is_bound(one: &Bio, other: &Bio) -> bool {
+        let is_barrier = !one.operation.merges() || !other.operation.merges();
+        let is_change = one.operation != Read || other.operation != Read;
+        let overlaps = one.offset < other.end() && other.offset < one.end();
+        one.target == other.target && (is_barrier || is_change && overlaps)
+    }
+
+    fn any_asked() -> impl Strategy<Value = (Asked, Class)> {
+        let operation = prop_oneof![
+            4 => Just(Write), 2 => Just(Read), 1 => Just(Operation::Punch), 1 => Just(FlushData),
+            1 => Just(Operation::WriteFua), 1 => Just(Operation::Discard), 1 => Just(Operation::WriteZeroes),
+        ];
+        let class = prop_oneof![Just(Class::Waited), Just(Class::Background)];
+        ((operation, 0..2u32, 0..40u64, 1..4u64), class)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn contract_15_merging_loses_nothing_and_keeps_what_is_bound(
+            asked in prop::collection::vec(any_asked(), 0..64),
+        ) {
+            let (asked, classes): (Vec<Asked>, Vec<Class>) = asked.into_iter().unzip();
+            let mut bios: Vec<Bio> = held(&asked).iter().map(|request| request.asked().clone()).collect();
+            for (bio, class) in bios.iter_mut().zip(classes) {
+                bio.class = class;
+            }
+            let single = |(arrival, bio): (usize, &Bio)| {
+                Request::single(Held { arrival: arrival as u64, bio: bio.clone() })
+            };
+            let mut requests: Vec<Request> = bios.iter().enumerate().map(single).collect();
+            merge(&mut requests);
+            prop_assert_eq!(requests.iter().map(Request::bios).sum::<usize>(), bios.len());
+            let mut place_of = vec![None; bios.len()];
+            for (place, request) in requests.into_iter().enumerate() {
+                let asked = request.asked().clone();
+                prop_assert!(request.bios() == 1 || asked.length <= REQUEST_BYTES);
+                let mut ended = Vec::new();
+                let _ = request.complete(Ok(asked.bytes()), &mut ended);
+                prop_assert_eq!(ended.iter().map(|end| end.bio.length).sum::<u64>(), asked.length);
+                for end in ended {
+                    prop_assert_eq!(&end.bio, &bios[end.bio.owner as usize]);
+                    prop_assert_eq!((end.bio.operation, end.bio.class), (asked.operation, asked.class));
+                    prop_assert!(place_of[end.bio.owner as usize].replace(place).is_none());
+                }
+            }
+            for later in 0..bios.len() {
+                for earlier in (0..later).filter(|&earlier| is_bound(&bios[earlier], &bios[later])) {
+                    prop_assert!(place_of[earlier] < place_of[later], "{earlier} and {later} changed places");
+                }
+            }
+        }
     }
 }

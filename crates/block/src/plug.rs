@@ -4,82 +4,106 @@
 //! the classes, and the classes are put one before the other at dispatch, once per batch. Nothing here reads a
 //! clock; who holds the plug decides when to dispatch it.
 //!
-//! Bounded by count and by bytes: see [`limits`](crate::limits). Filling a full plug is the caller's bug.
+//! Bounded by count and by bytes: see [`limits`](crate::limits).
 
-use alloc::vec::Vec;
-
-use crate::bio::{Bio, Class};
+use crate::bio::Bio;
+use crate::dispatch::Waiting;
 use crate::limits::{PLUG_BIOS, PLUG_BYTES};
+use crate::line::{Key, Line};
+use crate::merge::Merge;
+use crate::request::Bound;
+use crate::slab::{Place, Slab};
+use crate::touch::Touch;
 
-/// A bio and the place it had when it came.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// Number in the order of arrival, never the same twice in one queue.
-    pub arrival: u64,
-    /// What was asked.
-    pub bio: Bio,
-}
-
-/// Bios held with their neighbours.
+/// Bios held with their neighbours, each a request of its own so far.
 #[derive(Debug, Default)]
-pub struct Plug {
-    held: Vec<Held>,
+pub(crate) struct Plug {
+    held: Line,
+    /// Those that may have to wait for one that came before.
+    bound: usize,
     bytes: u64,
-    arrivals: u64,
+    nested: u32,
+    touch: Touch,
 }
 
 impl Plug {
-    /// An empty plug.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { held: Vec::with_capacity(PLUG_BIOS), bytes: 0, arrivals: 0 }
+    /// Takes note of a bio before it is put into its place.
+    #[inline]
+    pub(crate) fn look_at(&mut self, slab: &Slab, bio: &Bio) {
+        self.bytes += bio.bytes();
+        self.touch.add(bio, || self.held.as_slice().iter().rev().map(|&place| slab.get(place).asked()));
     }
 
-    /// Takes a bio in, behind all that came before; says the number it came as.
-    pub fn hold(&mut self, bio: Bio) -> u64 {
-        assert!(self.room() > 0, "the plug is full: dispatch it before submitting more");
-        bio.check();
-        self.bytes += bio.bytes();
-        let arrival = self.arrivals;
-        self.held.push(Held { arrival, bio });
-        self.arrivals += 1;
-        arrival
+    /// Takes it in, behind all that came before.
+    #[inline]
+    pub(crate) fn hold(&mut self, key: Key, order: Bound, place: Place) {
+        self.bound += usize::from(order == Bound::Perhaps);
+        self.held.push(key, place);
+    }
+
+    /// Whether two of the bios touch, so that merging is worth a try.
+    #[inline]
+    pub(crate) fn touches(&self) -> bool {
+        self.touch.touches()
+    }
+
+    /// The caller begins to submit what belongs together. May be nested.
+    pub(crate) fn begin(&mut self) {
+        self.nested += 1;
+    }
+
+    /// The caller has submitted it.
+    pub(crate) fn end(&mut self) {
+        self.nested = self.nested.checked_sub(1).expect("a plug that ends has begun");
+    }
+
+    /// Whether a caller is in the middle of what belongs together.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.nested > 0
     }
 
     /// Bios it can still take.
-    #[must_use]
-    pub fn room(&self) -> usize {
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
         if self.bytes >= PLUG_BYTES { 0 } else { PLUG_BIOS - self.held.len() }
     }
 
     /// Bios it holds.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
     /// Whether it holds none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Bios of one class it holds.
-    #[must_use]
-    pub fn len_of(&self, class: Class) -> usize {
-        self.held.iter().filter(|held| held.bio.class == class).count()
-    }
-
     /// Bytes its bios move.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Moves all it holds to the end of `into`, in the order of arrival.
-    pub fn drain_into(&mut self, into: &mut Vec<Held>) {
-        into.append(&mut self.held);
+    /// Moves all it holds behind what waits already, in the order of arrival; with the neighbours merged, if told.
+    /// Says how many requests that makes.
+    #[inline]
+    pub(crate) fn pour(
+        &mut self,
+        slab: &mut Slab,
+        merge: Option<&mut Merge>,
+        waiting: &mut Waiting,
+    ) -> usize {
+        if let Some(merge) = merge {
+            merge.merge(slab, &mut self.held);
+            let bound = |&&place: &&Place| slab.get(place).order() == Bound::Perhaps;
+            self.bound = self.held.as_slice().iter().filter(bound).count();
+        }
+        let requests = self.held.len();
+        waiting.append(&mut self.held, core::mem::take(&mut self.bound));
         self.bytes = 0;
+        self.touch.clear();
+        requests
     }
 }
 
@@ -88,52 +112,64 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::bio::{Frame, Operation, Segment, Source, Target};
+    use crate::bio::{Class, Frame, Operation, Segment, Source, Target};
     use crate::limits::EXTENDING_REQUEST_BYTES;
+    use crate::line::key;
+    use crate::request::{Held, Request};
 
-    fn write(length: u32) -> Bio {
-        Bio {
+    fn write(page: u64, length: u32) -> Request {
+        let bio = Bio {
             operation: Operation::Write,
             target: Target(0),
-            offset: 0,
+            offset: page * 4096,
             length: u64::from(length),
             segments: smallvec![Segment::frames(Frame(0), length)],
             class: Class::Background,
             source: Source(0),
             owner: 0,
-        }
+        };
+        Request::single(Held { arrival: page, bio })
+    }
+
+    fn hold(plug: &mut Plug, slab: &mut Slab, request: Request) {
+        plug.look_at(slab, request.asked());
+        plug.hold(key(&request), request.order(), slab.insert(request));
     }
 
     #[test]
     fn holds_in_order_of_arrival_up_to_its_count() {
-        let mut plug = Plug::new();
-        while plug.room() > 0 {
-            plug.hold(write(4096));
+        let (mut plug, mut slab) = (Plug::default(), Slab::new());
+        for page in 0..PLUG_BIOS as u64 {
+            assert!(plug.room() > 0);
+            hold(&mut plug, &mut slab, write(page, 4096));
         }
-        assert_eq!(plug.len(), PLUG_BIOS);
-        assert_eq!(plug.len_of(Class::Background), PLUG_BIOS);
-        let mut held = Vec::new();
-        plug.drain_into(&mut held);
-        assert!(held.is_sorted_by_key(|held| held.arrival));
+        assert_eq!((plug.len(), plug.room()), (PLUG_BIOS, 0));
+        assert!(plug.touches());
+        let held = plug.held.as_slice();
+        assert!(held.iter().is_sorted_by_key(|&place| slab.get(place).arrival()));
+        assert_eq!(plug.pour(&mut slab, None, &mut Waiting::default()), PLUG_BIOS);
         assert_eq!((plug.len(), plug.bytes(), plug.room()), (0, 0, PLUG_BIOS));
+        assert!(!plug.touches());
     }
 
     #[test]
     fn is_full_when_its_bytes_are() {
-        let mut plug = Plug::new();
-        for _ in 0..PLUG_BYTES / EXTENDING_REQUEST_BYTES {
+        let (mut plug, mut slab) = (Plug::default(), Slab::new());
+        for page in 0..PLUG_BYTES / EXTENDING_REQUEST_BYTES {
             assert!(plug.room() > 0);
-            plug.hold(write(EXTENDING_REQUEST_BYTES as u32));
+            hold(&mut plug, &mut slab, write(page, EXTENDING_REQUEST_BYTES as u32));
         }
         assert_eq!(plug.room(), 0);
     }
 
     #[test]
-    #[should_panic(expected = "the plug is full")]
-    fn a_full_plug_takes_no_more() {
-        let mut plug = Plug::new();
-        for _ in 0..=PLUG_BIOS {
-            plug.hold(write(4096));
-        }
+    fn plugs_nest() {
+        let mut plug = Plug::default();
+        plug.begin();
+        plug.begin();
+        plug.end();
+        assert!(plug.is_begun());
+        plug.end();
+        assert!(!plug.is_begun());
     }
 }

@@ -7,59 +7,55 @@
 //! Order: see [`dispatch`]. Two bios of one target whose ranges overlap, one of them changing it,
 //! take effect in the order they were submitted, whatever the device does. A flush is no fence: it covers what
 //! ended before it was submitted.
+//!
+//! When a batch goes is the [`Plugging`] policy's to say, and when completions are ended the [`Holding`] policy's:
+//! a dispatch may keep what it has, and a run may end nothing. Neither keeps anything without a deadline, nor past
+//! the caller's going to sleep.
+//!
+//! [`Holding`]: crate::knobs::Holding
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use crate::bio::{Bio, Class, Errno, Operation};
+use crate::bio::{Bio, Class, Errno};
+use crate::counters::{Counters, Latency};
+use crate::crowd::Crowd;
 use crate::device::{Completion, Device, Wait};
-use crate::dispatch;
-use crate::flight::Flight;
-use crate::knobs::Knobs;
-use crate::limits::PLUG_BIOS;
-use crate::merge::merge;
-use crate::plug::{Held, Plug};
-use crate::request::{Ended, Request};
-use crate::run;
+use crate::dispatch::{Batch, Because, Taken, Waiting};
+use crate::fair::Fair;
+use crate::flight::{Flight, Flying};
+use crate::footprint::Footprint;
+use crate::hold::{Hold, InFlight};
+use crate::knobs::{ClockReads, Knobs, Merging, Order, Plugging, Ringing, Tagging};
+use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PLUG_BIOS, PLUG_HOLD};
+use crate::merge::Merge;
+use crate::plug::Plug;
+use crate::request::{Bound, Ended, Held, Next, Request};
+use crate::slab::{Place, Slab};
+use crate::time::Moment;
+use crate::unplug::Unplug;
 use crate::walk::{Asked, Step, Unwatched, Walk};
 
 /// The way of a request.
 #[derive(Debug)]
 pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
+    crowd: Crowd,
+    slab: Slab,
+    fair: Fair,
     plug: Plug,
+    unplug: Unplug,
+    merge: Merge,
     /// Merged, and not at the device: refused, held up, or to be asked again.
-    waiting: Vec<Request>,
+    waiting: Waiting,
+    /// Bios in the plug and waiting, by class.
+    staged: [usize; 2],
     flight: Flight,
+    hold: Hold,
     counters: Counters,
-    /// Kept for their memory.
-    plugged: Vec<Held>,
+    latency: [Latency; 2],
     completions: Vec<Completion>,
     walk: W,
-}
-
-/// What a queue has done since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Bios submitted.
-    pub bios: u64,
-    /// Requests made of them.
-    pub requests: u64,
-    /// Bios that joined another's request.
-    pub merged_bios: u64,
-    /// Costly calls to the device.
-    pub doorbells: u64,
-    /// Completion runs that ended or resubmitted something.
-    pub completion_runs: u64,
-    /// Bios ended, well or not.
-    pub completed_bios: u64,
-    /// Requests asked again: short, interrupted, would block, or failed together.
-    pub resubmitted: u64,
-    /// Bytes of writes that ended well, zeroes among them.
-    pub written_bytes: u64,
-    /// Zeroes among the bytes written.
-    pub zero_bytes: u64,
-    /// Bytes of reads that ended well.
-    pub read_bytes: u64,
 }
 
 impl Queue {
@@ -70,9 +66,9 @@ impl Queue {
     }
 }
 
-impl Default for Queue {
+impl<W: Walk + Default> Default for Queue<W> {
     fn default() -> Self {
-        Self::with_walk(Unwatched)
+        Self::with_walk(W::default())
     }
 }
 
@@ -82,11 +78,18 @@ impl<W: Walk> Queue<W> {
     pub fn with_walk(walk: W) -> Self {
         Self {
             knobs: Knobs::default(),
-            plug: Plug::new(),
-            waiting: Vec::new(),
-            flight: Flight::new(),
+            crowd: Crowd::default(),
+            slab: Slab::default(),
+            fair: Fair::default(),
+            plug: Plug::default(),
+            unplug: Unplug::default(),
+            merge: Merge::default(),
+            waiting: Waiting::default(),
+            staged: [0; 2],
+            flight: Flight::default(),
+            hold: Hold::default(),
             counters: Counters::default(),
-            plugged: Vec::new(),
+            latency: <[Latency; 2]>::default(),
             completions: Vec::new(),
             walk,
         }
@@ -112,39 +115,63 @@ impl<W: Walk> Queue<W> {
     ///
     /// # Panics
     /// When there is no [`room`](Queue::room), or the bio contradicts itself.
+    #[inline(always)]
     pub fn submit(&mut self, bio: Bio) {
         assert!(self.room() > 0, "the plug is full: dispatch and run before submitting more");
-        let asked = Asked::of(0, &bio);
-        let arrival = self.plug.hold(bio);
+        bio.check();
+        self.staged[bio.class as usize] += 1;
+        let footprint = Footprint::of(&bio);
+        let in_the_way = self.crowd.enter(footprint) && self.slab.has_conflict(footprint);
+        let order = if in_the_way { Bound::Perhaps } else { Bound::Free };
+        let start = self.fair.start(bio.source, bio.bytes());
+        self.plug.look_at(&self.slab, &bio);
+        let arrival = self.counters.bios;
         self.counters.bios += 1;
-        self.walk.step(Step::Submitted { asked: Asked { arrival, ..asked } });
+        self.walk.step(Step::Submitted { asked: Asked::of(arrival, &bio) });
+        let key = (bio.class == Class::Background, start, arrival);
+        let place = self.slab.insert(Request::new(Held { arrival, bio }, start, order));
+        self.plug.hold(key, order, place);
         self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
+    }
+
+    /// The caller begins to submit bios that belong together: until as many [`unplug`](Queue::unplug), a dispatch
+    /// keeps what it has until the plug is full, its time is over, or the dispatch waits.
+    pub fn plug(&mut self) {
+        self.plug.begin();
+    }
+
+    /// The caller has submitted what belongs together.
+    ///
+    /// # Panics
+    /// Without a [`plug`](Queue::plug) before.
+    pub fn unplug(&mut self) {
+        self.plug.end();
     }
 
     /// Bios that can be submitted before the plug is full. What the device refused counts as plugged.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> usize {
-        let waiting: usize = self.waiting.iter().map(Request::bios).sum();
-        self.plug.room().min(PLUG_BIOS.saturating_sub(self.plug.len() + waiting))
+        self.plug.room().min(PLUG_BIOS.saturating_sub(self.staged()))
     }
 
     /// Bios submitted that are not at the device.
     #[must_use]
+    #[inline]
     pub fn staged(&self) -> usize {
-        self.staged_of(Class::Waited) + self.staged_of(Class::Background)
+        self.staged[0] + self.staged[1]
     }
 
     /// Bios of one class submitted that are not at the device.
     #[must_use]
     pub fn staged_of(&self, class: Class) -> usize {
-        let waiting = self.waiting.iter().filter(|request| request.class() == class);
-        self.plug.len_of(class) + waiting.map(Request::bios).sum::<usize>()
+        self.staged[class as usize]
     }
 
-    /// Requests at the device.
+    /// Requests at the device, those whose completions are held among them.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight_of(Class::Waited) + self.in_flight_of(Class::Background)
+        self.flight.len()
     }
 
     /// Requests of one class at the device.
@@ -165,57 +192,257 @@ impl<W: Walk> Queue<W> {
         self.flight.load(class).bytes
     }
 
-    /// Merges what is plugged, hands over as much as the device takes, rings the doorbell once, and waits as
-    /// told. Nothing happens when nothing is staged and there is no wait. Says how many requests were handed over.
+    /// Merges what is plugged, hands over a batch, rings the doorbell, and waits as told. Nothing happens when
+    /// nothing is staged and there is no wait, nor where the policy holds what is plugged. A batch that was full
+    /// is not waited for: dispatch again for the rest. Says how many requests were handed over.
     ///
     /// # Errors
     /// Only when the device itself is broken; what it had taken counts as in flight.
     pub fn dispatch(&mut self, device: &mut impl Device, wait: Wait) -> Result<usize, Errno> {
-        if !self.plug.is_empty() {
-            let (bios, before) = (self.plug.len(), self.waiting.len());
-            self.plug.drain_into(&mut self.plugged);
-            merge(self.knobs.merging, &mut self.plugged, &mut self.waiting);
-            let requests = self.waiting.len() - before;
-            self.counters.requests += requests as u64;
-            self.counters.merged_bios += (bios - requests) as u64;
-            if W::WATCHED {
-                self.tell_merged(before);
+        if wait == Wait::Not && self.keeps_plugged(device) {
+            self.counters.plug_holds += 1;
+            return Ok(0);
+        }
+        self.take_plugged();
+        if self.waiting.is_empty() {
+            if wait != Wait::Not {
+                let wait = self.wait(device, wait);
+                self.ring(device, 0, wait)?;
+            }
+            return Ok(0);
+        }
+        self.waiting.arrange(&mut self.slab);
+        let now = device.now();
+        let alone = self.knobs.plugging == Plugging::Never || self.knobs.ringing == Ringing::Each;
+        if alone { self.hand_over_alone(device, now, wait) } else { self.hand_over(device, now, wait) }
+    }
+
+    /// Whether what is plugged is held on.
+    fn keeps_plugged(&mut self, device: &mut impl Device) -> bool {
+        if self.plug.is_empty() || !self.waiting.is_empty() {
+            return false;
+        }
+        let is_full = self.plug.len() >= BATCH_REQUESTS || self.plug.bytes() >= BATCH_BYTES;
+        let plugging = match self.knobs.plugging {
+            Plugging::Never => return false,
+            _ if self.plug.is_begun() => Plugging::Always,
+            plugging => plugging,
+        };
+        !is_full && self.unplug.keeps(plugging, self.plug.len(), self.flight.len(), || device.now())
+    }
+
+    /// Makes requests of what is plugged.
+    fn take_plugged(&mut self) {
+        if self.plug.is_empty() {
+            return;
+        }
+        self.unplug.goes();
+        let bios = self.plug.len();
+        let merges = self.plug.touches()
+            && self.knobs.merging == Merging::On
+            && self.knobs.plugging != Plugging::Never;
+        let merge = merges.then_some(&mut self.merge);
+        let requests = self.plug.pour(&mut self.slab, merge, &mut self.waiting);
+        if W::WATCHED {
+            self.tell_merged(requests);
+        }
+        self.counters.requests += requests as u64;
+        self.counters.merged_bios += (bios - requests) as u64;
+    }
+
+    /// A batch, and one doorbell for it.
+    fn hand_over(&mut self, device: &mut impl Device, now: Moment, wait: Wait) -> Result<usize, Errno> {
+        let taken = self.prepare(device, now, BATCH_REQUESTS);
+        let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
+        if self.unplug.measures(taken.requests, wait) {
+            let before = device.now();
+            self.ring(device, taken.requests, wait)?;
+            self.unplug.measured(device.now().nanoseconds_since(before));
+        } else {
+            self.ring(device, taken.requests, wait)?;
+        }
+        Ok(taken.requests)
+    }
+
+    /// A doorbell for each request; the wait with the last.
+    fn hand_over_alone(&mut self, device: &mut impl Device, now: Moment, wait: Wait) -> Result<usize, Errno> {
+        let mut handed = 0;
+        loop {
+            let taken = self.prepare(device, now, 1);
+            handed += taken.requests;
+            let more = taken.because == Because::Full && handed < BATCH_REQUESTS;
+            let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
+            self.ring(device, taken.requests, wait)?;
+            if !more {
+                return Ok(handed);
             }
         }
-        dispatch::arrange(&mut self.waiting);
-        let (waiting, flight) = (&mut self.waiting, &mut self.flight);
-        let dispatched = dispatch::dispatch(waiting, flight, device, wait, &mut self.walk)?;
-        self.counters.doorbells += dispatched.doorbells as u64;
-        Ok(dispatched.requests)
+    }
+
+    fn prepare(&mut self, device: &mut impl Device, now: Moment, requests: usize) -> Taken {
+        let Knobs { plugging, mut tagging, mut clock, .. } = self.knobs;
+        if plugging == Plugging::Never {
+            (tagging, clock) = (Tagging::Single, ClockReads::Each);
+        }
+        let batch = Batch { requests, bytes: BATCH_BYTES, tagging, clock, now };
+        let (slab, flight, fair) = (&self.slab, &mut self.flight, &mut self.fair);
+        let taken = self.waiting.prepare(batch, slab, flight, fair, device, &mut self.walk);
+        self.counters.dispatched += taken.requests as u64;
+        for (staged, gone) in self.staged.iter_mut().zip(taken.bios) {
+            *staged -= gone;
+        }
+        taken
+    }
+
+    fn ring(&mut self, device: &mut impl Device, requests: usize, wait: Wait) -> Result<(), Errno> {
+        self.counters.doorbells += 1;
+        self.walk.step(Step::Rung { requests });
+        device.doorbell(wait)
+    }
+
+    /// How the device is to wait: not beyond the end of a hold, and in a batch where nobody waits.
+    fn wait(&mut self, device: &mut impl Device, wait: Wait) -> Wait {
+        let Wait::Something(mut limit) = wait else { return wait };
+        let holding = self.knobs.holding;
+        if let Some(due) = self.hold.due(holding) {
+            let left = due - device.now();
+            limit = Some(limit.map_or(left, |limit| limit.min(left)));
+        }
+        self.hold.gathering(holding, self.flying(), limit)
+    }
+
+    fn flying(&self) -> InFlight {
+        InFlight { requests: self.flight.len(), waited: self.flight.load(Class::Waited).requests }
     }
 
     /// Reaps what has completed: appends bios that ended, in the order reaped, and keeps for the next dispatch
-    /// what must be asked again. Says how many bios ended.
+    /// what must be asked again. Ends nothing where the policy holds completions. Says how many bios ended.
     pub fn run(&mut self, device: &mut impl Device, ended: &mut Vec<Ended>) -> usize {
+        let held = self.completions.len();
         device.reap(&mut self.completions);
         if self.completions.is_empty() {
             return 0;
         }
-        let before = ended.len();
-        let again =
-            run::run(&mut self.completions, &mut self.flight, &mut self.waiting, ended, &mut self.walk);
-        self.walk.step(Step::Run { bios: ended.len() - before });
-        self.counters.completion_runs += 1;
-        self.counters.resubmitted += again as u64;
-        for end in &ended[before..] {
-            self.counters.add(end);
+        let now = device.now();
+        let here = self.completions.len();
+        if W::WATCHED {
+            self.tell_completed(held);
         }
+        self.hold.came(here - held, now);
+        if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now) {
+            self.counters.completion_holds += 1;
+            if let Some(until) = self.hold.due(self.knobs.holding) {
+                self.walk.step(Step::Held { completions: here, until });
+            }
+            return 0;
+        }
+        self.hold.end();
+        let before = ended.len();
+        if self.knobs.order == Order::Lifo {
+            self.completions.reverse();
+        }
+        let mut completions = core::mem::take(&mut self.completions);
+        let mut now = now;
+        for Completion { tag, result } in completions.drain(..) {
+            if self.knobs.clock == ClockReads::Each {
+                now = device.now();
+            }
+            let Flying { place, since } = self.flight.remove(&self.slab, tag);
+            let request = self.slab.get(place);
+            self.latency[request.class() as usize].add(now.nanoseconds_since(since));
+            if request.is_served_by(result) {
+                let Held { arrival, bio } = self.slab.remove(place).into_held();
+                self.walk.step(Step::Ended { arrival, result });
+                self.end(&bio, result);
+                ended.push(Ended { bio, result });
+            } else {
+                self.complete(place, result, ended);
+            }
+        }
+        self.completions = completions;
+        self.counters.completion_runs += 1;
+        self.counters.completions += here as u64;
+        self.walk.step(Step::Run { bios: ended.len() - before });
         ended.len() - before
     }
 
-    /// Tells which bios joined the requests from `first` on.
-    fn tell_merged(&mut self, first: usize) {
-        for request in &self.waiting[first..] {
+    /// All but one bio served whole at once.
+    fn complete(&mut self, place: Place, result: Result<u64, Errno>, ended: &mut Vec<Ended>) {
+        let before = ended.len();
+        let request = self.slab.remove(place);
+        let arrivals = if W::WATCHED { request.arrivals() } else { Vec::new() };
+        let next = request.complete(result, ended);
+        if W::WATCHED {
+            self.tell_next(arrivals, &ended[before..], &next);
+        }
+        let again = match next {
+            Next::Done => Vec::new(),
+            Next::Again(request) => Vec::from([request]),
+            Next::Apart(requests) => requests,
+        };
+        for request in again {
+            self.counters.resubmitted += 1;
+            self.staged[request.class() as usize] += request.bios();
+            let place = self.slab.insert(request);
+            self.waiting.push(&self.slab, place);
+        }
+        for end in &ended[before..] {
+            self.end(&end.bio, end.result);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, bio: &Bio, result: Result<u64, Errno>) {
+        self.crowd.leave(Footprint::of(bio));
+        self.counters.add(bio, result);
+    }
+
+    /// Tells which bios joined another's request, in the last so many requests.
+    fn tell_merged(&mut self, requests: usize) {
+        for request in self.waiting.last(requests).iter().map(|&place| self.slab.get(place)) {
             let into = request.arrival();
-            for arrival in request.arrivals().filter(|&arrival| arrival != into) {
+            for arrival in request.arrivals().into_iter().filter(|&arrival| arrival != into) {
                 self.walk.step(Step::Merged { arrival, into });
             }
         }
+    }
+
+    /// Tells the completions from `first` on.
+    fn tell_completed(&mut self, first: usize) {
+        for &Completion { tag, result } in &self.completions[first..] {
+            if let Some(request) = self.flight.get(&self.slab, tag) {
+                self.walk.step(Step::Completed { arrival: request.arrival(), tag, result });
+            }
+        }
+    }
+
+    /// Tells what became of the bios of a request, which came as these. They end in the order they came.
+    fn tell_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
+        let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
+        if let Next::Apart(requests) = next {
+            arrivals.retain(|&arrival| requests.iter().all(|request| request.arrival() != arrival));
+        }
+        for (end, arrival) in ended.iter().zip(arrivals) {
+            self.walk.step(Step::Ended { arrival, result: end.result });
+        }
+        match next {
+            Next::Done => {}
+            Next::Again(request) => self.walk.step(Step::Again { asked: asked(request) }),
+            Next::Apart(requests) => {
+                requests.iter().for_each(|request| self.walk.step(Step::Apart { asked: asked(request) }));
+            }
+        }
+    }
+
+    /// How long the caller may sleep before it must look again, where something is held: completions, or bios in the
+    /// plug. A dispatch that waits knows of the completions by itself.
+    #[must_use]
+    pub fn due(&self, now: Moment) -> Option<Duration> {
+        let completions = self.hold.due(self.knobs.holding);
+        let plugged =
+            if self.plug.is_empty() { None } else { self.unplug.since().map(|since| since + PLUG_HOLD) };
+        let due = completions.into_iter().chain(plugged).min()?;
+        Some(due - now)
     }
 
     /// What was done since the queue was made.
@@ -223,19 +450,10 @@ impl<W: Walk> Queue<W> {
     pub fn counters(&self) -> Counters {
         self.counters
     }
-}
 
-impl Counters {
-    fn add(&mut self, ended: &Ended) {
-        self.completed_bios += 1;
-        let Ok(bytes) = ended.result else { return };
-        match ended.bio.operation {
-            Operation::Read => self.read_bytes += bytes,
-            Operation::Write | Operation::WriteFua | Operation::WriteBuffered => {
-                self.written_bytes += bytes;
-                self.zero_bytes += ended.bio.zero_bytes();
-            }
-            _ => {}
-        }
+    /// How long requests of a class were at the device.
+    #[must_use]
+    pub fn latency(&self, class: Class) -> &Latency {
+        &self.latency[class as usize]
     }
 }

@@ -16,13 +16,15 @@
 //! nothing else; the bytes of the torn page are written twice. A read is at the end of the file when it moves no
 //! byte, or stops inside a sector: a device may stop short between any two, and inside one only the file ends. To ask
 //! for the rest of a sector would be refused where the file has grown meanwhile, for it is not aligned.
+//!
+//! Zeroes that the device cannot make by itself are written, in pieces of the size a request may have.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::bio::{self, Bio, Class, Errno, Operation};
+use crate::bio::{self, Bio, Class, Errno, Operation, Segment, Segments};
 use crate::footprint::Footprint;
-use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE, SECTOR};
-use crate::plug::Held;
+use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE, REQUEST_BYTES, SECTOR};
 
 /// A bio with its result: bytes moved (0 where the operation moves none), or what went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,16 +35,45 @@ pub struct Ended {
     pub result: Result<u64, Errno>,
 }
 
+/// A bio and the place it had when it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Number in the order of arrival, never the same twice in one queue.
+    pub arrival: u64,
+    /// What was asked.
+    pub bio: Bio,
+}
+
 /// One or more bios that touch.
+///
+/// Small, because it moves from stage to stage: what only merged and resubmitted requests have lies apart.
 #[derive(Debug)]
 pub struct Request {
     first: Held,
-    /// The others, in order of offset: each begins where the one before ends.
+    /// Its source's share used up before it: see `fair`.
+    start: u64,
+    order: Bound,
+    rest: Option<Box<Rest>>,
+}
+
+/// Whether a request may have to wait for one that came before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bound {
+    /// It is in conflict with none that was submitted and had not ended when it came.
+    Free,
+    /// It may be: somebody has to look.
+    Perhaps,
+}
+
+/// What a request of one bio on its first way does not have.
+#[derive(Debug)]
+struct Rest {
+    /// The other bios, in order of offset: each begins where the one before ends.
     more: Vec<Held>,
     /// Of the oldest bio.
     arrival: u64,
-    /// What the device is asked, where that is not simply the first bio: all of a merged request, or what is left.
-    asked: Option<Bio>,
+    /// What the device is asked: all of a merged request, or what is left.
+    asked: Bio,
     /// Bytes moved so far, from the first bio's offset on.
     moved: u64,
     /// Completions in a row that moved nothing.
@@ -65,62 +96,109 @@ impl Request {
     /// A request of one bio.
     #[must_use]
     pub fn single(held: Held) -> Self {
-        let arrival = held.arrival;
-        Self { first: held, more: Vec::new(), arrival, asked: None, moved: 0, fruitless: 0 }
+        Self { first: held, start: 0, order: Bound::Perhaps, rest: None }
     }
 
-    /// A request of bios in order of offset, each beginning where the one before ends.
-    #[must_use]
-    pub fn merged(first: Held, more: Vec<Held>) -> Self {
-        if more.is_empty() {
-            return Self::single(first);
-        }
-        let mut asked = first.bio.clone();
-        let mut arrival = first.arrival;
+    /// A request of one bio: what its source had used up before it, and whether it may have to wait for another.
+    #[inline]
+    pub(crate) fn new(first: Held, start: u64, order: Bound) -> Self {
+        Self { first, start, order, rest: None }
+    }
+
+    /// Takes other bios in, in order of offset, each beginning where the one before ends.
+    pub(crate) fn absorb(&mut self, more: Vec<Held>, order: Bound) {
+        debug_assert!(self.rest.is_none(), "what merges is new");
+        let mut asked = self.first.bio.clone();
+        let mut arrival = self.first.arrival;
         for held in &more {
             assert!(held.bio.offset == asked.end(), "bios that merge must touch");
             asked.length += held.bio.length;
             bio::append(&mut asked.segments, &held.bio.segments);
             arrival = arrival.min(held.arrival);
         }
-        Self { first, more, arrival, asked: Some(asked), moved: 0, fruitless: 0 }
+        if order == Bound::Perhaps {
+            self.order = order;
+        }
+        self.rest = Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0 }));
     }
 
     /// What the device is asked now.
     #[must_use]
+    #[inline]
     pub fn asked(&self) -> &Bio {
-        self.asked.as_ref().unwrap_or(&self.first.bio)
+        match &self.rest {
+            None => &self.first.bio,
+            Some(rest) => &rest.asked,
+        }
     }
 
-    /// What it touches.
+    /// What it touches, or will before it has ended.
     #[must_use]
+    #[inline]
     pub fn footprint(&self) -> Footprint {
-        Footprint::of(self.asked())
+        let asked = self.asked();
+        if asked.operation == self.first.bio.operation {
+            return Footprint::of(asked);
+        }
+        // Zeroes written in pieces: those to come are not to be overtaken either.
+        Footprint::of(&self.first.bio)
     }
 
     /// The class of its bios.
     #[must_use]
+    #[inline]
     pub fn class(&self) -> Class {
         self.first.bio.class
     }
 
     /// When the oldest of its bios came.
     #[must_use]
+    #[inline]
     pub fn arrival(&self) -> u64 {
-        self.arrival
+        self.rest.as_ref().map_or(self.first.arrival, |rest| rest.arrival)
     }
 
     /// When each of its bios came, oldest first.
-    pub fn arrivals(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn arrivals(&self) -> Vec<u64> {
         let mut arrivals: Vec<u64> = self.held().map(|held| held.arrival).collect();
         arrivals.sort_unstable();
-        arrivals.into_iter()
+        arrivals
     }
 
     /// Bios in it.
     #[must_use]
+    #[inline]
     pub fn bios(&self) -> usize {
-        1 + self.more.len()
+        1 + self.rest.as_ref().map_or(0, |rest| rest.more.len())
+    }
+
+    /// What its source had used up before it.
+    #[inline]
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(crate) fn set_start(&mut self, start: u64) {
+        self.start = start;
+    }
+
+    /// Whether it may have to wait for one that came before it.
+    #[inline]
+    pub(crate) fn order(&self) -> Bound {
+        self.order
+    }
+
+    /// Whether this is the end of it: one bio, served whole at once.
+    #[inline]
+    pub(crate) fn is_served_by(&self, result: Result<u64, Errno>) -> bool {
+        self.rest.is_none() && result == Ok(self.first.bio.bytes())
+    }
+
+    /// The bio of a request that was of one.
+    #[inline]
+    pub(crate) fn into_held(self) -> Held {
+        debug_assert!(self.rest.is_none(), "what merges is new");
+        self.first
     }
 
     /// The one way a request goes on: takes what the device said, appends the bios that have ended in the order
@@ -130,10 +208,11 @@ impl Request {
         let (operation, offset, left) = (asked.operation, asked.offset, asked.bytes());
         match result {
             Err(errno) if errno.is_passing() => self.again(0, errno, ended),
+            Err(Errno::UNSUPPORTED) if operation == Operation::WriteZeroes => self.zeroes_instead(ended),
             Err(errno) => self.fail(errno, ended),
             Ok(_) if !operation.moves_bytes() => self.end(0, Ok(()), ended),
             Ok(bytes) if bytes > left => panic!("the device moved {bytes} of {left} bytes"),
-            Ok(bytes) if bytes == left => self.end(left, Ok(()), ended),
+            Ok(bytes) if bytes == left => self.whole(bytes, ended),
             Ok(bytes) if operation == Operation::Read && is_end_of_file(offset, bytes) => {
                 self.end(bytes, Ok(()), ended)
             }
@@ -145,18 +224,56 @@ impl Request {
         }
     }
 
+    /// All that was asked has been done: that is all there is, but where zeroes are written in pieces.
+    fn whole(mut self, bytes: u64, ended: &mut Vec<Ended>) -> Next {
+        let asked = self.asked();
+        let next = asked.end();
+        if asked.operation == self.first.bio.operation || next == self.first.bio.end() {
+            return self.end(bytes, Ok(()), ended);
+        }
+        let rest = self.rest_mut();
+        rest.moved += bytes;
+        rest.fruitless = 0;
+        self.ask_for_zeroes(next);
+        Next::Again(self)
+    }
+
+    /// The device knows no zeroes: they are written, a piece at a time.
+    fn zeroes_instead(mut self, ended: &mut Vec<Ended>) -> Next {
+        if self.first.bio.length == 0 {
+            return self.end(0, Ok(()), ended);
+        }
+        self.ask_for_zeroes(self.first.bio.offset);
+        Next::Again(self)
+    }
+
+    fn ask_for_zeroes(&mut self, offset: u64) {
+        let length = (self.first.bio.end() - offset).min(REQUEST_BYTES);
+        let segments = Segments::from_elem(Segment::Zeroes { length: length as u32 }, 1);
+        let asked = Bio { operation: Operation::Write, offset, length, segments, ..self.first.bio };
+        self.rest_mut().asked = asked;
+    }
+
+    fn rest_mut(&mut self) -> &mut Rest {
+        let first = &self.first;
+        self.rest.get_or_insert_with(|| {
+            let (arrival, asked) = (first.arrival, first.bio.clone());
+            Box::new(Rest { more: Vec::new(), arrival, asked, moved: 0, fruitless: 0 })
+        })
+    }
+
     /// Asks for the rest, after `bytes` more; with `reason` when this has led nowhere for too long.
     fn again(mut self, bytes: u64, reason: Errno, ended: &mut Vec<Ended>) -> Next {
-        self.fruitless = if bytes == 0 { self.fruitless + 1 } else { 0 };
-        if self.fruitless > FRUITLESS_RESUBMISSIONS {
+        let rest = self.rest_mut();
+        rest.fruitless = if bytes == 0 { rest.fruitless + 1 } else { 0 };
+        if rest.fruitless > FRUITLESS_RESUBMISSIONS {
             return self.fail(reason, ended);
         }
         if bytes > 0 {
-            let before = self.asked();
-            let segments = bio::after(&before.segments, bytes);
-            let (offset, length) = (before.offset + bytes, before.length - bytes);
-            self.asked = Some(Bio { offset, length, segments, ..self.first.bio });
-            self.moved += bytes;
+            rest.asked.segments = bio::after(&rest.asked.segments, bytes);
+            rest.asked.offset += bytes;
+            rest.asked.length -= bytes;
+            rest.moved += bytes;
         }
         Next::Again(self)
     }
@@ -164,17 +281,18 @@ impl Request {
     /// Ends the bios that were served whole; the others with the error where it can only be theirs, else each of
     /// them is asked again alone.
     fn fail(self, errno: Errno, ended: &mut Vec<Ended>) -> Next {
-        let (start, moved) = (self.first.bio.offset, self.moved);
-        let is_served = |held: &Held| held.bio.length > 0 && held.bio.end() - start <= moved;
+        let (first, moved) = (self.first.bio.offset, self.moved());
+        let is_served = |held: &Held| held.bio.length > 0 && held.bio.end() - first <= moved;
         if self.held().filter(|held| !is_served(held)).count() <= 1 {
             return self.end(0, Err(errno), ended);
         }
+        let (start, order) = (self.start, self.order);
         let mut alone = Vec::new();
         for held in self.into_order_of_arrival() {
             if is_served(&held) {
                 ended.push(Ended { result: Ok(held.bio.length), bio: held.bio });
             } else {
-                alone.push(Request::single(held));
+                alone.push(Request { first: held, start, order, rest: None });
             }
         }
         Next::Apart(alone)
@@ -182,9 +300,9 @@ impl Request {
 
     /// Ends every bio, after `bytes` more: with the bytes that are its own, or the error where some are missing.
     fn end(self, bytes: u64, outcome: Result<(), Errno>, ended: &mut Vec<Ended>) -> Next {
-        let (start, moved) = (self.first.bio.offset, self.moved + bytes);
+        let (first, moved) = (self.first.bio.offset, self.moved() + bytes);
         for Held { bio, .. } in self.into_order_of_arrival() {
-            let own = moved.saturating_sub(bio.offset - start).min(bio.bytes());
+            let own = moved.saturating_sub(bio.offset - first).min(bio.bytes());
             let is_served = bio.bytes() > 0 && own == bio.bytes();
             let result = match outcome {
                 Err(errno) if !is_served => Err(errno),
@@ -195,18 +313,22 @@ impl Request {
         Next::Done
     }
 
+    fn moved(&self) -> u64 {
+        self.rest.as_ref().map_or(0, |rest| rest.moved)
+    }
+
     fn held(&self) -> impl Iterator<Item = &Held> {
-        core::iter::once(&self.first).chain(&self.more)
+        core::iter::once(&self.first).chain(self.rest.iter().flat_map(|rest| &rest.more))
     }
 
     fn into_order_of_arrival(self) -> impl Iterator<Item = Held> {
-        let (first, mut more) = (self.first, self.more);
-        let mut before = Vec::new();
-        if !more.is_empty() {
-            more.push(first);
-            more.sort_unstable_by_key(|held| held.arrival);
+        let mut more = self.rest.map_or_else(Vec::new, |rest| rest.more);
+        let mut before = None;
+        if more.is_empty() {
+            before = Some(self.first);
         } else {
-            before.push(first);
+            more.push(self.first);
+            more.sort_unstable_by_key(|held| held.arrival);
         }
         before.into_iter().chain(more)
     }
@@ -224,7 +346,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::bio::{Frame, Segment, Source, Target};
+    use crate::bio::{Frame, Source, Target};
 
     const BLOCK: u64 = PAGE as u64;
 
@@ -240,7 +362,9 @@ mod tests {
 
     /// Pages 0, 1 and 2 to 3; the middle one came first.
     fn merged(operation: Operation) -> Request {
-        Request::merged(held(operation, 1, 0, 1), vec![held(operation, 0, 1, 1), held(operation, 2, 2, 2)])
+        let mut request = Request::single(held(operation, 1, 0, 1));
+        request.absorb(vec![held(operation, 0, 1, 1), held(operation, 2, 2, 2)], Bound::Free);
+        request
     }
 
     fn results(ended: &[Ended]) -> Vec<(u64, Result<u64, Errno>)> {
@@ -347,6 +471,29 @@ mod tests {
         let mut flush = held(Operation::FlushData, 0, 0, 0);
         flush.bio.segments.clear();
         assert!(matches!(Request::single(flush).complete(Ok(7), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(0))]);
+    }
+
+    #[test]
+    fn zeroes_the_device_cannot_make_are_written_in_pieces() {
+        let mut ended = Vec::new();
+        let pages = REQUEST_BYTES / BLOCK + 3;
+        let mut zeroes = held(Operation::WriteZeroes, 0, 5, pages);
+        zeroes.bio.segments.clear();
+        let whole = Footprint::of(&zeroes.bio);
+        let request = again(Request::single(zeroes).complete(Err(Errno::UNSUPPORTED), &mut ended));
+        let asked = |request: &Request| {
+            let bio = request.asked();
+            assert_eq!(bio.zero_bytes(), bio.length);
+            (bio.operation, bio.offset, bio.length)
+        };
+        assert_eq!(asked(&request), (Operation::Write, 5 * BLOCK, REQUEST_BYTES));
+        assert_eq!(request.footprint(), whole, "what is to come is not overtaken");
+        let request = again(request.complete(Ok(BLOCK), &mut ended));
+        assert_eq!(asked(&request), (Operation::Write, 6 * BLOCK, REQUEST_BYTES - BLOCK));
+        let request = again(request.complete(Ok(REQUEST_BYTES - BLOCK), &mut ended));
+        assert_eq!(asked(&request), (Operation::Write, 5 * BLOCK + REQUEST_BYTES, 3 * BLOCK));
+        assert!(matches!(request.complete(Ok(3 * BLOCK), &mut ended), Next::Done));
         assert_eq!(results(&ended), [(0, Ok(0))]);
     }
 

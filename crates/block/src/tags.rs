@@ -3,8 +3,6 @@
 //! A bitmap, because a batch then costs a few word operations however many tags it takes. Nothing here is shared
 //! between threads: a context owns its tags.
 
-use alloc::vec::Vec;
-
 use crate::device::Tag;
 use crate::limits::TAGS;
 
@@ -12,39 +10,80 @@ const WORD: usize = u64::BITS as usize;
 
 /// The set of tags; a bit is set where the tag is free.
 #[derive(Debug)]
-pub struct Tags {
+pub(crate) struct Tags {
     free: [u64; TAGS / WORD],
+}
+
+/// Tags taken in one sweep, handed out one by one; what is left must be given back.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    taken: [u64; TAGS / WORD],
+    word: usize,
 }
 
 impl Tags {
     /// All free.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { free: [u64::MAX; TAGS / WORD] }
     }
 
     /// Tags that can be taken.
-    #[must_use]
-    pub fn free(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
         self.free.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Takes up to `count` tags, lowest first, and appends them; fewer where fewer are free.
-    pub fn take(&mut self, count: usize, taken: &mut Vec<Tag>) {
-        let enough = taken.len() + count;
-        for (index, word) in self.free.iter_mut().enumerate() {
-            while *word != 0 && taken.len() < enough {
-                taken.push(Tag((index * WORD) as u16 + word.trailing_zeros() as u16));
-                *word &= *word - 1;
+    /// Takes `count` tags at least, lowest first, or all there are: a word's worth at a time.
+    #[inline]
+    pub(crate) fn sweep(&mut self, count: usize) -> Sweep {
+        let mut sweep = Sweep::default();
+        let mut found = 0;
+        for (free, taken) in self.free.iter_mut().zip(&mut sweep.taken) {
+            if found >= count {
+                break;
             }
+            *taken = core::mem::take(free);
+            found += taken.count_ones() as usize;
+        }
+        sweep
+    }
+
+    /// Gives back what is left of a sweep.
+    #[inline]
+    pub(crate) fn give_rest(&mut self, sweep: Sweep) {
+        for (free, taken) in self.free.iter_mut().zip(sweep.taken) {
+            *free |= taken;
         }
     }
 
     /// Gives a taken tag back.
-    pub fn give(&mut self, tag: Tag) {
+    pub(crate) fn give(&mut self, tag: Tag) {
         let (index, bit) = (usize::from(tag.0) / WORD, 1 << (usize::from(tag.0) % WORD));
         assert!(self.free[index] & bit == 0, "{tag:?} was given back twice");
         self.free[index] |= bit;
+    }
+}
+
+impl Sweep {
+    /// Tags left.
+    pub(crate) fn len(&self) -> usize {
+        self.taken.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The lowest tag left.
+    #[inline]
+    pub(crate) fn first(&mut self) -> Option<Tag> {
+        while *self.taken.get(self.word)? == 0 {
+            self.word += 1;
+        }
+        Some(Tag((self.word * WORD) as u16 + self.taken[self.word].trailing_zeros() as u16))
+    }
+
+    /// The lowest tag left is used.
+    #[inline]
+    pub(crate) fn use_first(&mut self) {
+        let word = &mut self.taken[self.word];
+        *word &= word.wrapping_sub(1);
     }
 }
 
@@ -56,20 +95,31 @@ impl Default for Tags {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]
     fn contract_16_no_tag_is_taken_twice() {
         let mut tags = Tags::new();
         let mut taken = Vec::new();
-        tags.take(TAGS - 3, &mut taken);
-        tags.take(10, &mut taken);
-        assert_eq!((taken.len(), tags.free()), (TAGS, 0));
-        assert!(taken.is_sorted_by(|one, other| one < other));
+        for count in [1, 40, 100, TAGS] {
+            let mut sweep = tags.sweep(count);
+            for _ in 0..count {
+                let Some(tag) = sweep.first() else { break };
+                taken.push(tag);
+                sweep.use_first();
+            }
+            tags.give_rest(sweep);
+            assert_eq!(tags.free(), TAGS - taken.len());
+        }
+        assert_eq!(tags.free(), 0);
+        assert!(taken.is_sorted_by(|one, other| one < other), "each once");
         tags.give(Tag(77));
-        taken.clear();
-        tags.take(2, &mut taken);
-        assert_eq!(taken, [Tag(77)]);
+        let mut sweep = tags.sweep(2);
+        assert_eq!(sweep.first(), Some(Tag(77)));
+        sweep.use_first();
+        assert_eq!(sweep.first(), None);
     }
 
     #[test]

@@ -33,6 +33,13 @@ impl Moment {
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.nanoseconds.saturating_sub(earlier.nanoseconds))
     }
+
+    /// Nanoseconds from `earlier` on; none where it was later.
+    #[must_use]
+    #[inline]
+    pub const fn nanoseconds_since(self, earlier: Moment) -> u64 {
+        self.nanoseconds.saturating_sub(earlier.nanoseconds)
+    }
 }
 
 impl Add<Duration> for Moment {

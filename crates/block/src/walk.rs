@@ -126,21 +126,21 @@ pub enum Step {
         /// Bios in the request.
         bios: usize,
     },
-    /// The device's queue was full: the request goes first next time, and its tag is free again.
+    /// The device's queue was full, or there was no tag: the request goes first next time.
     Refused {
         /// Which request.
         arrival: u64,
     },
-    /// The costly call was made.
+    /// The costly call is made. Told before it, for it may wait.
     Rung {
-        /// Requests handed over with it.
+        /// Requests it hands over.
         requests: usize,
     },
     /// The device is done with a request, for better or worse.
     Completed {
         /// Which request.
         arrival: u64,
-        /// Its tag, free from here on.
+        /// Its tag, free when the run it is ended in is over.
         tag: Tag,
         /// Bytes moved, or what went wrong.
         result: Result<u64, Errno>,

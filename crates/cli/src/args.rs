@@ -39,6 +39,8 @@ pub(crate) enum Verb {
     /// Run a fio job file through Forebay or the kernel.
     #[command(after_help = RUN_IN_FULL)]
     Run(RunArgs),
+    /// Show a few bios on their way, step by step.
+    Walk(WalkArgs),
 }
 
 const COMPARE_IN_FULL: &str = "\
@@ -123,6 +125,23 @@ pub(crate) struct RunArgs {
     /// Let the job write to block devices.
     #[arg(long)]
     pub(crate) allow_write_device: bool,
+}
+
+/// `forebay walk`.
+#[derive(Args, Debug)]
+pub(crate) struct WalkArgs {
+    /// The way: `request`.
+    #[arg(hide_possible_values = true)]
+    pub(crate) way: Way,
+    /// Where the file is for the time [default: that for temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// The ways there are.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Request,
 }
 
 /// Through what `run` does its I/O.

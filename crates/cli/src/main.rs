@@ -9,6 +9,7 @@ mod failure;
 mod meaning;
 mod output;
 mod run;
+mod walk;
 mod wiring;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(request) => compare::compare(&request),
         Command::Run(request) => run::run(&request),
+        Command::WalkRequest { directory } => walk::request(&directory),
         Command::Show(text) => output::print(&text),
     }
 }

@@ -12,7 +12,7 @@ use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 
-use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb};
+use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb, WalkArgs, Way};
 use crate::failure::Failure;
 
 /// What to do.
@@ -22,6 +22,11 @@ pub(crate) enum Command {
     Compare(CompareRequest),
     /// Run a job file.
     Run(RunRequest),
+    /// Walk the way of a request.
+    WalkRequest {
+        /// Where its file is for the time.
+        directory: PathBuf,
+    },
     /// Help or version.
     Show(String),
 }
@@ -58,6 +63,10 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
+            Verb::Walk(WalkArgs { way: Way::Request, dir }) => {
+                let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
+                Ok(Command::WalkRequest { directory })
+            }
         },
     }
 }

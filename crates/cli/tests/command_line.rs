@@ -41,6 +41,9 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["run"], "<JOB.fio> (see `forebay --help`)"),
         (&["run", "/no/such.fio"], "the job file /no/such.fio: No such file"),
         (&["run", "/dev/null", "--engine", "libaio"], "[possible values: forebay, kernel, null]"),
+        (&["walk"], "<WAY> (see `forebay --help`)"),
+        (&["walk", "page"], "invalid value 'page' for '<WAY>' [possible values: request]"),
+        (&["walk", "request", "--dir", "/no/such/place"], "--dir /no/such/place: No such file"),
     ];
     for (words, expected) in cases {
         let (code, text) = said(words);
@@ -102,6 +105,22 @@ fn a_directory_that_cannot_be_written_is_a_failure_with_a_remedy() {
     let (code, text) = said(&["compare", "--dir", "/proc"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("(use --dir with"), "{text}");
+}
+
+#[test]
+fn a_walk_shows_each_step_and_leaves_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let output = forebay().args(["walk", "request", "--dir"]).arg(parent.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let steps = |word: &str| {
+        let is_step = |line: &&str| line.split_whitespace().nth(1) == Some(word);
+        text.lines().take_while(|line| !line.starts_with(word)).filter(is_step).count()
+    };
+    // Seven bios; two of them join another's request.
+    assert_eq!((steps("submitted"), steps("merged"), steps("ended")), (7, 2, 7), "{text}");
+    assert!(text.contains("flush-data") && steps("rung") >= 4 && steps("run") >= 4, "{text}");
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub(crate) struct Counters {
     pub(crate) syncs: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) reserved_bytes: AtomicU64,
-    queue: Mutex<forebay_block::queue::Counters>,
+    queue: Mutex<forebay_block::Counters>,
 }
 
 impl Counters {
@@ -19,11 +19,11 @@ impl Counters {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_queue(&self, counters: forebay_block::queue::Counters) {
+    pub(crate) fn set_queue(&self, counters: forebay_block::Counters) {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = counters;
     }
 
-    pub(crate) fn queue(&self) -> forebay_block::queue::Counters {
+    pub(crate) fn queue(&self) -> forebay_block::Counters {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

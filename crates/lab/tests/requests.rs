@@ -42,9 +42,12 @@ fn run_in(directory: &Path, spec: &RequestSpec) -> CellResult {
     assert!((metric("ns_per_io") * metric("iops") / 1e9 - 1.0).abs() < 1e-6);
     assert!(metric("driver_ns_per_io") > 0.0);
     assert!((0.0..1.0).contains(&metric("merged_share")), "{spec:?}");
-    // What was on its way when the clock stopped is not counted as told, but was handed over.
+    // What was on its way when the clock stopped is not counted as told, but was handed over. Where completions are
+    // delayed, it takes more calls to wait for them.
     let on_their_way = f64::from(spec.depth);
-    assert!(metric("doorbells_per_io") * bios <= bios + on_their_way + 1e-3, "{spec:?}: {result:?}");
+    let is_delayed = spec.knobs.iter().any(|(_, value)| value.starts_with("delay"));
+    let doorbells = metric("doorbells_per_io") * bios;
+    assert!(is_delayed || doorbells <= bios + on_their_way + 1e-3, "{spec:?}: {result:?}");
     assert!(metric("bios_per_run") >= 1.0, "{spec:?}");
     result
 }
@@ -103,6 +106,27 @@ fn neighbours_merge_and_strangers_do_not() {
     let knobs = vec![("merge".to_owned(), "off".to_owned())];
     assert_eq!(merged(&RequestSpec { knobs, ..sequential.clone() }), 0.0);
     assert!(merged(&RequestSpec { file_bytes: 1 << 40, ..spec("null") }) < 0.01);
+}
+
+#[test]
+fn never_plugged_is_a_doorbell_for_each() {
+    for knob in [("plug", "never"), ("doorbell", "each")] {
+        let knobs = vec![(knob.0.to_owned(), knob.1.to_owned())];
+        for (depth, batch) in [(1, None), (32, None), (32, Some(8)), (100, None)] {
+            let knobs = knobs.clone();
+            let result = run(&RequestSpec { knobs, depth, batch, file_bytes: 1 << 40, ..spec("null") });
+            assert_eq!(result.metrics["doorbells_per_io"], 1.0, "{knob:?} at {depth}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_goes_when_it_is_whole_whatever_the_policy() {
+    for plug in ["always", "adaptive"] {
+        let knobs = vec![("plug".to_owned(), plug.to_owned())];
+        let result = run(&RequestSpec { knobs, batch: Some(8), file_bytes: 1 << 40, ..spec("null") });
+        assert_eq!(result.metrics["requests_per_doorbell"], 8.0, "{plug}: {result:?}");
+    }
 }
 
 #[test]

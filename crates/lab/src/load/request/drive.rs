@@ -14,8 +14,8 @@
 use std::mem;
 use std::time::Duration;
 
+use forebay_block::Counters;
 use forebay_block::limits::{DEVICE_HOLD, PLUG_BIOS};
-use forebay_block::queue::Counters;
 use forebay_block::{
     Bio, Class, Ended, Errno, Frame, Moment, Operation, Segment, Segments, Source, Target, Wait,
 };
@@ -84,6 +84,10 @@ impl Batch {
             }
             None => Self { least: 1, most: usize::MAX },
         }
+    }
+
+    fn is_exact(self) -> bool {
+        self.least == self.most
     }
 }
 
@@ -190,6 +194,8 @@ impl Drive {
     /// Until the next batch can be submitted; not at all where it can.
     fn wait(&self, room: usize) -> Wait {
         match self.batch.least.saturating_sub(self.free.len().min(room)) as u32 {
+            // A batch that is whole goes, whatever the policy; without one, when it goes is the policy's to say.
+            0 if self.batch.is_exact() => Wait::Something(Some(Duration::ZERO)),
             0 => Wait::Not,
             1 => Wait::Something(None),
             want => Wait::Batch { want, within: DEVICE_HOLD, limit: None },

@@ -42,9 +42,8 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, usage: U
     }
     let (before, after) = (&outcome.before, &outcome.after);
     let doorbells = (after.doorbells - before.doorbells) as f64;
-    let dispatched = (after.requests - before.requests) + (after.resubmitted - before.resubmitted);
     put("doorbells_per_io", doorbells / bios);
-    put("requests_per_doorbell", dispatched as f64 / doorbells);
+    put("requests_per_doorbell", (after.dispatched - before.dispatched) as f64 / doorbells);
     put("merged_share", (after.merged_bios - before.merged_bios) as f64 / (after.bios - before.bios) as f64);
     let runs = (after.completion_runs - before.completion_runs) as f64;
     put("bios_per_run", (after.completed_bios - before.completed_bios) as f64 / runs);

@@ -3,7 +3,7 @@
 //! Nothing at all ([`Echo`]) ends each bio as it comes. The same loop over it costs what the loop itself costs, which
 //! is told beside every result, so that nobody takes the price of the generator for that of the way.
 
-use forebay_block::queue::Counters;
+use forebay_block::Counters;
 use forebay_block::{Bio, Device, Ended, Errno, Moment, Queue, Wait};
 
 /// A way of a request, from submitted to told.

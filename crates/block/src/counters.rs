@@ -1,0 +1,149 @@
+//! What a queue has done: counters that show each part of its work, and how long requests were at the device.
+
+use core::time::Duration;
+
+use crate::bio::{Bio, Errno, Operation};
+
+/// What a queue has done since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Bios submitted.
+    pub bios: u64,
+    /// Requests made of them.
+    pub requests: u64,
+    /// Bios that joined another's request.
+    pub merged_bios: u64,
+    /// Costly calls to the device.
+    pub doorbells: u64,
+    /// Requests handed over with them.
+    pub dispatched: u64,
+    /// Dispatches put off, because more was expected to come.
+    pub plug_holds: u64,
+    /// Completion runs that ended or resubmitted something.
+    pub completion_runs: u64,
+    /// Completions ended in them.
+    pub completions: u64,
+    /// Runs put off, because more was expected to come.
+    pub completion_holds: u64,
+    /// Bios ended, well or not.
+    pub completed_bios: u64,
+    /// Requests asked again: short, interrupted, would block, or failed together.
+    pub resubmitted: u64,
+    /// Bytes of writes that ended well, zeroes among them.
+    pub written_bytes: u64,
+    /// Zeroes among the bytes written.
+    pub zero_bytes: u64,
+    /// Bytes of reads that ended well.
+    pub read_bytes: u64,
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn add(&mut self, bio: &Bio, result: Result<u64, Errno>) {
+        self.completed_bios += 1;
+        let Ok(bytes) = result else { return };
+        match bio.operation {
+            Operation::Read => self.read_bytes += bytes,
+            Operation::Write | Operation::WriteFua | Operation::WriteBuffered => {
+                self.written_bytes += bytes;
+                self.zero_bytes += bio.zero_bytes();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Buckets for each doubling.
+const FINE: u32 = 4;
+
+/// How long something took: counted in buckets, four for each doubling, so that a percentile is told within a
+/// quarter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Latency {
+    buckets: [u64; 64 * FINE as usize],
+    count: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self { buckets: [0; 64 * FINE as usize], count: 0 }
+    }
+}
+
+impl Latency {
+    /// Counts one that took so many nanoseconds.
+    #[inline]
+    pub fn add(&mut self, nanoseconds: u64) {
+        self.buckets[bucket(nanoseconds.max(1))] += 1;
+        self.count += 1;
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The time that so many per mille took at most, to the upper edge of its bucket; zero where none was counted.
+    #[must_use]
+    pub fn per_mille(&self, share: u64) -> Duration {
+        let wanted = (self.count * share.min(1000)).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (index, &count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return Duration::from_nanos(upper_edge(index));
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+#[inline]
+fn bucket(nanoseconds: u64) -> usize {
+    let power = nanoseconds.ilog2();
+    let fine = if power < 2 { 0 } else { (nanoseconds >> (power - 2)) & 3 };
+    (power * FINE) as usize + fine as usize
+}
+
+fn upper_edge(index: usize) -> u64 {
+    let (power, fine) = (index as u32 / FINE, index as u64 % u64::from(FINE));
+    if power < 2 {
+        return (2 << power) - 1;
+    }
+    let step = 1u64 << (power - 2);
+    ((1u64 << power) - 1).saturating_add(step * (fine + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_a_quarter() {
+        let mut latency = Latency::default();
+        assert_eq!(latency.per_mille(500), Duration::ZERO);
+        for microseconds in 1..=1000 {
+            latency.add(microseconds * 1000);
+        }
+        assert_eq!(latency.count(), 1000);
+        for share in [1, 10, 500, 990, 999, 1000] {
+            let told = latency.per_mille(share).as_nanos() as f64 / 1000.0;
+            assert!((share as f64..share as f64 * 1.26).contains(&told), "{share}: {told}");
+        }
+    }
+
+    #[test]
+    fn every_time_has_a_bucket() {
+        let mut latency = Latency::default();
+        for power in 0..64 {
+            for nanoseconds in [1u64 << power, (1 << power) + 1, u64::MAX >> power] {
+                let edge = upper_edge(bucket(nanoseconds));
+                assert!(edge >= nanoseconds, "{nanoseconds} {edge}");
+            }
+        }
+        latency.add(u64::MAX);
+        latency.add(0);
+        assert_eq!(latency.count(), 2);
+    }
+}

@@ -1,0 +1,166 @@
+//! Hold: whether completions that were reaped are ended now or gathered a moment longer, to be ended in one run.
+//!
+//! Held on only where that forms a batch: as many more must be expected, at the rate they come at, as make it worth
+//! while. Never while somebody waits for anything in flight, nor when all in flight is here, nor when what is held
+//! is a quarter of the flight: a closed loop would then stand still for want of what it waits for itself.
+
+use core::time::Duration;
+
+use crate::device::Wait;
+use crate::knobs::Holding;
+use crate::limits::{BATCH_REQUESTS, DEVICE_HOLD};
+use crate::time::Moment;
+
+/// Completions that have to be expected within the time of a hold.
+const WORTH: u64 = 4;
+
+/// What is known of completions as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    /// When the first of those that are held came.
+    since: Option<Moment>,
+    /// When the last ones came.
+    last: Option<Moment>,
+    /// Nanoseconds between two, as a moving average over about eight looks.
+    gap: u64,
+}
+
+/// What is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlight {
+    /// Requests, those whose completions are held among them.
+    pub(crate) requests: usize,
+    /// Of them, those somebody waits for.
+    pub(crate) waited: usize,
+}
+
+impl Hold {
+    /// Takes note of completions that came.
+    #[inline]
+    pub(crate) fn came(&mut self, new: usize, now: Moment) {
+        if new == 0 {
+            return;
+        }
+        if let Some(last) = self.last {
+            let gap = now.nanoseconds_since(last).min(1 << 40) / new as u64;
+            self.gap = self.gap - self.gap / 8 + gap / 8;
+        }
+        self.last = Some(now);
+        self.since.get_or_insert(now);
+    }
+
+    /// Whether the completions that are here are held on.
+    #[inline]
+    pub(crate) fn keeps(&self, holding: Holding, here: usize, flight: InFlight, now: Moment) -> bool {
+        let Some(since) = self.since else { return false };
+        match holding {
+            Holding::Immediate => false,
+            Holding::Delay(delay) => now - since < delay,
+            Holding::Adaptive => {
+                here < most(flight) && DEVICE_HOLD.saturating_sub(now - since) > self.worth()
+            }
+        }
+    }
+
+    /// All that was held is ended.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.since = None;
+    }
+
+    /// When what is held is to be ended at the latest.
+    pub(crate) fn due(&self, holding: Holding) -> Option<Moment> {
+        let since = self.since?;
+        match holding {
+            Holding::Immediate => Some(since),
+            Holding::Delay(delay) => Some(since + delay),
+            Holding::Adaptive => Some(since + DEVICE_HOLD),
+        }
+    }
+
+    /// A wait that gathers a batch in the device, where that is what is wanted.
+    pub(crate) fn gathering(&self, holding: Holding, flight: InFlight, limit: Option<Duration>) -> Wait {
+        let want = most(flight);
+        if holding != Holding::Adaptive || self.since.is_some() || want < 2 || DEVICE_HOLD <= self.worth() {
+            return Wait::Something(limit);
+        }
+        Wait::Batch { want: want as u32, within: DEVICE_HOLD, limit }
+    }
+
+    /// How long it takes until holding has been worth it.
+    fn worth(&self) -> Duration {
+        Duration::from_nanos(self.gap.saturating_mul(WORTH))
+    }
+}
+
+/// Completions that are held at most.
+#[inline]
+fn most(flight: InFlight) -> usize {
+    if flight.waited > 0 { 0 } else { (flight.requests / 4).min(BATCH_REQUESTS) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: InFlight = InFlight { requests: 128, waited: 0 };
+
+    fn at(microseconds: u64) -> Moment {
+        Moment::from_nanoseconds(microseconds * 1000)
+    }
+
+    /// Completions come one by one, so far apart.
+    fn coming(gap: u64) -> (Hold, u64) {
+        let mut hold = Hold::default();
+        let mut now = 0;
+        for _ in 0..100 {
+            hold.came(1, at(now));
+            hold.end();
+            now += gap;
+        }
+        hold.came(1, at(now));
+        (hold, now)
+    }
+
+    #[test]
+    fn contract_16_a_hold_has_an_end() {
+        let (hold, now) = coming(1);
+        assert!(hold.keeps(Holding::Adaptive, 1, BUSY, at(now)));
+        assert!(!hold.keeps(Holding::Adaptive, 1, BUSY, at(now) + DEVICE_HOLD));
+        assert_eq!(hold.due(Holding::Adaptive), Some(at(now) + DEVICE_HOLD));
+        let delay = Holding::Delay(Duration::from_millis(1));
+        assert!(hold.keeps(delay, 1, BUSY, at(now + 999)));
+        assert!(!hold.keeps(delay, 1, BUSY, at(now + 1000)));
+        assert!(!hold.keeps(Holding::Immediate, 1, BUSY, at(now)));
+    }
+
+    #[test]
+    fn a_delay_is_not_begun_anew() {
+        let (mut hold, now) = coming(1);
+        hold.came(5, at(now + 900));
+        assert_eq!(hold.due(Holding::Delay(Duration::from_millis(1))), Some(at(now + 1000)));
+    }
+
+    #[test]
+    fn nothing_is_held_where_that_forms_no_batch_or_somebody_waits() {
+        let (hold, now) = coming(1);
+        let waited = InFlight { requests: 128, waited: 1 };
+        assert!(!hold.keeps(Holding::Adaptive, 1, waited, at(now)));
+        assert!(!hold.keeps(Holding::Adaptive, 32, BUSY, at(now)), "a batch is here");
+        assert!(!hold.keeps(Holding::Adaptive, 2, InFlight { requests: 8, waited: 0 }, at(now)));
+        assert!(!hold.keeps(Holding::Adaptive, 1, InFlight { requests: 1, waited: 0 }, at(now)));
+        let (slow, now) = coming(20);
+        assert!(!slow.keeps(Holding::Adaptive, 1, BUSY, at(now)));
+    }
+
+    #[test]
+    fn the_device_gathers_only_for_nobody() {
+        let (mut hold, _) = coming(1);
+        hold.end();
+        let waited = InFlight { requests: 128, waited: 1 };
+        assert_eq!(hold.gathering(Holding::Adaptive, waited, None), Wait::Something(None));
+        assert_eq!(hold.gathering(Holding::Immediate, BUSY, None), Wait::Something(None));
+        let batch = Wait::Batch { want: 32, within: DEVICE_HOLD, limit: None };
+        assert_eq!(hold.gathering(Holding::Adaptive, BUSY, None), batch);
+    }
+}

@@ -1,0 +1,123 @@
+//! A line: places in the order in which their requests came, taken from the front. It knows whether that is also the
+//! order in which they are to be served, so that where it is, as nearly always, nobody sorts.
+
+use alloc::vec::Vec;
+
+use crate::bio::Class;
+use crate::request::Request;
+use crate::slab::{Place, Slab};
+
+/// What requests are served by: the class, the source's share, the arrival.
+pub(crate) type Key = (bool, u64, u64);
+
+#[inline]
+pub(crate) fn key(request: &Request) -> Key {
+    (request.class() == Class::Background, request.start(), request.arrival())
+}
+
+/// Places, the first to go first.
+#[derive(Debug)]
+pub(crate) struct Line {
+    places: Vec<Place>,
+    /// Those before it are gone.
+    head: usize,
+    first: Key,
+    last: Key,
+    is_arranged: bool,
+}
+
+impl Line {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.head
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.places.len()
+    }
+
+    /// Puts a request last.
+    #[inline]
+    pub(crate) fn push(&mut self, key: Key, place: Place) {
+        if self.is_empty() {
+            self.clear();
+            self.first = key;
+        } else {
+            self.is_arranged &= self.last <= key;
+        }
+        self.last = key;
+        self.places.push(place);
+    }
+
+    /// Puts all of another line behind, and leaves it empty.
+    #[inline]
+    pub(crate) fn append(&mut self, other: &mut Line) {
+        if self.is_empty() {
+            self.clear();
+            core::mem::swap(self, other);
+            return;
+        }
+        self.is_arranged &= other.is_arranged && self.last <= other.first;
+        self.last = other.last;
+        self.places.extend_from_slice(other.as_slice());
+        other.clear();
+    }
+
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Place> {
+        self.places.get(self.head).copied()
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self) {
+        self.head += 1;
+    }
+
+    /// Puts places in front, in their order, which were taken from there.
+    pub(crate) fn put_back(&mut self, places: &mut Vec<Place>) {
+        if !places.is_empty() {
+            self.places.splice(..self.head, places.drain(..));
+            self.head = 0;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.places.clear();
+        self.head = 0;
+        self.is_arranged = true;
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Place] {
+        &self.places[self.head..]
+    }
+
+    /// The places, to be put in another order; [`Line::is_arranged`] says that they are not until told otherwise.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Place] {
+        self.is_arranged = false;
+        &mut self.places[self.head..]
+    }
+
+    /// Whether they are in the order in which they are to be served.
+    #[inline]
+    pub(crate) fn is_arranged(&self) -> bool {
+        self.is_arranged
+    }
+
+    /// Sorts them by what they are served by.
+    pub(crate) fn arrange(&mut self, slab: &Slab) {
+        let places = self.as_mut_slice();
+        places.sort_unstable_by_key(|&place| key(slab.get(place)));
+        if let Some(&last) = places.last() {
+            self.last = key(slab.get(last));
+            self.is_arranged = true;
+        }
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { places: Vec::new(), head: 0, first: Key::default(), last: Key::default(), is_arranged: true }
+    }
+}

@@ -1,0 +1,148 @@
+//! Touch: whether any of the bios held in the plug touch, told for a few nanoseconds each.
+//!
+//! Random I/O has no neighbours, and should not pay for the search. So each bio marks the stretches of its target
+//! that it covers, its end included, in a small table; who finds a mark *may* touch somebody, and looks at those held,
+//! the latest first. A mark may be another target's or another stretch's (the table is hashed): then it looks in
+//! vain. It is never left out where something touches.
+//!
+//! Marks are the number of the round, so that emptying the table is adding one.
+
+use alloc::boxed::Box;
+
+use crate::bio::Bio;
+
+/// Marks: with 32 bios held, one of 16 batches is searched in vain.
+const MARKS: usize = 8192;
+
+/// Bytes of a stretch, as a power of two: 32 KiB.
+const STRETCH: u32 = 15;
+
+/// Stretches marked one by one; what covers more counts as touching.
+const STRETCHES_MARKED: u64 = 64;
+
+/// What may touch what.
+#[derive(Debug)]
+pub(crate) struct Touch {
+    marks: Box<[u8; MARKS]>,
+    round: u8,
+    /// Two bios touch.
+    touches: bool,
+}
+
+impl Touch {
+    pub(crate) fn new() -> Self {
+        Self { marks: Box::new([0; MARKS]), round: 1, touches: false }
+    }
+
+    /// Takes a bio in that joins those held.
+    #[inline]
+    pub(crate) fn add<'a, Held: Iterator<Item = &'a Bio>>(&mut self, bio: &Bio, held: impl FnOnce() -> Held) {
+        if self.touches || !bio.operation.merges() {
+            return;
+        }
+        let (first, last) = (bio.offset >> STRETCH, bio.end() >> STRETCH);
+        let mut may_touch = false;
+        if last - first < STRETCHES_MARKED {
+            for stretch in first..=last {
+                let mark = &mut self.marks[place(bio.target.0, stretch)];
+                may_touch |= *mark == self.round;
+                *mark = self.round;
+            }
+        } else {
+            // Large ones are few: from here on all look for their neighbours, and nothing is marked.
+            self.touches = true;
+        }
+        if may_touch {
+            self.touches |= held().any(|other| are_neighbours(bio, other));
+        }
+    }
+
+    /// Whether two of the bios touch.
+    #[inline]
+    pub(crate) fn touches(&self) -> bool {
+        self.touches
+    }
+
+    /// None of the bios is held any more.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.touches = false;
+        self.round = self.round.wrapping_add(1);
+        if self.round == 0 {
+            self.marks.fill(0);
+            self.round = 1;
+        }
+    }
+}
+
+impl Default for Touch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn are_neighbours(one: &Bio, other: &Bio) -> bool {
+    let is_alike = one.operation == other.operation && one.target == other.target && one.class == other.class;
+    is_alike && (one.offset == other.end() || other.offset == one.end())
+}
+
+#[inline]
+fn place(target: u32, stretch: u64) -> usize {
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let hash = (stretch ^ u64::from(target) << 40).wrapping_mul(SPREAD);
+    (hash >> (u64::BITS - MARKS.trailing_zeros())) as usize
+}
+
+const _: () = assert!(MARKS.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::bio::{Class, Frame, Operation, Segment, Source, Target};
+
+    fn bio(operation: Operation, target: u32, offset: u64, length: u64) -> Bio {
+        let segments = smallvec![Segment::frames(Frame(0), length as u32)];
+        let (target, class, source) = (Target(target), Class::Waited, Source(0));
+        Bio { operation, target, offset, length, segments, class, source, owner: 0 }
+    }
+
+    #[test]
+    fn neighbours_are_never_missed() {
+        let mut touch = Touch::new();
+        for length in [1, 511, 4096, 1 << 15, (1 << 15) + 1, 1 << 20, 1 << 30] {
+            for offset in [0, 4096, (1 << 15) - 4096, 1 << 15, 12345, 1 << 40] {
+                let before = bio(Operation::Read, 3, offset, length);
+                let after = bio(Operation::Read, 3, offset + length, 1);
+                for (first, second) in [(&before, &after), (&after, &before)] {
+                    touch.add(first, || [].into_iter());
+                    touch.add(second, || [first].into_iter());
+                    assert!(touch.touches(), "{length} at {offset}");
+                    touch.clear();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_apart_does_not_touch() {
+        let mut touch = Touch::new();
+        let bios: Vec<Bio> = (0..128).map(|page| bio(Operation::Write, 0, 3 * page << 12, 4096)).collect();
+        for count in 0..bios.len() {
+            touch.add(&bios[count], || bios[..count].iter());
+        }
+        assert!(!touch.touches());
+    }
+
+    #[test]
+    fn what_does_not_merge_does_not_count() {
+        let mut touch = Touch::new();
+        let first = bio(Operation::Discard, 0, 0, 4096);
+        touch.add(&first, || [].into_iter());
+        touch.add(&bio(Operation::Write, 0, 4096, 4096), || [&first].into_iter());
+        assert!(!touch.touches());
+    }
+}

@@ -1,0 +1,41 @@
+//! `forebay walk request`: a few real bios on their way, one line for each step.
+//!
+//! Nothing is measured here and nothing is asked of the data: it is for seeing what the words mean. The same
+//! [`scene`] is walked on a real file through a ring and, in its test, on the simulated disk.
+
+mod lines;
+mod scene;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_block::limits::TAGS;
+use forebay_uring::{Access, Arena, Create, Direct, File, How, Ring, Truncate};
+
+use crate::failure::Failure;
+use crate::output::print;
+
+/// The file's name in the directory made for it.
+const FILE: &str = "walk";
+
+/// Walks, in a directory of its own below the one named.
+pub(crate) fn request(directory: &Path) -> Result<(), Failure> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::failed(format!("{}: {what}: {error}", directory.display()))
+    };
+    let scratch = tempfile::Builder::new().prefix("forebay-walk-").tempdir_in(directory);
+    let scratch = scratch.map_err(|error| failed("no directory could be made in it", &error))?;
+    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let opened = File::open(&scratch.path().join(FILE), &how);
+    let file = Arc::new(opened.map_err(|error| failed("no file could be made in it", &error))?.file);
+    let arena = Arena::new(scene::FRAMES).map_err(|error| failed("no memory", &error))?;
+    let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(Failure::failed)?;
+    ring.attach(scene::TARGET, Arc::clone(&file));
+    let kind = match file.direct() {
+        Direct::Yes => "direct".to_owned(),
+        Direct::Refused(reason) => format!("through the page cache ({reason})"),
+    };
+    let device = format!("a new file, {kind}, over {}", ring.describe());
+    let walked = scene::walk(ring).map_err(|errno| failed("the device is broken", &errno))?;
+    print(&lines::text(&device, &walked))
+}

@@ -1,6 +1,7 @@
 //! The only system calls of Forebay.
 //!
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
+//! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
 //! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
 //! has, [`waker`] what wakes it. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
@@ -11,7 +12,9 @@
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
+pub mod aligned;
 pub mod arena;
+pub mod buffers;
 pub mod clock;
 mod enter;
 pub mod extents;
@@ -19,6 +22,7 @@ pub mod file;
 pub mod fork;
 pub mod header;
 pub mod lease;
+pub mod lent;
 pub mod lock;
 mod mapping;
 pub mod open;
@@ -28,12 +32,15 @@ pub mod setup;
 mod slot;
 pub mod waker;
 
+pub use aligned::AlignedMemory;
 pub use arena::{Arena, ZERO_BYTES};
+pub use buffers::{Buffers, Piece};
 pub use extents::Extents;
 pub use file::{Direct, File, Identity, Kind, Mode};
 pub use fork::ForkGuard;
 pub use header::Header;
 pub use lease::LeaseWatch;
+pub use lent::{Lent, Memory};
 pub use lock::Lock;
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use ring::Ring;

@@ -6,8 +6,8 @@
 //!         \--> synchronous list --+-- doorbell: one enter -------+--> arrived (CQ spills) --/
 //! ```
 //!
-//! The guarantees. Memory outlives flight: buffers are named by frame and the ring holds their arena; what is still
-//! in flight when the ring is dropped leaks it. A completion that belongs to no request in flight ends nothing. A
+//! The guarantees. Memory outlives flight: buffers are named by frame, and the ring holds their arena, or lent, and the
+//! ring owns them; what is still in flight when the ring is dropped leaks them. A completion that belongs to no request in flight ends nothing. A
 //! full completion queue loses nothing: the kernel keeps the rest, and [`Ring`] fetches it.
 //!
 //! The rules for the owner. A ring may be made on one thread and moved to another, but from its first doorbell on it
@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{cqueue, opcode, squeue};
 
@@ -34,6 +34,7 @@ use crate::clock;
 use crate::enter::{self, Booked, Enter};
 use crate::file::{File, Mode};
 use crate::fork::Home;
+use crate::lent::{Lent, Memory};
 use crate::open::Directory;
 use crate::setup::{Level, Setup, SetupError};
 use crate::slot::{Flight, Slot, Ticket};
@@ -55,6 +56,7 @@ pub struct Ring {
     setup: ManuallyDrop<Setup>,
     home: Home,
     arena: Arc<Arena>,
+    lent: Lent,
     thread: Option<ThreadId>,
     targets: Vec<Option<Attached>>,
     slots: Vec<Slot>,
@@ -106,6 +108,7 @@ impl Ring {
             setup: ManuallyDrop::new(setup),
             home: Home::here(),
             arena,
+            lent: Lent::new(),
             thread: None,
             targets: Vec::new(),
             slots: Vec::new(),
@@ -153,6 +156,19 @@ impl Ring {
         attached.file
     }
 
+    /// Takes memory in for the requests that will name it. It stays the ring's until it is taken back.
+    pub fn lend(&mut self, memory: Memory) -> Buffer {
+        self.lent.lend(memory)
+    }
+
+    /// Gives lent memory back.
+    ///
+    /// # Panics
+    /// When a request that uses it has not been reaped, or nothing is lent under the number.
+    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+        self.lent.take_back(buffer)
+    }
+
     fn attached(&mut self, target: Target) -> &mut Attached {
         let slot = self.targets.get_mut(target.0 as usize).and_then(Option::as_mut);
         slot.unwrap_or_else(|| panic!("{target:?} is not attached"))
@@ -191,7 +207,8 @@ impl Ring {
         let Bio { operation, offset, ref segments, .. } = *request;
         let sum: u64 = segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert_eq!(sum, request.length, "the segments are the request's length");
-        let vectors = self.slots[usize::from(tag.0)].describe(&self.arena, operation, segments);
+        let vectors =
+            self.slots[usize::from(tag.0)].describe((&self.arena, &mut self.lent), operation, segments);
         let count = u32::try_from(vectors.len()).expect("at most 1024");
         match (operation, vectors) {
             (Operation::Read, [one]) => {
@@ -207,7 +224,7 @@ impl Ring {
 
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to stays until its completion is reaped: the frames belong to the arena,
-        // which is held (and leaked if need be), the vectors to the slot, which is taken until then, the
+        // which is held (and leaked if need be), lent memory to the table that counts its requests, the vectors to the slot, which is taken until then, the
         // descriptors to the file, which stays attached. The waker's read points to a static and to its bell.
         let pushed = unsafe { self.setup.uring.submission().push(entry) };
         pushed.expect("prepare keeps a place free");
@@ -319,7 +336,7 @@ impl Ring {
             return;
         };
         let slot = self.slots.get_mut(usize::from(tag.0));
-        let Some(flight) = slot.and_then(|slot| slot.end(generation)) else {
+        let Some(flight) = slot.and_then(|slot| slot.end(generation, &mut self.lent)) else {
             tracing::error!(tag = tag.0, generation, ?result, "a completion that belongs to no request");
             return;
         };

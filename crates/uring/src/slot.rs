@@ -5,9 +5,10 @@
 //! pass for the request that has the tag now.
 
 use forebay_block::limits::REQUEST_SEGMENTS;
-use forebay_block::{Operation, Segment, Tag, Target};
+use forebay_block::{Buffer, Operation, Segment, Tag, Target};
 
 use crate::arena::{Arena, ZERO_BYTES};
+use crate::lent::Lent;
 
 /// What the kernel carries with a request and hands back with its completion.
 ///
@@ -51,7 +52,8 @@ impl Ticket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IoVector(libc::iovec);
 
-// SAFETY: the address is into an arena, whose memory belongs to no thread; it is only ever handed to the kernel.
+// SAFETY: the address is into an arena or into lent memory, which belong to no thread; it is only ever handed to the
+// kernel.
 unsafe impl Send for IoVector {}
 
 impl IoVector {
@@ -83,6 +85,8 @@ pub(crate) struct Slot {
     flight: Option<Flight>,
     /// Kept from use to use, so that a request in the steady state allocates nothing.
     vectors: Vec<IoVector>,
+    /// Lent memory the request uses, once for each segment.
+    lent: Vec<Buffer>,
 }
 
 impl Slot {
@@ -94,16 +98,20 @@ impl Slot {
         Ticket::Request { tag, generation: self.generation }
     }
 
-    /// Ends what is in flight, if it is of this generation.
-    pub(crate) fn end(&mut self, generation: u32) -> Option<Flight> {
-        if generation == self.generation { self.flight.take() } else { None }
+    /// Ends what is in flight, if it is of this generation; the lent memory it used is counted back.
+    pub(crate) fn end(&mut self, generation: u32, lent: &mut Lent) -> Option<Flight> {
+        let ended = if generation == self.generation { self.flight.take() } else { None };
+        if ended.is_some() {
+            self.lent.drain(..).for_each(|buffer| lent.arrive(buffer));
+        }
+        ended
     }
 
     /// Describes the segments to the kernel. Neighbours in memory become one entry. What does not fit the kernel's
     /// bound of 1024 entries is left out, so the request ends short and its rest comes as another.
     pub(crate) fn describe(
         &mut self,
-        arena: &Arena,
+        (arena, lent): (&Arena, &mut Lent),
         operation: Operation,
         segments: &[Segment],
     ) -> &[IoVector] {
@@ -116,7 +124,11 @@ impl Slot {
                     let address = unsafe { arena.address(first).add(offset as usize) };
                     self.append(address, length as usize)
                 }
-                Segment::Lent { .. } => panic!("no memory was lent"),
+                Segment::Lent { buffer, offset, length } => {
+                    let address = lent.depart(buffer, offset, length);
+                    self.lent.push(buffer);
+                    self.append(address, length as usize)
+                }
                 Segment::Zeroes { length } => {
                     assert!(operation != Operation::Read, "nothing can be read into zeroes");
                     self.append_zeroes(arena, length as usize)
@@ -178,13 +190,13 @@ mod tests {
 
     #[test]
     fn contract_13_a_stale_completion_ends_nothing() {
-        let mut slot = Slot::default();
+        let (mut slot, mut lent) = (Slot::default(), Lent::new());
         let Ticket::Request { generation: old, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
-        assert!(slot.end(old).is_some());
-        assert!(slot.end(old).is_none(), "twice");
+        assert!(slot.end(old, &mut lent).is_some());
+        assert!(slot.end(old, &mut lent).is_none(), "twice");
         let Ticket::Request { generation: new, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
-        assert!(slot.end(old).is_none(), "late");
-        assert!(slot.end(new).is_some());
+        assert!(slot.end(old, &mut lent).is_none(), "late");
+        assert!(slot.end(new, &mut lent).is_some());
     }
 
     #[test]
@@ -202,10 +214,30 @@ mod tests {
         let page = u32::try_from(PAGE).unwrap();
         let frames = |first: u32, count: u32| Segment::frames(Frame(first), count * page);
         let zeroes = Segment::Zeroes { length: 150 << 10 };
-        let shape =
-            slot.describe(&arena, Operation::Write, &[frames(1, 2), frames(3, 1), zeroes, frames(0, 1)]);
+        let shape = slot.describe(
+            (&arena, &mut Lent::new()),
+            Operation::Write,
+            &[frames(1, 2), frames(3, 1), zeroes, frames(0, 1)],
+        );
         let lengths: Vec<usize> = shape.iter().map(|vector| vector.0.iov_len).collect();
         assert_eq!(lengths, [3 * PAGE, ZERO_BYTES, ZERO_BYTES, (150 << 10) - 2 * ZERO_BYTES, PAGE]);
+    }
+
+    #[test]
+    fn contract_13_lent_memory_is_in_use_until_the_request_ends() {
+        let arena = Arena::new(1).unwrap();
+        let (mut slot, mut lent) = (Slot::default(), Lent::new());
+        let buffer = lent.lend(vec![0; 100].into());
+        let Ticket::Request { generation, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
+        let part = |offset, length| Segment::Lent { buffer, offset, length };
+        let shape =
+            slot.describe((&arena, &mut lent), Operation::Write, &[part(0, 10), part(10, 10), part(50, 50)]);
+        let lengths: Vec<usize> = shape.iter().map(|vector| vector.0.iov_len).collect();
+        assert_eq!(lengths, [20, 50]);
+        let early = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lent.take_back(buffer)));
+        assert!(early.is_err());
+        assert!(slot.end(generation, &mut lent).is_some());
+        assert_eq!(lent.take_back(buffer).length(), 100);
     }
 
     #[test]
@@ -213,6 +245,9 @@ mod tests {
         let arena = Arena::new(4000).unwrap();
         let mut slot = Slot::default();
         let segments: Vec<Segment> = (0..1500).map(|index| Segment::frames(Frame(index * 2), 4096)).collect();
-        assert_eq!(slot.describe(&arena, Operation::Write, &segments).len(), REQUEST_SEGMENTS);
+        assert_eq!(
+            slot.describe((&arena, &mut Lent::new()), Operation::Write, &segments).len(),
+            REQUEST_SEGMENTS
+        );
     }
 }

@@ -74,12 +74,18 @@ impl Memory {
     /// Whether the first byte's address is a multiple of `alignment`.
     #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
+        self.is_aligned_from(0, alignment)
+    }
+
+    /// Whether the address of byte `at` is a multiple of `alignment`.
+    #[must_use]
+    pub fn is_aligned_from(&self, at: usize, alignment: usize) -> bool {
         let start = match self {
             Memory::Vector(vector) => vector.as_ptr(),
             Memory::Aligned(aligned) => aligned.start().as_ptr().cast_const(),
             Memory::Piece(piece) => piece.start().as_ptr().cast_const(),
         };
-        start.addr().is_multiple_of(alignment)
+        start.addr().wrapping_add(at).is_multiple_of(alignment)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
 //! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
-//! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
+//! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use,
+//! [`alignment`] what direct I/O on it asks, [`lease`] who else opens it, [`lock`] which other engine has it,
 //! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
 //! has, [`waker`] what wakes it. Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what
 //! machine it is.
@@ -13,6 +14,7 @@
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
 pub mod aligned;
+pub mod alignment;
 pub mod arena;
 pub mod buffers;
 pub mod clock;
@@ -33,6 +35,7 @@ mod slot;
 pub mod waker;
 
 pub use aligned::AlignedMemory;
+pub use alignment::Alignment;
 pub use arena::{Arena, ZERO_BYTES};
 pub use buffers::{Buffers, Piece};
 pub use extents::Extents;

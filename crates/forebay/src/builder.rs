@@ -8,18 +8,18 @@ use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_lists::fifo::fifo;
-use forebay_uring::{Arena, ForkGuard, Ring, probe};
+use forebay_uring::{Arena, Buffers, ForkGuard, Ring, probe};
 
 use crate::context::{Knobs, Sender, Writeback};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::Level;
 use crate::limits::{
-    CACHE_OF_MEMORY, DEFAULT_CACHE_BYTES, FLIGHT, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE,
-    RING_ENTRIES,
+    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, FLIGHT, MAX_BUFFER_BYTES, MAX_CACHE_BYTES,
+    MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE, RING_ENTRIES,
 };
 use crate::pool::Pool;
-use crate::shared::{OnError, Shared};
+use crate::shared::{OnError, Parts, Shared};
 use crate::wait;
 
 /// Makes an engine. Values are checked by [`Builder::build`].
@@ -31,6 +31,8 @@ pub struct Builder {
     flight: u64,
     reserving: Reserving,
     patience: Duration,
+    buffer_bytes: u64,
+    queue: forebay_block::Knobs,
     on_error: OnError,
 }
 
@@ -56,6 +58,8 @@ impl Default for Builder {
             flight: FLIGHT as u64,
             reserving: Reserving::Adaptive,
             patience: PATIENCE,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+            queue: forebay_block::Knobs::default(),
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
         }
     }
@@ -91,6 +95,13 @@ impl Builder {
         self
     }
 
+    /// Bytes of the pool that [`Engine::buffer`] takes from; 16 MiB unless told.
+    #[must_use]
+    pub fn buffer_bytes(mut self, bytes: u64) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
+
     /// How long `close` and a dropped engine wait for the device; 60 s unless told.
     #[must_use]
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
@@ -107,7 +118,8 @@ impl Builder {
     }
 
     /// Any knob by its name, as a command line gives it: `cache_bytes`, `dirty_bytes`, `background_bytes` (bytes, or
-    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`).
+    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`), `buffer_bytes`; and
+    /// those of [`Engine::set`].
     ///
     /// # Errors
     /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what there is.
@@ -127,10 +139,8 @@ impl Builder {
                     _ => return Err(invalid(key, value, "`off` or `adaptive`")),
                 };
             }
-            _ => {
-                return Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
-                    .remedy(format!("there are: {}", KEYS.join(", "))));
-            }
+            "buffer_bytes" => self.buffer_bytes = bytes(key, value)?,
+            _ => set_queue(&mut self.queue, key, value, &KEYS)?,
         }
         Ok(self)
     }
@@ -160,10 +170,13 @@ impl Builder {
         let description = ring.describe();
         let (messages, receiver) = fifo();
         let sender = Sender::new(messages, ring.waker());
+        let buffer_bytes = range("buffer_bytes", self.buffer_bytes, PAGE, MAX_BUFFER_BYTES)? as usize;
+        let buffers = Buffers::new(buffer_bytes).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
-        let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, self.on_error, fork);
+        let parts = Parts { buffers, knobs: self.queue, on_error: self.on_error, fork };
+        let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, parts);
         let shared = Arc::new(shared);
-        let knobs = Knobs { dirty_age: self.dirty_age, flight };
+        let knobs = Knobs { dirty_age: self.dirty_age, flight, queue: self.queue };
         let context = Writeback::new(Arc::clone(&shared), receiver, ring, knobs);
         let orphans = Arc::clone(&shared);
         let (ended, has_ended) = mpsc::channel::<()>();
@@ -197,7 +210,26 @@ impl Builder {
     }
 }
 
-const KEYS: [&str; 6] = ["cache_bytes", "dirty_bytes", "background_bytes", "dirty_age", "flight", "prealloc"];
+const KEYS: [&str; 7] =
+    ["cache_bytes", "dirty_bytes", "background_bytes", "dirty_age", "flight", "prealloc", "buffer_bytes"];
+
+/// Sets a policy of the queue; `others` are the knobs there are beside those.
+pub(crate) fn set_queue(
+    knobs: &mut forebay_block::Knobs,
+    key: &str,
+    value: &str,
+    others: &[&str],
+) -> Result<()> {
+    match knobs.set(key, value) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(unknown)) => Err(invalid(key, value, unknown.choices)),
+        None => {
+            let all = [others, &forebay_block::Knobs::NAMES].concat().join(", ");
+            Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
+                .remedy(format!("there are: {all}")))
+        }
+    }
+}
 
 fn range(key: &str, value: u64, least: u64, most: u64) -> Result<u64> {
     if (least..=most).contains(&value) {

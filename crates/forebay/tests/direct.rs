@@ -264,6 +264,45 @@ fn contract_05_dropping_the_handle_and_the_engine_loses_no_write() {
     assert_on_disk(&path, &expected, "after the engine");
 }
 
+/// A shutdown in the middle of submissions: what was submitted ends, and what comes too late is told so, buffer and all.
+#[test]
+fn contract_16_every_operation_ends_whatever_the_shutdown() {
+    within(Duration::from_secs(60), "shutting down under load", || {
+        for round in 0..40u64 {
+            let directory = support::directory();
+            let engine = engine();
+            let file = engine.open_direct(directory.path().join("file"), Open::create()).unwrap();
+            std::thread::scope(|scope| {
+                for thread in 0..3u64 {
+                    let (engine, file) = (&engine, &file);
+                    scope.spawn(move || {
+                        let mut random = Random(round << 8 | thread);
+                        loop {
+                            let plug = (random.below(2) == 0).then(|| engine.plug());
+                            let writes: Vec<_> = (0..random.below(20))
+                                .map(|_| file.write_at_async(vec![1; 700], random.below(100_000)))
+                                .collect();
+                            drop(plug);
+                            for write in writes {
+                                match write.wait() {
+                                    (Ok(bytes), buffer) => assert_eq!((bytes, buffer.len()), (700, 700)),
+                                    (Err(error), _) => {
+                                        assert_eq!(error.kind(), ErrorKind::Shutdown, "{error}");
+                                        return;
+                                    }
+                                }
+                            }
+                        }
+                    });
+                }
+                std::thread::sleep(Duration::from_micros(500 * (round % 8)));
+                engine.shutdown(SOON).unwrap();
+            });
+            assert_eq!(kind_of(file.sync_data()), ErrorKind::Shutdown);
+        }
+    });
+}
+
 /// Handles that come and go, by turns direct and cached, some dropped and some closed: nothing gets lost between two.
 #[test]
 fn contract_05_opened_again_and_again_direct_and_cached() {

@@ -8,18 +8,18 @@ use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_lists::fifo::fifo;
-use forebay_uring::{Arena, Backend, BackendError, Choice, ForkGuard, probe};
+use forebay_uring::{Arena, Backend, BackendError, Buffers, Choice, ForkGuard, probe};
 
 use crate::context::{Knobs, Sender, Writeback};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::Level;
 use crate::limits::{
-    CACHE_OF_MEMORY, DEFAULT_CACHE_BYTES, FLIGHT, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE,
-    RING_ENTRIES,
+    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, FLIGHT, MAX_BUFFER_BYTES, MAX_CACHE_BYTES,
+    MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE, RING_ENTRIES,
 };
 use crate::pool::Pool;
-use crate::shared::{OnError, Shared};
+use crate::shared::{OnError, Parts, Shared};
 use crate::wait;
 
 /// Makes an engine. Values are checked by [`Builder::build`].
@@ -32,6 +32,8 @@ pub struct Builder {
     reserving: Reserving,
     backend: Choice,
     patience: Duration,
+    buffer_bytes: u64,
+    queue: forebay_block::Knobs,
     on_error: OnError,
 }
 
@@ -59,6 +61,8 @@ impl Default for Builder {
             reserving: Reserving::Adaptive,
             backend: Choice::Auto,
             patience: PATIENCE,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+            queue: forebay_block::Knobs::default(),
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
         }
     }
@@ -94,6 +98,13 @@ impl Builder {
         self
     }
 
+    /// Bytes of the pool that [`Engine::buffer`] takes from; 16 MiB unless told.
+    #[must_use]
+    pub fn buffer_bytes(mut self, bytes: u64) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
+
     /// How long `close` and a dropped engine wait for the device; 60 s unless told.
     #[must_use]
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
@@ -110,9 +121,9 @@ impl Builder {
     }
 
     /// Any knob by its name, as a command line gives it: `cache_bytes`, `dirty_bytes`, `background_bytes` (bytes, or
-    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`), `engine` (`auto`,
-    /// `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is missing or
-    /// forbidden).
+    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`), `buffer_bytes`,
+    /// `engine` (`auto`, `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is
+    /// missing or forbidden); and those of [`Engine::set`].
     ///
     /// # Errors
     /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what there is.
@@ -135,10 +146,8 @@ impl Builder {
             "engine" => {
                 self.backend = Choice::by_name(value).ok_or_else(|| invalid(key, value, Choice::CHOICES))?;
             }
-            _ => {
-                return Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
-                    .remedy(format!("there are: {}", KEYS.join(", "))));
-            }
+            "buffer_bytes" => self.buffer_bytes = bytes(key, value)?,
+            _ => set_queue(&mut self.queue, key, value, &KEYS)?,
         }
         Ok(self)
     }
@@ -167,10 +176,13 @@ impl Builder {
         let description = backend.describe();
         let (messages, receiver) = fifo();
         let sender = Sender::new(messages, backend.waker());
+        let buffer_bytes = range("buffer_bytes", self.buffer_bytes, PAGE, MAX_BUFFER_BYTES)? as usize;
+        let buffers = Buffers::new(buffer_bytes).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
-        let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, self.on_error, fork);
+        let parts = Parts { buffers, knobs: self.queue, on_error: self.on_error, fork };
+        let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, parts);
         let shared = Arc::new(shared);
-        let knobs = Knobs { dirty_age: self.dirty_age, flight };
+        let knobs = Knobs { dirty_age: self.dirty_age, flight, queue: self.queue };
         let context = Writeback::new(Arc::clone(&shared), receiver, backend, knobs);
         let orphans = Arc::clone(&shared);
         let (ended, has_ended) = mpsc::channel::<()>();
@@ -204,8 +216,16 @@ impl Builder {
     }
 }
 
-const KEYS: [&str; 7] =
-    ["cache_bytes", "dirty_bytes", "background_bytes", "dirty_age", "flight", "prealloc", "engine"];
+const KEYS: [&str; 8] = [
+    "cache_bytes",
+    "dirty_bytes",
+    "background_bytes",
+    "dirty_age",
+    "flight",
+    "prealloc",
+    "buffer_bytes",
+    "engine",
+];
 
 fn no_backend(error: BackendError) -> Error {
     let kind = match error {
@@ -213,6 +233,24 @@ fn no_backend(error: BackendError) -> Error {
         _ => ErrorKind::Unsupported,
     };
     Error::new(kind, error.to_string())
+}
+
+/// Sets a policy of the queue; `others` are the knobs there are beside those.
+pub(crate) fn set_queue(
+    knobs: &mut forebay_block::Knobs,
+    key: &str,
+    value: &str,
+    others: &[&str],
+) -> Result<()> {
+    match knobs.set(key, value) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(unknown)) => Err(invalid(key, value, unknown.choices)),
+        None => {
+            let all = [others, &forebay_block::Knobs::NAMES].concat().join(", ");
+            Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
+                .remedy(format!("there are: {all}")))
+        }
+    }
 }
 
 fn range(key: &str, value: u64, least: u64, most: u64) -> Result<u64> {

@@ -21,9 +21,11 @@ use forebay_lists::{Pop, WasEmpty, fifo};
 use forebay_uring::{Backend, Waker};
 
 use crate::counters::Counters;
+use crate::direct::flow::{self, Flow};
 use crate::inode::{After, Inode, State};
 use crate::limits::{
-    COUNTED_REQUEST_BYTES, DIRTIEST_OF, FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE,
+    COUNTED_REQUEST_BYTES, DIRECT_LEAVES, DIRTIEST_OF, FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE,
+    TICKS_PER_AGE,
 };
 use crate::shared::Shared;
 use crate::volume::Room;
@@ -37,6 +39,10 @@ pub(crate) enum Message {
     Inode(Arc<Inode>),
     /// A bio of a caller.
     Submit(Bio),
+    /// Something about a file that is open past the cache.
+    Direct(flow::Message),
+    /// The policies of the queue from now on.
+    Knobs(forebay_block::Knobs),
     /// Look at the level.
     Look,
     /// End, when nothing is in flight.
@@ -70,6 +76,8 @@ pub(crate) struct Knobs {
     pub(crate) dirty_age: Duration,
     /// Requests of a class in flight.
     pub(crate) flight: usize,
+    /// Of the queue.
+    pub(crate) queue: forebay_block::Knobs,
 }
 
 /// The context's own state.
@@ -84,6 +92,8 @@ pub(crate) struct Writeback {
     inodes: Vec<Option<Arc<Inode>>>,
     /// Bios of callers that the queue has had no room for yet.
     pending: VecDeque<Bio>,
+    /// Files open past the cache.
+    direct: Flow,
     /// Files somebody waits for.
     waited: Vec<Arc<Inode>>,
     /// Files with something dirty, the next one to write from first.
@@ -109,14 +119,17 @@ impl Writeback {
         backend: Backend,
         knobs: Knobs,
     ) -> Self {
+        let mut queue = Queue::new();
+        queue.set_knobs(knobs.queue);
         Self {
             shared,
             messages,
             backend,
-            queue: Queue::new(),
+            queue,
             knobs,
             inodes: Vec::new(),
             pending: VecDeque::new(),
+            direct: Flow::default(),
             waited: Vec::new(),
             dirty: VecDeque::new(),
             leaving: Vec::new(),
@@ -134,13 +147,16 @@ impl Writeback {
     pub(crate) fn run(mut self) {
         loop {
             let more = self.take_messages();
+            self.direct.take_held(&mut self.backend, &self.shared);
+            self.direct.wake();
             self.serve_callers();
             self.serve_waited();
             // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
             self.let_go();
             self.tick();
             self.serve_background();
-            if self.stop && self.queue.in_flight() + self.queue.staged() + self.pending.len() == 0 {
+            let is_idle = self.pending.is_empty() && self.direct.is_idle();
+            if self.stop && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return;
             }
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
@@ -148,6 +164,7 @@ impl Writeback {
                 self.report_broken(errno);
                 return;
             }
+            self.direct.end_pass();
             self.end_run();
         }
     }
@@ -165,6 +182,8 @@ impl Writeback {
                 Message::Attach(inode) => self.attach(inode),
                 Message::Inode(inode) => self.look_at(inode),
                 Message::Submit(bio) => self.pending.push_back(bio),
+                Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
+                Message::Knobs(knobs) => self.queue.set_knobs(knobs),
                 Message::Look => {}
                 Message::Stop => self.stop = true,
             }
@@ -203,6 +222,11 @@ impl Writeback {
             && let Some(bio) = self.pending.pop_front()
         {
             self.submit(bio);
+        }
+        while self.queue.room() > DIRECT_LEAVES
+            && let Some(bio) = self.direct.next_bio()
+        {
+            self.queue.submit(bio);
         }
     }
 
@@ -378,7 +402,8 @@ impl Writeback {
         if !self.ended.is_empty() {
             return Some(Duration::ZERO);
         }
-        self.next_tick.map(|due| due.saturating_duration_since(Instant::now()))
+        let due = self.next_tick.into_iter().chain(self.direct.due()).min();
+        due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
     /// Ends what has completed, in order, and wakes once.
@@ -387,13 +412,19 @@ impl Writeback {
         if self.ended.is_empty() {
             return;
         }
-        for Ended { bio, result } in std::mem::take(&mut self.ended) {
+        for ended in std::mem::take(&mut self.ended) {
+            if self.direct.owns(ended.bio.target) {
+                self.direct.end(&ended, &mut self.backend, &self.shared);
+                continue;
+            }
+            let Ended { bio, result } = ended;
             let inode = self.inodes[bio.target.0 as usize].as_ref().expect("a file in flight is attached");
             self.counted_bytes[bio.class as usize] -= counted(&bio);
             inode.settle(&self.shared, &bio, result, &mut self.after);
             list(&mut self.leaving, inode);
         }
         self.shared.counters.set_queue(self.queue.counters());
+        self.direct.wake();
         self.after.finish(&self.shared);
     }
 
@@ -443,6 +474,22 @@ impl Writeback {
         tracing::error!(%error);
         self.shared.stop();
         (self.shared.on_error)(&error);
+    }
+}
+
+/// Whoever waits for a direct operation hears that there is no context any more: those that never started, here; the
+/// others when what the context owns is dropped after this.
+impl Drop for Writeback {
+    fn drop(&mut self) {
+        self.shared.mark_orphaned();
+        loop {
+            match self.messages.pop() {
+                Pop::Node(message) => drop(message),
+                Pop::Empty => return,
+                // In the middle of a push. Who pushes later looks at the mark.
+                Pop::Busy => std::thread::yield_now(),
+            }
+        }
     }
 }
 

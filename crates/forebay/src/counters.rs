@@ -11,6 +11,8 @@ pub(crate) struct Counters {
     pub(crate) syncs: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) reserved_bytes: AtomicU64,
+    pub(crate) bounced: AtomicU64,
+    pub(crate) plugged: AtomicU64,
     queue: Mutex<forebay_block::Counters>,
 }
 

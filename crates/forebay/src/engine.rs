@@ -1,5 +1,7 @@
 //! The engine: opens files, and writes everything out at the end.
 
+mod direct;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Lock, Truncate};
 
-use crate::builder::Builder;
+use crate::builder::{Builder, set_queue};
 use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
@@ -104,18 +106,7 @@ impl Engine {
     pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
         let path = path.as_ref();
         let shared = &self.owner.shared;
-        shared.check()?;
-        if wait::is_ours() {
-            return Err(Error::new(
-                ErrorKind::WouldDeadlock,
-                "opening blocks, and an engine's thread must not",
-            ));
-        }
-        if open.truncate && !open.write {
-            return Err(Error::new(ErrorKind::InvalidInput, "a handle for reading cannot cut the file")
-                .at_path(path)
-                .remedy("open it with Open::write().truncate(true)"));
-        }
+        self.may_open(path, &open)?;
         let _opening = lock(&self.owner.opening);
         let inode = match self.share(path, &open)? {
             Some(inode) => inode,
@@ -128,18 +119,49 @@ impl Engine {
         Ok(file)
     }
 
+    /// Changes a policy while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`,
+    /// `completion`, `order`. Holds from the context's next pass on; does not block.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown name or value; the message names what there is.
+    pub fn set(&self, name: &str, value: &str) -> Result<()> {
+        let shared = &self.owner.shared;
+        shared.check()?;
+        let mut knobs = lock(&shared.knobs);
+        set_queue(&mut knobs, name, value, &[])?;
+        // Under the lock, so that the context hears of changes in their order.
+        shared.send(Message::Knobs(*knobs));
+        Ok(())
+    }
+
+    /// Whether a file may be opened like this, from here.
+    fn may_open(&self, path: &Path, open: &Open) -> Result<()> {
+        self.owner.shared.check()?;
+        if wait::is_ours() {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "opening blocks, and an engine's thread must not",
+            ));
+        }
+        if open.truncate && !open.write {
+            return Err(Error::new(ErrorKind::InvalidInput, "a handle for reading cannot cut the file")
+                .at_path(path)
+                .remedy("open it with Open::write().truncate(true)"));
+        }
+        Ok(())
+    }
+
     /// A second handle of a file that is open here already.
     fn share(&self, path: &Path, open: &Open) -> Result<Option<Arc<Inode>>> {
         let Ok(identity) = forebay_uring::File::identity_of(path) else { return Ok(None) };
+        if self.owner.shared.table().is_direct(identity) {
+            return Err(open_otherwise(path, "past the cache"));
+        }
         let Some(inode) = self.owner.shared.table().share(identity) else { return Ok(None) };
         let refused = if open.create_new {
-            let there = std::io::Error::from_raw_os_error(libc::EEXIST);
-            Some(Error::new(ErrorKind::Open, "could not make the file").because(there))
+            Some(already_there())
         } else if open.write && inode.file.access() == Access::Read {
-            Some(Error::new(
-                ErrorKind::NotPermitted,
-                "the file is open for reading, and could not be written",
-            ))
+            Some(only_for_reading())
         } else if open.write {
             self.claim_shared(&inode).err()
         } else {
@@ -180,36 +202,14 @@ impl Engine {
     }
 
     fn open_new(&self, path: &Path, open: &Open) -> Result<Arc<Inode>> {
-        let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
-        let create = match (open.create_new, open.create) {
-            (true, _) => Create::New,
-            (_, true) => Create::IfMissing,
-            _ => Create::No,
-        };
-        let mut how = How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
-        let mut opened = forebay_uring::File::open(path, &how);
-        if !open.write
-            && let Err(error) = &opened
-            && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY))
-        {
-            // Readers share the descriptor that writers would need, where there may be any.
-            how.access = Access::Read;
-            opened = forebay_uring::File::open(path, &how);
-        }
-        let opened = match opened {
-            // A directory, or a socket.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO)) => {
-                return Err(not_regular(path).because(error));
-            }
-            opened => opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?,
-        };
+        let opened = open_regular(path, open)?;
         let file = opened.file;
-        if file.kind() != Kind::Regular {
-            return Err(not_regular(path));
-        }
         let identity = file.identity();
+        // Renamed onto our path between the look and the open, where there is one.
+        if self.owner.shared.table().is_direct(identity) {
+            return Err(open_otherwise(path, "past the cache"));
+        }
         if let Some(inode) = self.owner.shared.table().share(identity) {
-            // Renamed onto our path between the look and the open.
             return Ok(inode);
         }
         let target = self.owner.shared.table().new_target();
@@ -265,14 +265,7 @@ impl Engine {
 
     /// Takes the lock that keeps other engines off, and the lease if nobody else has the file open.
     fn claim(&self, file: &forebay_uring::File, target: Target) -> Result<Liberties> {
-        match file.try_ofd_lock() {
-            Ok(Lock::HeldElsewhere) => {
-                return Err(Error::new(ErrorKind::Busy, "another engine has the file open for writing")
-                    .remedy("close it there first"));
-            }
-            Ok(Lock::Taken) => {}
-            Err(error) => tracing::debug!(%error, "no lock on this file system"),
-        }
+        lock_out_engines(file)?;
         match self.try_lease(file, target) {
             Ok(()) => Ok(Liberties::Exclusive),
             Err(error) => {
@@ -331,6 +324,8 @@ impl Engine {
             dirty_bytes: shared.level.dirty() * page,
             peak_dirty_bytes: shared.level.peak() * page,
             reserved_bytes: load(&counters.reserved_bytes),
+            bounced: load(&counters.bounced),
+            plugged: load(&counters.plugged),
             arena_bytes: u64::from(shared.pool.arena().frames()) * page,
         }
     }
@@ -368,7 +363,7 @@ impl Owner {
             return Ok(());
         }
         let deadline = Instant::now() + timeout;
-        let mut result = self.release_all(deadline);
+        let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -418,6 +413,65 @@ impl Drop for Owner {
             (self.shared.on_error)(&error);
         }
     }
+}
+
+/// Opens a regular file with what writers would need, where that is permitted: readers share the descriptor.
+fn open_regular(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
+    let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
+    let create = match (open.create_new, open.create) {
+        (true, _) => Create::New,
+        (_, true) => Create::IfMissing,
+        _ => Create::No,
+    };
+    let mut how = How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
+    let mut opened = forebay_uring::File::open(path, &how);
+    if !open.write
+        && let Err(error) = &opened
+        && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY))
+    {
+        // Readers share the descriptor that writers would need, where there may be any.
+        how.access = Access::Read;
+        opened = forebay_uring::File::open(path, &how);
+    }
+    let opened = match opened {
+        // A directory, or a socket.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO)) => {
+            return Err(not_regular(path).because(error));
+        }
+        opened => opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?,
+    };
+    if opened.file.kind() != Kind::Regular {
+        return Err(not_regular(path));
+    }
+    Ok(opened)
+}
+
+/// Takes the lock that keeps other engines off.
+fn lock_out_engines(file: &forebay_uring::File) -> Result<()> {
+    match file.try_ofd_lock() {
+        Ok(Lock::HeldElsewhere) => {
+            return Err(Error::new(ErrorKind::Busy, "another engine has the file open for writing")
+                .remedy("close it there first"));
+        }
+        Ok(Lock::Taken) => {}
+        Err(error) => tracing::debug!(%error, "no lock on this file system"),
+    }
+    Ok(())
+}
+
+fn already_there() -> Error {
+    let there = std::io::Error::from_raw_os_error(libc::EEXIST);
+    Error::new(ErrorKind::Open, "could not make the file").because(there)
+}
+
+fn only_for_reading() -> Error {
+    Error::new(ErrorKind::NotPermitted, "the file is open for reading, and could not be written")
+}
+
+fn open_otherwise(path: &Path, how: &str) -> Error {
+    Error::new(ErrorKind::Busy, format!("the file is open {how} in this engine"))
+        .at_path(path)
+        .remedy("close its handles first: a file is open either through the cache or past it")
 }
 
 /// Somebody else opens a file we hold the lease of: write out, go on without liberties, let them in.

@@ -31,8 +31,10 @@ pub enum ErrorKind {
     Forked,
     /// A blocking call from a place that must not block: one of the engine's own threads or callbacks.
     WouldDeadlock,
-    /// Another program holds the file (an `OFD` lock of another engine).
+    /// Another program holds the file (an `OFD` lock of another engine), or it is open in this one in another way.
     Busy,
+    /// A bounded pool of memory has no room left.
+    NoMemory,
 }
 
 /// A failure, with what is needed to act on it.
@@ -146,6 +148,7 @@ impl From<Error> for io::Error {
             ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
             ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::NoMemory => io::ErrorKind::OutOfMemory,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Open => error.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind),

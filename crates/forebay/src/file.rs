@@ -11,6 +11,7 @@ use forebay_cache::limits::MAX_OFFSET;
 use forebay_cache::{Failure, Request, TicketId};
 
 use crate::counters::Counters;
+use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use crate::open::Open;
@@ -62,7 +63,9 @@ impl File {
         while done < buffer.len() {
             let Some(position) = offset.checked_add(done as u64) else { break };
             let rest = &mut buffer[done..];
-            let step = poll_fn(|context| self.inode.poll_read(&self.shared, context, rest, position));
+            let step = poll_fn(|context| {
+                plugged_no_more(self.inode.poll_read(&self.shared, context, rest, position))
+            });
             match step.await? {
                 0 => break,
                 read => done += read,
@@ -110,7 +113,7 @@ impl File {
     /// As [`File::write_at`].
     pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
         self.may_write()?;
-        poll_fn(|context| self.inode.poll_append(context)).await;
+        poll_fn(|context| plugged_no_more(self.inode.poll_append(context))).await;
         let _turn = AppendTurn(&self.inode);
         let offset = self.len();
         self.write_all(data, offset).await?;
@@ -128,7 +131,9 @@ impl File {
         let mut queued = None;
         while done < data.len() {
             let rest = (&data[done..], offset + done as u64);
-            let step = poll_fn(|context| self.inode.poll_write(&self.shared, context, rest, &mut queued));
+            let step = poll_fn(|context| {
+                plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
+            });
             done += step.await?;
         }
         Counters::add(&self.shared.counters.accepted_bytes, length);
@@ -364,7 +369,7 @@ impl Future for Ticket {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let id = self.id.expect("a ticket is not polled after its end");
         match self.inode.poll_ticket(context, id) {
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => plugged_no_more(Poll::Pending),
             Poll::Ready(None) => {
                 let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
                 Poll::Ready(Err(ended.at_path(&self.inode.path)))
@@ -383,6 +388,14 @@ impl Drop for Ticket {
             self.inode.abandon(id);
         }
     }
+}
+
+/// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.
+fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
+    if polled.is_pending() {
+        plug::release_here();
+    }
+    polled
 }
 
 /// The exclusive right to append; ends with the append, however that ends.

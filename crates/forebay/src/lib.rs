@@ -23,6 +23,29 @@
 //! Every verb has a blocking and an asynchronous form; the futures run on any executor, and the blocking form is the
 //! asynchronous one driven on the caller's thread.
 //!
+//! # Past the cache
+//!
+//! [`Engine::open_direct`] gives a [`DirectFile`], whose reads and writes go from the caller's own buffer to the device,
+//! submitted from any thread and awaited or not; [`Engine::plug`] hands several over together.
+//!
+//! ```no_run
+//! use forebay::{Engine, Open};
+//!
+//! # fn main() -> forebay::Result<()> {
+//! let engine = Engine::new()?;
+//! let table = engine.open_direct("table", Open::create())?;
+//! let plug = engine.plug();
+//! let one = table.write_at_async(engine.buffer(4096)?, 0); // its buffer is aligned; any Vec<u8> will do
+//! let other = table.read_at_async(vec![0; 100], 4096);
+//! drop(plug);                                              // both reach the device together
+//! let (written, buffer) = one.wait();                      // or one.await
+//! let (read, bytes) = other.wait();
+//! written?;
+//! table.sync_data()?;
+//! # let _ = (buffer, read?, bytes); Ok(())
+//! # }
+//! ```
+//!
 //! # Where a write is, in order
 //! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
 //! numbers become memory, `context` the thread through which everything reaches the device; and around them `engine`,
@@ -35,6 +58,7 @@ compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 mod builder;
 mod context;
 mod counters;
+mod direct;
 mod engine;
 mod error;
 mod file;
@@ -51,6 +75,10 @@ mod volume;
 mod wait;
 
 pub use builder::Builder;
+pub use direct::buffer::{Buffer, DirectBuffer};
+pub use direct::file::DirectFile;
+pub use direct::plug::Plug;
+pub use direct::transfer::Transfer;
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;

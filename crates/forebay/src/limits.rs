@@ -62,5 +62,25 @@ const _: () = assert!(2 * FLIGHT < TAGS, "both classes fit the tags");
 /// Entries of the ring: every tag, and the read by which it is woken.
 pub(crate) const RING_ENTRIES: u32 = 2 * TAGS as u32;
 
+/// Bios of direct files in the queue and at the device: half of the tags.
+pub(crate) const DIRECT_FLIGHT: usize = TAGS / 2;
+
+/// Places of the queue that direct bios leave to cached files.
+pub(crate) const DIRECT_LEAVES: usize = PLUG_BIOS / 4;
+
+/// Bytes of one direct operation: below the 2 GiB at which the kernel cuts a request, and numbered by 32 bits.
+pub(crate) const DIRECT_BYTES: u64 = 1 << 30;
+
+/// Operations of one direct file that are looked through for one that may start. Those behind wait for their turn.
+pub(crate) const GATE_WINDOW: usize = 128;
+
+/// Bytes of the pool of buffers unless told: sixteen large requests. Taken page by page, when first touched.
+pub(crate) const DEFAULT_BUFFER_BYTES: u64 = 16 * REQUEST_BYTES;
+
+/// The largest pool of buffers.
+pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 40;
+
+const _: () = assert!(DIRECT_LEAVES < PLUG_BIOS && DIRECT_FLIGHT < TAGS);
+
 /// The shortest `dirty_age`.
 pub(crate) const MIN_DIRTY_AGE: Duration = Duration::from_millis(1);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-use forebay_block::Frame;
+use forebay_block::{Frame, Knobs};
 use forebay_cache::Settled;
+use forebay_uring::Buffers;
 use forebay_uring::fork::ForkGuard;
 
 use crate::context::{Message, Sender};
@@ -28,10 +29,16 @@ pub(crate) struct Shared {
     pub(crate) table: Mutex<Table>,
     pub(crate) counters: Counters,
     pub(crate) on_error: OnError,
+    /// Aligned memory for direct I/O.
+    pub(crate) buffers: Arc<Buffers>,
+    /// The policies of the queue.
+    pub(crate) knobs: Mutex<Knobs>,
     sender: Sender,
     fork: ForkGuard,
     sequence: AtomicU64,
     stopping: AtomicBool,
+    /// There is no context any more.
+    orphaned: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -40,10 +47,21 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// What an engine is made with, beside its memory and its context.
+pub(crate) struct Parts {
+    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) knobs: Knobs,
+    pub(crate) on_error: OnError,
+    pub(crate) fork: ForkGuard,
+}
+
 impl Shared {
-    pub(crate) fn new(pool: Pool, level: Level, sender: Sender, on_error: OnError, fork: ForkGuard) -> Self {
+    pub(crate) fn new(pool: Pool, level: Level, sender: Sender, parts: Parts) -> Self {
+        let Parts { buffers, knobs, on_error, fork } = parts;
         Self {
             pool,
+            buffers,
+            knobs: Mutex::new(knobs),
             level: Arc::new(level),
             table: Mutex::new(Table::default()),
             counters: Counters::default(),
@@ -52,6 +70,7 @@ impl Shared {
             fork,
             sequence: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
         }
     }
 
@@ -80,11 +99,25 @@ impl Shared {
     /// The context has ended, by request or by a bug of ours: nobody may wait for it any more.
     pub(crate) fn orphan(&self) {
         self.stop();
+        self.mark_orphaned();
+        for inode in self.table().direct_inodes() {
+            inode.wake_all();
+        }
         for inode in self.table().inodes() {
             inode.orphan();
         }
         self.pool.wake_all();
         self.level.wake_all();
+    }
+
+    /// Whether there is no context any more.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::SeqCst)
+    }
+
+    /// There is no context from now on.
+    pub(crate) fn mark_orphaned(&self) {
+        self.orphaned.store(true, Ordering::SeqCst);
     }
 
     /// Sends the context a message.

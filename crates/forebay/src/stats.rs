@@ -38,6 +38,10 @@ pub struct Stats {
     pub peak_dirty_bytes: u64,
     /// Bytes of space asked for ahead of data.
     pub reserved_bytes: u64,
+    /// Direct operations that were not aligned: copied, or a block read for a part of it.
+    pub bounced: u64,
+    /// Direct operations held by an explicit plug.
+    pub plugged: u64,
     /// Bytes of the arena (fixed).
     pub arena_bytes: u64,
 }

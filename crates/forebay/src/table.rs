@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebay_block::Target;
 use forebay_uring::Identity;
 
+use crate::direct::inode::DirectInode;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
@@ -13,6 +14,8 @@ use crate::volume::Volume;
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     by_identity: HashMap<Identity, Entry>,
+    /// Those open past the cache.
+    direct: HashMap<Identity, DirectEntry>,
     free_targets: Vec<u32>,
     next_target: u32,
     volumes: HashMap<u64, Arc<Volume>>,
@@ -21,6 +24,12 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Entry {
     inode: Arc<Inode>,
+    handles: usize,
+}
+
+#[derive(Debug)]
+struct DirectEntry {
+    inode: Arc<DirectInode>,
     handles: usize,
 }
 
@@ -75,6 +84,56 @@ impl Table {
     pub(crate) fn is_held(&self, inode: &Arc<Inode>) -> bool {
         let entry = self.by_identity.get(&inode.identity);
         entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
+    }
+
+    /// Whether an inode is open through the cache.
+    pub(crate) fn is_cached(&self, identity: Identity) -> bool {
+        self.by_identity.contains_key(&identity)
+    }
+
+    /// Whether an inode is open past the cache.
+    pub(crate) fn is_direct(&self, identity: Identity) -> bool {
+        self.direct.contains_key(&identity)
+    }
+
+    /// A handle of an inode that is open past the cache already.
+    pub(crate) fn share_direct(&mut self, identity: Identity) -> Option<Arc<DirectInode>> {
+        let entry = self.direct.get_mut(&identity)?;
+        entry.handles += 1;
+        Some(Arc::clone(&entry.inode))
+    }
+
+    /// The first handle past the cache.
+    pub(crate) fn insert_direct(&mut self, inode: Arc<DirectInode>) {
+        let before = self.direct.insert(inode.identity, DirectEntry { inode, handles: 1 });
+        assert!(before.is_none(), "an inode has one lane");
+    }
+
+    /// A handle past the cache goes; true for the last.
+    pub(crate) fn drop_direct_handle(&mut self, identity: Identity) -> bool {
+        let entry = self.direct.get_mut(&identity).expect("an open handle's inode is in the table");
+        entry.handles -= 1;
+        entry.handles == 0
+    }
+
+    /// As [`Table::remove_unused`], past the cache.
+    pub(crate) fn remove_unused_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
+        let entry = self.direct.get(&inode.identity);
+        let unused = entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
+        if unused {
+            self.direct.remove(&inode.identity);
+        }
+        unused
+    }
+
+    /// As [`Table::is_held`], past the cache.
+    pub(crate) fn is_held_direct(&self, inode: &Arc<DirectInode>) -> bool {
+        let entry = self.direct.get(&inode.identity);
+        entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
+    }
+
+    pub(crate) fn direct_inodes(&self) -> Vec<Arc<DirectInode>> {
+        self.direct.values().map(|entry| Arc::clone(&entry.inode)).collect()
     }
 
     pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {

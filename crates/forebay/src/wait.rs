@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
+use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 
 thread_local! {
@@ -40,6 +41,30 @@ pub(crate) fn is_ours() -> bool {
     OURS.with(Cell::get)
 }
 
+/// Whether the calling thread may wait for the engine.
+pub(crate) fn may_block() -> Result<()> {
+    if !is_ours() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::WouldDeadlock, "a call that has to wait, from one of the engine's own threads")
+        .remedy("hand the work to another thread, or use the asynchronous form"))
+}
+
+/// Runs a future to its end on this thread, which may wait.
+pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    UNPARK.with(|waker| {
+        let mut context = Context::from_waker(waker);
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
+            }
+            plug::release_here();
+            thread::park();
+        }
+    })
+}
+
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     block_on_until(future, None).unwrap_or_else(|| unreachable!("without a deadline there is an end"))
@@ -57,13 +82,10 @@ pub(crate) fn block_on_until<T>(
             if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
                 return Some(done);
             }
-            if is_ours() {
-                return Some(Err(Error::new(
-                    ErrorKind::WouldDeadlock,
-                    "a call that has to wait, from one of the engine's own threads",
-                )
-                .remedy("hand the work to another thread, or use the asynchronous form")));
+            if let Err(refused) = may_block() {
+                return Some(Err(refused));
             }
+            plug::release_here();
             match deadline {
                 None => thread::park(),
                 Some(deadline) => {

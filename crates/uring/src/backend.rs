@@ -8,10 +8,11 @@
 use std::io;
 use std::sync::Arc;
 
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 
 use crate::arena::Arena;
 use crate::file::File;
+use crate::lent::Memory;
 use crate::ring::Ring;
 use crate::setup::SetupError;
 use crate::threads::Threads;
@@ -140,6 +141,25 @@ impl Backend {
         match self {
             Self::Ring(ring) => ring.detach(target),
             Self::Threads(threads) => threads.detach(target),
+        }
+    }
+
+    /// Takes memory in for requests to use, under a number that names it until it is taken back.
+    pub fn lend(&mut self, memory: Memory) -> Buffer {
+        match self {
+            Self::Ring(ring) => ring.lend(memory),
+            Self::Threads(threads) => threads.lend(memory),
+        }
+    }
+
+    /// Gives lent memory back.
+    ///
+    /// # Panics
+    /// When the number names nothing that is lent, or a request in flight uses it.
+    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+        match self {
+            Self::Ring(ring) => ring.take_back(buffer),
+            Self::Threads(threads) => threads.take_back(buffer),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The only system calls of Forebay.
 //!
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
+//! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`direct`] what its direct I/O is
 //! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies;
 //! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
@@ -14,9 +15,11 @@
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
+pub mod aligned;
 pub mod arena;
 pub mod backend;
 mod block_device;
+pub mod buffers;
 pub mod clock;
 pub mod direct;
 mod enter;
@@ -26,6 +29,7 @@ pub mod fixed;
 pub mod fork;
 pub mod header;
 pub mod lease;
+pub mod lent;
 pub mod lock;
 mod mapping;
 pub mod memory;
@@ -39,10 +43,13 @@ pub mod ring;
 pub mod setup;
 mod slot;
 pub mod threads;
+mod vectors;
 pub mod waker;
 
+pub use aligned::AlignedMemory;
 pub use arena::{Arena, ZERO_BYTES};
 pub use backend::{Backend, BackendError, Choice};
+pub use buffers::{Buffers, Piece};
 pub use direct::{Alignment, Direct, Mode};
 pub use enter::Enters;
 pub use extents::Extents;
@@ -51,8 +58,9 @@ pub use fixed::{Fixed, Register};
 pub use fork::ForkGuard;
 pub use header::Header;
 pub use lease::LeaseWatch;
+pub use lent::{Lent, Memory};
 pub use lock::Lock;
-pub use memory::Memory;
+pub use memory::MemoryDevice;
 pub use modelled::{Modelled, Profile};
 pub use null::Null;
 pub use offer::{Feature, Offer, Offers};

@@ -35,7 +35,7 @@ const NO_SPACE: Errno = Errno(libc::ENOSPC);
 
 /// A device of files in memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryDevice {
     arena: Arc<Arena>,
     files: Vec<Option<Vec<u8>>>,
     /// Bytes all files may have together.
@@ -46,7 +46,7 @@ pub struct Memory {
     completed: Vec<Completion>,
 }
 
-impl Memory {
+impl MemoryDevice {
     /// A device whose files have `bound` bytes together at most.
     #[must_use]
     pub fn new(arena: Arc<Arena>, bound: u64) -> Self {
@@ -187,7 +187,7 @@ fn pieces(segment: Segment) -> impl Iterator<Item = (Frame, usize, usize)> {
     })
 }
 
-impl Device for Memory {
+impl Device for MemoryDevice {
     fn now(&mut self) -> Moment {
         clock::now()
     }

@@ -6,8 +6,8 @@
 //!         \--> synchronous list --+-- doorbell: one enter -------+--> arrived (CQ spills) --/
 //! ```
 //!
-//! The guarantees. Memory outlives flight: buffers are named by frame and the ring holds their arena; what is still
-//! in flight when the ring is dropped leaks it. A completion that belongs to no request in flight ends nothing. A
+//! The guarantees. Memory outlives flight: buffers are named by frame, and the ring holds their arena, or lent, and the
+//! ring owns them; what is still in flight when the ring is dropped leaks them. A completion that belongs to no request in flight ends nothing. A
 //! full completion queue loses nothing: the kernel keeps the rest, and [`Ring`] fetches it.
 //!
 //! The rules for the owner. A ring may be made on one thread and moved to another, but from its first doorbell on it
@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
 
@@ -35,6 +35,7 @@ use crate::enter::{Booked, Door, Enter, Enters};
 use crate::file::File;
 use crate::fixed::{Fixed, Register, Tables};
 use crate::fork::Home;
+use crate::lent::Memory;
 use crate::min_wait::{self, MinWait};
 use crate::offer::{Feature, Offers};
 use crate::setup::{Level, Setup, SetupError};
@@ -205,10 +206,23 @@ impl Ring {
         attached.file
     }
 
+    /// Takes memory in for the requests that will name it. It stays the ring's until it is taken back.
+    pub fn lend(&mut self, memory: Memory) -> Buffer {
+        self.ledger.lent.lend(memory)
+    }
+
+    /// Gives lent memory back.
+    ///
+    /// # Panics
+    /// When a request that uses it has not been reaped, or nothing is lent under the number.
+    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+        self.ledger.lent.take_back(buffer)
+    }
+
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to stays until its completion is reaped: the frames belong to the arena,
-        // which is held (and leaked if need be), the vectors to the slot, which is taken until then, the
-        // descriptors to the file, which stays attached. The waker's read points to a static and to its bell.
+        // which is held (and leaked if need be), lent memory to the table that counts its
+        // requests (and leaks what is in flight), the vectors to the slot, which is taken until then, the descriptors to the file, which stays attached. The waker's read points to a static and to its bell.
         let pushed = unsafe { self.setup.uring.submission().push(entry) };
         pushed.expect("prepare keeps a place free");
     }

@@ -4,10 +4,10 @@
 //! use. A completion of another generation belongs to nobody and ends nothing: no mistake elsewhere can make it
 //! pass for the request that has the tag now.
 
-use forebay_block::limits::REQUEST_SEGMENTS;
-use forebay_block::{Operation, Segment, Tag, Target};
+use forebay_block::{Operation, Tag, Target};
 
-use crate::arena::{Arena, ZERO_BYTES};
+use crate::lent::Lent;
+use crate::vectors::Shape;
 
 /// What the kernel carries with a request and hands back with its completion.
 ///
@@ -46,29 +46,6 @@ impl Ticket {
     }
 }
 
-/// One entry of the vector a scattered request is described by.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IoVector(libc::iovec);
-
-// SAFETY: the address is into an arena, whose memory belongs to no thread; it is only ever handed to the kernel.
-unsafe impl Send for IoVector {}
-
-impl IoVector {
-    pub(crate) fn start(&self) -> *mut u8 {
-        self.0.iov_base.cast()
-    }
-
-    /// Bytes, as far as one request carries them: the kernel cuts at 2 GiB anyway.
-    pub(crate) fn length(&self) -> u32 {
-        u32::try_from(self.0.iov_len).unwrap_or(1 << 31)
-    }
-
-    fn end(&self) -> *const u8 {
-        self.start().wrapping_add(self.0.iov_len).cast_const()
-    }
-}
-
 /// What is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
@@ -81,8 +58,8 @@ pub(crate) struct Flight {
 pub(crate) struct Slot {
     generation: u32,
     flight: Option<Flight>,
-    /// Kept from use to use, so that a request in the steady state allocates nothing.
-    vectors: Vec<IoVector>,
+    /// Where its bytes are.
+    pub(crate) shape: Shape,
 }
 
 impl Slot {
@@ -94,72 +71,18 @@ impl Slot {
         Ticket::Request { tag, generation: self.generation }
     }
 
-    /// Ends what is in flight, if it is of this generation.
-    pub(crate) fn end(&mut self, generation: u32) -> Option<Flight> {
-        if generation == self.generation { self.flight.take() } else { None }
-    }
-
-    /// Describes the segments to the kernel. Neighbours in memory become one entry. What does not fit the kernel's
-    /// bound of 1024 entries is left out, so the request ends short and its rest comes as another.
-    pub(crate) fn describe(
-        &mut self,
-        arena: &Arena,
-        operation: Operation,
-        segments: &[Segment],
-    ) -> &[IoVector] {
-        self.vectors.clear();
-        for &segment in segments {
-            let fits = match segment {
-                Segment::Frames { first, offset, length } => {
-                    arena.assert_holds(first, offset + length);
-                    // SAFETY: the bytes from the frame's start on are within the arena, as just asserted.
-                    let address = unsafe { arena.address(first).add(offset as usize) };
-                    self.append(address, length as usize)
-                }
-                Segment::Lent { .. } => panic!("no memory was lent"),
-                Segment::Zeroes { length } => {
-                    assert!(operation != Operation::Read, "nothing can be read into zeroes");
-                    self.append_zeroes(arena, length as usize)
-                }
-            };
-            if !fits {
-                break;
-            }
+    /// Ends what is in flight, if it is of this generation; the lent memory it used is counted back.
+    pub(crate) fn end(&mut self, generation: u32, lent: &mut Lent) -> Option<Flight> {
+        let ended = if generation == self.generation { self.flight.take() } else { None };
+        if ended.is_some() {
+            self.shape.arrive(lent);
         }
-        &self.vectors
-    }
-
-    fn append_zeroes(&mut self, arena: &Arena, mut length: usize) -> bool {
-        while length > 0 {
-            let part = length.min(ZERO_BYTES);
-            if !self.append(arena.zero_address(), part) {
-                return false;
-            }
-            length -= part;
-        }
-        true
-    }
-
-    fn append(&mut self, address: *const u8, length: usize) -> bool {
-        if let Some(last) = self.vectors.last_mut()
-            && last.end() == address
-        {
-            last.0.iov_len += length;
-            return true;
-        }
-        if self.vectors.len() == REQUEST_SEGMENTS {
-            return false;
-        }
-        self.vectors.push(IoVector(libc::iovec { iov_base: address.cast_mut().cast(), iov_len: length }));
-        true
+        ended
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use forebay_block::Frame;
-    use forebay_block::limits::PAGE;
-
     use super::*;
 
     const FLIGHT: Flight = Flight { target: Target(0), operation: Operation::Write };
@@ -178,13 +101,13 @@ mod tests {
 
     #[test]
     fn contract_13_a_stale_completion_ends_nothing() {
-        let mut slot = Slot::default();
+        let (mut slot, mut lent) = (Slot::default(), Lent::new());
         let Ticket::Request { generation: old, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
-        assert!(slot.end(old).is_some());
-        assert!(slot.end(old).is_none(), "twice");
+        assert!(slot.end(old, &mut lent).is_some());
+        assert!(slot.end(old, &mut lent).is_none(), "twice");
         let Ticket::Request { generation: new, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
-        assert!(slot.end(old).is_none(), "late");
-        assert!(slot.end(new).is_some());
+        assert!(slot.end(old, &mut lent).is_none(), "late");
+        assert!(slot.end(new, &mut lent).is_some());
     }
 
     #[test]
@@ -193,26 +116,5 @@ mod tests {
         let mut slot = Slot::default();
         slot.take(Tag(1), FLIGHT);
         slot.take(Tag(1), FLIGHT);
-    }
-
-    #[test]
-    fn neighbours_join_and_zeroes_repeat() {
-        let arena = Arena::new(8).unwrap();
-        let mut slot = Slot::default();
-        let page = u32::try_from(PAGE).unwrap();
-        let frames = |first: u32, count: u32| Segment::frames(Frame(first), count * page);
-        let zeroes = Segment::Zeroes { length: 150 << 10 };
-        let shape =
-            slot.describe(&arena, Operation::Write, &[frames(1, 2), frames(3, 1), zeroes, frames(0, 1)]);
-        let lengths: Vec<usize> = shape.iter().map(|vector| vector.0.iov_len).collect();
-        assert_eq!(lengths, [3 * PAGE, ZERO_BYTES, ZERO_BYTES, (150 << 10) - 2 * ZERO_BYTES, PAGE]);
-    }
-
-    #[test]
-    fn too_many_pieces_end_short() {
-        let arena = Arena::new(4000).unwrap();
-        let mut slot = Slot::default();
-        let segments: Vec<Segment> = (0..1500).map(|index| Segment::frames(Frame(index * 2), 4096)).collect();
-        assert_eq!(slot.describe(&arena, Operation::Write, &segments).len(), REQUEST_SEGMENTS);
     }
 }

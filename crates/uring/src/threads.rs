@@ -27,14 +27,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::limits::{BATCH_REQUESTS, TAGS};
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
 use forebay_lists::{Pop, fifo};
 
 use crate::arena::Arena;
 use crate::clock;
 use crate::file::File;
 use crate::fork::Home;
+use crate::lent::{Lent, Memory};
 use crate::setup::SetupError;
+use crate::vectors::Shape;
 use crate::waker::Waker;
 
 mod bell;
@@ -42,13 +44,11 @@ mod job;
 mod pool;
 mod signals;
 mod targets;
-mod vectors;
 
 use bell::Rung;
 use job::{Ended, Job};
 use pool::Pool;
 use targets::Targets;
-use vectors::{IoVector, describe};
 
 /// Threads of a pool: a batch is at the device as a whole.
 pub const WORKERS: usize = BATCH_REQUESTS;
@@ -70,6 +70,8 @@ pub struct Threads {
     targets: Targets,
     slots: Vec<Slot>,
     staged: Vec<Job>,
+    /// Frees what is not in flight when it goes, and leaks the rest.
+    lent: Lent,
     entries: usize,
     /// Requests prepared whose end was not seen yet.
     in_flight: u32,
@@ -84,8 +86,8 @@ pub struct Threads {
 struct Slot {
     /// What is in flight under the tag.
     flight: Option<(Target, Operation)>,
-    /// Kept from use to use, so that a request in the steady state allocates nothing for it.
-    vectors: Vec<IoVector>,
+    /// Where its bytes are; away with the job while it is done.
+    shape: Shape,
 }
 
 /// Whether everything that has ended was seen.
@@ -126,6 +128,7 @@ impl Threads {
             targets: Targets::default(),
             slots: Vec::new(),
             staged: Vec::new(),
+            lent: Lent::new(),
             entries: entries.max(1) as usize,
             in_flight: 0,
             ended,
@@ -162,6 +165,19 @@ impl Threads {
         self.targets.detach(target)
     }
 
+    /// Takes memory in for requests to use, under a number that names it until it is taken back.
+    pub fn lend(&mut self, memory: Memory) -> Buffer {
+        self.lent.lend(memory)
+    }
+
+    /// Gives lent memory back.
+    ///
+    /// # Panics
+    /// When the number names nothing that is lent, or a request in flight uses it.
+    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+        self.lent.take_back(buffer)
+    }
+
     /// Takes over what has ended.
     fn collect(&mut self) -> Seen {
         loop {
@@ -173,10 +189,11 @@ impl Threads {
         }
     }
 
-    fn end(&mut self, Ended { tag, result, vectors }: Ended) {
+    fn end(&mut self, Ended { tag, result, mut shape }: Ended) {
+        shape.arrive(&mut self.lent);
         let slot = &mut self.slots[usize::from(tag.0)];
         let (target, operation) = slot.flight.take().expect("a job ends once, and was begun under its tag");
-        slot.vectors = vectors;
+        slot.shape = shape;
         self.targets.end(target, operation);
         self.in_flight -= 1;
         self.arrived.push_back(Completion { tag, result });
@@ -285,13 +302,13 @@ impl Device for Threads {
         let slot = &mut self.slots[index];
         assert!(slot.flight.is_none(), "{tag:?} is in flight already, as {:?}", slot.flight);
         slot.flight = Some((target, operation));
-        let mut vectors = mem::take(&mut slot.vectors);
-        vectors.clear();
+        let mut shape = mem::take(&mut slot.shape);
+        shape.clear();
         if operation.moves_bytes() {
-            describe(&mut vectors, &self.pool.arena, request);
+            shape.describe(&self.pool.arena, &mut self.lent, request);
         }
         self.in_flight += 1;
-        self.staged.push(Job { tag, operation, offset, length, class, file, vectors });
+        self.staged.push(Job { tag, operation, offset, length, class, file, shape });
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Completion, Device, Frame, Operation, Refused, Segment, Tag, Target, Wait};
-use forebay_uring::{Arena, Lock, Ring};
+use forebay_uring::{AlignedMemory, Arena, Buffers, Lock, Ring};
 use support::{Bench, FILE, PAGE_BYTES, frames, moving, still, wait_for};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -42,6 +42,35 @@ fn what_is_written_in_pieces_is_read_in_pieces() {
     assert_eq!(bench.bytes(Frame(10))[0], b'b');
     assert_eq!(bench.ask(&moving(Operation::Read, PAGE, &[frames(11, PAGE_BYTES)])), Ok(PAGE));
     assert_eq!(bench.bytes(Frame(11))[7], b'f');
+}
+
+#[test]
+fn contract_13_lent_memory_is_written_from_and_read_into() {
+    let mut bench = Bench::new(4, 8);
+    let pool = Buffers::new(1 << 20).unwrap();
+    let mut from = AlignedMemory::new(4096);
+    from.fill(b'l');
+    let from = bench.ring.lend(from.into());
+    bench.fill(Frame(2), b'f');
+    let lent = |buffer, offset, length| Segment::Lent { buffer, offset, length };
+    let pieces = [frames(2, PAGE_BYTES), lent(from, 0, PAGE_BYTES)];
+    assert_eq!(bench.ask(&moving(Operation::Write, 0, &pieces)), Ok(2 * PAGE));
+    assert_eq!(bench.ring.take_back(from).bytes(), [b'l'; 4096]);
+    let into = bench.ring.lend(pool.take(4 * 4096).unwrap().into());
+    assert_eq!(bench.ask(&moving(Operation::Read, 0, &[lent(into, 4096, 2 * PAGE_BYTES)])), Ok(2 * PAGE));
+    let into = bench.ring.take_back(into);
+    let expected: Vec<u8> = [0, b'f', b'l', 0].into_iter().flat_map(|byte: u8| vec![byte; 4096]).collect();
+    assert!(into.bytes() == expected);
+}
+
+#[test]
+#[should_panic(expected = "is at the device")]
+fn contract_13_lent_memory_is_the_rings_until_it_is_reaped() {
+    let mut bench = Bench::new(1, 8);
+    let buffer = bench.ring.lend(AlignedMemory::new(4096).into());
+    let segment = Segment::Lent { buffer, offset: 0, length: PAGE_BYTES };
+    bench.ring.prepare(Tag(0), &moving(Operation::Read, 0, &[segment])).unwrap();
+    bench.ring.take_back(buffer);
 }
 
 #[test]

@@ -141,6 +141,24 @@ pub(crate) fn eventually(patience: Duration, holds: impl Fn() -> bool) -> bool {
     true
 }
 
+/// Runs a future to its end on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(done) => return done,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
 /// Runs something on a thread of its own and panics when it does not end in time: a hang is a failure with a name.
 pub(crate) fn within<T: Send + 'static>(
     patience: Duration,

@@ -24,14 +24,14 @@ fn still(operation: Operation, offset: u64, length: u64) -> Bio {
     Bio { length, segments: Segments::new(), ..bio(operation, offset, &[]) }
 }
 
-fn device(content: &[u8], bound: u64) -> (Memory, Arc<Arena>) {
+fn device(content: &[u8], bound: u64) -> (MemoryDevice, Arc<Arena>) {
     let arena = Arc::new(Arena::new(16).unwrap());
-    let mut memory = Memory::new(Arc::clone(&arena), bound);
+    let mut memory = MemoryDevice::new(Arc::clone(&arena), bound);
     memory.attach(FILE, content.to_vec());
     (memory, arena)
 }
 
-fn ask(memory: &mut Memory, request: &Bio) -> Result<u64, i32> {
+fn ask(memory: &mut MemoryDevice, request: &Bio) -> Result<u64, i32> {
     memory.prepare(Tag(7), request).unwrap();
     let mut done = Vec::new();
     memory.doorbell(Wait::Something(None)).unwrap();

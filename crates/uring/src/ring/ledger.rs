@@ -4,12 +4,15 @@
 
 use std::sync::Arc;
 
-use forebay_block::{Completion, Errno, Operation, Tag, Target};
+use forebay_block::{Bio, Completion, Errno, Operation, Tag, Target};
 
+use crate::arena::Arena;
 use crate::direct::Mode;
 use crate::file::File;
 use crate::fixed::Name;
+use crate::lent::Lent;
 use crate::slot::{Flight, Slot, Ticket};
+use crate::vectors::IoVector;
 
 /// A file under its target's number.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(super) struct Attached {
 pub(super) struct Ledger {
     targets: Vec<Option<Attached>>,
     slots: Vec<Slot>,
+    /// Frees what is not in flight when it goes, and leaks the rest.
+    pub(super) lent: Lent,
     in_flight: u32,
 }
 
@@ -69,8 +74,11 @@ impl Ledger {
         })
     }
 
-    pub(super) fn slot(&mut self, tag: Tag) -> &mut Slot {
-        &mut self.slots[usize::from(tag.0)]
+    /// Describes to the kernel where the bytes of the request entered under a tag are.
+    pub(super) fn describe(&mut self, tag: Tag, arena: &Arena, request: &Bio) -> &[IoVector] {
+        let shape = &mut self.slots[usize::from(tag.0)].shape;
+        shape.describe(arena, &mut self.lent, request);
+        shape.vectors()
     }
 
     /// Enters a request, and gives the word that names it.
@@ -101,7 +109,8 @@ impl Ledger {
         result: Result<u64, Errno>,
     ) -> Option<Completion> {
         let slot = self.slots.get_mut(usize::from(tag.0));
-        let Some(Flight { target, operation }) = slot.and_then(|slot| slot.end(generation)) else {
+        let Some(Flight { target, operation }) = slot.and_then(|slot| slot.end(generation, &mut self.lent))
+        else {
             tracing::error!(tag = tag.0, generation, ?result, "a completion that belongs to no request");
             return None;
         };

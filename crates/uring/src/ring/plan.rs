@@ -14,7 +14,7 @@ use super::synchronous::Synchronous;
 use crate::direct::Mode;
 use crate::file::Kind;
 use crate::open::Directory;
-use crate::slot::IoVector;
+use crate::vectors::IoVector;
 
 /// The command that discards a range of a block device: `_IO(0x12, 0)`.
 const COMMAND_DISCARD: u32 = 0x1200;
@@ -68,10 +68,8 @@ impl Ring {
 
     /// A read or write, of one piece or of several.
     fn transfer(&mut self, tag: Tag, file: Fd, request: &Bio) -> squeue::Entry {
-        let Bio { operation, offset, ref segments, .. } = *request;
-        let sum: u64 = segments.iter().map(|segment| u64::from(segment.length())).sum();
-        assert_eq!(sum, request.length, "the segments are the request's length");
-        let vectors = self.ledger.slot(tag).describe(&self.arena, operation, segments);
+        let Bio { operation, offset, .. } = *request;
+        let vectors = self.ledger.describe(tag, &self.arena, request);
         let tables = &self.tables;
         let buffer = |piece: &IoVector| tables.buffer(piece.start(), piece.length());
         let shape = match vectors {

@@ -11,10 +11,10 @@ use forebay_block::{Class, Errno, Operation, Tag};
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 
-use super::vectors::IoVector;
 use crate::direct::Mode;
 use crate::file::{File, Kind};
 use crate::open::Directory;
+use crate::vectors::Shape;
 
 /// `BLKDISCARD`: type 0x12, number 119; takes an offset and a length in bytes.
 const BLKDISCARD: libc::Ioctl = 0x1277;
@@ -29,7 +29,7 @@ pub(super) struct Job {
     pub(super) class: Class,
     pub(super) file: Arc<File>,
     /// Into the arena that the pool holds.
-    pub(super) vectors: Vec<IoVector>,
+    pub(super) shape: Shape,
 }
 
 /// What is left of it.
@@ -38,15 +38,15 @@ pub(super) struct Ended {
     pub(super) tag: Tag,
     pub(super) result: Result<u64, Errno>,
     /// For the next use.
-    pub(super) vectors: Vec<IoVector>,
+    pub(super) shape: Shape,
 }
 
 impl Job {
     /// Does it. The file is let go of before anybody can hear of the end: who hears may close it.
     pub(super) fn run(self) -> Ended {
         let result = self.serve().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)));
-        let Self { tag, vectors, .. } = self;
-        Ended { tag, result, vectors }
+        let Self { tag, shape, .. } = self;
+        Ended { tag, result, shape }
     }
 
     fn serve(&self) -> io::Result<u64> {
@@ -106,11 +106,12 @@ impl Job {
                 libc::off_t::try_from(self.offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?
             }
         };
-        let vectors: *const libc::iovec = self.vectors.as_ptr().cast();
-        let count = libc::c_int::try_from(self.vectors.len()).expect("at most 1024");
+        let vectors: *const libc::iovec = self.shape.vectors().as_ptr().cast();
+        let count = libc::c_int::try_from(self.shape.vectors().len()).expect("at most 1024");
         let moved = if self.operation == Operation::Read {
             // SAFETY: so many vectors are there (an `IoVector` is an `iovec`), over frames of the arena, which the
-            // thread holds; their owner promised to leave them alone until this has ended.
+            // thread holds, or lent memory, which is leaked rather than freed before this has ended; their owner promised
+            // to leave them alone until then.
             unsafe { libc::preadv2(descriptor, vectors, count, offset, flags) }
         } else {
             // SAFETY: as above; and what is written from is not changed until this has ended.

@@ -138,6 +138,7 @@ mod tests {
     use forebay_block::{Operation, Tag};
 
     use super::*;
+    use crate::vectors::Shape;
     use crate::{Access, Create, File, How, Truncate};
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
             length: 0,
             class,
             file: Arc::clone(&file),
-            vectors: Vec::new(),
+            shape: Shape::default(),
         };
         for tag in 0..20 {
             jobs.background.push_back(job(100 + tag, Class::Background));

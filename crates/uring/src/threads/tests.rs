@@ -80,6 +80,7 @@ fn a_pool_says_why_it_is_there() {
         why: refused.to_string(),
         targets: Targets::default(),
         slots: Vec::new(),
+        lent: Lent::new(),
         staged: Vec::new(),
         entries: 1,
         in_flight: 0,

@@ -1,0 +1,199 @@
+//! What the handles of a direct file share, and what each of them has to tell.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use forebay_block::{Errno, Target};
+use forebay_uring::{Alignment, Identity};
+
+use crate::context::Message;
+use crate::direct::flow;
+use crate::error::{Error, ErrorKind};
+use crate::shared::Shared;
+
+/// One file open direct: the one place where its end is known, for all handles and the context.
+#[derive(Debug)]
+pub(crate) struct DirectInode {
+    pub(crate) target: Target,
+    pub(crate) identity: Identity,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<forebay_uring::File>,
+    pub(crate) alignment: Alignment,
+    /// This engine made it, and its directory is to be made durable with it.
+    pub(crate) created: bool,
+    /// Bytes, with every write that has ended. The context's to change.
+    length: AtomicU64,
+    /// Operations made and not ended, those still held in a plug among them.
+    operations: AtomicU64,
+    closing: Mutex<Closing>,
+}
+
+#[derive(Debug, Default)]
+struct Closing {
+    is_closed: bool,
+    wakers: Vec<Waker>,
+}
+
+/// What is known of a file when it is opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) target: Target,
+    pub(crate) path: PathBuf,
+    pub(crate) file: forebay_uring::File,
+    pub(crate) created: bool,
+    pub(crate) length: u64,
+}
+
+impl DirectInode {
+    pub(crate) fn new(opened: Opened) -> Self {
+        let Opened { target, path, file, created, length } = opened;
+        let (identity, alignment) = (file.identity(), file.alignment());
+        Self {
+            target,
+            identity,
+            path,
+            file: Arc::new(file),
+            alignment,
+            created,
+            length: AtomicU64::new(length),
+            operations: AtomicU64::new(0),
+            closing: Mutex::default(),
+        }
+    }
+
+    /// Bytes in a block: what is not whole ones is read, changed and written.
+    pub(crate) fn block(&self) -> u64 {
+        u64::from(self.alignment.offset.max(self.alignment.memory))
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_length(&self, length: u64) {
+        self.length.store(length, Ordering::Release);
+    }
+
+    pub(crate) fn add_operation(&self) {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_operation(&self) {
+        self.operations.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether operations are on their way, wherever.
+    pub(crate) fn has_operations(&self) -> bool {
+        self.operations.load(Ordering::Acquire) > 0
+    }
+
+    /// The context has let go of it; who waits for that is woken.
+    pub(crate) fn close(&self) {
+        let mut closing = self.closing();
+        closing.is_closed = true;
+        let wakers = std::mem::take(&mut closing.wakers);
+        drop(closing);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Somebody has opened it again while it was being closed: nobody waits for its end any more.
+    pub(crate) fn wake_all(&self) {
+        let wakers = std::mem::take(&mut self.closing().wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Resolves when the context has let go of it, or somebody has opened it again, or there is no context.
+    pub(crate) fn poll_closed(self: &Arc<Self>, shared: &Shared, context: &Context<'_>) -> Poll<()> {
+        let is_held = shared.table().is_held_direct(self);
+        let mut closing = self.closing();
+        if closing.is_closed || is_held || shared.is_orphaned() {
+            return Poll::Ready(());
+        }
+        closing.wakers.push(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn closing(&self) -> MutexGuard<'_, Closing> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn failed(&self, what: &str, offset: u64, errno: Errno) -> Error {
+        let kind =
+            if matches!(errno.0, libc::ENOSPC | libc::EDQUOT) { ErrorKind::NoSpace } else { ErrorKind::Io };
+        Error::new(kind, what)
+            .at_path(&self.path)
+            .at_offset(offset)
+            .because(std::io::Error::from_raw_os_error(errno.0))
+    }
+
+    pub(crate) fn poisoned(&self, errno: Errno) -> Error {
+        Error::new(
+            ErrorKind::Poisoned,
+            "a flush failed: what was written since the last good sync may be gone",
+        )
+        .at_path(&self.path)
+        .because(std::io::Error::from_raw_os_error(errno.0))
+        .remedy("close all handles of the file, then read back and rewrite what matters")
+    }
+}
+
+/// What a handle has to tell: the first error of a write whose future was dropped.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    shared: Weak<Shared>,
+    untold: Mutex<Untold>,
+}
+
+#[derive(Debug, Default)]
+struct Untold {
+    error: Option<Error>,
+    /// Nobody will ask: the engine's callback is told.
+    is_dropped: bool,
+}
+
+impl Handle {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::downgrade(shared), untold: Mutex::default() }
+    }
+
+    /// Keeps an error until the next sync.
+    pub(crate) fn keep(&self, error: Error) {
+        let mut untold = self.untold();
+        if untold.is_dropped {
+            drop(untold);
+            self.tell(error);
+        } else {
+            untold.error.get_or_insert(error);
+        }
+    }
+
+    /// The error nobody was told of yet.
+    pub(crate) fn take(&self) -> Option<Error> {
+        self.untold().error.take()
+    }
+
+    /// The handle goes.
+    pub(crate) fn leave(&self) {
+        let mut untold = self.untold();
+        untold.is_dropped = true;
+        let error = untold.error.take();
+        drop(untold);
+        if let Some(error) = error {
+            self.tell(error);
+        }
+    }
+
+    fn tell(&self, error: Error) {
+        match self.shared.upgrade() {
+            Some(shared) if shared.is_orphaned() => (shared.on_error)(&error),
+            Some(shared) => shared.send(Message::Direct(flow::Message::Lost(Box::new(error)))),
+            None => tracing::error!(%error, "the engine ended before it could be told"),
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Untold> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

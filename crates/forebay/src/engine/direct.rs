@@ -1,0 +1,154 @@
+//! The engine's part in direct I/O: files opened past the cache, buffers, plugs.
+//!
+//! A file is open in one engine either through the cache or past it. Why not both, with the cache told of every direct
+//! write: a page that is dirty, and a direct write of a part of it, have no order that both callers would call right.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_uring::Access;
+
+use super::{
+    Engine, Owner, already_there, cannot_look, lock, lock_out_engines, only_for_reading, open_otherwise,
+    open_regular,
+};
+use crate::context::Message;
+use crate::direct::buffer::Buffer;
+use crate::direct::file::DirectFile;
+use crate::direct::flow;
+use crate::direct::inode::{DirectInode, Handle, Opened};
+use crate::direct::operation::{Bytes, Operation, Verb};
+use crate::direct::plug::{self, Plug};
+use crate::direct::transfer::Asked;
+use crate::error::{Error, ErrorKind, Result};
+use crate::open::Open;
+use crate::wait;
+
+impl Engine {
+    /// Opens a file past the cache: see [`DirectFile`]. Blocks as [`Engine::open`].
+    ///
+    /// # Errors
+    /// As [`Engine::open`]; `Busy`, too, when it is open through the cache in this engine; `InvalidInput` for a handle
+    /// for appending.
+    pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
+        let path = path.as_ref();
+        self.may_open(path, &open)?;
+        if open.append {
+            return Err(Error::new(ErrorKind::InvalidInput, "a direct handle does not append")
+                .at_path(path)
+                .remedy("open it with Open::create, and write at DirectFile::len"));
+        }
+        let shared = &self.owner.shared;
+        let _opening = lock(&self.owner.opening);
+        let inode = match self.share_direct(path, &open)? {
+            Some(inode) => inode,
+            None => self.open_new_direct(path, &open)?,
+        };
+        let file = DirectFile::new(Arc::clone(shared), inode, open.clone(), self.owner.patience);
+        if open.truncate && !file.is_empty() {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// A second handle of a file that is open here past the cache already.
+    fn share_direct(&self, path: &Path, open: &Open) -> Result<Option<Arc<DirectInode>>> {
+        let Ok(identity) = forebay_uring::File::identity_of(path) else { return Ok(None) };
+        let mut table = self.owner.shared.table();
+        if table.is_cached(identity) {
+            return Err(open_otherwise(path, "through the cache"));
+        }
+        if !table.is_direct(identity) {
+            return Ok(None);
+        }
+        if open.create_new {
+            return Err(already_there().at_path(path));
+        }
+        let inode = table.share_direct(identity).expect("looked at under the lock");
+        drop(table);
+        let refused = match open.write {
+            true if inode.file.access() == Access::Read => Err(only_for_reading()),
+            true => lock_out_engines(&inode.file),
+            false => Ok(()),
+        };
+        if let Err(error) = refused {
+            // Its other handles may have gone meanwhile, and this was the last.
+            drop(DirectFile::new(Arc::clone(&self.owner.shared), inode, open.clone(), self.owner.patience));
+            return Err(error.at_path(path));
+        }
+        // Somebody may be closing what was the last handle.
+        inode.wake_all();
+        Ok(Some(inode))
+    }
+
+    fn open_new_direct(&self, path: &Path, open: &Open) -> Result<Arc<DirectInode>> {
+        let forebay_uring::Opened { file, created } = open_regular(path, open)?;
+        if open.write {
+            lock_out_engines(&file).map_err(|error| error.at_path(path))?;
+        }
+        if let forebay_uring::Direct::Refused(reason) = file.direct() {
+            tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
+        }
+        let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
+        let identity = file.identity();
+        let mut table = self.owner.shared.table();
+        // Renamed onto our path between the look and the open, where there is one.
+        if table.is_cached(identity) {
+            return Err(open_otherwise(path, "through the cache"));
+        }
+        if let Some(inode) = table.share_direct(identity) {
+            return Ok(inode);
+        }
+        let target = table.new_target();
+        let inode =
+            Arc::new(DirectInode::new(Opened { target, path: path.to_owned(), file, created, length }));
+        // Under the lock: no operation comes before it.
+        self.owner.shared.send(Message::Direct(flow::Message::Attach(Arc::clone(&inode))));
+        table.insert_direct(Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    /// A buffer of so many bytes for direct I/O, from the engine's pool: aligned, so that nothing has to be copied. It
+    /// holds whatever was in that memory last. Does not block.
+    ///
+    /// # Errors
+    /// `NoMemory` when the pool has no room for it.
+    pub fn buffer(&self, bytes: usize) -> Result<Buffer> {
+        self.owner.shared.check()?;
+        let pool = &self.owner.shared.buffers;
+        pool.take(bytes).map(Buffer::new).ok_or_else(|| {
+            Error::new(ErrorKind::NoMemory, format!("no {bytes} bytes left in the pool of buffers"))
+                .remedy(format!("drop buffers, or raise buffer_bytes; it is {}", pool.bytes()))
+        })
+    }
+
+    /// Holds this thread's direct reads and writes together until the guard is dropped: see [`Plug`].
+    pub fn plug(&self) -> Plug {
+        Plug::new(&self.owner.shared)
+    }
+}
+
+impl Owner {
+    /// Waits for the operations of every direct file. How they end is told to who submitted them.
+    pub(super) fn settle_direct(&self, deadline: Instant) -> Result<()> {
+        let inodes = self.shared.table().direct_inodes();
+        let ask = |inode: &Arc<DirectInode>| {
+            let handle = Arc::new(Handle::new(&self.shared));
+            let operation = Operation::new(inode, &handle, Verb::Settle, Bytes::default());
+            let asked = Asked::new(&self.shared, operation.ticket());
+            plug::submit(&self.shared, operation);
+            asked
+        };
+        let asked: Vec<(Asked, &Arc<DirectInode>)> = inodes.iter().map(|inode| (ask(inode), inode)).collect();
+        let mut result = Ok(());
+        for (asked, inode) in asked {
+            let settled = async { asked.await.0.map(|_| ()) };
+            let one = wait::block_on_until(settled, Some(deadline)).unwrap_or_else(|| {
+                Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
+            });
+            result = result.and(one);
+        }
+        result
+    }
+}

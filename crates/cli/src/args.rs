@@ -45,11 +45,12 @@ pub(crate) enum Verb {
 
 const COMPARE_IN_FULL: &str = "\
 Every round runs every arm once, in a random order; figures are paired by round.
-`layout` is random 4k writes into 12 new files, until synced. Without a suite it
-is a quick look: about two minutes, files of 24 MiB, 64 MiB of memory, at most
-12 GiB written. `compare layout` takes files of 96 MiB, 256 MiB of memory, and
-one arm more. The files are in a directory of their own that is removed at the
-end, after Ctrl-C too.";
+Suites: `layout` is random 4k writes into 12 new files, until synced; `plug` is
+what batching requests costs and saves, by device and depth. A suite is a file:
+give the path of your own. Without one it is a quick look at both: about three
+minutes, at most 12 GiB written. Files are in a directory of their own that is
+removed at the end, after Ctrl-C too. --set takes the engine's knobs (see
+`forebay run --help`) and the queue's: plug, merge, tags, clock, doorbell.";
 
 const RUN_IN_FULL: &str = "\
 Every clock stops after the final sync. Files stay where the job puts them,
@@ -60,13 +61,18 @@ dirty_age (us, ms, s), flight (requests), prealloc (off, adaptive).";
 /// `forebay compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
-    /// The question: `layout` [default: layout, quick].
-    #[arg(hide_possible_values = true)]
-    pub(crate) suite: Option<Suite>,
+    /// A suite's name, or a file [default: both, quick].
+    pub(crate) suite: Option<PathBuf>,
+    /// The file of a suite of your own.
+    #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite")]
+    pub(crate) suite_file: Option<PathBuf>,
+    /// Tell which suites there are.
+    #[arg(long)]
+    pub(crate) list: bool,
     /// Where the files go.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Rounds; below 4 no verdict is given [default: 5].
+    /// Rounds; below 4 no verdict is given [default: 5 or 7].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
     pub(crate) rounds: Option<u32>,
     /// Most time, in seconds [default: no limit].
@@ -75,7 +81,7 @@ pub(crate) struct CompareArgs {
     /// Small files, even where a suite is named.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Share of the usual size, above 0.
+    /// Share of the usual sizes and times, above 0.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub(crate) scale: f64,
     /// A knob of the forebay arms, as often as needed.
@@ -136,12 +142,6 @@ pub(crate) struct WalkArgs {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Request,
-}
-
-/// The questions there are.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Suite {
-    Layout,
 }
 
 /// Through what `run` does its I/O.

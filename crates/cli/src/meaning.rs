@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
-use forebay_lab::plan::{Form, fresh_seed};
+use forebay_lab::plan::fresh_seed;
 use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
+use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 
 use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb, WalkArgs, Way};
 use crate::failure::Failure;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
 /// A comparison.
 #[derive(Debug)]
 pub(crate) struct CompareRequest {
+    pub(crate) suites: Vec<Suite>,
     pub(crate) form: Form,
     pub(crate) scale: f64,
     pub(crate) directory: PathBuf,
@@ -58,6 +60,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
     match parsed {
         Parsed::Show(text) => Ok(Command::Show(text)),
         Parsed::Typed(typed) => match typed.verb {
+            Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Walk(WalkArgs { way: Way::Request, dir }) => {
@@ -69,8 +72,26 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
 }
 
 fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
+    let named = match (&typed.suite, &typed.suite_file) {
+        (Some(name), _) => Some(suite::find(name)),
+        (None, Some(path)) => Some(suite::read(path)),
+        (None, None) => None,
+    };
+    let form = match (&named, typed.quick) {
+        (None, _) => Form::Bare,
+        (Some(_), true) => Form::Quick,
+        (Some(_), false) => Form::Full,
+    };
+    let refused = |error: SuiteError| Failure::usage(error);
+    let suites = match named {
+        Some(suite) => vec![suite.map_err(refused)?],
+        None => {
+            BARE.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect::<Result<_, _>>()?
+        }
+    };
     Ok(CompareRequest {
-        form: if typed.suite.is_none() || typed.quick { Form::Quick } else { Form::Full },
+        suites,
+        form,
         scale: typed.scale,
         directory: directory(typed.dir)?,
         rounds: typed.rounds,
@@ -172,7 +193,12 @@ mod tests {
     #[test]
     fn the_forms_of_compare() {
         let bare = comparison(&["compare"]);
-        assert_eq!((bare.form, bare.format, bare.rounds), (Form::Quick, Format::Text, None));
+        assert_eq!((bare.form, bare.format, bare.rounds), (Form::Bare, Format::Text, None));
+        let names = |request: &CompareRequest| -> Vec<String> {
+            request.suites.iter().map(|suite| suite.name.clone()).collect()
+        };
+        assert_eq!(names(&bare), ["layout", "plug"]);
+        assert_eq!(names(&comparison(&["compare", "plug"])), ["plug"]);
         assert_eq!(bare.directory, Path::new("."));
         assert_eq!(comparison(&["compare", "layout"]).form, Form::Full);
         assert_eq!(comparison(&["compare", "layout", "--quick"]).form, Form::Quick);

@@ -52,7 +52,9 @@ fn failure(error: RunError) -> Failure {
         }
         RunError::Read { .. }
         | RunError::Parse(_)
-        | RunError::Cell(CellError::Invalid { .. } | CellError::ArmRefused { .. }) => Failure::usage(error),
+        | RunError::Cell(
+            CellError::Invalid { .. } | CellError::Unavailable { .. } | CellError::ArmRefused { .. },
+        ) => Failure::usage(error),
         RunError::Cell(_) | RunError::Tell(_) => Failure::failed(error),
     }
 }

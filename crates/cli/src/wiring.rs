@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use forebay_lab::cell::CellSpec;
+use forebay_lab::cell::{Cell, CellSpec};
 use forebay_lab::child::{self, run_cell_in_child};
 use forebay_lab::compare::runner::{CellRunner, RunError};
-use forebay_lab::job::Workload;
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::scratch::Stop;
 
@@ -21,15 +20,10 @@ pub(crate) fn cell_main() -> ExitCode {
     child::cell_main()
 }
 
-/// The jobs of the question `layout`.
-pub(crate) fn workload(files: u32, file_bytes: u64, block_bytes: u32) -> Workload {
-    Workload::random_writes_into_new_files(files, file_bytes, block_bytes)
-}
-
 /// What runs the groups of a job file, each in a process of its own; ends the running one soon after `stop` is set.
 pub(crate) fn group_runner(stop: &Stop) -> impl FnMut(&CellSpec) -> Result<CellReport, CellError> {
     let stop = stop.flag();
-    move |spec: &CellSpec| run_cell_in_child(spec, &stop)
+    move |spec: &CellSpec| run_cell_in_child(&Cell::Jobs(spec.clone()), &stop)
 }
 
 /// Which engine Forebay has here, or why none. Knobs it does not know are refused before anything is done.
@@ -59,10 +53,12 @@ pub(crate) fn describe_engine(
 /// What runs the cells of a comparison; ends the running one soon after `stop` is set.
 pub(crate) fn runner(stop: &Stop) -> impl CellRunner {
     let stop = stop.clone();
-    move |spec: &CellSpec| match run_cell_in_child(spec, &stop.flag()) {
+    move |cell: &Cell| match run_cell_in_child(cell, &stop.flag()) {
         Ok(report) => Ok(report.total),
         Err(_) if stop.is_set() => Err(RunError::Interrupted),
-        Err(CellError::ArmRefused { reason, .. }) => Err(RunError::Refused(reason)),
+        Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {
+            Err(RunError::Refused(reason))
+        }
         Err(error) => Err(RunError::Failed(error.to_string())),
     }
 }

@@ -20,7 +20,12 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&[], "nothing to do (try `forebay compare`"),
         (&["compair"], "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')"),
         (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
-        (&["compare", "plug"], "invalid value 'plug' for '[SUITE]' [possible values: layout]"),
+        (&["compare", "plag"], "plag: no such suite (there are: layout, plug; or give the path of a file)"),
+        (&["compare", "./no-such.toml"], "./no-such.toml: No such file"),
+        (&["compare", "--suite", "/dev/null"], "/dev/null:1:1: missing field `name`"),
+        (&["compare", "plug", "--set", "flight=8"], "no knob `flight` (there are: plug, merge"),
+        (&["compare", "plug", "--set", "plug=often"], "--set plug=often: allowed: never, always, adaptive"),
+        (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: no knob"),
         (&["compare", "--rounds", "0"], "0 is not in 1..=1000"),
         (&["compare", "--rounds", "many"], "invalid digit found in string"),
         (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 42 or less"),
@@ -68,7 +73,18 @@ fn version_and_help() {
     let output = forebay().args(["compare", "--help"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    for option in ["--dir", "--rounds", "--seconds", "--quick", "--set", "--json", "--seed", "--markdown"] {
+    for option in [
+        "--list",
+        "--suite",
+        "--dir",
+        "--rounds",
+        "--seconds",
+        "--quick",
+        "--set",
+        "--json",
+        "--seed",
+        "--markdown",
+    ] {
         assert!(text.contains(option), "{option}");
     }
     assert!(!text.contains("__cell"));
@@ -118,4 +134,26 @@ fn what_a_killed_run_left_is_removed_and_said() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("left by a run (process 4242) that was killed"), "{text}");
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_suites_are_told() {
+    let output = forebay().args(["compare", "--list"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("layout       Random 4k writes") && text.contains("plug         What does"),
+        "{text}"
+    );
+    assert!(text.contains("(full, quick, bare)") && text.lines().all(|line| line.len() <= 80), "{text}");
+}
+
+#[test]
+fn a_suite_of_ones_own_is_refused_with_line_and_column() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mine.toml");
+    fs::write(&path, "name = \"mine\"\ntitle = \"?\"\n[[part]]\nnmae = \"x\"\n").unwrap();
+    let (code, text) = said(&["compare", path.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("mine.toml:4:1: unknown field `nmae`, expected one of `name`"), "{text}");
 }

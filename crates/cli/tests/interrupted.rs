@@ -12,7 +12,7 @@ const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 
 /// The smallest comparison there is.
-const COMPARE: [&str; 7] = ["compare", "--scale", "0.01", "--rounds", "4", "--quick", "--dir"];
+const COMPARE: [&str; 7] = ["compare", "--scale", "0.01", "--rounds", "4", "layout", "--dir"];
 
 fn start(words: &[&str], directory: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));

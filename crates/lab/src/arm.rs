@@ -22,8 +22,6 @@ pub enum Arm {
     Kernel,
     /// Forebay.
     Forebay,
-    /// Forebay once more: what differs from it is noise.
-    ForebayAgain,
     /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing then moves the end.
     ForebayDeclared,
     /// No I/O at all: what the load generator itself costs.
@@ -43,7 +41,6 @@ impl Arm {
             Arm::KernelDirectPrealloc => "kernel-direct-prealloc",
             Arm::Kernel => "kernel",
             Arm::Forebay => "forebay",
-            Arm::ForebayAgain => "forebay-again",
             Arm::ForebayDeclared => "forebay-declared",
             Arm::Null => "null",
         }
@@ -52,7 +49,7 @@ impl Arm {
     /// Whether it goes through the library.
     #[must_use]
     pub fn is_forebay(self) -> bool {
-        matches!(self, Arm::Forebay | Arm::ForebayAgain | Arm::ForebayDeclared)
+        matches!(self, Arm::Forebay | Arm::ForebayDeclared)
     }
 
     /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best of these.

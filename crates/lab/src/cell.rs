@@ -10,8 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::job::Workload;
+use crate::through::RequestCell;
 
-/// What one cell has to do.
+/// What one cell has to do, of either kind.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Cell {
+    /// Jobs on files, until synced.
+    Jobs(CellSpec),
+    /// Requests in a closed loop.
+    Requests(RequestCell),
+}
+
+/// What one cell of jobs has to do.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellSpec {
     /// The jobs, all started together.

@@ -16,11 +16,16 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::CellSpec;
-use crate::load::{CellError, CellReport, report_cell};
+use crate::cell::Cell;
+use crate::load::{CellError, CellReport, report};
+use crate::nomerges::{self, Held};
+use crate::through::KernelMerges;
 
 /// The hidden first argument of a program that is to run one cell.
 pub const CELL_ARGUMENT: &str = "__cell";
+
+/// The hidden first argument of a program that is to hold a queue's merging off; see [`crate::nomerges`].
+pub const HOLD_ARGUMENT: &str = "__hold-nomerges";
 
 /// Names the program to start instead of the current one.
 pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
@@ -36,23 +41,20 @@ enum Outcome {
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
 /// `stop`, once set, ends it soon.
-pub fn run_cell_in_child(spec: &CellSpec, stop: &AtomicBool) -> Result<CellReport, CellError> {
+pub fn run_cell_in_child(cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
     let program = match std::env::var_os(PROGRAM_VARIABLE) {
         Some(program) => PathBuf::from(program),
         None => std::env::current_exe()
             .map_err(|error| CellError::system("could not find this program's own file", &error))?,
     };
-    run_cell_in_child_of(&program, spec, stop)
+    run_cell_in_child_of(&program, cell, stop)
 }
 
 /// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument says so.
 /// `stop`, once set, ends it soon.
-pub fn run_cell_in_child_of(
-    program: &Path,
-    spec: &CellSpec,
-    stop: &AtomicBool,
-) -> Result<CellReport, CellError> {
-    let text = serde_json::to_vec(spec)
+pub fn run_cell_in_child_of(program: &Path, cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
+    let _held = hold(program, cell)?;
+    let text = serde_json::to_vec(cell)
         .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
@@ -75,21 +77,35 @@ pub fn run_cell_in_child_of(
     }
 }
 
-/// For `main`: whether the arguments ask for a cell.
-#[must_use]
-pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
-    arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
+/// Has the kernel's merging off as long as the value lives, where the cell asks for that.
+fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
+    match cell {
+        Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
+            nomerges::hold(program, &cell.directory).map(Some).map_err(CellError::unavailable)
+        }
+        Cell::Requests(_) | Cell::Jobs(_) => Ok(None),
+    }
 }
 
-/// What the program does when its first argument is [`CELL_ARGUMENT`].
+/// For `main`: whether the arguments ask for a cell, or for what a cell needs beside it.
+#[must_use]
+pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT || first == HOLD_ARGUMENT)
+}
+
+/// What the program does when [`is_cell`] says so of its arguments.
 #[must_use]
 pub fn cell_main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == HOLD_ARGUMENT) {
+        return nomerges::holder_main(arguments.next());
+    }
     let parent = getppid();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if getppid() != parent {
         return ExitCode::FAILURE;
     }
-    let outcome = match read_spec().and_then(|spec| report_cell(&spec)) {
+    let outcome = match read_cell().and_then(|cell| report(&cell)) {
         Ok(report) => Outcome::Done(report),
         Err(error) => Outcome::Failed(error),
     };
@@ -151,7 +167,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-fn read_spec() -> Result<CellSpec, CellError> {
+fn read_cell() -> Result<Cell, CellError> {
     let mut text = Vec::new();
     std::io::stdin()
         .read_to_end(&mut text)

@@ -19,83 +19,24 @@ pub mod settle;
 
 use std::time::{Duration, Instant};
 
-use crate::arm::Arm;
-use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
+use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::{Declared, Workload};
-use crate::plan::{Form, Plan, Size, spoken};
-use crate::progress::{Left, Progress};
+use crate::load::raw::data;
+use crate::plan::{Plan, Turn, Work, spoken};
+use crate::progress::{Left, Progress, Speed};
+use crate::request::RequestSpec;
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
+use crate::through::RequestCell;
 use runner::{CellRunner, RunError};
 use settle::{Settled, settle};
-
-/// The arms of the quick form, in the order of the table. The last two are the A/A pair.
-pub const ARMS: [Arm; 8] = [
-    Arm::KernelBuffered,
-    Arm::KernelBounded,
-    Arm::KernelBoundedPrealloc,
-    Arm::KernelUncached,
-    Arm::KernelUncachedPrealloc,
-    Arm::KernelDirectPrealloc,
-    Arm::Forebay,
-    Arm::ForebayAgain,
-];
-
-/// The arms of the full form: one more, for what a caller gains by telling the length of a file beforehand.
-pub const FULL_ARMS: [Arm; 9] = {
-    let mut arms = [Arm::ForebayDeclared; 9];
-    let mut place = 0;
-    while place < ARMS.len() {
-        arms[place] = ARMS[place];
-        place += 1;
-    }
-    arms
-};
-
-/// The arms of a form, in the order of the table.
-#[must_use]
-pub fn arms(form: Form) -> &'static [Arm] {
-    match form {
-        Form::Quick => &ARMS,
-        Form::Full => &FULL_ARMS,
-    }
-}
-
-/// What is asked of every arm.
-#[derive(Clone, Copy, Debug)]
-pub struct Question {
-    /// The suite it belongs to, and the job's name, in files.
-    pub suite: &'static str,
-    /// The job's name in files.
-    pub job: &'static str,
-    /// In a heading.
-    pub title: &'static str,
-    /// The jobs for so many files, bytes of each, bytes of a block.
-    pub workload: fn(u32, u64, u32) -> Workload,
-}
-
-impl Question {
-    /// Random writes into new files: where early writeback leaves an extent per block, and late writeback needs
-    /// the memory.
-    #[must_use]
-    pub fn layout(workload: fn(u32, u64, u32) -> Workload) -> Self {
-        Self {
-            suite: "layout",
-            job: "random-writes-into-new-files",
-            title: "Random 4k writes, 12 new files",
-            workload,
-        }
-    }
-}
 
 /// All that a comparison needs.
 #[derive(Debug)]
 pub struct Setting<'a> {
-    /// What is asked.
-    pub question: Question,
-    /// Sizes, rounds, order.
+    /// Jobs, arms, sizes, rounds, order.
     pub plan: &'a Plan,
-    /// Knobs of the forebay arms.
+    /// Knobs of the engine.
     pub settings: &'a [(String, String)],
     /// Where the files go.
     pub scratch: &'a Scratch,
@@ -105,20 +46,24 @@ pub struct Setting<'a> {
     pub stop: &'a Stop,
 }
 
-/// One arm's cells, one per round.
+/// One arm's cells in one job, one per round.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
+    /// The job.
+    pub job: String,
     /// The arm.
-    pub arm: Arm,
+    pub arm: String,
     /// Its results; index is the round.
     pub rounds: Vec<CellResult>,
 }
 
-/// Why an arm is not among the results.
+/// Why an arm is not among the results of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftOut {
+    /// The job.
+    pub job: String,
     /// The arm.
-    pub arm: Arm,
+    pub arm: String,
     /// Why.
     pub reason: String,
     /// Whether that is a failure, rather than something this kernel or file system does not do.
@@ -132,8 +77,8 @@ pub struct Outcome {
     pub measured: Vec<Measured>,
     /// Arms that did not.
     pub left_out: Vec<LeftOut>,
-    /// The order of the arms in each round that counts.
-    pub orders: Vec<Vec<Arm>>,
+    /// The order of the arms in each round that counts; with the job, where there are several.
+    pub orders: Vec<Vec<String>>,
     /// What a reader has to know.
     pub notes: Vec<String>,
 }
@@ -203,9 +148,13 @@ enum Round {
 impl Comparison<'_, '_> {
     fn run(mut self) -> Result<Outcome, CompareError> {
         let plan = self.setting.plan;
-        self.outcome.measured =
-            plan.arms.iter().map(|arm| Measured { arm: *arm, rounds: Vec::new() }).collect();
+        for job in &plan.jobs {
+            let measured =
+                |arm: &str| Measured { job: job.name.clone(), arm: arm.to_owned(), rounds: Vec::new() };
+            self.outcome.measured.extend(job.arms.iter().map(|arm| measured(&arm.name)));
+        }
         self.outcome.notes.clone_from(&plan.notes);
+        self.lay_out()?;
         self.warm_up()?;
 
         let mut longest_round = Duration::ZERO;
@@ -228,18 +177,29 @@ impl Comparison<'_, '_> {
         self.finish(round)
     }
 
+    /// Writes the file that requests go to, unless an earlier part has.
+    fn lay_out(&mut self) -> Result<(), CompareError> {
+        let Some(bytes) = self.setting.plan.data_bytes else { return Ok(()) };
+        let scratch = self.setting.scratch;
+        let directory = scratch.shared_directory().map_err(|error| self.lost(error))?;
+        match data::lay_out(&directory, bytes, self.setting.plan.seed, self.setting.stop) {
+            Ok(data::LaidOut::Whole) => Ok(()),
+            Ok(data::LaidOut::Stopped) => Err(CompareError::Interrupted),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
     /// One short cell that does not count: it wakes the disk up, and tells its speed.
     fn warm_up(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
-        // A bounded arm, for its speed is nearer to that of the others than that of plain buffering.
-        let arm = plan.arms.iter().copied().find(|arm| arm.is_bounded_kernel()).unwrap_or(plan.arms[0]);
         self.progress.warm_up();
-        let spec = self.spec(arm, plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
-        match self.runner.run(&spec) {
-            Ok(result) => {
+        let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
+        match self.runner.run(&cell) {
+            Ok(result) if plan.size.is_some() => {
                 let speed = result.metrics.get("write_bytes_per_s").copied();
                 self.progress.expect(plan.expected(speed), speed);
             }
+            Ok(_) => {}
             Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
             // The round will tell, in the arm's own place.
             Err(RunError::Refused(_) | RunError::Failed(_)) => {}
@@ -247,13 +207,13 @@ impl Comparison<'_, '_> {
         self.settle()
     }
 
-    /// Runs every arm once. A round that does not end does not count.
+    /// Runs every arm of every job once. A round that does not end does not count.
     fn round(&mut self, round: u32) -> Result<Round, CompareError> {
         let plan = self.setting.plan;
         let order = plan.order(round);
         let verify = if round == 0 { Verify::After } else { Verify::Off };
-        for (place, arm) in order.iter().enumerate() {
-            if self.is_left_out(*arm) {
+        for (place, turn) in order.iter().enumerate() {
+            if self.is_left_out(*turn) {
                 continue;
             }
             if self.time_left() == Some(Duration::ZERO) {
@@ -262,44 +222,68 @@ impl Comparison<'_, '_> {
                 }
                 return Ok(Round::OutOfTime);
             }
-            self.progress.cell(round, *arm);
-            let spec = self.spec(*arm, plan.size, plan.cell_seed(round), verify)?;
-            match self.runner.run(&spec) {
+            let (job, arm) = (&plan.jobs[turn.job], plan.arm(*turn));
+            let in_job = if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
+            self.progress.cell(round, &in_job, &arm.name);
+            let cell = self.cell(&arm.name, &arm.work, plan.cell_seed(round), verify)?;
+            let failed = match self.runner.run(&cell) {
                 Ok(result) => {
-                    self.progress.done(result.metrics.get("write_bytes_per_s").copied());
-                    self.keep(*arm, result);
+                    self.progress.done(speed_of(&result));
+                    self.keep(*turn, result);
+                    None
                 }
                 Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
                 // Ctrl-C reaches the cell's process too: that it died of it is no failure of the arm.
                 Err(_) if self.setting.stop.is_set() => return Err(CompareError::Interrupted),
-                Err(RunError::Refused(reason)) => {
-                    self.leave_out(LeftOut { arm: *arm, reason, failed: false })?;
-                    self.shorten(round, &order[place + 1..]);
-                }
-                Err(RunError::Failed(reason)) => {
-                    self.leave_out(LeftOut { arm: *arm, reason, failed: true })?;
-                    self.shorten(round, &order[place + 1..]);
-                }
+                Err(RunError::Refused(reason)) => Some((reason, false)),
+                Err(RunError::Failed(reason)) => Some((reason, true)),
+            };
+            if let Some((reason, failed)) = failed {
+                let (job, arm) = (job.name.clone(), arm.name.clone());
+                self.leave_out(LeftOut { job, arm, reason, failed })?;
+                self.shorten(round, &order[place + 1..]);
             }
-            self.settle()?;
+            if arm.work.on_disk() {
+                self.settle()?;
+            } else if self.setting.stop.is_set() {
+                return Err(CompareError::Interrupted);
+            }
         }
-        self.outcome.orders.push(order);
+        let named = |turn: &Turn| match plan.jobs.as_slice() {
+            [_] => plan.arm(*turn).name.clone(),
+            jobs => format!("{}/{}", jobs[turn.job].name, plan.arm(*turn).name),
+        };
+        self.outcome.orders.push(order.iter().map(named).collect());
         Ok(Round::Whole)
     }
 
-    fn spec(&self, arm: Arm, size: Size, seed: u64, verify: Verify) -> Result<CellSpec, CompareError> {
-        let directory = self.setting.scratch.cell_directory(arm.name()).map_err(|error| self.lost(error))?;
-        let workload = (self.setting.question.workload)(size.files, size.file_bytes, size.block_bytes);
-        let declared = if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
-        Ok(CellSpec {
-            workload: workload.declared(declared),
-            arm,
-            directory,
-            budget_bytes: size.budget_bytes,
-            settings: self.setting.settings.to_vec(),
-            seed,
-            verify,
-            sync_probe: SyncProbe::On,
+    fn cell(&self, name: &str, work: &Work, seed: u64, verify: Verify) -> Result<Cell, CompareError> {
+        let scratch = self.setting.scratch;
+        Ok(match work {
+            Work::NewFiles { arm, size } => {
+                let directory = scratch.cell_directory(name).map_err(|error| self.lost(error))?;
+                let workload =
+                    Workload::random_writes_into_new_files(size.files, size.file_bytes, size.block_bytes);
+                let declared =
+                    if *arm == crate::arm::Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
+                Cell::Jobs(CellSpec {
+                    workload: workload.declared(declared),
+                    arm: *arm,
+                    directory,
+                    budget_bytes: size.budget_bytes,
+                    settings: self.setting.settings.to_vec(),
+                    seed,
+                    verify,
+                    sync_probe: SyncProbe::On,
+                })
+            }
+            Work::Requests { way, kernel_merges, poll, spec } => Cell::Requests(RequestCell {
+                way: *way,
+                spec: RequestSpec { seed, ..(**spec).clone() },
+                kernel_merges: *kernel_merges,
+                poll: *poll,
+                directory: scratch.shared_directory().map_err(|error| self.lost(error))?,
+            }),
         })
     }
 
@@ -343,15 +327,21 @@ impl Comparison<'_, '_> {
         Ok(self.outcome)
     }
 
-    fn keep(&mut self, arm: Arm, result: CellResult) {
-        let measured = self.outcome.measured.iter_mut().find(|measured| measured.arm == arm);
+    fn keep(&mut self, turn: Turn, result: CellResult) {
+        let plan = self.setting.plan;
+        let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
+        let measured = self.outcome.measured.iter_mut().find(|one| one.job == *job && one.arm == *arm);
         measured.expect("an arm that runs is measured").rounds.push(result);
     }
 
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
         let word = if left_out.failed { "failed" } else { "left out" };
-        self.progress.say(&format!("{} {word}: {}", left_out.arm.name(), left_out.reason));
-        self.outcome.measured.retain(|measured| measured.arm != left_out.arm);
+        let known =
+            self.outcome.left_out.iter().any(|one| one.arm == left_out.arm && one.reason == left_out.reason);
+        if !known {
+            self.progress.say(&format!("{} {word}: {}", left_out.arm, left_out.reason));
+        }
+        self.outcome.measured.retain(|one| one.arm != left_out.arm || one.job != left_out.job);
         self.outcome.left_out.push(left_out);
         if self.outcome.measured.is_empty() {
             let reason = self.outcome.left_out.first().map(|first| first.reason.clone());
@@ -361,15 +351,17 @@ impl Comparison<'_, '_> {
     }
 
     /// Tells the progress what is left: the rest of this round, and the rounds after it.
-    fn shorten(&mut self, round: u32, rest: &[Arm]) {
-        let rest = rest.iter().filter(|arm| !self.is_left_out(**arm)).count() as u64;
+    fn shorten(&mut self, round: u32, rest: &[Turn]) {
+        let rest = rest.iter().filter(|turn| !self.is_left_out(**turn)).count() as u64;
         let rounds = u64::from(self.rounds.saturating_sub(round + 1));
         let cells = rest + rounds * self.outcome.measured.len() as u64;
         self.progress.shorten(Left { rounds_in_all: self.rounds, cells });
     }
 
-    fn is_left_out(&self, arm: Arm) -> bool {
-        self.outcome.left_out.iter().any(|left_out| left_out.arm == arm)
+    fn is_left_out(&self, turn: Turn) -> bool {
+        let plan = self.setting.plan;
+        let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
+        self.outcome.left_out.iter().any(|left_out| left_out.job == *job && left_out.arm == *arm)
     }
 
     /// None without a limit.
@@ -402,7 +394,8 @@ impl Comparison<'_, '_> {
     fn no_round(&self, cells_done: usize) -> CompareError {
         let plan = self.setting.plan;
         let cell = self.started.elapsed() / u32::try_from(cells_done).unwrap_or(1).max(1);
-        let cells = u32::try_from(plan.arms.len() * ROUNDS_FOR_A_VERDICT).unwrap_or(u32::MAX);
+        let cells =
+            u32::try_from(plan.cells_in_a_round() as usize * ROUNDS_FOR_A_VERDICT).unwrap_or(u32::MAX);
         CompareError::NoRound {
             limit: spoken(plan.time_limit.unwrap_or_default()),
             needed: seconds_with_slack(cell.saturating_mul(cells)),
@@ -419,20 +412,34 @@ fn seconds_with_slack(duration: Duration) -> u64 {
     (duration.as_secs_f64() * 1.25).ceil().max(1.0) as u64
 }
 
+/// What a cell is remembered by while it runs.
+fn speed_of(result: &CellResult) -> Option<Speed> {
+    let of = |metric: &str| result.metrics.get(metric).copied();
+    // Of a cell of requests both are known, and operations are what is asked.
+    if result.metrics.contains_key("ns_per_io") {
+        return of("iops").map(Speed::Operations);
+    }
+    of(judge::THROUGHPUT).map(Speed::Bytes)
+}
+
 /// What cells noted, each once, with the arms it is true of.
 fn notes_of_arms(measured: &[Measured]) -> Vec<String> {
+    let mut all: Vec<&str> = Vec::new();
     let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
-    for Measured { arm, rounds } in measured {
+    for Measured { arm, rounds, .. } in measured {
+        if !all.contains(&arm.as_str()) {
+            all.push(arm);
+        }
         for note in rounds.iter().flat_map(|result| &result.notes) {
             match noted.iter_mut().find(|(known, _)| known == note) {
-                Some((_, arms)) if arms.contains(&arm.name()) => {}
-                Some((_, arms)) => arms.push(arm.name()),
-                None => noted.push((note, vec![arm.name()])),
+                Some((_, arms)) if arms.contains(&arm.as_str()) => {}
+                Some((_, arms)) => arms.push(arm),
+                None => noted.push((note, vec![arm])),
             }
         }
     }
     let said = |(note, arms): (&str, Vec<&str>)| match arms.len() {
-        count if count > 1 && count == measured.len() => format!("every arm: {note}"),
+        count if count > 1 && count == all.len() => format!("every arm: {note}"),
         _ => format!("{}: {note}", arms.join(", ")),
     };
     noted.into_iter().map(said).collect()

@@ -9,6 +9,7 @@ pub mod job;
 pub mod load;
 pub mod manifest;
 pub mod metric;
+pub mod nomerges;
 pub mod plan;
 pub mod progress;
 pub mod report;

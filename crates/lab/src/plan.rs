@@ -1,36 +1,28 @@
 //! What will be run, fixed before the first cell: sizes, rounds, the order of the arms, how much is written.
 //!
-//! Every round is one random permutation of all arms from the printed seed. Arms one after the other in blocks
-//! would take the machine's drift for a difference. The number of rounds is fixed beforehand; what was measured
-//! never decides whether to go on, only the clock may (`--seconds`).
+//! ```text
+//! round 1: job B (arms c a b), job A (arms b c a)      round 2: job A (arms a c b), job B ...
+//! ```
 //!
-//! Bounds kept here, and said where they bite: the files of a cell take at most a quarter of the free space; the
-//! quick form writes at most 12 GiB in all. Where a bound bites, the files get smaller, and the budget with them,
-//! so that the share of the data that fits in memory (two ninths) stays.
+//! Every round goes through all jobs in a random order and within each through all its arms in a random order, from
+//! the printed seed. Arms one after the other in blocks would take the machine's drift for a difference; arms of one
+//! job far apart would be paired across it. The number of rounds is fixed beforehand; what was measured never decides
+//! whether to go on, only the clock may (`--seconds`).
+
+pub mod queue_knobs;
+mod size;
 
 use std::time::Duration;
 
 use crate::arm::Arm;
+use crate::request::{RequestDevice, RequestSpec, Submitter, Switch};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::statistics::random::SplitMix64;
+use crate::suite::{self, Cut, Form, Part, Suite, WorkloadKind};
+use crate::through::{KernelMerges, Poll, Through, Way};
 
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-
-/// Files of a cell.
-const FILES: u32 = 12;
-
-/// Bytes of one write.
-const BLOCK_BYTES: u32 = 4096;
-
-/// Files are a multiple of this: 12 of them make 36 MiB, of which two ninths, the budget, are whole 8 MiB.
-const FILE_STEP_BYTES: u64 = 3 * MIB;
-
-/// What the quick form may write in all.
-const QUICK_WRITES_AT_MOST_BYTES: u64 = 12 * GIB;
-
-/// Rounds where nothing else is asked.
-const DEFAULT_ROUNDS: u32 = 5;
+use size::{Cells, GIB, MIB, Shape};
+pub use size::{FILE_STEP_BYTES, Size};
 
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
@@ -38,78 +30,120 @@ pub const MOST_ROUNDS: u32 = 1000;
 /// What a disk is taken to do before the first cell has shown it: random 4k writes into new files, in order.
 const ASSUMED_BYTES_PER_S: f64 = 150e6;
 
-/// What a cell costs besides writing: its process, removing its files, waiting until quiet.
+/// What a cell costs besides its work: its process, removing its files, waiting until quiet.
 const ASSUMED_PAUSE: Duration = Duration::from_millis(800);
 
-/// How big.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// A first look in about two minutes: 12 files of 24 MiB, 64 MiB of memory.
-    Quick,
-    /// For figures that are shown around: 12 files of 96 MiB, 256 MiB of memory.
-    Full,
-}
+/// The same of a cell of requests, which leaves nothing to remove.
+const ASSUMED_REQUEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Bytes of a device that has no file: as large as a small disk, which costs nothing.
+const DEVICE_BYTES: u64 = GIB;
+
+/// No cell of requests is shorter, however small its scale.
+const SHORTEST: f64 = 0.02;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
-pub struct Wish {
-    /// How big.
+pub struct Wish<'a> {
+    /// The suite, as it is called again.
+    pub suite: &'a str,
+    /// How much of it.
     pub form: Form,
-    /// Files and memory of this share of the form's; above 0, at most 1.
+    /// Files, memory and times of this share of the form's; above 0, at most 1.
     pub scale: f64,
     /// Rounds, where the user says so.
     pub rounds: Option<u32>,
-    /// Most time for the whole comparison.
+    /// Most time for the part.
     pub time_limit: Option<Duration>,
-    /// Seed, where the user says so.
-    pub seed: Option<u64>,
+    /// Seed.
+    pub seed: u64,
     /// Free bytes of the file system.
     pub free_bytes: u64,
+    /// Knobs of Forebay's arms, set before those the suite says.
+    pub settings: &'a [(String, String)],
 }
 
-/// What one cell writes, and with how much memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Size {
-    /// New files.
-    pub files: u32,
-    /// Bytes of each.
-    pub file_bytes: u64,
-    /// Bytes of one write.
-    pub block_bytes: u32,
-    /// Memory for data of a bounded arm.
-    pub budget_bytes: u64,
-}
-
-impl Size {
-    fn new(file_bytes: u64) -> Self {
-        let data = u64::from(FILES) * file_bytes;
-        Self { files: FILES, file_bytes, block_bytes: BLOCK_BYTES, budget_bytes: data / 9 * 2 }
-    }
-
-    /// Bytes a cell writes.
-    #[must_use]
-    pub fn data_bytes(&self) -> u64 {
-        u64::from(self.files) * self.file_bytes
-    }
-}
-
-/// What will be run.
+/// What will be run: one part of a suite.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Of one counted cell.
-    pub size: Size,
-    /// Of the cell before the first round, which is not counted.
-    pub warm_up: Size,
+    /// The part's name.
+    pub part: String,
+    /// What is asked in it.
+    pub title: String,
+    /// Its jobs.
+    pub jobs: Vec<Job>,
+    /// The cell before the first round, which is not counted.
+    pub warm_up: Work,
+    /// Of a cell on new files.
+    pub size: Option<Size>,
+    /// Bytes of the laid-out file; none where none is needed.
+    pub data_bytes: Option<u64>,
     /// Rounds.
     pub rounds: u32,
-    /// Arms of every round, in the order of the table.
-    pub arms: Vec<Arm>,
     /// Of the order, the offsets and the intervals.
     pub seed: u64,
-    /// Most time for the whole comparison.
+    /// Most time for all of it.
     pub time_limit: Option<Duration>,
     /// Where a bound made this differ from what was asked.
     pub notes: Vec<String>,
+}
+
+/// What is asked of every arm alike.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    /// Its name, in files.
+    pub name: String,
+    /// In a heading.
+    pub title: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The device and the depth, where there are such.
+    pub place: Option<(RequestDevice, u32)>,
+    /// Its arms, in the order of the table.
+    pub arms: Vec<PlannedArm>,
+}
+
+/// An arm in one job.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlannedArm {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub work: Work,
+}
+
+/// What a cell does, apart from where and from which seed.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Work {
+    /// Random writes into new files.
+    NewFiles {
+        /// Through what.
+        arm: Arm,
+        /// How much.
+        size: Size,
+    },
+    /// Requests in a closed loop.
+    Requests {
+        /// Through what.
+        way: Way,
+        /// Whether the kernel may merge.
+        kernel_merges: KernelMerges,
+        /// Whether completions are polled for.
+        poll: Poll,
+        /// The rest.
+        spec: Box<RequestSpec>,
+    },
+}
+
+impl Work {
+    /// Whether it goes to the disk that the directory is on.
+    #[must_use]
+    pub fn on_disk(&self) -> bool {
+        match self {
+            Work::NewFiles { .. } => true,
+            Work::Requests { spec, .. } => spec.device.is_file(),
+        }
+    }
 }
 
 /// There is no plan that keeps the bounds.
@@ -123,9 +157,9 @@ pub enum PlanError {
         /// MiB that would do.
         needed: u64,
     },
-    /// So many rounds cannot be written within the quick form's bound.
+    /// So many rounds cannot be written within the form's bound.
     #[error(
-        "{rounds} rounds would write more than the quick form's 12 GiB (use `forebay compare layout`, or \
+        "{rounds} rounds would write more than the {gib} GiB of this form (use `forebay compare {suite}`, or \
          --rounds {most} or less)"
     )]
     TooManyRounds {
@@ -133,6 +167,10 @@ pub enum PlanError {
         rounds: u32,
         /// Rounds that fit.
         most: u32,
+        /// What the form may write.
+        gib: u64,
+        /// The suite.
+        suite: String,
     },
     /// Nothing is measured in no rounds.
     #[error("--rounds {rounds} is out of range (1 to {MOST_ROUNDS})")]
@@ -142,63 +180,61 @@ pub enum PlanError {
     },
 }
 
+/// The name of the arm that is the other one once more: what differs between them is noise.
+#[must_use]
+pub fn again(arm: &str) -> String {
+    format!("{arm}-again")
+}
+
 impl Plan {
-    /// A plan for these arms that keeps every bound.
-    pub fn new(wish: &Wish, arms: &[Arm]) -> Result<Self, PlanError> {
-        assert!(!arms.is_empty(), "a plan needs arms");
-        let rounds = wish.rounds.unwrap_or(DEFAULT_ROUNDS);
+    /// A plan for a part of a suite that keeps every bound; none if the part is not in the form.
+    pub fn new(suite: &Suite, part: &Part, wish: &Wish<'_>) -> Result<Option<Self>, PlanError> {
+        let Some(cut) = part.cut(wish.form) else { return Ok(None) };
+        let rounds = wish.rounds.unwrap_or(cut.rounds);
         if !(1..=MOST_ROUNDS).contains(&rounds) {
             return Err(PlanError::Rounds { rounds });
         }
-        let mut notes = Vec::new();
-        let whole = match wish.form {
-            Form::Quick => 24 * MIB,
-            Form::Full => 96 * MIB,
-        };
-        let wanted = scaled(whole, wish.scale);
-        if wanted < whole {
-            notes.push(format!("smaller files ({} MiB, not {}): --scale", wanted / MIB, whole / MIB));
-        }
-        let fits = fitting_on(wish.free_bytes)?;
-        let may = match wish.form {
-            Form::Quick => fitting_quick_form(rounds, arms.len())?,
-            Form::Full => u64::MAX,
-        };
-        let file_bytes = wanted.min(fits).min(may);
-        if fits < wanted.min(may) {
-            notes.push(format!(
-                "smaller files ({} MiB, not {}): the disk has {} MiB free, and a cell takes a quarter at most",
-                file_bytes / MIB,
-                wanted / MIB,
-                wish.free_bytes / MIB,
-            ));
-        } else if may < wanted {
-            notes.push(format!(
-                "smaller files ({} MiB, not {}): the quick form writes 12 GiB at most in all",
-                file_bytes / MIB,
-                wanted / MIB,
-            ));
-        }
+        let mut planner =
+            Planner { part, cut, wish, rounds, notes: Vec::new(), data_bytes: None, size: None };
+        let jobs = if cut.devices.is_empty() { planner.files()? } else { planner.requests(suite)? };
+        let mut notes = planner.notes;
         if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
             notes.push(format!("below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given"));
         }
-        Ok(Self {
-            size: Size::new(file_bytes),
-            warm_up: Size::new(FILE_STEP_BYTES),
+        let warm_up = warm_up(&jobs);
+        Ok(Some(Self {
+            part: part.name.clone(),
+            title: part.title.clone(),
+            jobs,
+            warm_up,
+            size: planner.size,
+            data_bytes: planner.data_bytes,
             rounds,
-            arms: arms.to_vec(),
-            seed: wish.seed.unwrap_or_else(fresh_seed),
+            seed: wish.seed,
             time_limit: wish.time_limit,
             notes,
-        })
+        }))
     }
 
     /// The arms of a round, in the order in which they run.
     #[must_use]
-    pub fn order(&self, round: u32) -> Vec<Arm> {
-        let mut arms = self.arms.clone();
-        SplitMix64::stream(self.seed, u64::from(round) << 8).shuffle(&mut arms);
-        arms
+    pub fn order(&self, round: u32) -> Vec<Turn> {
+        let mut jobs: Vec<usize> = (0..self.jobs.len()).collect();
+        let mut random = SplitMix64::stream(self.seed, u64::from(round) << 8);
+        random.shuffle(&mut jobs);
+        let mut turns = Vec::new();
+        for job in jobs {
+            let mut arms: Vec<usize> = (0..self.jobs[job].arms.len()).collect();
+            random.shuffle(&mut arms);
+            turns.extend(arms.into_iter().map(|arm| Turn { job, arm }));
+        }
+        turns
+    }
+
+    /// The arm whose turn it is.
+    #[must_use]
+    pub fn arm(&self, turn: Turn) -> &PlannedArm {
+        &self.jobs[turn.job].arms[turn.arm]
     }
 
     /// Seed for the offsets and data of a round: the same in all its arms, another in every round.
@@ -207,16 +243,27 @@ impl Plan {
         SplitMix64::stream(self.seed, (u64::from(round) << 8) | 1).next()
     }
 
+    /// Cells of a round.
+    #[must_use]
+    pub fn cells_in_a_round(&self) -> u64 {
+        self.jobs.iter().map(|job| job.arms.len() as u64).sum()
+    }
+
     /// Cells that count.
     #[must_use]
     pub fn cells(&self) -> u64 {
-        u64::from(self.rounds) * self.arms.len() as u64
+        u64::from(self.rounds) * self.cells_in_a_round()
     }
 
     /// Bytes of data written at most, the warm-up included. (The sync probe adds 0.4 MB/s beside it.)
     #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
-        self.cells() * self.size.data_bytes() + self.warm_up.data_bytes()
+        let warm_up = match &self.warm_up {
+            Work::NewFiles { size, .. } => size.data_bytes(),
+            Work::Requests { .. } => 0,
+        };
+        let each = self.size.map_or(0, |size| size.data_bytes());
+        self.cells() * each + warm_up + self.data_bytes.unwrap_or(0)
     }
 
     /// How long it should take on a disk that takes so many bytes a second; none for what is not known yet.
@@ -224,42 +271,196 @@ impl Plan {
     pub fn expected(&self, bytes_per_s: Option<f64>) -> Duration {
         let speed = bytes_per_s.filter(|speed| *speed >= 1.0).unwrap_or(ASSUMED_BYTES_PER_S);
         let writing = self.most_written_bytes() as f64 / speed;
-        let pauses = ASSUMED_PAUSE.as_secs_f64() * (self.cells() + 1) as f64;
-        let whole = Duration::try_from_secs_f64(writing + pauses).unwrap_or(Duration::MAX);
+        let arms = self.jobs.iter().flat_map(|job| &job.arms);
+        let rest: f64 = arms
+            .map(|arm| match &arm.work {
+                Work::NewFiles { .. } => ASSUMED_PAUSE.as_secs_f64(),
+                Work::Requests { spec, .. } => spec.seconds + ASSUMED_REQUEST_PAUSE.as_secs_f64(),
+            })
+            .sum();
+        let whole = writing + rest * f64::from(self.rounds);
+        let whole = Duration::try_from_secs_f64(whole).unwrap_or(Duration::MAX);
         self.time_limit.map_or(whole, |limit| limit.min(whole))
     }
 
     /// What is told before anything is done.
     #[must_use]
     pub fn announcement(&self) -> Vec<String> {
-        let mut lines = vec![
-            format!(
-                "Going to write {} new files of {} MiB on {} arms in {} {}, {} MiB of memory for bounded arms.",
-                self.size.files,
-                self.size.file_bytes / MIB,
-                self.arms.len(),
-                self.rounds,
-                if self.rounds == 1 { "round" } else { "rounds" },
-                self.size.budget_bytes / MIB,
-            ),
-            format!(
-                "Writes {:.1} GiB at most, {} MiB of it on the disk at a time; all of it is removed again.",
-                self.most_written_bytes() as f64 / GIB as f64,
-                self.size.data_bytes() / MIB,
-            ),
-            match self.time_limit {
-                None => format!(
-                    "Should take about {}, at {:.0} MB/s; the first cells tell better.",
-                    spoken(self.expected(None)),
-                    ASSUMED_BYTES_PER_S / 1e6
+        let rounds = format!("{} {}", self.rounds, if self.rounds == 1 { "round" } else { "rounds" });
+        let mut lines = match self.size {
+            Some(size) => vec![
+                format!(
+                    "Going to write {} new files of {} MiB on {} arms in {rounds}, {} MiB of memory for bounded \
+                     arms.",
+                    size.files,
+                    size.file_bytes / MIB,
+                    self.cells_in_a_round(),
+                    size.budget_bytes / MIB,
                 ),
-                Some(limit) => {
-                    format!("Takes {} at most; rounds that do not fit are left out.", spoken(limit))
+                format!(
+                    "Writes {:.1} GiB at most, {} MiB of it on the disk at a time; all of it is removed again.",
+                    self.most_written_bytes() as f64 / GIB as f64,
+                    size.data_bytes() / MIB,
+                ),
+            ],
+            None => vec![format!(
+                "{}: going to run {} cells in {rounds}{}.",
+                self.title,
+                self.cells(),
+                match self.data_bytes {
+                    Some(bytes) => format!(", on a file of {} MiB that is removed again", bytes / MIB),
+                    None => ", without touching the disk".to_owned(),
                 }
-            },
-        ];
+            )],
+        };
+        lines.push(match self.time_limit {
+            None if self.size.is_some() => format!(
+                "Should take about {}, at {:.0} MB/s; the first cells tell better.",
+                spoken(self.expected(None)),
+                ASSUMED_BYTES_PER_S / 1e6
+            ),
+            None => format!("Should take about {}.", spoken(self.expected(None))),
+            Some(limit) => format!("Takes {} at most; rounds that do not fit are left out.", spoken(limit)),
+        });
         lines.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         lines
+    }
+}
+
+/// One arm in one job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Which job of the plan.
+    pub job: usize,
+    /// Which arm of the job.
+    pub arm: usize,
+}
+
+/// A bounded arm, for its speed is nearer to that of the others than that of plain buffering; of requests the first.
+fn warm_up(jobs: &[Job]) -> Work {
+    let arms = || jobs.iter().flat_map(|job| &job.arms);
+    let bounded =
+        |arm: &&PlannedArm| matches!(arm.work, Work::NewFiles { arm, .. } if arm.is_bounded_kernel());
+    let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
+    match &found.work {
+        Work::NewFiles { arm, size } => Work::NewFiles { arm: *arm, size: size.smallest() },
+        work => work.clone(),
+    }
+}
+
+struct Planner<'a> {
+    part: &'a Part,
+    cut: &'a Cut,
+    wish: &'a Wish<'a>,
+    rounds: u32,
+    notes: Vec<String>,
+    data_bytes: Option<u64>,
+    size: Option<Size>,
+}
+
+impl Planner<'_> {
+    fn files(&mut self) -> Result<Vec<Job>, PlanError> {
+        let in_a_round = (self.cut.workloads.len() * (self.cut.arms.len() + 1)) as u64;
+        let cells = Cells { rounds: self.rounds, in_a_round };
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::NewFiles(files) = workload.kind else { unreachable!("the suite was checked") };
+            let shape = Shape { files, block_bytes: workload.block_bytes };
+            let size = size::of_files(self.cut, shape, self.wish, cells, &mut self.notes)?;
+            self.size = Some(size);
+            let arms = self.cut.arms.iter().map(|arm| {
+                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                PlannedArm { name: arm.name.clone(), work: Work::NewFiles { arm: way, size } }
+            });
+            let arms = self.with_again(arms.collect());
+            let (name, title) = (workload.name.clone(), self.part.title.clone());
+            jobs.push(Job { workload: name.clone(), name, title, place: None, arms });
+        }
+        Ok(jobs)
+    }
+
+    fn requests(&mut self, suite: &Suite) -> Result<Vec<Job>, PlanError> {
+        if let (true, Some(file)) = (self.cut.devices.iter().any(RequestDevice::is_file), suite.file) {
+            let bytes = size::of_data(file.of(self.wish.form), self.wish, &mut self.notes)?;
+            self.data_bytes = Some(bytes);
+        }
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            for device in &self.cut.devices {
+                for &depth in &self.cut.depths {
+                    let arms = self.request_arms(workload, device, depth);
+                    if arms.is_empty() {
+                        continue;
+                    }
+                    jobs.push(Job {
+                        name: format!("{}/{}/{device}/{depth}", self.part.name, workload.name),
+                        title: format!("{}, depth {depth}, {device}", workload.name),
+                        workload: workload.name.clone(),
+                        place: Some((device.clone(), depth)),
+                        arms: self.with_again(arms),
+                    });
+                }
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Those that can be run at this depth: a batch larger than the depth would never come together.
+    fn request_arms(
+        &self,
+        workload: &suite::Workload,
+        device: &RequestDevice,
+        depth: u32,
+    ) -> Vec<PlannedArm> {
+        let WorkloadKind::Requests { pattern, operation } = workload.kind else {
+            unreachable!("the suite was checked")
+        };
+        let mut arms = Vec::new();
+        for arm in &self.cut.arms {
+            let Through::Requests(way) = arm.through else { unreachable!("the suite was checked") };
+            let batches = match self.cut.batches.as_slice() {
+                [] => vec![(arm.name.clone(), arm.batch)],
+                all => all.iter().map(|batch| (suite::batch_name(*batch), Some(*batch))).collect(),
+            };
+            for (name, batch) in batches {
+                // fio takes what there is.
+                let batch = if way == Way::Fio { batch.map(|batch| batch.min(depth)) } else { batch };
+                let at_this_depth = arm.depths.is_empty() || arm.depths.contains(&depth);
+                if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
+                    continue;
+                }
+                let on_file = |switch: Switch| if device.is_file() { switch } else { Switch::Off };
+                let own = if way == Way::Queue { self.wish.settings } else { &[] };
+                let spec = RequestSpec {
+                    device: device.clone(),
+                    depth,
+                    block_bytes: workload.block_bytes,
+                    pattern,
+                    operation,
+                    knobs: own.iter().chain(&arm.knobs).cloned().collect(),
+                    fixed_buffers: on_file(arm.fixed_buffers),
+                    fixed_files: on_file(arm.fixed_files),
+                    batch,
+                    file_bytes: self.data_bytes.filter(|_| device.is_file()).unwrap_or(DEVICE_BYTES),
+                    seconds: (self.cut.seconds * self.wish.scale).max(SHORTEST),
+                    seed: 0,
+                    from: Submitter::Local,
+                };
+                let (kernel_merges, poll) = (arm.kernel_merges, arm.poll);
+                let work = Work::Requests { way, kernel_merges, poll, spec: Box::new(spec) };
+                arms.push(PlannedArm { name, work });
+            }
+        }
+        arms
+    }
+
+    /// The arms, and behind the one that runs twice the same once more.
+    fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
+        if let Some(place) = arms.iter().position(|arm| arm.name == self.part.again) {
+            let twin = PlannedArm { name: again(&arms[place].name), work: arms[place].work.clone() };
+            arms.insert(place + 1, twin);
+        }
+        arms
     }
 }
 
@@ -273,34 +474,6 @@ pub fn spoken(duration: Duration) -> String {
     }
 }
 
-/// In whole steps, and one step at least.
-fn scaled(file_bytes: u64, scale: f64) -> u64 {
-    let steps = (file_bytes / FILE_STEP_BYTES) as f64 * scale;
-    (steps.round() as u64).clamp(1, file_bytes / FILE_STEP_BYTES) * FILE_STEP_BYTES
-}
-
-/// The largest files of which a cell's worth fits in a quarter of the free space.
-fn fitting_on(free_bytes: u64) -> Result<u64, PlanError> {
-    let smallest_cell = u64::from(FILES) * FILE_STEP_BYTES;
-    let steps = free_bytes / 4 / smallest_cell;
-    if steps == 0 {
-        return Err(PlanError::NoSpace { free: free_bytes / MIB, needed: 4 * smallest_cell / MIB });
-    }
-    Ok(steps * FILE_STEP_BYTES)
-}
-
-/// The largest files with which the quick form stays within its bound.
-fn fitting_quick_form(rounds: u32, arms: usize) -> Result<u64, PlanError> {
-    let smallest_cell = u64::from(FILES) * FILE_STEP_BYTES;
-    let counted = QUICK_WRITES_AT_MOST_BYTES - smallest_cell;
-    let steps = counted / (u64::from(rounds) * arms as u64) / smallest_cell;
-    if steps == 0 {
-        let most = counted / (arms as u64 * smallest_cell);
-        return Err(PlanError::TooManyRounds { rounds, most: u32::try_from(most).unwrap_or(MOST_ROUNDS) });
-    }
-    Ok(steps * FILE_STEP_BYTES)
-}
-
 /// A seed nobody chose: short enough to be typed.
 #[must_use]
 pub fn fresh_seed() -> u64 {
@@ -309,100 +482,4 @@ pub fn fresh_seed() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::compare::ARMS;
-
-    fn wish(form: Form) -> Wish {
-        Wish { form, scale: 1.0, rounds: None, time_limit: None, seed: Some(0x7f3a), free_bytes: 1 << 40 }
-    }
-
-    #[test]
-    fn the_two_forms() {
-        let quick = Plan::new(&wish(Form::Quick), &ARMS).unwrap();
-        assert_eq!((quick.size.file_bytes, quick.size.budget_bytes, quick.rounds), (24 * MIB, 64 * MIB, 5));
-        assert!(quick.most_written_bytes() <= QUICK_WRITES_AT_MOST_BYTES);
-        let full = Plan::new(&wish(Form::Full), &ARMS).unwrap();
-        assert_eq!((full.size.file_bytes, full.size.budget_bytes, full.rounds), (96 * MIB, 256 * MIB, 5));
-        assert!(quick.notes.is_empty() && full.notes.is_empty());
-        assert!(quick.announcement().iter().any(|line| line.contains("11.3 GiB at most")));
-    }
-
-    #[test]
-    fn every_round_is_a_permutation_and_replays() {
-        let plan = Plan::new(&wish(Form::Quick), &ARMS).unwrap();
-        let orders: Vec<_> = (0..5).map(|round| plan.order(round)).collect();
-        for order in &orders {
-            for arm in ARMS {
-                assert_eq!(order.iter().filter(|other| **other == arm).count(), 1);
-            }
-        }
-        assert_ne!(orders[0], orders[1]);
-        assert_eq!(orders[3], plan.order(3));
-        assert_ne!(plan.cell_seed(0), plan.cell_seed(1));
-    }
-
-    #[test]
-    fn what_cannot_be_planned_is_refused_with_a_remedy() {
-        let refused = |wish: Wish| Plan::new(&wish, &ARMS).unwrap_err().to_string();
-        let text = refused(Wish { free_bytes: 100 * MIB, ..wish(Form::Full) });
-        assert_eq!(text, "100 MiB free: too little for a comparison (use --dir with 144 MiB or more free)");
-        let text = refused(Wish { rounds: Some(500), ..wish(Form::Quick) });
-        assert!(text.contains("--rounds 42 or less"), "{text}");
-        assert!(Plan::new(&Wish { rounds: Some(42), ..wish(Form::Quick) }, &ARMS).is_ok());
-        assert!(Plan::new(&Wish { rounds: Some(43), ..wish(Form::Quick) }, &ARMS).is_err());
-        assert!(refused(Wish { rounds: Some(0), ..wish(Form::Full) }).contains("out of range"));
-    }
-
-    #[test]
-    fn few_rounds_and_small_disks_are_said() {
-        let plan = Plan::new(&Wish { rounds: Some(3), free_bytes: GIB, ..wish(Form::Full) }, &ARMS).unwrap();
-        assert_eq!(plan.size.file_bytes, 21 * MIB);
-        assert!(plan.notes[0].contains("21 MiB, not 96") && plan.notes[1].contains("no verdict"));
-        let plan = Plan::new(&Wish { rounds: Some(10), ..wish(Form::Quick) }, &ARMS).unwrap();
-        assert!(plan.notes[0].contains("12 GiB at most"));
-        let plan = Plan::new(&Wish { scale: 0.05, ..wish(Form::Quick) }, &ARMS).unwrap();
-        assert_eq!((plan.size.file_bytes, plan.size.budget_bytes), (3 * MIB, 8 * MIB));
-        assert_eq!(plan.notes, ["smaller files (3 MiB, not 24): --scale"]);
-    }
-
-    proptest! {
-        #[test]
-        fn bounds_hold(
-            rounds in 1u32..=MOST_ROUNDS,
-            free in 0u64..1 << 36,
-            scale in 0.001f64..=1.0,
-            quick: bool,
-            seed: u64,
-        ) {
-            let form = if quick { Form::Quick } else { Form::Full };
-            let wish = Wish {
-                form,
-                scale,
-                rounds: Some(rounds),
-                free_bytes: free,
-                seed: Some(seed),
-                time_limit: None,
-            };
-            if let Ok(plan) = Plan::new(&wish, &ARMS) {
-                prop_assert!(plan.size.data_bytes() <= free / 4);
-                prop_assert!(plan.warm_up.data_bytes() <= plan.size.data_bytes());
-                prop_assert!(!quick || plan.most_written_bytes() <= QUICK_WRITES_AT_MOST_BYTES);
-                prop_assert_eq!(plan.size.budget_bytes * 9, plan.size.data_bytes() * 2);
-                prop_assert!(plan.size.budget_bytes.is_multiple_of(4 * MIB));
-            }
-        }
-    }
-
-    #[test]
-    fn the_time_expected_follows_the_speed_and_the_limit() {
-        let mut plan = Plan::new(&wish(Form::Full), &ARMS).unwrap();
-        assert!(plan.expected(Some(1e9)) < plan.expected(Some(1e8)));
-        assert_eq!(plan.expected(Some(f64::NAN)), plan.expected(None));
-        plan.time_limit = Some(Duration::from_secs(20));
-        assert_eq!(plan.expected(Some(1e6)), Duration::from_secs(20));
-        assert_eq!(spoken(Duration::from_secs(150)), "3 min");
-    }
-}
+mod tests;

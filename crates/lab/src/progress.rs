@@ -3,12 +3,12 @@
 //!
 //! Nothing here is printed with `eprintln!`: that panics when nobody reads any more.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::arm::Arm;
 use crate::plan::{Plan, spoken};
 
 /// The moving line, or the lines.
@@ -30,6 +30,24 @@ pub struct Left {
     pub rounds_in_all: u32,
     /// Cells that will still run.
     pub cells: u64,
+}
+
+/// How fast a cell was.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Speed {
+    /// Bytes a second.
+    Bytes(f64),
+    /// Operations a second.
+    Operations(f64),
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Speed::Bytes(speed) => write!(formatter, "{:6.0} MB/s", speed / 1e6),
+            Speed::Operations(speed) => write!(formatter, "{:6.0} k/s", speed / 1e3),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -90,21 +108,21 @@ impl Progress {
     }
 
     /// A cell has started.
-    pub fn cell(&mut self, round: u32, arm: Arm) {
+    pub fn cell(&mut self, round: u32, job: &str, arm: &str) {
         self.began.get_or_insert_with(Instant::now);
-        self.cell = format!("round {}/{}  {:<24}", round + 1, self.rounds, arm.name());
+        self.cell = format!("round {}/{}  {job}{arm:<24}", round + 1, self.rounds);
         if let Show::Bar(bar) = &self.show {
             bar.set_message(format!("{} {}", self.cell, self.left()));
         }
     }
 
     /// It has ended.
-    pub fn done(&mut self, bytes_per_s: Option<f64>) {
+    pub fn done(&mut self, speed: Option<Speed>) {
         self.cells_done += 1;
         match &self.show {
             Show::Bar(bar) => bar.set_position(self.cells_done),
             Show::Lines => {
-                let speed = bytes_per_s.map(|speed| format!("{:6.0} MB/s", speed / 1e6)).unwrap_or_default();
+                let speed = speed.map(|speed| speed.to_string()).unwrap_or_default();
                 let count = format!("[{:>3}/{}]", self.cells_done, self.cells);
                 to_stderr(format!("{count} {} {speed}  {}", self.cell, self.left()).trim_end());
             }

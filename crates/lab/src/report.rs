@@ -4,22 +4,23 @@
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
 
 mod figures;
+mod files;
 mod reading;
+mod requests;
 mod run;
 mod table;
 
-use crate::arm::Arm;
-use crate::compare::judge::{THROUGHPUT, floor_of};
+use std::borrow::Cow;
+
+use crate::compare::judge::{Floor, floor_of};
 use crate::manifest::Manifest;
-use crate::schema::Document;
+use crate::schema::{Document, Part, PartJob};
+use crate::suite::TableKind;
 
 pub use run::run;
 
 use figures::{bytes, percent};
 use table::{Table, WIDTH, label};
-
-/// Below the second table.
-const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of the whole system";
 
 /// How to write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,62 +31,108 @@ pub enum Format {
     Markdown,
 }
 
+/// A piece of a report.
+enum Block {
+    /// As they are.
+    Lines(Vec<String>),
+    Table(Table),
+    /// A paragraph, broken at its spaces.
+    Text(String),
+    /// An empty line, where that parts what belongs to other things.
+    Gap,
+}
+
 /// The result of a comparison, with what it was taken on and what may be said of it. Ends with a newline.
 #[must_use]
 pub fn comparison(document: &Document, format: Format) -> String {
-    let base = base_of(document);
-    let mut lines = heading(document);
-    match format {
-        Format::Text => {
-            lines.extend(table::main(document, base).text());
-            lines.extend(folded(&noise(document)));
-            lines.push(String::new());
-            lines.extend(table::costs(document).text());
-            lines.push(COSTS_LEGEND.to_owned());
-            for line in remarks(document) {
-                lines.extend(folded(&line));
-            }
-            lines.push(String::new());
-            for paragraph in reading::reading(document, base) {
-                lines.extend(folded(&paragraph));
-            }
+    let parts = parts_of(document);
+    let mut blocks = vec![Block::Lines(folded(&place(&document.manifest)))];
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            blocks.push(Block::Gap);
         }
-        Format::Markdown => {
-            let paragraph = |lines: &mut Vec<String>, text: String| lines.extend([String::new(), text]);
-            let tabled = |lines: &mut Vec<String>, table: &Table| {
-                lines.push(String::new());
-                lines.extend(table.markdown());
-            };
-            tabled(&mut lines, &table::main(document, base));
-            paragraph(&mut lines, noise(document));
-            tabled(&mut lines, &table::costs(document));
-            paragraph(&mut lines, COSTS_LEGEND.to_owned());
-            for text in remarks(document).into_iter().chain(reading::reading(document, base)) {
-                paragraph(&mut lines, text);
+        blocks.push(Block::Lines(heading(document, part)));
+        blocks.extend(match part.table {
+            TableKind::Files => files::blocks(document, part),
+            TableKind::Arms => requests::arms(document, part),
+            TableKind::Ladder => requests::ladder(document, part),
+            TableKind::Worth => requests::worth(document, part),
+            TableKind::Policies => requests::policies(document, part),
+        });
+    }
+    blocks.extend(remarks(document).into_iter().map(Block::Text));
+    let files = parts.iter().filter(|part| part.table == TableKind::Files);
+    for part in files {
+        let base = part.jobs.first().and_then(|job| job.base.as_deref());
+        blocks.push(Block::Gap);
+        blocks.extend(reading::reading(document, base).into_iter().map(Block::Text));
+    }
+    written(&blocks, format).join("\n") + "\n"
+}
+
+fn written(blocks: &[Block], format: Format) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let paragraph = |lines: &mut Vec<String>| {
+        if format == Format::Markdown && !lines.is_empty() {
+            lines.push(String::new());
+        }
+    };
+    for (number, block) in blocks.iter().enumerate() {
+        match (block, format) {
+            (Block::Lines(block), _) => {
+                // A heading belongs to the line before it only where that is the heading of all.
+                if number > 1 {
+                    paragraph(&mut lines);
+                }
+                lines.extend(block.iter().cloned());
             }
+            (Block::Table(table), Format::Text) => lines.extend(table.text()),
+            (Block::Table(table), Format::Markdown) => {
+                paragraph(&mut lines);
+                lines.extend(table.markdown());
+            }
+            (Block::Text(text), Format::Text) => lines.extend(folded(text)),
+            (Block::Text(text), Format::Markdown) => {
+                paragraph(&mut lines);
+                lines.push(text.clone());
+            }
+            (Block::Gap, Format::Text) => lines.push(String::new()),
+            (Block::Gap, Format::Markdown) => {}
         }
     }
-    lines.join("\n") + "\n"
-}
-
-/// The arm the others were compared with: the base of every throughput pair but the A/A pair and the one with plain
-/// buffering.
-fn base_of(document: &Document) -> Option<&str> {
-    let extra = [Arm::Forebay.name(), Arm::KernelBuffered.name()];
-    let mut comparisons = document.comparisons.iter().filter(|one| one.metric == THROUGHPUT);
-    comparisons.find(|one| !extra.contains(&one.base.as_str())).map(|one| one.base.as_str())
-}
-
-/// Where, on what, and what was asked.
-fn heading(document: &Document) -> Vec<String> {
-    let manifest = &document.manifest;
-    let size = manifest.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
-    let asked = format!("{}{size}, until synced", manifest.title);
-    let rounds = if manifest.rounds == 1 { "round" } else { "rounds" };
-    let counted = format!("{} {rounds}, seed {}", manifest.rounds, manifest.seed);
-    let mut lines = folded(&place(manifest));
-    lines.extend(apart(asked, counted));
     lines
+}
+
+/// Its parts; of one that names none, the one it is.
+fn parts_of(document: &Document) -> Cow<'_, [Part]> {
+    if !document.parts.is_empty() {
+        return Cow::Borrowed(&document.parts);
+    }
+    let manifest = &document.manifest;
+    let name = document.rows.first().map(|row| row.job.clone()).unwrap_or_default();
+    let job = PartJob { name, base: files::base_of(document), ..PartJob::default() };
+    Cow::Owned(vec![Part {
+        title: manifest.title.clone(),
+        metric: crate::compare::judge::THROUGHPUT.to_owned(),
+        again: crate::arm::Arm::Forebay.name().to_owned(),
+        rounds: manifest.rounds,
+        cell_bytes: manifest.cell_bytes,
+        jobs: vec![job],
+        ..Part::default()
+    }])
+}
+
+/// What was asked, and in how many rounds.
+fn heading(document: &Document, part: &Part) -> Vec<String> {
+    let asked = match part.table {
+        TableKind::Files => {
+            let size = part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
+            format!("{}{size}, until synced", part.title)
+        }
+        _ => part.title.clone(),
+    };
+    let rounds = if part.rounds == 1 { "round" } else { "rounds" };
+    apart(asked, format!("{} {rounds}, seed {}", part.rounds, document.manifest.seed))
 }
 
 /// File system, kernel, processors, and the engine that ran.
@@ -112,8 +159,9 @@ fn apart(left: String, right: String) -> Vec<String> {
     }
 }
 
-fn noise(document: &Document) -> String {
-    let floor = match floor_of(&document.rows, THROUGHPUT) {
+fn noise(document: &Document, part: &Part, job: &str) -> String {
+    let floor = floor_of(&document.rows, Floor { job, again: &part.again }, &part.metric);
+    let floor = match floor {
         Some(floor) => format!("noise floor {}.", percent(floor)),
         None => "noise floor unknown, so nothing is shown.".to_owned(),
     };

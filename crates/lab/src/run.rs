@@ -144,7 +144,7 @@ pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |name: String, metrics: &BTreeMap<String, f64>| {
         let cell = CellResult { metrics: metrics.clone(), notes: Vec::new() };
-        rows.extend(schema::rows(&name, arm, &[cell]));
+        rows.extend(schema::rows(&name, arm.name(), &[cell]));
     };
     for (number, group) in report.groups.iter().enumerate() {
         for job in &group.jobs {

@@ -3,7 +3,9 @@
 //! ```text
 //! { schema: 1, manifest, suite,
 //!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
-//!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ] }
+//!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
+//!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, floor, shown } ],
+//!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base } ] } ] }
 //! ```
 //!
 //! The tables are made from this and nothing else, so a file can be shown again without running anything. Names
@@ -18,11 +20,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::arm::Arm;
 use crate::cell::CellResult;
 use crate::manifest::Manifest;
 use crate::metric::{self, Better};
 use crate::statistics::{Verdict, mean, sample_stddev};
+use crate::suite::TableKind;
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
@@ -40,6 +42,86 @@ pub struct Document {
     pub rows: Vec<Row>,
     /// What may be said of it.
     pub comparisons: Vec<Comparison>,
+    /// The same in the unit of a metric, where a suite asks for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<Difference>,
+    /// The tables it is shown as; one of work on files if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+/// One part of a suite: one table, or one for each job.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// Over its table.
+    pub title: String,
+    /// How it is shown.
+    pub table: TableKind,
+    /// What the ratio is of.
+    pub metric: String,
+    /// The arm that runs twice.
+    pub again: String,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// Bytes a cell writes, where that is fixed.
+    pub cell_bytes: Option<u64>,
+    /// The order of the arms in each round.
+    pub orders: Vec<Vec<String>>,
+    /// Its jobs, in the order of the tables.
+    pub jobs: Vec<PartJob>,
+}
+
+/// What was asked of every arm alike.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PartJob {
+    /// Its name, as rows have it.
+    pub name: String,
+    /// In a heading.
+    pub title: String,
+    /// What was asked for.
+    pub workload: String,
+    /// Where requests went.
+    pub device: Option<String>,
+    /// Bios in flight.
+    pub depth: Option<u32>,
+    /// What the arms were compared with; none if that did not run.
+    pub base: Option<String>,
+}
+
+/// An arm and what it is compared with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Against<'a> {
+    /// The arm.
+    pub arm: &'a str,
+    /// Its base.
+    pub base: &'a str,
+}
+
+/// A metric of an arm above (or below) that of its base, in its own unit.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    /// The job.
+    pub job: String,
+    /// The metric's name.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// The arm it is compared with.
+    pub base: String,
+    /// The arm.
+    pub arm: String,
+    /// Median of the arm less median of the base.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub ci_low: f64,
+    /// Upper end of its 95 % interval.
+    pub ci_high: f64,
+    /// What the A/A pair differs by; none if there is none.
+    pub floor: Option<f64>,
+    /// Whether it may be called a difference.
+    pub shown: bool,
 }
 
 /// One metric of one job on one arm.
@@ -143,13 +225,36 @@ impl Document {
         rows: Vec<Row>,
         comparisons: Vec<Comparison>,
     ) -> Self {
-        Self { schema: SCHEMA, manifest, suite: suite.into(), rows, comparisons }
+        let (differences, parts) = (Vec::new(), Vec::new());
+        Self { schema: SCHEMA, manifest, suite: suite.into(), rows, comparisons, differences, parts }
     }
 
     /// The row of a metric on an arm (of the first job that has one).
     #[must_use]
     pub fn row(&self, arm: &str, metric: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.arm == arm && row.metric == metric)
+    }
+
+    /// The row of a metric on an arm in a job.
+    #[must_use]
+    pub fn row_of(&self, job: &str, arm: &str, metric: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
+    }
+
+    /// Arms of a job in the order of their first rows.
+    #[must_use]
+    pub fn arms_of(&self, job: &str) -> Vec<&str> {
+        let mut seen = BTreeSet::new();
+        let rows = self.rows.iter().filter(|row| row.job == job);
+        rows.map(|row| row.arm.as_str()).filter(|arm| seen.insert(*arm)).collect()
+    }
+
+    /// The comparison of an arm with another, in a job.
+    #[must_use]
+    pub fn compared(&self, job: &str, metric: &str, pair: Against<'_>) -> Option<&Comparison> {
+        let Against { arm, base } = pair;
+        let mut comparisons = self.comparisons.iter();
+        comparisons.find(|one| one.job == job && one.metric == metric && one.arm == arm && one.base == base)
     }
 
     /// Arms in the order of their first rows.
@@ -203,7 +308,7 @@ impl Document {
 
 /// The rows of one arm: each metric that any of its rounds has, in the order of [`metric::METRICS`].
 #[must_use]
-pub fn rows(job: &str, arm: Arm, rounds: &[CellResult]) -> Vec<Row> {
+pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
     metric::METRICS
         .iter()
         .filter_map(|metric| {
@@ -215,7 +320,7 @@ pub fn rows(job: &str, arm: Arm, rounds: &[CellResult]) -> Vec<Row> {
             let mean = mean(&measured)?;
             Some(Row {
                 job: job.to_owned(),
-                arm: arm.name().to_owned(),
+                arm: arm.to_owned(),
                 metric: metric.name.to_owned(),
                 unit: metric.unit.to_owned(),
                 better: metric.better.into(),
@@ -248,7 +353,7 @@ mod tests {
             p: 0.0625,
             verdict: Verdict::NotShown,
         };
-        let rows = rows("job", Arm::Forebay, &[result(100.0), result(f64::NAN), result(300.0)]);
+        let rows = rows("job", "forebay", &[result(100.0), result(f64::NAN), result(300.0)]);
         Document::new(Manifest::default(), "layout", rows, vec![comparison])
     }
 
@@ -266,7 +371,7 @@ mod tests {
 
     #[test]
     fn one_round_has_no_spread() {
-        let value = serde_json::to_value(rows("job", Arm::Null, &[result(1.0)])).unwrap();
+        let value = serde_json::to_value(rows("job", "null", &[result(1.0)])).unwrap();
         assert!(value[0]["stddev"].is_null());
     }
 

@@ -27,6 +27,9 @@ const OWNER_FILE: &str = "owner";
 /// Where the cells' directories are.
 const CELLS: &str = "cells";
 
+/// Where is what all cells of a comparison share.
+const SHARED: &str = "shared";
+
 /// Signals that end a comparison.
 const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
@@ -106,6 +109,15 @@ impl Scratch {
         let path = self.path.join(CELLS).join(name);
         fs::create_dir(&path)?;
         Ok(path)
+    }
+
+    /// The directory of what all cells share: it stays until the end.
+    pub fn shared_directory(&self) -> io::Result<PathBuf> {
+        let path = self.path.join(SHARED);
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(path),
+        }
     }
 
     /// Removes what cells have left.
@@ -198,6 +210,10 @@ mod tests {
         fs::write(cell.join("data"), [0; 9000]).unwrap();
         let cell = scratch.cell_directory("two").unwrap();
         assert_eq!(entries(cell.parent().unwrap()), 1, "the cell before is gone");
+        let shared = scratch.shared_directory().unwrap();
+        fs::write(shared.join("data"), "x").unwrap();
+        scratch.clear().unwrap();
+        assert!(scratch.shared_directory().unwrap().join("data").exists(), "what is shared stays");
         assert!(scratch.path().file_name().unwrap().to_str().unwrap().starts_with(PREFIX));
         drop(scratch);
         assert_eq!(entries(parent.path()), 0);

@@ -16,6 +16,7 @@
 //!   is not the same as "equal". Without a noise floor nothing is shown.
 //! * **p**: the exact paired sign-flip test, for those who ask. Its least value is 2/2^rounds: 0.0625 at five.
 
+pub mod difference;
 pub mod random;
 
 use serde::{Deserialize, Serialize};

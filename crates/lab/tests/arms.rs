@@ -11,7 +11,7 @@ use forebay_lab::load::{CellError, run_cell};
 
 const MIB: u64 = 1 << 20;
 
-const ARMS: [Arm; 11] = [
+const ARMS: [Arm; 10] = [
     Arm::KernelBuffered,
     Arm::KernelBounded,
     Arm::KernelBoundedPrealloc,
@@ -20,7 +20,6 @@ const ARMS: [Arm; 11] = [
     Arm::KernelDirectPrealloc,
     Arm::Kernel,
     Arm::Forebay,
-    Arm::ForebayAgain,
     Arm::ForebayDeclared,
     Arm::Null,
 ];

@@ -1,19 +1,37 @@
 //! From cells to rows and comparisons.
 //!
-//! The base is the *bounded* kernel arm with the best mean throughput: what a reader would otherwise use with the
-//! same memory, at its best. That it is chosen after the fact can only hurt Forebay's figures, never help them.
-//! Beside every arm against the base stand two pairs more: the A/A pair, whose spread is the noise floor of each
-//! metric, and Forebay against plain buffering, which has no bound.
+//! Each job is judged by itself. The base is an arm the suite names, or that of several which has the best mean: what
+//! a reader would otherwise use, at its best. That it is chosen after the fact can only hurt the arms it is set
+//! against, never help them. Beside every arm against the base stand the A/A pair, whose spread is the noise floor of
+//! each metric, and the pairs the suite asks for.
+//!
+//! Of a metric that is a cost the difference is told too, in its own unit: "so many nanoseconds" adds up over arms
+//! where ratios do not.
 
-use crate::arm::Arm;
-use crate::metric::{self, METRICS, Metric};
-use crate::schema::{self, Comparison, Row};
+use crate::metric::{self, Better, METRICS, Metric};
+use crate::plan::again;
+use crate::schema::{self, Comparison, Difference, Row};
+use crate::statistics::difference::{difference, difference_floor, is_shown};
 use crate::statistics::{Paired, noise_floor, ratio, verdict};
+use crate::suite::{Base, Pair};
 
 use super::Measured;
 
-/// The metric that decides which arm is the base.
+/// What the rate of work on files is called.
 pub const THROUGHPUT: &str = "write_bytes_per_s";
+
+/// How a part of a suite is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Judging<'a> {
+    /// What arms are compared with.
+    pub base: &'a Base,
+    /// The metric by which the best is chosen, and of which the difference is told.
+    pub metric: &'a str,
+    /// The arm that runs twice.
+    pub again: &'a str,
+    /// Pairs besides.
+    pub also: &'a [Pair],
+}
 
 /// What was measured, and what may be said of it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -22,83 +40,145 @@ pub struct Judged {
     pub rows: Vec<Row>,
     /// Every metric of every pair.
     pub comparisons: Vec<Comparison>,
-    /// What the others were compared with; none if no bounded kernel arm ran.
-    pub base: Option<Arm>,
+    /// The metric of the judging of every pair with the base, where that is a cost.
+    pub differences: Vec<Difference>,
+    /// What the others were compared with, by job; a job without one is absent.
+    pub bases: Vec<(String, String)>,
 }
 
 /// Judges a comparison. The seed is that of the plan: intervals are repeatable.
 #[must_use]
-pub fn judge(job: &str, measured: &[Measured], seed: u64) -> Judged {
-    let rows: Vec<Row> =
-        measured.iter().flat_map(|measured| schema::rows(job, measured.arm, &measured.rounds)).collect();
-    let arms: Vec<Arm> = measured.iter().map(|measured| measured.arm).collect();
-    let base = base_of(&rows, &arms);
-    let comparisons = pairs(base, &arms)
-        .into_iter()
-        .flat_map(|pair| METRICS.iter().map(move |metric| (pair, metric)))
-        .filter_map(|(pair, metric)| compare(&rows, job, pair, metric, seed))
-        .collect();
-    Judged { rows, comparisons, base }
+pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
+    let mut jobs: Vec<&str> = Vec::new();
+    for one in measured {
+        if !jobs.contains(&one.job.as_str()) {
+            jobs.push(&one.job);
+        }
+    }
+    let mut judged = Judged::default();
+    for job in jobs {
+        let of_job = || measured.iter().filter(|measured| measured.job == job);
+        let rows: Vec<Row> =
+            of_job().flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds)).collect();
+        let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
+        let base = base_of(&rows, &arms, judging);
+        let floor = Floor { job, again: judging.again };
+        for pair in pairs(base, &arms, judging) {
+            let found = METRICS.iter().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
+            judged.comparisons.extend(found);
+            if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
+                judged.differences.extend(differ(&rows, floor, &pair, judging.metric, seed));
+            }
+        }
+        judged.bases.extend(base.map(|base| (job.to_owned(), base.to_owned())));
+        judged.rows.extend(rows);
+    }
+    judged
+}
+
+/// Where the noise is told from.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor<'a> {
+    /// The job.
+    pub job: &'a str,
+    /// The arm that runs twice.
+    pub again: &'a str,
+}
+
+impl Floor<'_> {
+    fn pair(self) -> Pair {
+        Pair { arm: again(self.again), base: self.again.to_owned() }
+    }
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.
 #[must_use]
-pub fn floor_of(rows: &[Row], metric: &str) -> Option<f64> {
-    let pair = Pair { arm: Arm::ForebayAgain, base: Arm::Forebay };
-    let (arm, base) = paired(rows, pair, metric)?;
+pub fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
+    let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
     noise_floor(Paired { arm: &arm, base: &base })
 }
 
-#[derive(Clone, Copy)]
-struct Pair {
-    arm: Arm,
-    base: Arm,
-}
-
-fn pairs(base: Option<Arm>, arms: &[Arm]) -> Vec<Pair> {
-    let mut pairs = Vec::new();
-    if let Some(base) = base {
-        pairs.extend(arms.iter().filter(|arm| **arm != base).map(|arm| Pair { arm: *arm, base }));
+fn pairs(base: Option<&str>, arms: &[&str], judging: Judging<'_>) -> Vec<Pair> {
+    let against = |base: &str| {
+        let others = arms.iter().filter(|arm| **arm != base);
+        others.map(|arm| Pair { arm: (*arm).to_owned(), base: base.to_owned() }).collect::<Vec<_>>()
+    };
+    let mut pairs = base.map(against).unwrap_or_default();
+    let own = Floor { job: "", again: judging.again }.pair();
+    for pair in std::iter::once(&own).chain(judging.also) {
+        if !pairs.contains(pair) {
+            pairs.push(pair.clone());
+        }
     }
-    pairs.push(Pair { arm: Arm::ForebayAgain, base: Arm::Forebay });
-    pairs.push(Pair { arm: Arm::Forebay, base: Arm::KernelBuffered });
     pairs
 }
 
-fn base_of(rows: &[Row], arms: &[Arm]) -> Option<Arm> {
-    let speed = |arm: Arm| {
-        let row = rows.iter().find(|row| row.arm == arm.name() && row.metric == THROUGHPUT);
-        row.map(|row| row.mean)
+fn base_of<'a>(rows: &[Row], arms: &[&'a str], judging: Judging<'_>) -> Option<&'a str> {
+    let mean = |arm: &str| {
+        rows.iter().find(|row| row.arm == arm && row.metric == judging.metric).map(|row| row.mean)
     };
-    arms.iter()
-        .copied()
-        .filter(|arm| arm.is_bounded_kernel())
-        .filter_map(|arm| Some((arm, speed(arm)?)))
-        .max_by(|left, right| left.1.total_cmp(&right.1))
-        .map(|(arm, _)| arm)
+    let candidates = |known: &[String]| {
+        let arms = arms.iter().copied().filter(|arm| known.iter().any(|name| name == arm));
+        arms.filter_map(|arm| Some((arm, mean(arm)?))).collect::<Vec<_>>()
+    };
+    let lower = is_cost(judging.metric);
+    match judging.base {
+        Base::Arm(name) => arms.iter().copied().find(|arm| arm == name),
+        Base::BestOf(names) => candidates(names)
+            .into_iter()
+            .max_by(|left, right| {
+                let order = left.1.total_cmp(&right.1);
+                if lower { order.reverse() } else { order }
+            })
+            .map(|(arm, _)| arm),
+    }
 }
 
-fn compare(rows: &[Row], job: &str, pair: Pair, metric: &Metric, seed: u64) -> Option<Comparison> {
-    let (arm, base) = paired(rows, pair, metric.name)?;
+/// Whether less of it is better.
+fn is_cost(metric: &str) -> bool {
+    metric::find(metric).is_some_and(|metric| metric.better == Better::Lower)
+}
+
+fn compare(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &Metric, seed: u64) -> Option<Comparison> {
+    let (arm, base) = paired(rows, floor.job, pair, metric.name)?;
     let found = ratio(Paired { arm: &arm, base: &base }, seed)?;
     Some(Comparison {
-        job: job.to_owned(),
+        job: floor.job.to_owned(),
         metric: metric.name.to_owned(),
-        base: pair.base.name().to_owned(),
-        arm: pair.arm.name().to_owned(),
+        base: pair.base.clone(),
+        arm: pair.arm.clone(),
         ratio: found.ratio,
         ci_low: found.low,
         ci_high: found.high,
         p: found.p,
-        verdict: verdict(&found, floor_of(rows, metric.name), metric.better),
+        verdict: verdict(&found, floor_of(rows, floor, metric.name), metric.better),
+    })
+}
+
+fn differ(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &str, seed: u64) -> Option<Difference> {
+    let (arm, base) = paired(rows, floor.job, pair, metric)?;
+    let found = difference(Paired { arm: &arm, base: &base }, seed)?;
+    let noise = paired(rows, floor.job, &floor.pair(), metric)
+        .and_then(|(arm, base)| difference_floor(Paired { arm: &arm, base: &base }));
+    Some(Difference {
+        job: floor.job.to_owned(),
+        metric: metric.to_owned(),
+        unit: metric::find(metric)?.unit.to_owned(),
+        base: pair.base.clone(),
+        arm: pair.arm.clone(),
+        value: found.value,
+        ci_low: found.low,
+        ci_high: found.high,
+        floor: noise,
+        shown: is_shown(&found, noise),
     })
 }
 
 /// The rounds that both arms have, and in which both are positive: nothing is a ratio to nothing.
-fn paired(rows: &[Row], pair: Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
+fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
     debug_assert!(metric::find(metric).is_some());
-    let row = |arm: Arm| rows.iter().find(|row| row.arm == arm.name() && row.metric == metric);
-    let (arm, base) = (row(pair.arm)?, row(pair.base)?);
+    let row = |arm: &str| rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric);
+    let (arm, base) = (row(&pair.arm)?, row(&pair.base)?);
     let both = arm.rounds.iter().zip(&base.rounds);
     Some(
         both.filter_map(|(arm, base)| Some(((*arm)?, (*base)?)))
@@ -113,77 +193,97 @@ mod tests {
     use crate::cell::CellResult;
     use crate::statistics::Verdict;
 
-    fn measured(arm: Arm, metric: &str, rounds: &[f64]) -> Measured {
+    fn measured(job: &str, arm: &str, metric: &str, rounds: &[f64]) -> Measured {
         let cell = |value: &f64| CellResult { metrics: [(metric.to_owned(), *value)].into(), notes: vec![] };
-        Measured { arm, rounds: rounds.iter().map(cell).collect() }
+        Measured { job: job.into(), arm: arm.into(), rounds: rounds.iter().map(cell).collect() }
     }
 
-    fn verdict_of(judged: &Judged, base: Arm, arm: Arm) -> Option<Verdict> {
+    fn best_of_two() -> Base {
+        Base::BestOf(vec!["kernel-bounded".into(), "kernel-direct".into()])
+    }
+
+    fn judged(measured: &[Measured], base: &Base, metric: &str) -> Judged {
+        let also = [Pair { arm: "forebay".into(), base: "kernel-buffered".into() }];
+        judge(measured, Judging { base, metric, again: "forebay", also: &also }, 1)
+    }
+
+    fn verdict_of(judged: &Judged, base: &str, arm: &str) -> Option<Verdict> {
         let mut comparisons = judged.comparisons.iter();
-        comparisons.find(|one| one.base == base.name() && one.arm == arm.name()).map(|one| one.verdict)
+        comparisons.find(|one| one.base == base && one.arm == arm).map(|one| one.verdict)
+    }
+
+    fn base<'a>(judged: &'a Judged, job: &str) -> Option<&'a str> {
+        judged.bases.iter().find(|(known, _)| known == job).map(|(_, base)| base.as_str())
     }
 
     #[test]
-    fn the_base_is_the_fastest_bounded_kernel_arm() {
-        let judged = judge(
-            "job",
-            &[
-                measured(Arm::KernelBuffered, THROUGHPUT, &[900.0; 5]),
-                measured(Arm::KernelBounded, THROUGHPUT, &[200.0, 210.0, 205.0, 190.0, 208.0]),
-                measured(Arm::KernelDirectPrealloc, THROUGHPUT, &[300.0, 310.0, 305.0, 290.0, 308.0]),
-                measured(Arm::Forebay, THROUGHPUT, &[450.0, 455.0, 452.0, 440.0, 449.0]),
-                measured(Arm::ForebayAgain, THROUGHPUT, &[451.0, 453.0, 450.0, 443.0, 450.0]),
-            ],
-            1,
-        );
-        assert_eq!(judged.base, Some(Arm::KernelDirectPrealloc));
-        let base = Arm::KernelDirectPrealloc;
-        assert_eq!(verdict_of(&judged, base, Arm::Forebay), Some(Verdict::Better));
-        assert_eq!(verdict_of(&judged, base, Arm::KernelBounded), Some(Verdict::Worse));
-        assert_eq!(verdict_of(&judged, base, base), None);
-        assert_eq!(verdict_of(&judged, Arm::KernelBuffered, Arm::Forebay), Some(Verdict::Worse));
-        assert_eq!(verdict_of(&judged, Arm::Forebay, Arm::ForebayAgain), Some(Verdict::NotShown));
-        assert!(floor_of(&judged.rows, THROUGHPUT).unwrap() < 0.01);
+    fn the_base_is_the_best_of_those_named() {
+        let cells = [
+            measured("job", "kernel-buffered", THROUGHPUT, &[900.0; 5]),
+            measured("job", "kernel-bounded", THROUGHPUT, &[200.0, 210.0, 205.0, 190.0, 208.0]),
+            measured("job", "kernel-direct", THROUGHPUT, &[300.0, 310.0, 305.0, 290.0, 308.0]),
+            measured("job", "forebay", THROUGHPUT, &[450.0, 455.0, 452.0, 440.0, 449.0]),
+            measured("job", "forebay-again", THROUGHPUT, &[451.0, 453.0, 450.0, 443.0, 450.0]),
+        ];
+        let judged = judged(&cells, &best_of_two(), THROUGHPUT);
+        assert_eq!(base(&judged, "job"), Some("kernel-direct"));
+        assert_eq!(verdict_of(&judged, "kernel-direct", "forebay"), Some(Verdict::Better));
+        assert_eq!(verdict_of(&judged, "kernel-direct", "kernel-bounded"), Some(Verdict::Worse));
+        assert_eq!(verdict_of(&judged, "kernel-direct", "kernel-direct"), None);
+        assert_eq!(verdict_of(&judged, "kernel-buffered", "forebay"), Some(Verdict::Worse));
+        assert_eq!(verdict_of(&judged, "forebay", "forebay-again"), Some(Verdict::NotShown));
+        let floor = Floor { job: "job", again: "forebay" };
+        assert!(floor_of(&judged.rows, floor, THROUGHPUT).unwrap() < 0.01);
+    }
+
+    #[test]
+    fn each_job_has_a_base_of_its_own() {
+        let cells = [
+            measured("one", "kernel-bounded", "ns_per_io", &[200.0; 5]),
+            measured("one", "kernel-direct", "ns_per_io", &[300.0; 5]),
+            measured("two", "kernel-bounded", "ns_per_io", &[500.0; 5]),
+            measured("two", "kernel-direct", "ns_per_io", &[300.0; 5]),
+            measured("two", "forebay", "ns_per_io", &[200.0; 5]),
+        ];
+        let judged = judged(&cells, &best_of_two(), "ns_per_io");
+        assert_eq!(base(&judged, "one"), Some("kernel-bounded"), "of a cost the least is best");
+        assert_eq!(base(&judged, "two"), Some("kernel-direct"));
+        let of_two: Vec<_> = judged.comparisons.iter().filter(|one| one.job == "two").collect();
+        assert_eq!(of_two.len(), 2);
+        assert_eq!(judged.differences.len(), 3);
+        let forebay = judged.differences.iter().find(|one| one.arm == "forebay").unwrap();
+        assert_eq!((forebay.value, forebay.unit.as_str(), forebay.shown), (-100.0, "ns", false));
     }
 
     #[test]
     fn less_is_better_where_the_metric_says_so() {
-        let judged = judge(
-            "job",
-            &[
-                measured(Arm::Forebay, "sync_probe_p99_us", &[100.0, 101.0, 99.0, 100.0]),
-                measured(Arm::ForebayAgain, "sync_probe_p99_us", &[100.0, 100.0, 99.5, 101.0]),
-                measured(Arm::KernelBuffered, "sync_probe_p99_us", &[900.0, 910.0, 905.0, 890.0]),
-            ],
-            1,
-        );
-        assert_eq!(judged.base, None, "without throughput there is no base");
-        assert_eq!(verdict_of(&judged, Arm::KernelBuffered, Arm::Forebay), Some(Verdict::Better));
+        let cells = [
+            measured("job", "forebay", "sync_probe_p99_us", &[100.0, 101.0, 99.0, 100.0]),
+            measured("job", "forebay-again", "sync_probe_p99_us", &[100.0, 100.0, 99.5, 101.0]),
+            measured("job", "kernel-buffered", "sync_probe_p99_us", &[900.0, 910.0, 905.0, 890.0]),
+        ];
+        let judged = judged(&cells, &best_of_two(), THROUGHPUT);
+        assert_eq!(base(&judged, "job"), None, "without throughput there is no base");
+        assert_eq!(verdict_of(&judged, "kernel-buffered", "forebay"), Some(Verdict::Better));
     }
 
     #[test]
     fn without_the_second_of_the_pair_nothing_is_shown() {
-        let judged = judge(
-            "job",
-            &[
-                measured(Arm::KernelBounded, THROUGHPUT, &[200.0; 5]),
-                measured(Arm::Forebay, THROUGHPUT, &[400.0; 5]),
-            ],
-            1,
-        );
-        assert_eq!(verdict_of(&judged, Arm::KernelBounded, Arm::Forebay), Some(Verdict::NotShown));
+        let cells = [
+            measured("job", "kernel-bounded", THROUGHPUT, &[200.0; 5]),
+            measured("job", "forebay", THROUGHPUT, &[400.0; 5]),
+        ];
+        let judged = judged(&cells, &Base::Arm("kernel-bounded".into()), THROUGHPUT);
+        assert_eq!(verdict_of(&judged, "kernel-bounded", "forebay"), Some(Verdict::NotShown));
     }
 
     #[test]
     fn rounds_without_a_value_are_left_out_of_the_pair() {
-        let judged = judge(
-            "job",
-            &[
-                measured(Arm::KernelBounded, THROUGHPUT, &[200.0, 0.0, 200.0, f64::NAN, 200.0]),
-                measured(Arm::Forebay, THROUGHPUT, &[400.0; 5]),
-            ],
-            1,
-        );
+        let cells = [
+            measured("job", "kernel-bounded", THROUGHPUT, &[200.0, 0.0, 200.0, f64::NAN, 200.0]),
+            measured("job", "forebay", THROUGHPUT, &[400.0; 5]),
+        ];
+        let judged = judged(&cells, &best_of_two(), THROUGHPUT);
         assert_eq!(judged.comparisons[0].ratio, 2.0);
     }
 }

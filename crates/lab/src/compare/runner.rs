@@ -1,12 +1,12 @@
 //! How a comparison has a cell run. Which process that is, and how it is ended, is the runner's business.
 
-use crate::cell::{CellResult, CellSpec};
+use crate::cell::{Cell, CellResult};
 
 /// Runs cells.
 pub trait CellRunner {
     /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end, with nothing
     /// left running that could write into the cell's directory.
-    fn run(&mut self, spec: &CellSpec) -> Result<CellResult, RunError>;
+    fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError>;
 }
 
 /// There is no result.
@@ -25,9 +25,9 @@ pub enum RunError {
 
 impl<F> CellRunner for F
 where
-    F: FnMut(&CellSpec) -> Result<CellResult, RunError>,
+    F: FnMut(&Cell) -> Result<CellResult, RunError>,
 {
-    fn run(&mut self, spec: &CellSpec) -> Result<CellResult, RunError> {
-        self(spec)
+    fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError> {
+        self(cell)
     }
 }

@@ -1,127 +1,192 @@
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::*;
+use crate::arm::Arm;
 use crate::plan::Wish;
+use crate::request::DATA_FILE;
 use crate::statistics::Verdict;
+use crate::suite::{self, Base, Form};
 
-fn workload(_files: u32, _file_bytes: u64, _block_bytes: u32) -> Workload {
-    Workload::default()
-}
-
-fn plan(rounds: u32, time_limit: Option<Duration>) -> Plan {
-    let wish = Wish {
+fn wish(rounds: u32, time_limit: Option<Duration>) -> Wish<'static> {
+    Wish {
+        suite: "layout",
         form: Form::Quick,
         scale: 1.0,
         rounds: Some(rounds),
         time_limit,
-        seed: Some(0x7f3a),
+        seed: 0x7f3a,
         free_bytes: 1 << 40,
-    };
-    Plan::new(&wish, &ARMS).unwrap()
+        settings: &[],
+    }
+}
+
+fn plan(rounds: u32, time_limit: Option<Duration>) -> Plan {
+    let suite = suite::find(Path::new("layout")).unwrap();
+    Plan::new(&suite, &suite.parts[0], &wish(rounds, time_limit)).unwrap().unwrap()
+}
+
+/// The arm a cell is of, by the directory it was given: an arm and its twin differ in nothing else.
+fn name_of(cell: &Cell) -> String {
+    spec_of(cell).directory.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+fn spec_of(cell: &Cell) -> &CellSpec {
+    match cell {
+        Cell::Jobs(spec) => spec,
+        Cell::Requests(_) => panic!("no jobs"),
+    }
 }
 
 /// A machine on which every arm has its speed, the same in every round but for a ripple of one percent.
-fn fixed_speed(spec: &CellSpec) -> CellResult {
+fn fixed_speed(cell: &Cell) -> CellResult {
+    let spec = spec_of(cell);
     let speed = match spec.arm {
         Arm::KernelBuffered => 640e6,
         Arm::KernelBounded => 246e6,
         arm if arm.is_forebay() => 415e6,
         _ => 200e6,
     };
-    let ripple = 1.0 + (spec.seed ^ spec.arm as u64) as f64 / u64::MAX as f64 / 100.0;
+    let ripple = 1.0 + (spec.seed ^ name_of(cell).len() as u64) as f64 / u64::MAX as f64 / 100.0;
     let metrics = BTreeMap::from([("write_bytes_per_s".to_owned(), speed * ripple)]);
     CellResult { metrics, notes: vec![] }
 }
 
 struct Run {
     result: Result<Outcome, CompareError>,
-    specs: Vec<CellSpec>,
+    cells: Vec<Cell>,
     directory: tempfile::TempDir,
 }
 
 /// Runs a plan on a machine, and keeps what it was asked.
-fn run(plan: &Plan, stop: &Stop, mut machine: impl FnMut(&CellSpec) -> Result<CellResult, RunError>) -> Run {
+fn run(plan: &Plan, stop: &Stop, mut machine: impl FnMut(&Cell) -> Result<CellResult, RunError>) -> Run {
     // In memory where that is possible: these tests keep time, and a disk has other users.
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let scratch = Scratch::new_in(directory.path()).unwrap();
     let setting = Setting {
-        question: Question::layout(workload),
         plan,
         settings: &[("flight".to_owned(), "8".to_owned())],
         scratch: &scratch,
         quiet_within: Duration::ZERO,
         stop,
     };
-    let mut specs = Vec::new();
-    let mut runner = |spec: &CellSpec| {
-        assert_eq!(
-            std::fs::read_dir(&spec.directory).unwrap().count(),
-            0,
-            "a cell starts in an empty directory"
-        );
-        std::fs::write(spec.directory.join("data"), "left by the cell").unwrap();
-        specs.push(spec.clone());
-        machine(spec)
+    let mut cells = Vec::new();
+    let mut runner = |cell: &Cell| {
+        if let Cell::Jobs(spec) = cell {
+            let there = std::fs::read_dir(&spec.directory).unwrap().count();
+            assert_eq!(there, 0, "a cell starts in an empty directory");
+            std::fs::write(spec.directory.join("data"), "left by the cell").unwrap();
+        }
+        cells.push(cell.clone());
+        machine(cell)
     };
     let result = compare(&setting, &mut runner, &mut Progress::hidden(plan));
     drop(scratch);
-    Run { result, specs, directory }
+    Run { result, cells, directory }
+}
+
+fn judged(outcome: &Outcome, seed: u64) -> judge::Judged {
+    let suite = suite::find(Path::new("layout")).unwrap();
+    let part = &suite.parts[0];
+    assert!(matches!(part.base, Base::BestOf(_)));
+    let judging =
+        judge::Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
+    judge::judge(&outcome.measured, judging, seed)
 }
 
 #[test]
 fn every_round_runs_every_arm_once_in_the_planned_order() {
     let plan = plan(5, None);
-    let Run { result, specs, directory } = run(&plan, &Stop::default(), |spec| Ok(fixed_speed(spec)));
+    let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| Ok(fixed_speed(cell)));
     let outcome = result.unwrap();
-    assert_eq!(outcome.orders, (0..5).map(|round| plan.order(round)).collect::<Vec<_>>());
+    let planned = |round| -> Vec<String> {
+        plan.order(round).into_iter().map(|turn| plan.arm(turn).name.clone()).collect()
+    };
+    assert_eq!(outcome.orders, (0..5).map(planned).collect::<Vec<_>>());
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 5));
 
-    let (warm_up, counted) = specs.split_first().unwrap();
+    let (warm_up, counted) = cells.split_first().unwrap();
+    let warm_up = spec_of(warm_up);
     assert_eq!((warm_up.arm, warm_up.verify), (Arm::KernelBounded, Verify::Off));
-    assert_eq!(warm_up.budget_bytes, plan.warm_up.budget_bytes);
-    let ran: Vec<Arm> = counted.iter().map(|spec| spec.arm).collect();
+    assert_eq!(warm_up.budget_bytes, 8 << 20);
+    let ran: Vec<String> = counted.iter().map(name_of).collect();
     assert_eq!(ran, outcome.orders.concat());
-    for (round, specs) in counted.chunks(ARMS.len()).enumerate() {
+    for (round, cells) in counted.chunks(8).enumerate() {
         let verify = if round == 0 { Verify::After } else { Verify::Off };
-        assert!(specs.iter().all(|spec| spec.verify == verify && spec.seed == plan.cell_seed(round as u32)));
-        assert!(specs.iter().all(|spec| spec.budget_bytes == 64 << 20 && spec.settings[0].0 == "flight"));
+        for spec in cells.iter().map(spec_of) {
+            assert!(spec.verify == verify && spec.seed == plan.cell_seed(round as u32));
+            assert!(spec.budget_bytes == 64 << 20 && spec.settings[0].0 == "flight");
+        }
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 
-    let judged = judge::judge("job", &outcome.measured, plan.seed);
-    assert_eq!(judged.base, Some(Arm::KernelBounded));
+    let judged = judged(&outcome, plan.seed);
+    assert_eq!(judged.bases[0].1, "kernel-bounded");
     let found = judged.comparisons.iter().find(|one| one.arm == "forebay" && one.base == "kernel-bounded");
     assert_eq!(found.unwrap().verdict, Verdict::Better);
 }
 
 #[test]
-fn a_refused_arm_is_left_out_and_asked_once() {
-    let uncached = |spec: &CellSpec| spec.arm == Arm::KernelUncached;
-    let Run { result, specs, .. } = run(&plan(4, None), &Stop::default(), |spec| {
-        if uncached(spec) { Err(RunError::Refused("needs Linux 6.14".into())) } else { Ok(fixed_speed(spec)) }
+fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
+    let suite = suite::find(Path::new("plug")).unwrap();
+    let wish = Wish { scale: 0.01, form: Form::Bare, ..wish(4, None) };
+    let plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
+    let mut written = None;
+    let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| {
+        let Cell::Requests(cell) = cell else { panic!("no requests") };
+        let data = std::fs::metadata(cell.directory.join(DATA_FILE)).unwrap();
+        assert_eq!(data.len(), cell.spec.file_bytes);
+        assert_eq!(*written.get_or_insert(data.modified().unwrap()), data.modified().unwrap());
+        let refused = cell.spec.batch == Some(32);
+        if refused {
+            return Err(RunError::Refused("not here".into()));
+        }
+        let metrics = BTreeMap::from([("iops".to_owned(), 1e5), ("ns_per_io".to_owned(), 1e4)]);
+        Ok(CellResult { metrics, notes: vec![] })
     });
     let outcome = result.unwrap();
-    assert_eq!(specs.iter().filter(|spec| uncached(spec)).count(), 1);
+    assert_eq!(outcome.measured.len() + 1, plan.cells_in_a_round() as usize);
+    assert!(outcome.orders[0].contains(&"file/random-4k/file/1/never".to_owned()), "{:?}", outcome.orders[0]);
+    let left_out = &outcome.left_out[0];
+    assert_eq!((left_out.job.as_str(), left_out.arm.as_str()), ("file/random-4k/file/32", "kernel-uring-32"));
+    let seeds: Vec<u64> = cells[1..]
+        .iter()
+        .map(|cell| match cell {
+            Cell::Requests(cell) => cell.spec.seed,
+            Cell::Jobs(_) => 0,
+        })
+        .collect();
+    assert!(seeds[..9].iter().all(|seed| *seed == plan.cell_seed(0)));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_refused_arm_is_left_out_and_asked_once() {
+    let uncached = |cell: &Cell| spec_of(cell).arm == Arm::KernelUncached;
+    let Run { result, cells, .. } = run(&plan(4, None), &Stop::default(), |cell| {
+        if uncached(cell) { Err(RunError::Refused("needs Linux 6.14".into())) } else { Ok(fixed_speed(cell)) }
+    });
+    let outcome = result.unwrap();
+    assert_eq!(cells.iter().filter(|cell| uncached(cell)).count(), 1);
     assert_eq!(outcome.measured.len(), 7);
     let reason = "needs Linux 6.14".into();
-    assert_eq!(outcome.left_out, [LeftOut { arm: Arm::KernelUncached, reason, failed: false }]);
+    let (job, arm) = ("random-writes-into-new-files".into(), "kernel-uncached".into());
+    assert_eq!(outcome.left_out, [LeftOut { job, arm, reason, failed: false }]);
 }
 
 #[test]
 fn an_arm_that_fails_late_loses_its_rounds() {
     let mut cells = 0;
-    let outcome = run(&plan(4, None), &Stop::default(), |spec| {
-        cells += usize::from(spec.arm == Arm::Forebay);
-        if spec.arm == Arm::Forebay && cells == 3 {
+    let outcome = run(&plan(4, None), &Stop::default(), |cell| {
+        cells += usize::from(name_of(cell) == "forebay");
+        if name_of(cell) == "forebay" && cells == 3 {
             return Err(RunError::Failed("wrong byte at 4096".into()));
         }
-        Ok(fixed_speed(spec))
+        Ok(fixed_speed(cell))
     });
     let outcome = outcome.result.unwrap();
-    assert!(
-        outcome.left_out[0].failed && outcome.measured.iter().all(|measured| measured.arm != Arm::Forebay)
-    );
-    let judged = judge::judge("job", &outcome.measured, 1);
+    assert!(outcome.left_out[0].failed && outcome.measured.iter().all(|measured| measured.arm != "forebay"));
+    let judged = judged(&outcome, 1);
     assert!(judged.comparisons.iter().all(|one| one.verdict == Verdict::NotShown), "no noise floor is left");
 }
 
@@ -135,12 +200,12 @@ fn without_any_arm_there_is_no_result() {
 fn an_interruption_ends_it_and_leaves_nothing() {
     for at in [1, 2, 12] {
         let mut cells = 0;
-        let ended = run(&plan(4, None), &Stop::default(), |spec| {
+        let ended = run(&plan(4, None), &Stop::default(), |cell| {
             cells += 1;
-            if cells == at { Err(RunError::Interrupted) } else { Ok(fixed_speed(spec)) }
+            if cells == at { Err(RunError::Interrupted) } else { Ok(fixed_speed(cell)) }
         });
         assert!(matches!(ended.result, Err(CompareError::Interrupted)));
-        assert_eq!(ended.specs.len(), at);
+        assert_eq!(ended.cells.len(), at);
         assert_eq!(std::fs::read_dir(ended.directory.path()).unwrap().count(), 0);
     }
 }
@@ -148,22 +213,22 @@ fn an_interruption_ends_it_and_leaves_nothing() {
 #[test]
 fn a_stop_between_cells_is_seen() {
     let stop = Stop::default();
-    let ended = run(&plan(4, None), &stop, |spec| {
+    let ended = run(&plan(4, None), &stop, |cell| {
         stop.set();
-        Ok(fixed_speed(spec))
+        Ok(fixed_speed(cell))
     });
     assert!(matches!(ended.result, Err(CompareError::Interrupted)));
-    assert_eq!(ended.specs.len(), 1);
+    assert_eq!(ended.cells.len(), 1);
 }
 
 #[test]
 fn a_cell_that_dies_of_the_same_ctrl_c_is_no_failure() {
     let stop = Stop::default();
     let mut cells = 0;
-    let ended = run(&plan(4, None), &stop, |spec| {
+    let ended = run(&plan(4, None), &stop, |cell| {
         cells += 1;
         if cells < 3 {
-            return Ok(fixed_speed(spec));
+            return Ok(fixed_speed(cell));
         }
         stop.set();
         Err(RunError::Failed("ended by signal 2".into()))
@@ -175,9 +240,9 @@ fn a_cell_that_dies_of_the_same_ctrl_c_is_no_failure() {
 fn rounds_that_do_not_fit_are_left_out_and_said() {
     let limit = Duration::from_millis(1500);
     let began = Instant::now();
-    let outcome = run(&plan(40, Some(limit)), &Stop::default(), |spec| {
+    let outcome = run(&plan(40, Some(limit)), &Stop::default(), |cell| {
         std::thread::sleep(Duration::from_millis(20));
-        Ok(fixed_speed(spec))
+        Ok(fixed_speed(cell))
     });
     assert!(began.elapsed() < limit * 4);
     let outcome = outcome.result.unwrap();
@@ -190,9 +255,9 @@ fn rounds_that_do_not_fit_are_left_out_and_said() {
 #[test]
 fn not_even_a_round_names_the_time_it_needs() {
     let limit = Duration::from_millis(100);
-    let ended = run(&plan(4, Some(limit)), &Stop::default(), |spec| {
+    let ended = run(&plan(4, Some(limit)), &Stop::default(), |cell| {
         std::thread::sleep(Duration::from_millis(60));
-        Ok(fixed_speed(spec))
+        Ok(fixed_speed(cell))
     });
     let text = ended.result.unwrap_err().to_string();
     assert!(text.contains("not one round fit") && text.contains("--seconds"), "{text}");
@@ -200,13 +265,13 @@ fn not_even_a_round_names_the_time_it_needs() {
 
 #[test]
 fn what_cells_note_is_told_once_per_arm() {
-    let outcome = run(&plan(4, None), &Stop::default(), |spec| {
-        let mut result = fixed_speed(spec);
-        if spec.arm == Arm::Forebay {
+    let outcome = run(&plan(4, None), &Stop::default(), |cell| {
+        let mut result = fixed_speed(cell);
+        if name_of(cell) == "forebay" {
             result.notes.push("thread pool: io_uring is forbidden here".into());
         }
         result.notes.push("verified".into());
-        if spec.arm.is_forebay() {
+        if spec_of(cell).arm.is_forebay() {
             result.notes.push("engine".into());
         }
         Ok(result)

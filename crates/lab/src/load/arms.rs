@@ -99,7 +99,7 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
                 IoEngine::Null => Way::Null,
             }
         }
-        Arm::Forebay | Arm::ForebayAgain | Arm::ForebayDeclared => Way::Library,
+        Arm::Forebay | Arm::ForebayDeclared => Way::Library,
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;

@@ -23,6 +23,7 @@ mod library;
 mod memory;
 mod pace;
 mod probe;
+pub mod raw;
 pub mod request;
 mod ring;
 mod sequence;
@@ -37,7 +38,7 @@ pub use error::CellError;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
-use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
+use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::{Devices, Unlink, VerifyJob, Workload};
 use conduct::Conducted;
 use layout::JobPlan;
@@ -61,12 +62,20 @@ pub struct JobRow {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Runs a cell in this process.
+/// Runs a cell of either kind in this process. Requests have no jobs to tell about.
+pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
+    match cell {
+        Cell::Jobs(spec) => report_cell(spec),
+        Cell::Requests(cell) => raw::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+    }
+}
+
+/// Runs a cell of jobs in this process.
 pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
     report_cell(spec).map(|report| report.total)
 }
 
-/// Runs a cell in this process, and tells about each job besides.
+/// Runs a cell of jobs in this process, and tells about each job besides.
 pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     guard::check_directory(&spec.directory)?;
     let directory = spec.directory.canonicalize();

@@ -83,14 +83,29 @@ impl Storage {
     }
 }
 
+/// Where the kernel shows and sets how the device under a directory queues its requests. None where the directory is
+/// on no block device of its own.
+pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounted = mount_of(&table, directory)?;
+    let disk = disk_directory(device_number(&mounted.device, directory)?)?;
+    Some(disk.join("queue")).filter(|queue| queue.is_dir())
+}
+
+/// Where the kernel shows a disk, by the number of it or of a partition of it.
+fn disk_directory(device: u64) -> Option<PathBuf> {
+    let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    let mut directory = fs::canonicalize(link).ok()?;
+    if !directory.join("queue").is_dir() {
+        // A partition: the queue is its disk's.
+        directory.pop();
+    }
+    Some(directory)
+}
+
 impl Queue {
     fn of(device: u64) -> Option<Self> {
-        let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-        let mut directory = fs::canonicalize(link).ok()?;
-        if !directory.join("queue").is_dir() {
-            // A partition: the queue is its disk's.
-            directory.pop();
-        }
+        let directory = disk_directory(device)?;
         let read = |name: &str| word(directory.join(name).to_str()?);
         let number = |name: &str| read(name)?.parse::<u64>().ok();
         directory.join("queue").is_dir().then(|| Self {

@@ -2,12 +2,13 @@
 //! difference that is not shown is not told as one.
 
 use crate::arm::Arm;
-use crate::compare::judge::{THROUGHPUT, floor_of};
+use crate::compare::judge::{Floor, THROUGHPUT, floor_of};
 use crate::schema::{Comparison, Document};
 use crate::statistics::{Doubt, ROUNDS_FOR_A_VERDICT, Ratio, Verdict, doubt};
 
 use super::figures::{bytes, ratio};
-use super::table::{compared, label, with_interval};
+use super::files::compared;
+use super::table::{label, with_interval};
 
 /// Memories within this factor of each other are called equal.
 const EQUAL_WITHIN: f64 = 1.25;
@@ -103,7 +104,8 @@ fn why_not_shown(document: &Document, comparison: &Comparison) -> String {
         rounds: document.manifest.rounds as usize,
         p: comparison.p,
     };
-    match doubt(&seen, floor_of(&document.rows, &comparison.metric)) {
+    let floor = Floor { job: &comparison.job, again: Arm::Forebay.name() };
+    match doubt(&seen, floor_of(&document.rows, floor, &comparison.metric)) {
         Some(Doubt::NoNoiseFloor) => "with no noise floor to tell it from".to_owned(),
         Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
         Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),

@@ -30,7 +30,7 @@ pub fn run(document: &Document) -> String {
     let mut lines = folded(&place(manifest));
     lines.extend(apart(format!("{}, until synced", manifest.title), format!("seed {}", manifest.seed)));
     let jobs = Job::all(document);
-    let table = Table { columns: COLUMNS, lines: jobs.iter().flat_map(Job::lines).collect() };
+    let table = Table { columns: COLUMNS.into(), lines: jobs.iter().flat_map(Job::lines).collect() };
     lines.extend(table.text());
     let totals: Vec<&Job<'_>> = jobs.iter().filter(|job| is_total(job.name)).collect();
     for total in &totals {
@@ -136,7 +136,6 @@ fn shortened(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arm::Arm;
     use crate::cell::CellResult;
     use crate::manifest::{Machine, Manifest, Storage};
     use crate::schema;
@@ -177,8 +176,8 @@ mod tests {
             notes: vec![],
         };
         let name = "a-name-of-more-than-twenty-seven-letters.11";
-        let mut rows = schema::rows(name, Arm::Forebay, &[cell(&both)]);
-        rows.extend(schema::rows("total", Arm::Forebay, &[cell(&[&both[..], &whole].concat())]));
+        let mut rows = schema::rows(name, "forebay", &[cell(&both)]);
+        rows.extend(schema::rows("total", "forebay", &[cell(&[&both[..], &whole].concat())]));
         Document::new(manifest, "mixed.fio", rows, vec![])
     }
 

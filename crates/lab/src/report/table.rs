@@ -1,10 +1,11 @@
 //! The tables: what stands in each cell, and the cells as text or as markdown.
 
-use crate::compare::judge::THROUGHPUT;
-use crate::schema::{Comparison, Document};
+use std::borrow::Cow;
+
+use crate::schema::{Comparison, Row};
 use crate::statistics::Verdict;
 
-use super::figures::{ABSENT, bytes, count, mean_and_deviation, microseconds, per_io, ratio};
+use super::figures::{ABSENT, ratio};
 
 /// Text lines are no longer than this.
 pub(super) const WIDTH: usize = 80;
@@ -12,85 +13,31 @@ pub(super) const WIDTH: usize = 80;
 /// A table: column heads, and a line per arm.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) columns: &'static [Column],
+    pub(super) columns: Cow<'static, [Column]>,
     pub(super) lines: Vec<Vec<String>>,
 }
 
 /// A column. The first is the arm's name and stands to the left, the others to the right.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Column {
     /// Over the head, where the head takes two lines.
-    above: &'static str,
-    head: &'static str,
+    above: Cow<'static, str>,
+    head: Cow<'static, str>,
     width: usize,
 }
 
 pub(super) const fn column(width: usize, above: &'static str, head: &'static str) -> Column {
-    Column { above, head, width }
+    Column { above: Cow::Borrowed(above), head: Cow::Borrowed(head), width }
 }
 
-/// The widths, with the spaces between and the two before, make [`WIDTH`].
-const MAIN: &[Column] = &[
-    column(24, "", "arm"),
-    column(10, "", "MB/s"),
-    column(17, "", "ratio [95 %]"),
-    column(8, "", "memory"),
-    column(6, "sync", "p99"),
-    column(8, "extents", "per file"),
-];
-
-const COSTS: &[Column] = &[
-    column(24, "", "arm"),
-    column(7, "own", "cs/I/O"),
-    column(7, "system", "cs/I/O"),
-    column(7, "CPU us", "per I/O"),
-    column(9, "doorbells", "per I/O"),
-    column(9, "written", "per asked"),
-    column(8, "peak", "dirty"),
-];
-
-/// The first table: how fast, with how much memory, how long a sync takes beside it, and what it leaves behind.
-pub(super) fn main(document: &Document, base: Option<&str>) -> Table {
-    let lines = document.arms().into_iter().map(|arm| {
-        let speed = document.row(arm, THROUGHPUT);
-        let speed = speed.map(|row| mean_and_deviation(row.mean / 1e6, row.stddev.map(|sd| sd / 1e6)));
-        vec![
-            label(arm),
-            speed.unwrap_or_else(absent),
-            ratio_to(document, base, arm),
-            mean_of(document, arm, "peak_memory_bytes", bytes),
-            mean_of(document, arm, "sync_probe_p99_us", microseconds),
-            mean_of(document, arm, "extents_per_file", count),
-        ]
-    });
-    Table { columns: MAIN, lines: lines.collect() }
-}
-
-/// The second table: what an I/O costs.
-pub(super) fn costs(document: &Document) -> Table {
-    let lines = document.arms().into_iter().map(|arm| {
-        vec![
-            label(arm),
-            mean_of(document, arm, "context_switches_per_io", per_io),
-            mean_of(document, arm, "system_context_switches_per_io", per_io),
-            mean_of(document, arm, "cpu_us_per_io", per_io),
-            mean_of(document, arm, "doorbells_per_io", per_io),
-            mean_of(document, arm, "written_per_asked", per_io),
-            mean_of(document, arm, "peak_dirty_bytes", bytes),
-        ]
-    });
-    Table { columns: COSTS, lines: lines.collect() }
+/// A column whose head is not known beforehand.
+pub(super) fn named_column(width: usize, head: &str) -> Column {
+    Column { above: Cow::Borrowed(""), head: Cow::Owned(cut(head, width).to_owned()), width }
 }
 
 /// An arm's name as it is read.
 pub(super) fn label(arm: &str) -> String {
     arm.replace('-', " ")
-}
-
-/// The comparison of an arm with another, by throughput.
-pub(super) fn compared<'a>(document: &'a Document, base: &str, arm: &str) -> Option<&'a Comparison> {
-    let mut comparisons = document.comparisons.iter();
-    comparisons.find(|one| one.metric == THROUGHPUT && one.base == base && one.arm == arm)
 }
 
 /// `1.69 [1.60-1.80]`.
@@ -99,23 +46,25 @@ pub(super) fn with_interval(comparison: &Comparison) -> String {
     format!("{} [{}-{}]", ratio(*middle), ratio(*ci_low), ratio(*ci_high))
 }
 
-fn ratio_to(document: &Document, base: Option<&str>, arm: &str) -> String {
-    let Some(base) = base else { return absent() };
-    if base == arm {
-        return "1 (base)".to_owned();
-    }
-    compared(document, base, arm).map_or_else(absent, |comparison| {
+/// The same with what may be said of it.
+pub(super) fn marked(comparison: Option<&Comparison>) -> String {
+    comparison.map_or_else(absent, |comparison| {
         let mark = if comparison.verdict == Verdict::NotShown { "~" } else { "" };
         format!("{mark}{}", with_interval(comparison))
     })
 }
 
-fn mean_of(document: &Document, arm: &str, metric: &str, shown: fn(f64) -> String) -> String {
-    document.row(arm, metric).map_or_else(absent, |row| shown(row.mean))
+pub(super) fn mean_of(row: Option<&Row>, shown: fn(f64) -> String) -> String {
+    row.map_or_else(absent, |row| shown(row.mean))
 }
 
-fn absent() -> String {
+pub(super) fn absent() -> String {
     ABSENT.to_owned()
+}
+
+/// The beginning of a word that is too long: names are ASCII.
+fn cut(word: &str, width: usize) -> &str {
+    word.get(..width).unwrap_or(word)
 }
 
 impl Table {
@@ -123,8 +72,9 @@ impl Table {
     pub(super) fn text(&self) -> Vec<String> {
         let line = |cells: Vec<&str>| {
             let mut text = " ".to_owned();
-            for (place, (cell, column)) in cells.iter().zip(self.columns).enumerate() {
+            for (place, (cell, column)) in cells.iter().zip(self.columns.iter()).enumerate() {
                 let width = column.width;
+                let cell = if place == 0 { cut(cell, width) } else { cell };
                 text.push_str(&if place == 0 {
                     format!(" {cell:<width$}")
                 } else {
@@ -134,8 +84,8 @@ impl Table {
             text.trim_end().to_owned()
         };
         let two_lines = self.columns.iter().any(|column| !column.above.is_empty());
-        let above = two_lines.then(|| line(self.columns.iter().map(|column| column.above).collect()));
-        let head = line(self.columns.iter().map(|column| column.head).collect());
+        let above = two_lines.then(|| line(self.columns.iter().map(|column| &*column.above).collect()));
+        let head = line(self.columns.iter().map(|column| &*column.head).collect());
         let body = self.lines.iter().map(|cells| line(cells.iter().map(String::as_str).collect()));
         above.into_iter().chain([head]).chain(body).collect()
     }
@@ -161,16 +111,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_columns_fit_the_width() {
-        for columns in [MAIN, COSTS] {
-            let width: usize = columns.iter().map(|column| 1 + column.width).sum();
-            assert!(width < WIDTH, "{width}");
-            assert!(columns.iter().all(|column| column.head.len().max(column.above.len()) <= column.width));
-        }
+    fn a_name_that_is_too_long_is_cut_and_the_rest_stays_in_line() {
+        let columns = vec![column(5, "", "arm"), named_column(4, "device-long")];
+        let lines = vec![vec!["abcdefgh".to_owned(), "1.5".to_owned()]];
+        let table = Table { columns: columns.into(), lines };
+        assert_eq!(table.text(), ["  arm   devi", "  abcde  1.5"]);
+        assert_eq!(table.markdown()[2], "| abcdefgh | 1.5 |");
     }
+}
 
-    #[test]
-    fn every_arm_has_room_for_its_name() {
-        assert!(crate::compare::ARMS.iter().all(|arm| arm.name().len() <= MAIN[0].width));
-    }
+/// That columns with the spaces between and the two before fit in a line, and heads in columns.
+#[cfg(test)]
+pub(super) fn assert_fits(columns: &[Column]) {
+    let width: usize = columns.iter().map(|column| 1 + column.width).sum();
+    assert!(width < WIDTH, "{width}");
+    assert!(columns.iter().all(|column| column.head.len().max(column.above.len()) <= column.width));
 }

@@ -1,13 +1,16 @@
 use super::*;
+use crate::arm::Arm;
 use crate::cell::CellResult;
 use crate::compare::Measured;
-use crate::compare::judge::judge;
+use crate::compare::judge::{Judging, THROUGHPUT, judge};
 use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
+use crate::plan::again;
+use crate::suite::{Base, Pair};
 
 const MIB: f64 = (1u64 << 20) as f64;
 
 struct Fixed {
-    arm: Arm,
+    arm: String,
     mega_bytes_per_s: f64,
     memory_mib: f64,
     sync_us: f64,
@@ -15,14 +18,14 @@ struct Fixed {
 }
 
 fn fixed(arm: Arm, mega_bytes_per_s: f64) -> Fixed {
-    Fixed { arm, mega_bytes_per_s, memory_mib: 64.0, sync_us: 38_000.0, extents: 1.0 }
+    Fixed { arm: arm.name().to_owned(), mega_bytes_per_s, memory_mib: 64.0, sync_us: 38_000.0, extents: 1.0 }
 }
 
 /// Five rounds around a mean; every arm with a ripple of its own.
 fn measured(fixed: &Fixed) -> Measured {
     let ripples = [0.96, 1.03, 0.99, 1.04, 0.98];
     let rounds = (0..ripples.len()).map(|round| {
-        let ripple = ripples[(round * 2 + fixed.arm.name().len()) % ripples.len()];
+        let ripple = ripples[(round * 2 + fixed.arm.len()) % ripples.len()];
         let metrics = [
             (THROUGHPUT, fixed.mega_bytes_per_s * 1e6 * ripple),
             ("peak_memory_bytes", fixed.memory_mib * MIB),
@@ -36,7 +39,7 @@ fn measured(fixed: &Fixed) -> Measured {
         ];
         CellResult { metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(), notes: vec![] }
     });
-    Measured { arm: fixed.arm, rounds: rounds.collect() }
+    Measured { job: "job".into(), arm: fixed.arm.clone(), rounds: rounds.collect() }
 }
 
 fn document(arms: &[Fixed]) -> Document {
@@ -51,8 +54,17 @@ fn document(arms: &[Fixed]) -> Document {
         budget_bytes: Some(64 << 20),
         ..Manifest::default()
     };
-    let judged = judge("job", &arms.iter().map(measured).collect::<Vec<_>>(), 0x7f3a);
+    let bounded = ["kernel-bounded", "kernel-direct-prealloc", "kernel-uncached-prealloc"];
+    let base = Base::BestOf(bounded.map(str::to_owned).to_vec());
+    let also = [Pair { arm: "forebay".into(), base: "kernel-buffered".into() }];
+    let judging = Judging { base: &base, metric: THROUGHPUT, again: "forebay", also: &also };
+    let judged = judge(&arms.iter().map(measured).collect::<Vec<_>>(), judging, 0x7f3a);
     Document::new(manifest, "layout", judged.rows, judged.comparisons)
+}
+
+/// The same program under another name.
+fn twin(mega_bytes_per_s: f64) -> Fixed {
+    Fixed { arm: again("forebay"), ..fixed(Arm::Forebay, mega_bytes_per_s) }
 }
 
 /// Two kernel arms, and forebay twice at a speed.
@@ -61,7 +73,7 @@ fn with_forebay_at(speed: f64) -> Document {
         Fixed { memory_mib: 288.0, sync_us: 410_000.0, extents: 10.0, ..fixed(Arm::KernelBuffered, 640.0) },
         Fixed { extents: 24_576.0, ..fixed(Arm::KernelBounded, 246.0) },
         Fixed { memory_mib: 66.0, sync_us: 12_000.0, ..fixed(Arm::Forebay, speed) },
-        Fixed { memory_mib: 66.0, sync_us: 12_100.0, ..fixed(Arm::ForebayAgain, speed * 1.004) },
+        Fixed { memory_mib: 66.0, sync_us: 12_100.0, ..twin(speed * 1.004) },
     ])
 }
 
@@ -156,11 +168,7 @@ fn nothing_is_shown_and_why() {
     assert!(reading_of(&few).contains("from fewer than 4 rounds"));
     assert!(comparison(&few, Format::Text).contains("~1.69 [1.63-1.76]"));
 
-    let noisy = document(&[
-        fixed(Arm::KernelBounded, 246.0),
-        fixed(Arm::Forebay, 415.0),
-        fixed(Arm::ForebayAgain, 830.0),
-    ]);
+    let noisy = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0), twin(830.0)]);
     assert!(reading_of(&noisy).contains("within the noise floor"), "{}", reading_of(&noisy));
     let alone = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0)]);
     assert!(reading_of(&alone).contains("no noise floor to tell it from"));
@@ -172,7 +180,7 @@ fn unequal_memory_is_named() {
     let document = document(&[
         Fixed { memory_mib: 2.0, ..fixed(Arm::KernelDirectPrealloc, 246.0) },
         Fixed { memory_mib: 66.0, ..fixed(Arm::Forebay, 415.0) },
-        Fixed { memory_mib: 66.0, ..fixed(Arm::ForebayAgain, 416.0) },
+        Fixed { memory_mib: 66.0, ..twin(416.0) },
     ]);
     let reading = reading_of(&document);
     assert!(reading.starts_with("Reading: with 66 MiB of memory against 2 MiB forebay ends"), "{reading}");
@@ -181,11 +189,7 @@ fn unequal_memory_is_named() {
 
 #[test]
 fn missing_arms() {
-    let no_base = document(&[
-        fixed(Arm::KernelBuffered, 640.0),
-        fixed(Arm::Forebay, 415.0),
-        fixed(Arm::ForebayAgain, 416.0),
-    ]);
+    let no_base = document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::Forebay, 415.0), twin(416.0)]);
     assert!(reading_of(&no_base).contains("no bounded kernel arm ran here"));
     assert!(comparison(&no_base, Format::Text).contains("Unbounded buffering ends"));
 
@@ -206,10 +210,10 @@ fn no_line_is_too_long_whatever_is_measured() {
     for (speed, memory, sync, extents) in
         [(1e-3, 1e-3, 1e-3, 0.0), (1e6, 1e6, 8e10, 1e9), (99_999.0, 1023.7, 9.99e5, 1.5)]
     {
-        let arms = [Arm::KernelBuffered, Arm::KernelUncachedPrealloc, Arm::Forebay, Arm::ForebayAgain];
+        let arms = ["kernel-buffered", "kernel-uncached-prealloc", "forebay", "forebay-again"];
         let arms = arms.map(|arm| Fixed {
-            arm,
-            mega_bytes_per_s: if arm == Arm::Forebay { speed } else { 100.0 },
+            arm: arm.to_owned(),
+            mega_bytes_per_s: if arm == "forebay" { speed } else { 100.0 },
             memory_mib: memory,
             sync_us: sync,
             extents,

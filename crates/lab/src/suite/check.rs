@@ -11,7 +11,7 @@ use super::text::{ArmText, Bytes, CutText, PartText, SuiteText, Word, WorkloadTe
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
 use crate::fio::nearest;
 use crate::metric;
-use crate::plan::MOST_ROUNDS;
+use crate::plan::{FILE_STEP_BYTES, MOST_ROUNDS};
 use crate::request::RequestDevice;
 use crate::through::{Through, Way};
 
@@ -154,8 +154,9 @@ impl Checker<'_> {
                 return Err(self.at(word, "requests in a table of files (give the workload new_files)"));
             }
         }
-        if cut.file_bytes.is_none_or(|bytes| bytes == 0) {
-            return Err(self.at(&part.name, "every form needs file_bytes, such as \"24m\""));
+        if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % FILE_STEP_BYTES != 0) {
+            let what = "every form needs file_bytes, such as \"24m\", in steps of 3m";
+            return Err(self.at(&part.name, what));
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use check::batch_name;
+
 use crate::request::{Operation, Pattern, Switch};
 pub use crate::suite::text::Bytes;
 use crate::through::{KernelMerges, Poll, Through};

@@ -1,0 +1,90 @@
+//! The one file that requests go to: random data, so that nothing below can compress it or take it for zeroes; every
+//! block written and synced, so that no read finds a hole and no write has to allocate. It is laid out once and used
+//! by all cells of a suite.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::request::DATA_FILE;
+use crate::scratch::Stop;
+use crate::statistics::random::SplitMix64;
+
+/// Written at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// How it went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaidOut {
+    /// The file is there, of its length, and synced.
+    Whole,
+    /// The user wanted it to end.
+    Stopped,
+}
+
+/// Makes the file in `directory`, unless one of that length is there. A shorter or longer one is written anew. Blocks
+/// until it is synced; nothing is there under its name before.
+pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
+    let path = directory.join(DATA_FILE);
+    if fs::metadata(&path).is_ok_and(|there| there.len() == bytes) {
+        return Ok(LaidOut::Whole);
+    }
+    let unfinished = directory.join(format!("{DATA_FILE}.unfinished"));
+    let file = File::create(&unfinished)?;
+    let written = fill(&file, bytes, seed, stop);
+    match written {
+        Ok(LaidOut::Whole) => fs::rename(&unfinished, &path).map(|()| LaidOut::Whole),
+        other => {
+            // What failed or was stopped is told; that its rest stays is less.
+            let _ = fs::remove_file(&unfinished);
+            other
+        }
+    }
+}
+
+fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
+    let mut random = SplitMix64::stream(seed, 4);
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut left = bytes;
+    while left > 0 {
+        if stop.is_set() {
+            return Ok(LaidOut::Stopped);
+        }
+        for word in piece.as_chunks_mut::<8>().0 {
+            *word = random.next().to_le_bytes();
+        }
+        let length = left.min(PIECE_BYTES as u64);
+        file.write_all(&piece[..length as usize])?;
+        left -= length;
+    }
+    file.sync_all()?;
+    // What is read past the page cache has no use for what is in it.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(LaidOut::Whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(DATA_FILE);
+        let lay = |bytes, stop: &Stop| lay_out(directory.path(), bytes, 7, stop).unwrap();
+        let stopped = Stop::default();
+        stopped.set();
+        assert_eq!(lay(3 << 20, &stopped), LaidOut::Stopped);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert_eq!(lay((2 << 20) + 4096, &Stop::default()), LaidOut::Whole);
+        let data = fs::read(&path).unwrap();
+        assert_eq!(data.len(), (2 << 20) + 4096);
+        assert!(data.chunks(4096).all(|block| block.iter().any(|byte| *byte != block[0])));
+        assert_ne!(data[..4096], data[1 << 20..(1 << 20) + 4096]);
+        fs::write(&path, vec![1; data.len()]).unwrap();
+        assert_eq!(lay(data.len() as u64, &stopped), LaidOut::Whole, "one of that length is used as it is");
+        assert_eq!(fs::read(&path).unwrap()[0], 1);
+        assert_eq!(lay(4096, &Stop::default()), LaidOut::Whole);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 4096);
+    }
+}

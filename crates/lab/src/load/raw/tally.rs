@@ -1,0 +1,113 @@
+//! What is counted of a closed loop, and what comes of it. A ramp of a tenth of the time goes uncounted, 100 ms at
+//! most: in it the ring is filled and the device wakes up.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::cell::CellResult;
+use crate::load::usage::Usage;
+use crate::request::{Operation, RequestSpec};
+
+/// The longest ramp.
+const LONGEST_RAMP: Duration = Duration::from_millis(100);
+
+/// Latencies are kept up to this.
+const LONGEST_LATENCY_NS: u64 = 60_000_000_000;
+
+/// What is counted.
+pub(super) struct Tally {
+    counting_from: Instant,
+    until: Instant,
+    counting: Option<Counting>,
+    pub(super) notes: Vec<String>,
+}
+
+struct Counting {
+    began: Instant,
+    usage: Usage,
+    bios: u64,
+    doorbells: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Tally {
+    /// Begins the ramp.
+    pub(super) fn new(spec: &RequestSpec) -> Self {
+        let counted = Duration::from_secs_f64(spec.seconds);
+        let counting_from = Instant::now() + (counted / 10).min(LONGEST_RAMP);
+        Self { counting_from, until: counting_from + counted, counting: None, notes: Vec::new() }
+    }
+
+    /// Once for each turn of the loop, with the time of that turn: whether to go on.
+    pub(super) fn goes_on(&mut self, now: Instant) -> bool {
+        if self.counting.is_none() && now >= self.counting_from {
+            self.counting = Some(Counting {
+                began: now,
+                usage: Usage::now(),
+                bios: 0,
+                doorbells: 0,
+                latencies: Histogram::new_with_max(LONGEST_LATENCY_NS, 3).expect("the bounds are fixed"),
+            });
+        }
+        now < self.until
+    }
+
+    /// One bio has ended.
+    pub(super) fn ended(&mut self, latency: Duration) {
+        if let Some(counting) = &mut self.counting {
+            counting.bios += 1;
+            let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+            counting.latencies.saturating_record(nanos);
+        }
+    }
+
+    /// One call that handed something over.
+    pub(super) fn doorbell(&mut self) {
+        if let Some(counting) = &mut self.counting {
+            counting.doorbells += 1;
+        }
+    }
+
+    /// What comes of it, `now` being the time of the last turn. A loop in which nothing ended has no figures.
+    pub(super) fn result(self, spec: &RequestSpec, now: Instant) -> CellResult {
+        let mut result = CellResult { notes: self.notes, ..CellResult::default() };
+        let Some(counting) = self.counting.filter(|counting| counting.bios > 0) else {
+            result.notes.push("nothing ended in the time given".into());
+            return result;
+        };
+        let used = Usage::now().since(counting.usage);
+        let (bios, seconds) = (counting.bios as f64, (now - counting.began).as_secs_f64());
+        let micros = |quantile| counting.latencies.value_at_quantile(quantile) as f64 / 1e3;
+        let direction = direction(spec.operation);
+        let mut put = |name: &str, value: f64| {
+            if value.is_finite() {
+                result.metrics.insert(name.to_owned(), value);
+            }
+        };
+        put("iops", bios / seconds);
+        put(&format!("{direction}_iops"), bios / seconds);
+        put(&format!("{direction}_bytes_per_s"), bios * f64::from(spec.block_bytes) / seconds);
+        put("ns_per_io", seconds * 1e9 / bios);
+        put("latency_p50_us", micros(0.5));
+        put("latency_p99_us", micros(0.99));
+        put("elapsed_s", seconds);
+        put("doorbells_per_io", counting.doorbells as f64 / bios);
+        put("requests_per_doorbell", bios / counting.doorbells as f64);
+        put("cpu_us_per_io", used.cpu_us as f64 / bios);
+        put("context_switches", used.context_switches as f64);
+        put("context_switches_per_io", used.context_switches as f64 / bios);
+        if let Some(system) = used.system_context_switches {
+            put("system_context_switches_per_io", system as f64 / bios);
+        }
+        result
+    }
+}
+
+/// How metrics of one direction begin.
+pub(super) fn direction(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+    }
+}

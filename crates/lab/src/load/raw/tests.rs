@@ -1,0 +1,99 @@
+use super::*;
+use crate::request::{Pattern, RequestDevice, Submitter, Switch};
+use crate::through::{KernelMerges, Poll};
+
+pub(super) fn spec(pattern: Pattern) -> RequestSpec {
+    RequestSpec {
+        device: RequestDevice::file(),
+        depth: 16,
+        block_bytes: 4096,
+        pattern,
+        operation: Operation::Read,
+        knobs: Vec::new(),
+        fixed_buffers: Switch::On,
+        fixed_files: Switch::On,
+        batch: None,
+        file_bytes: 1 << 20,
+        seconds: 0.05,
+        seed: 7,
+        from: Submitter::Local,
+    }
+}
+
+/// Beside the tests' own binaries: a real file system, where `/tmp` may be memory.
+fn directory() -> tempfile::TempDir {
+    let target = std::env::current_exe().unwrap();
+    tempfile::tempdir_in(target.parent().unwrap()).unwrap()
+}
+
+fn cell(way: Way, spec: RequestSpec, directory: &Path) -> RequestCell {
+    let directory = directory.to_owned();
+    RequestCell { way, spec, kernel_merges: KernelMerges::AsSet, poll: Poll::WhereItCan, directory }
+}
+
+#[test]
+fn every_way_reads_and_writes_the_file_at_every_batch() {
+    let directory = directory();
+    for way in [Way::Pread, Way::Uring, Way::Fio] {
+        for (batch, operation) in
+            [(None, Operation::Read), (Some(1), Operation::Write), (Some(7), Operation::Read)]
+        {
+            for switch in [Switch::On, Switch::Off] {
+                let spec = RequestSpec {
+                    batch,
+                    operation,
+                    fixed_buffers: switch,
+                    fixed_files: switch,
+                    ..spec(Pattern::Random)
+                };
+                let result = match run(&cell(way, spec, directory.path())) {
+                    Err(CellError::Unavailable { reason }) => {
+                        eprintln!("skipped: {way:?}: {reason}");
+                        continue;
+                    }
+                    other => other.unwrap(),
+                };
+                let metrics = &result.metrics;
+                assert!(metrics["iops"] > 0.0 && metrics["latency_p99_us"] > 0.0, "{way:?}: {result:?}");
+                assert!((metrics["ns_per_io"] * metrics["iops"] - 1e9).abs() < 1e3, "{way:?}: {metrics:?}");
+                if (way, batch) == (Way::Uring, Some(7)) {
+                    assert!((6.0..8.0).contains(&metrics["requests_per_doorbell"]), "{metrics:?}");
+                }
+            }
+        }
+    }
+    let left = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 1, "the file and nothing else");
+    assert_eq!(std::fs::metadata(directory.path().join(DATA_FILE)).unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn sequential_blocks_come_one_after_the_other_and_random_ones_by_the_seed() {
+    let mut offsets = Offsets::new(&RequestSpec { file_bytes: 3 * 4096, ..spec(Pattern::Sequential) });
+    let seen: Vec<u64> = (0..4).map(|_| offsets.next()).collect();
+    assert_eq!(seen, [0, 4096, 8192, 0]);
+    let draw = |seed| {
+        let mut offsets = Offsets::new(&RequestSpec { seed, ..spec(Pattern::Random) });
+        (0..64).map(|_| offsets.next()).collect::<Vec<u64>>()
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+    assert!(draw(1).iter().all(|offset| offset % 4096 == 0 && *offset < 1 << 20));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let directory = directory();
+    let refused = |change: fn(&mut RequestSpec)| {
+        let mut spec = spec(Pattern::Random);
+        change(&mut spec);
+        run(&cell(Way::Uring, spec, directory.path())).unwrap_err().to_string()
+    };
+    assert!(
+        refused(|spec| spec.device = "gen4".parse().unwrap()).contains("goes to a file alone, not to gen4")
+    );
+    assert!(refused(|spec| spec.file_bytes = 512).contains("above 0"));
+    assert!(refused(|spec| spec.depth = 0).contains("above 0"));
+    assert!(refused(|spec| spec.seconds = f64::NAN).contains("above 0"));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,27 @@
+//! The knobs of the queue, for those who take them from a user: the names there are, and whether a value is one.
+
+use forebay_block::Knobs;
+
+/// Their names.
+pub const NAMES: [&str; Knobs::NAMES.len()] = Knobs::NAMES;
+
+/// Whether a knob takes a value; else what would do.
+pub fn check(name: &str, value: &str) -> Result<(), String> {
+    match Knobs::default().set(name, value) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(unknown)) => Err(format!("allowed: {}", unknown.choices)),
+        None => Err(format!("no knob `{name}` (there are: {})", NAMES.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_looked_at() {
+        assert_eq!(check("plug", "always"), Ok(()));
+        assert_eq!(check("plug", "often").unwrap_err(), "allowed: never, always, adaptive");
+        assert!(check("flight", "8").unwrap_err().starts_with("no knob `flight` (there are: plug,"));
+    }
+}

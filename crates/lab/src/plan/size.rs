@@ -1,0 +1,162 @@
+//! How much a cell on new files writes, and with how much memory; and how large the laid-out file of a suite is.
+//!
+//! Bounds kept here, and said where they bite: the files of a cell, or the laid-out file, take at most a quarter of
+//! the free space; a form may write so much in all. Where a bound bites, the files get smaller, and the budget with
+//! them, so that the share of the data that fits in memory (two ninths) stays.
+
+use crate::suite::Cut;
+
+use super::{MOST_ROUNDS, PlanError, Wish};
+
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
+
+/// Files are a multiple of this: 12 of them make 36 MiB, of which two ninths, the budget, are whole 8 MiB.
+pub const FILE_STEP_BYTES: u64 = 3 * MIB;
+
+/// The least memory an engine works with, and the step of it.
+const BUDGET_STEP_BYTES: u64 = 8 * MIB;
+
+/// The laid-out file is a multiple of this: of every block size, and of what one write of it takes.
+const DATA_STEP_BYTES: u64 = 16 * MIB;
+
+/// What one cell on new files writes, and with how much memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// New files.
+    pub files: u32,
+    /// Bytes of each.
+    pub file_bytes: u64,
+    /// Bytes of one write.
+    pub block_bytes: u32,
+    /// Memory for data of a bounded arm.
+    pub budget_bytes: u64,
+}
+
+impl Size {
+    fn new(shape: Shape, file_bytes: u64) -> Self {
+        let data = u64::from(shape.files) * file_bytes;
+        let budget = data / 9 * 2 / BUDGET_STEP_BYTES * BUDGET_STEP_BYTES;
+        Self {
+            files: shape.files,
+            file_bytes,
+            block_bytes: shape.block_bytes,
+            budget_bytes: budget.max(BUDGET_STEP_BYTES),
+        }
+    }
+
+    /// The same files, as small as they can be.
+    pub(super) fn smallest(&self) -> Self {
+        Self::new(Shape { files: self.files, block_bytes: self.block_bytes }, FILE_STEP_BYTES)
+    }
+
+    /// Bytes a cell writes.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        u64::from(self.files) * self.file_bytes
+    }
+}
+
+/// New files, apart from their length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) files: u32,
+    pub(super) block_bytes: u32,
+}
+
+/// The largest that was asked for and that keeps every bound; what bit goes to `notes`.
+pub(super) fn of_files(
+    cut: &Cut,
+    shape: Shape,
+    wish: &Wish<'_>,
+    cells: Cells,
+    notes: &mut Vec<String>,
+) -> Result<Size, PlanError> {
+    let whole = cut.file_bytes.expect("a form on new files says how long they are");
+    let wanted = scaled(whole, wish.scale);
+    if wanted < whole {
+        notes.push(format!("smaller files ({} MiB, not {}): --scale", wanted / MIB, whole / MIB));
+    }
+    let smallest_cell = u64::from(shape.files) * FILE_STEP_BYTES;
+    let fits = fitting_on(wish.free_bytes, smallest_cell)? * FILE_STEP_BYTES;
+    let may = match cut.writes_at_most {
+        Some(most) => fitting_form(most, cells, smallest_cell, wish.suite)? * FILE_STEP_BYTES,
+        None => u64::MAX,
+    };
+    let file_bytes = wanted.min(fits).min(may);
+    if fits < wanted.min(may) {
+        notes.push(format!(
+            "smaller files ({} MiB, not {}): the disk has {} MiB free, and a cell takes a quarter at most",
+            file_bytes / MIB,
+            wanted / MIB,
+            wish.free_bytes / MIB,
+        ));
+    } else if may < wanted {
+        notes.push(format!(
+            "smaller files ({} MiB, not {}): the {} form writes {} GiB at most in all",
+            file_bytes / MIB,
+            wanted / MIB,
+            wish.form,
+            cut.writes_at_most.unwrap_or_default() / GIB,
+        ));
+    }
+    Ok(Size::new(shape, file_bytes))
+}
+
+/// Bytes of the laid-out file of a suite.
+pub(super) fn of_data(bytes: u64, wish: &Wish<'_>, notes: &mut Vec<String>) -> Result<u64, PlanError> {
+    let whole = bytes.next_multiple_of(DATA_STEP_BYTES);
+    let steps = ((whole / DATA_STEP_BYTES) as f64 * wish.scale).round() as u64;
+    let wanted = steps.max(1) * DATA_STEP_BYTES;
+    let fits = wish.free_bytes / 4 / DATA_STEP_BYTES * DATA_STEP_BYTES;
+    if fits == 0 {
+        return Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: 4 * DATA_STEP_BYTES / MIB });
+    }
+    if fits < wanted {
+        notes.push(format!(
+            "a smaller file ({} MiB, not {}): the disk has {} MiB free, and it takes a quarter at most",
+            fits / MIB,
+            wanted / MIB,
+            wish.free_bytes / MIB,
+        ));
+    }
+    Ok(wanted.min(fits))
+}
+
+/// In whole steps, and one step at least.
+fn scaled(file_bytes: u64, scale: f64) -> u64 {
+    let all = (file_bytes / FILE_STEP_BYTES).max(1);
+    ((all as f64 * scale).round() as u64).clamp(1, all) * FILE_STEP_BYTES
+}
+
+/// Steps of the largest files of which a cell's worth fits in a quarter of the free space.
+fn fitting_on(free_bytes: u64, smallest_cell: u64) -> Result<u64, PlanError> {
+    match free_bytes / 4 / smallest_cell {
+        0 => Err(PlanError::NoSpace { free: free_bytes / MIB, needed: 4 * smallest_cell / MIB }),
+        steps => Ok(steps),
+    }
+}
+
+/// How many cells there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cells {
+    pub(super) rounds: u32,
+    pub(super) in_a_round: u64,
+}
+
+/// Steps of the largest files with which a form stays within its bound.
+fn fitting_form(most: u64, cells: Cells, smallest_cell: u64, suite: &str) -> Result<u64, PlanError> {
+    let counted = most.saturating_sub(smallest_cell);
+    match counted / (u64::from(cells.rounds) * cells.in_a_round) / smallest_cell {
+        0 => {
+            let fit = counted / (cells.in_a_round * smallest_cell);
+            Err(PlanError::TooManyRounds {
+                rounds: cells.rounds,
+                most: u32::try_from(fit).unwrap_or(MOST_ROUNDS),
+                gib: most / GIB,
+                suite: suite.to_owned(),
+            })
+        }
+        steps => Ok(steps),
+    }
+}

@@ -1,0 +1,218 @@
+use super::*;
+use crate::cell::CellResult;
+use crate::compare::Measured;
+use crate::compare::judge::{Judging, judge};
+use crate::manifest::{Machine, Manifest, Storage};
+use crate::report::table::assert_fits;
+use crate::report::{Format, comparison};
+use crate::suite::{Base, TableKind};
+
+/// Rates of arms in one job, each with its twin if it is the one.
+struct Made<'a> {
+    place: (&'a str, u32),
+    arms: &'a [(&'a str, f64)],
+}
+
+/// Five rounds around a mean; every arm with a ripple of its own.
+fn measured(job: &str, arm: &str, rate: f64) -> Measured {
+    let ripples = [0.98, 1.01, 1.0, 1.02, 0.99];
+    let round = |round: usize| {
+        let ripple = ripples[(round * 2 + arm.len()) % ripples.len()];
+        let metrics = [
+            ("iops", rate * ripple),
+            ("ns_per_io", 1e9 / (rate * ripple)),
+            ("latency_p50_us", 32e6 / (rate * ripple)),
+            ("latency_p99_us", 90e6 / (rate * ripple)),
+            ("cpu_us_per_io", 2.5),
+            ("doorbells_per_io", 0.25),
+        ];
+        CellResult { metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(), notes: vec![] }
+    };
+    Measured { job: job.into(), arm: arm.into(), rounds: (0..ripples.len()).map(round).collect() }
+}
+
+struct Asked<'a> {
+    table: TableKind,
+    metric: &'static str,
+    base: Base,
+    again: &'a str,
+}
+
+fn document(asked: &Asked<'_>, made: &[Made<'_>]) -> Document {
+    let mut cells = Vec::new();
+    let mut jobs = Vec::new();
+    for Made { place: (device, depth), arms } in made {
+        let name = format!("part/random-4k/{device}/{depth}");
+        for (arm, rate) in *arms {
+            cells.push(measured(&name, arm, *rate));
+            if *arm == asked.again {
+                cells.push(measured(&name, &again(arm), *rate * 1.004));
+            }
+        }
+        jobs.push(PartJob {
+            title: format!("random-4k, depth {depth}, {device}"),
+            name,
+            workload: "random-4k".into(),
+            device: Some((*device).to_owned()),
+            depth: Some(*depth),
+            base: None,
+        });
+    }
+    let judging = Judging { base: &asked.base, metric: asked.metric, again: asked.again, also: &[] };
+    let judged = judge(&cells, judging, 0x7f3a);
+    for job in &mut jobs {
+        job.base = judged.bases.iter().find(|(name, _)| *name == job.name).map(|(_, base)| base.clone());
+    }
+    let manifest = Manifest {
+        machine: Machine { release: "6.18.44".into(), cpus: 8, ..Machine::default() },
+        storage: Storage { file_system: "ext4".into(), device: "/dev/nvme0n1".into(), ..Storage::default() },
+        seed: "7f3a".into(),
+        ..Manifest::default()
+    };
+    let mut document = Document::new(manifest, "plug", judged.rows, judged.comparisons);
+    document.differences = judged.differences;
+    document.parts = vec![Part {
+        name: "part".into(),
+        title: "What was asked".into(),
+        table: asked.table,
+        metric: asked.metric.into(),
+        again: asked.again.into(),
+        rounds: 5,
+        jobs,
+        ..Part::default()
+    }];
+    document
+}
+
+fn text(asked: &Asked<'_>, made: &[Made<'_>]) -> String {
+    let document = document(asked, made);
+    let read = serde_json::from_str(&serde_json::to_string(&document).unwrap()).unwrap();
+    let text = comparison(&read, Format::Text);
+    assert!(text.lines().all(|line| line.len() <= 80), "\n{text}");
+    assert!(comparison(&read, Format::Markdown).contains("|---|---:|"));
+    text
+}
+
+const HEADING: &str = "ext4 on /dev/nvme0n1, Linux 6.18, 8 cores
+What was asked                                               5 rounds, seed 7f3a
+";
+
+#[test]
+fn arms_beside_each_other() {
+    let asked = Asked {
+        table: TableKind::Arms,
+        metric: "iops",
+        base: Base::Arm("kernel-uring-1".into()),
+        again: "adaptive",
+    };
+    let arms = [("kernel-uring-1", 1e5), ("kernel-uring-nomerges-longer", 101e3), ("adaptive", 15e4)];
+    let expected = "
+random-4k, depth 32, file:
+                                                                   CPU us bells
+  arm                         IOPS      ratio [95 %]    p50    p99  / I/O / I/O
+  kernel-uring-1        100k +- 2k          1 (base) 320 us 900 us   2.50  0.25
+  kernel-uring-nomerges 101k +- 2k ~1.01 [0.99-1.03] 317 us 891 us   2.50  0.25
+  adaptive              150k +- 2k  1.50 [1.47-1.53] 213 us 600 us   2.50  0.25
+  adaptive-again        151k +- 2k  1.51 [1.51-1.51] 213 us 598 us   2.50  0.25
+noise floor 2.5 %.  ~ = not shown
+";
+    let text = text(&asked, &[Made { place: ("file", 32), arms: &arms }]);
+    assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");
+}
+
+#[test]
+fn the_ladder_has_a_line_for_each_batch_and_a_column_for_each_device() {
+    let asked = Asked {
+        table: TableKind::Ladder,
+        metric: "iops",
+        base: Base::Arm("batch-1".into()),
+        again: "batch-1",
+    };
+    let steps = [("batch-1", 1e5), ("batch-8", 3e5), ("batch-32", 4e5)];
+    let devices = ["null", "free:200", "gen4", "gen5", "optane"];
+    let mut made: Vec<_> = devices.iter().map(|name| Made { place: (name, 32), arms: &steps }).collect();
+    made.push(Made { place: ("gen4", 4), arms: &steps[..1] });
+    let expected = "
+random-4k, depth 32, IOPS against batch-1:
+  batch               null          free:200              gen4              gen5
+  1               1 (base)          1 (base)          1 (base)          1 (base)
+  8       3.00 [3.00-3.00]  3.00 [3.00-3.00]  3.00 [3.00-3.00]  3.00 [3.00-3.00]
+  32      4.00 [3.93-4.08]  4.00 [3.93-4.08]  4.00 [3.93-4.08]  4.00 [3.93-4.08]
+  batch             optane
+  1               1 (base)
+  8       3.00 [3.00-3.00]
+  32      4.00 [3.93-4.08]
+
+random-4k, depth 4, IOPS against batch-1:
+  batch               gen4
+  1               1 (base)
+~ = not shown
+";
+    let text = text(&asked, &made);
+    assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");
+}
+
+#[test]
+fn what_each_saving_is_worth() {
+    let asked = Asked {
+        table: TableKind::Worth,
+        metric: "ns_per_io",
+        base: Base::Arm("all-on".into()),
+        again: "all-on",
+    };
+    let arms = [("all-on", 4e6), ("clock-each", 2e6), ("tags-single", 3.99e6)];
+    let made = [Made { place: ("null", 32), arms: &arms }, Made { place: ("file", 32), arms: &arms[..2] }];
+    let expected = "
+  arm                                           null                 random-4k
+  all-on                                250 +-4.0 ns              250 +-4.0 ns
+  clock-each                       +250 [+238..+263]         +250 [+238..+263]
+  tags-single                     ~+0.6 [+0.6..+0.6]                         -
+ns more than the base: medians, paired by round, 95 %.  ~ = not shown
+";
+    let text = text(&asked, &made);
+    assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");
+}
+
+#[test]
+fn deciding_as_it_goes_against_the_best_fixed_policy() {
+    let asked = Asked {
+        table: TableKind::Policies,
+        metric: "iops",
+        base: Base::BestOf(vec!["never".into(), "always".into()]),
+        again: "adaptive",
+    };
+    let made = [
+        Made { place: ("null", 1), arms: &[("never", 1e5), ("always", 5e4), ("adaptive", 1e5)] },
+        Made { place: ("null", 32), arms: &[("never", 1e5), ("always", 4e5), ("adaptive", 3e5)] },
+        Made { place: ("gen4", 32), arms: &[("never", 1e5), ("always", 4e5), ("adaptive", 5e5)] },
+    ];
+    let expected = "
+IOPS, adaptive against the best fixed policy:
+  depth            1      32
+  null        ~1.00n  !0.75a
+  gen4             -   1.25a
+
+p50, adaptive against the best fixed policy:
+  depth            1      32
+  null        ~1.00n  !1.33a
+  gen4             -   0.80a
+the letter names the fixed policy that was best.  ~ = not shown  ! = worse
+adaptive is worse by more than 2 % and the noise floor: 1 of 3 in IOPS, 1 of 3
+in p50.
+";
+    let text = text(&asked, &made);
+    assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");
+}
+
+#[test]
+fn the_columns_fit_the_width() {
+    assert_fits(ARMS);
+    let wide = |first: usize, columns: usize, width: usize| {
+        let mut all = vec![column(first, "", "arm")];
+        all.extend((0..columns).map(|_| named_column(width, "a-device-with-a-very-long-name")));
+        assert_fits(&all);
+    };
+    wide(6, RATIOS_IN_A_TABLE, 17);
+    wide(24, DIFFERENCES_IN_A_TABLE, 25);
+    wide(10, POLICIES_IN_A_TABLE, 7);
+}

@@ -1,0 +1,124 @@
+//! How much more or less, in the metric's own unit: for costs, which add up where ratios do not.
+//!
+//! The difference of the medians of two arms. Its interval resamples *rounds*, both arms of a round together, so that
+//! what drifts with the machine drifts in both. The noise floor is that of the A/A pair, as for ratios: the larger of
+//! how far its medians are apart and the spread of its per-round differences. A median because a stall in one round
+//! would move a mean by as much as a saving of a few nanoseconds in all others.
+
+use super::random::SplitMix64;
+use super::{Paired, RESAMPLES, ROUNDS_FOR_A_VERDICT, median, sample_stddev};
+
+/// How much an arm's metric is above its base's.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Apart {
+    /// Median of the arm less median of the base.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+    /// Rounds it rests on.
+    pub rounds: usize,
+}
+
+/// The difference of an arm and its base. None if there is no round, the lengths differ, or a value is not finite.
+#[must_use]
+pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
+    let Paired { arm, base } = pair;
+    let finite = arm.iter().chain(base).all(|value| value.is_finite());
+    if arm.len() != base.len() || !finite {
+        return None;
+    }
+    let value = median(arm)? - median(base)?;
+    let mut random = SplitMix64::stream(seed, 3);
+    let mut drawn = (Vec::with_capacity(arm.len()), Vec::with_capacity(arm.len()));
+    let mut values: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            drawn.0.clear();
+            drawn.1.clear();
+            for _ in 0..arm.len() {
+                let round = random.below(arm.len());
+                drawn.0.push(arm[round]);
+                drawn.1.push(base[round]);
+            }
+            middle(&mut drawn.0) - middle(&mut drawn.1)
+        })
+        .collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let cut = RESAMPLES / 40;
+    Some(Apart { value, low: values[cut], high: values[RESAMPLES - 1 - cut], rounds: arm.len() })
+}
+
+/// The noise floor of an A/A pair, in the metric's unit. None below two rounds, which have no spread.
+#[must_use]
+pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
+    let apart = (median(pair.arm)? - median(pair.base)?).abs();
+    let each: Vec<f64> = pair.arm.iter().zip(pair.base).map(|(arm, base)| arm - base).collect();
+    sample_stddev(&each).map(|spread| spread.max(apart))
+}
+
+/// Whether it may be called a difference: rounds enough, an interval without 0, and further from 0 than the noise.
+#[must_use]
+pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
+    let clear = apart.low > 0.0 || apart.high < 0.0;
+    apart.rounds >= ROUNDS_FOR_A_VERDICT && clear && floor.is_some_and(|floor| apart.value.abs() >= floor)
+}
+
+/// The median, in place: this is done many thousand times.
+fn middle(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let half = values.len() / 2;
+    if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_difference_of_medians_with_a_floor() {
+        let (arm, base) = ([120.0, 130.0, 900.0, 121.0, 119.0], [100.0, 110.0, 101.0, 99.0, 98.0]);
+        let found = difference(Paired { arm: &arm, base: &base }, 1).unwrap();
+        assert_eq!(found.value, 21.0, "one stalled round does not move it");
+        assert!(found.low <= found.value && found.value <= found.high);
+        let again = [100.0, 111.0, 100.0, 99.0, 98.0];
+        let floor = difference_floor(Paired { arm: &again, base: &base });
+        assert!(floor.unwrap() < 2.0);
+        let clear = Apart { value: 21.0, low: 19.0, high: 22.0, rounds: 5 };
+        assert!(is_shown(&clear, floor));
+        assert!(!is_shown(&clear, None) && !is_shown(&clear, Some(30.0)));
+        assert!(
+            !is_shown(&Apart { low: -1.0, ..clear }, floor)
+                && !is_shown(&Apart { rounds: 3, ..clear }, floor)
+        );
+        assert!(is_shown(&Apart { value: -21.0, low: -22.0, high: -19.0, rounds: 5 }, floor));
+    }
+
+    #[test]
+    fn nothing_is_made_of_nothing() {
+        for (arm, base) in [(vec![], vec![]), (vec![1.0], vec![]), (vec![f64::NAN], vec![1.0])] {
+            assert_eq!(difference(Paired { arm: &arm, base: &base }, 1), None);
+        }
+        assert_eq!(difference_floor(Paired { arm: &[1.0], base: &[1.0] }), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Asked the other way round it is the same with the other sign; what is added to both does not matter.
+        #[test]
+        fn arm_and_base_are_treated_alike(
+            rounds in prop::collection::vec((0.0..1e3f64, 0.0..1e3f64), 1..9), drift in 0.0..1e3f64, seed: u64
+        ) {
+            let (arm, base): (Vec<f64>, Vec<f64>) = rounds.into_iter().unzip();
+            let there = difference(Paired { arm: &arm, base: &base }, seed).unwrap();
+            let back = difference(Paired { arm: &base, base: &arm }, seed).unwrap();
+            prop_assert!((there.value + back.value).abs() < 1e-9 && (there.low + back.high).abs() < 1e-9);
+            let more = |values: &[f64]| values.iter().map(|value| value + drift).collect::<Vec<_>>();
+            let moved = difference(Paired { arm: &more(&arm), base: &more(&base) }, seed).unwrap();
+            prop_assert!((there.value - moved.value).abs() < 1e-6 && (there.low - moved.low).abs() < 1e-6);
+        }
+    }
+}

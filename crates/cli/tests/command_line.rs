@@ -25,7 +25,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["compare", "--suite", "/dev/null"], "/dev/null:1:1: missing field `name`"),
         (&["compare", "plug", "--set", "flight=8"], "no knob `flight` (there are: plug, merge"),
         (&["compare", "plug", "--set", "plug=often"], "--set plug=often: allowed: never, always, adaptive"),
-        (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: no knob"),
+        (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: there is no knob `flihgt`"),
         (&["compare", "--rounds", "0"], "0 is not in 1..=1000"),
         (&["compare", "--rounds", "many"], "invalid digit found in string"),
         (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 42 or less"),

@@ -6,7 +6,8 @@
 //! neighbours; [`merge`] bios that touch become one; [`request`] one or more bios that touch, from planned to
 //! done; [`tags`] no tag, no flight; [`flight`] what is at the device; [`dispatch`] one batch, one doorbell;
 //! [`device`] what takes requests and ends them; [`run`] completions ended in one go; [`queue`] all of it tied
-//! together; [`walk`] every step of it, told to who watches.
+//! together; [`walk`] every step of it, told to who watches. [`layers`] are devices that wrap a device: slower,
+//! failing, falling short, counted, limited.
 //!
 //! ```text
 //! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
@@ -32,6 +33,7 @@ mod flight;
 mod footprint;
 mod hold;
 pub mod knobs;
+pub mod layers;
 pub mod limits;
 mod line;
 mod merge;

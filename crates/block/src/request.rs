@@ -269,13 +269,19 @@ impl Request {
         if rest.fruitless > FRUITLESS_RESUBMISSIONS {
             return self.fail(reason, ended);
         }
+        self.advance(bytes);
+        Next::Again(self)
+    }
+
+    /// So many bytes more have moved, and are not asked for again.
+    fn advance(&mut self, bytes: u64) {
         if bytes > 0 {
+            let rest = self.rest_mut();
             rest.asked.segments = bio::after(&rest.asked.segments, bytes);
             rest.asked.offset += bytes;
             rest.asked.length -= bytes;
             rest.moved += bytes;
         }
-        Next::Again(self)
     }
 
     /// Ends the bios that were served whole; the others with the error where it can only be theirs, else each of
@@ -292,7 +298,11 @@ impl Request {
             if is_served(&held) {
                 ended.push(Ended { result: Ok(held.bio.length), bio: held.bio });
             } else {
-                alone.push(Request { first: held, start, order, rest: None });
+                let own = moved.saturating_sub(held.bio.offset - first).min(held.bio.bytes());
+                let mut request = Request { first: held, start, order, rest: None };
+                // What has moved may have been written by others since.
+                request.advance(own);
+                alone.push(request);
             }
         }
         Next::Apart(alone)

@@ -8,7 +8,7 @@ use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_lists::fifo::fifo;
-use forebay_uring::{Arena, ForkGuard, Ring, probe};
+use forebay_uring::{Arena, Backend, BackendError, Choice, ForkGuard, probe};
 
 use crate::context::{Knobs, Sender, Writeback};
 use crate::engine::Engine;
@@ -30,6 +30,7 @@ pub struct Builder {
     dirty_age: Duration,
     flight: u64,
     reserving: Reserving,
+    backend: Choice,
     patience: Duration,
     on_error: OnError,
 }
@@ -42,6 +43,7 @@ impl std::fmt::Debug for Builder {
             .field("dirty_bytes", &self.dirty_bytes)
             .field("dirty_age", &self.dirty_age)
             .field("flight", &self.flight)
+            .field("backend", &self.backend)
             .finish_non_exhaustive()
     }
 }
@@ -55,6 +57,7 @@ impl Default for Builder {
             dirty_age: Duration::from_secs(1),
             flight: FLIGHT as u64,
             reserving: Reserving::Adaptive,
+            backend: Choice::Auto,
             patience: PATIENCE,
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
         }
@@ -107,7 +110,9 @@ impl Builder {
     }
 
     /// Any knob by its name, as a command line gives it: `cache_bytes`, `dirty_bytes`, `background_bytes` (bytes, or
-    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`).
+    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`), `engine` (`auto`,
+    /// `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is missing or
+    /// forbidden).
     ///
     /// # Errors
     /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what there is.
@@ -127,6 +132,9 @@ impl Builder {
                     _ => return Err(invalid(key, value, "`off` or `adaptive`")),
                 };
             }
+            "engine" => {
+                self.backend = Choice::by_name(value).ok_or_else(|| invalid(key, value, Choice::CHOICES))?;
+            }
             _ => {
                 return Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
                     .remedy(format!("there are: {}", KEYS.join(", "))));
@@ -135,11 +143,11 @@ impl Builder {
         Ok(self)
     }
 
-    /// Makes the engine: its memory, its ring, its thread.
+    /// Makes the engine: its memory, its ring (or a thread pool in its place), its thread.
     ///
     /// # Errors
-    /// `InvalidInput` for a value out of range; `Unsupported` where io_uring is missing or forbidden; `Io` where the
-    /// system gives no memory or thread.
+    /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is not to be had, or
+    /// has no memory; `Io` where the system gives no memory or thread.
     pub fn build(self) -> Result<Engine> {
         if wait::is_ours() {
             return Err(Error::new(
@@ -155,16 +163,15 @@ impl Builder {
         let failed = |what: &'static str| move |error| Error::new(ErrorKind::Io, what).because(error);
         let arena = Arena::new((self.cache()? / PAGE) as u32).map_err(failed("no memory for the cache"))?;
         let arena = Arc::new(arena);
-        let ring = Ring::new(Arc::clone(&arena), RING_ENTRIES)
-            .map_err(|error| Error::new(ErrorKind::Unsupported, error.to_string()))?;
-        let description = ring.describe();
+        let backend = Backend::chosen(self.backend, Arc::clone(&arena), RING_ENTRIES).map_err(no_backend)?;
+        let description = backend.describe();
         let (messages, receiver) = fifo();
-        let sender = Sender::new(messages, ring.waker());
+        let sender = Sender::new(messages, backend.waker());
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, self.on_error, fork);
         let shared = Arc::new(shared);
         let knobs = Knobs { dirty_age: self.dirty_age, flight };
-        let context = Writeback::new(Arc::clone(&shared), receiver, ring, knobs);
+        let context = Writeback::new(Arc::clone(&shared), receiver, backend, knobs);
         let orphans = Arc::clone(&shared);
         let (ended, has_ended) = mpsc::channel::<()>();
         let run = move || {
@@ -197,7 +204,16 @@ impl Builder {
     }
 }
 
-const KEYS: [&str; 6] = ["cache_bytes", "dirty_bytes", "background_bytes", "dirty_age", "flight", "prealloc"];
+const KEYS: [&str; 7] =
+    ["cache_bytes", "dirty_bytes", "background_bytes", "dirty_age", "flight", "prealloc", "engine"];
+
+fn no_backend(error: BackendError) -> Error {
+    let kind = match error {
+        BackendError::Threads(_) => ErrorKind::Io,
+        _ => ErrorKind::Unsupported,
+    };
+    Error::new(kind, error.to_string())
+}
 
 fn range(key: &str, value: u64, least: u64, most: u64) -> Result<u64> {
     if (least..=most).contains(&value) {
@@ -262,5 +278,7 @@ mod tests {
         assert!(small.to_string().contains("8388608"), "{small}");
         assert!(Builder::default().cache_bytes(64 << 20).dirty_bytes(64 << 20).build().is_err());
         assert!(Builder::default().set("flight", "0").unwrap().build().is_err());
+        let engine = Builder::default().set("engine", "ring").unwrap_err().to_string();
+        assert!(engine.contains("io_uring") && engine.contains("threads"), "{engine}");
     }
 }

@@ -1,9 +1,9 @@
-//! A writeback context: one thread, one ring, one set of files. Everything that reaches the device passes here.
+//! A writeback context: one thread, one backend, one set of files. Everything that reaches the device passes here.
 //!
 //! ```text
-//! callers --messages--> look at files --> next bios --> queue --one doorbell--> ring
-//!    ^                                                                            |
-//!    +---- woken once per run <---- settle in order <---- run <---- reap <--------+
+//! callers --messages--> look at files --> next bios --> queue --one doorbell--> backend
+//!    ^                                                                             |
+//!    +---- woken once per run <---- settle in order <---- run <---- reap <---------+
 //! ```
 //!
 //! A pass is bounded: what somebody waits for first, then what is too old, then the background, file by file in
@@ -18,7 +18,7 @@ use forebay_block::{Ended, Queue};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{Gaps, Reason};
 use forebay_lists::{Pop, WasEmpty, fifo};
-use forebay_uring::{Ring, Waker};
+use forebay_uring::{Backend, Waker};
 
 use crate::counters::Counters;
 use crate::inode::{After, Inode, State};
@@ -77,7 +77,7 @@ pub(crate) struct Knobs {
 pub(crate) struct Writeback {
     shared: Arc<Shared>,
     messages: fifo::Receiver<Message>,
-    ring: Ring,
+    backend: Backend,
     queue: Queue,
     knobs: Knobs,
     /// By target's number.
@@ -106,13 +106,13 @@ impl Writeback {
     pub(crate) fn new(
         shared: Arc<Shared>,
         messages: fifo::Receiver<Message>,
-        ring: Ring,
+        backend: Backend,
         knobs: Knobs,
     ) -> Self {
         Self {
             shared,
             messages,
-            ring,
+            backend,
             queue: Queue::new(),
             knobs,
             inodes: Vec::new(),
@@ -144,7 +144,7 @@ impl Writeback {
                 return;
             }
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
-            if let Err(errno) = self.queue.dispatch(&mut self.ring, wait) {
+            if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);
                 return;
             }
@@ -177,7 +177,7 @@ impl Writeback {
         if self.inodes.len() <= number {
             self.inodes.resize_with(number + 1, || None);
         }
-        self.ring.attach(inode.target, Arc::clone(&inode.file));
+        self.backend.attach(inode.target, Arc::clone(&inode.file));
         self.inodes[number] = Some(inode);
     }
 
@@ -383,7 +383,7 @@ impl Writeback {
 
     /// Ends what has completed, in order, and wakes once.
     fn end_run(&mut self) {
-        self.queue.run(&mut self.ring, &mut self.ended);
+        self.queue.run(&mut self.backend, &mut self.ended);
         if self.ended.is_empty() {
             return;
         }
@@ -426,7 +426,7 @@ impl Writeback {
             tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
         }
         let mut state = inode.lock();
-        drop(self.ring.detach(inode.target));
+        drop(self.backend.detach(inode.target));
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);
         state.close(&mut self.after);
@@ -438,7 +438,7 @@ impl Writeback {
     }
 
     fn report_broken(&self, errno: Errno) {
-        let error = crate::Error::new(crate::ErrorKind::Io, "the ring is broken; the engine stops")
+        let error = crate::Error::new(crate::ErrorKind::Io, "the backend is broken; the engine stops")
             .because(std::io::Error::from_raw_os_error(errno.0));
         tracing::error!(%error);
         self.shared.stop();

@@ -335,7 +335,8 @@ impl Engine {
         }
     }
 
-    /// Which engine runs and what is lost, in one line, such as `io_uring: full`.
+    /// Which engine runs and what is lost, in one line, such as `io_uring: full` or
+    /// `thread pool: io_uring is forbidden here: ...`.
     #[must_use]
     pub fn describe(&self) -> String {
         self.owner.description.clone()

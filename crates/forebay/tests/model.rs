@@ -59,7 +59,7 @@ impl Model {
     }
 }
 
-fn run(seed: u64, cache_bytes: u64, operations: usize) {
+fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("file");
     let engine = Engine::builder()
@@ -67,6 +67,8 @@ fn run(seed: u64, cache_bytes: u64, operations: usize) {
         .dirty_bytes(4 << 20)
         .dirty_age(Duration::from_millis(20))
         .close_timeout(Duration::from_secs(4))
+        .set("engine", by)
+        .unwrap()
         .build()
         .unwrap();
     let mut random = Random(seed);
@@ -129,14 +131,22 @@ fn run(seed: u64, cache_bytes: u64, operations: usize) {
 #[test]
 fn agrees_with_a_byte_array() {
     for seed in 0..12 {
-        run(seed, 8 << 20, 150);
+        run("auto", seed, 8 << 20, 150);
+    }
+}
+
+#[test]
+fn contract_17_agrees_with_a_byte_array_on_the_thread_pool() {
+    for seed in 0..12 {
+        run("threads", seed, 8 << 20, 150);
     }
 }
 
 #[test]
 fn agrees_with_a_byte_array_with_room() {
     for seed in 100..106 {
-        run(seed, 64 << 20, 150);
+        run("auto", seed, 64 << 20, 150);
+        run("threads", seed, 64 << 20, 150);
     }
 }
 

@@ -17,7 +17,8 @@
 //!
 //! In order: [`random`] and [`clock`] what replays, [`faults`] what goes wrong, [`arena`] memory, [`stored`] a file
 //! as the device has it, [`disk`] the device, [`ledger`] what was promised, [`plan`] what a run is like, [`driver`]
-//! the run, [`trace`] what happened, [`marks`] what was come by.
+//! the run, [`trace`] what happened, [`marks`] what was come by. Apart from these, [`request`]: the way of a request
+//! alone.
 #![forbid(unsafe_code)]
 
 pub mod arena;
@@ -30,6 +31,7 @@ mod level;
 pub mod marks;
 pub mod plan;
 pub mod random;
+pub mod request;
 pub mod stored;
 pub mod trace;
 

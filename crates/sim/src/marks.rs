@@ -25,7 +25,11 @@ impl Marks {
     }
 
     pub(crate) fn hit(&mut self, name: &'static str) {
-        *self.counts.entry(name).or_insert(0) += 1;
+        self.add(name, 1);
+    }
+
+    pub(crate) fn add(&mut self, name: &'static str, count: u64) {
+        *self.counts.entry(name).or_insert(0) += count;
     }
 }
 

@@ -4,8 +4,9 @@
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`lease`] who else opens it, [`lock`] which other engine has it,
 //! [`extents`] in how many pieces it lies; [`ring`] the device over real files, [`setup`] the best ring this kernel
 //! has, [`fixed`] what is registered beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it
-//! lacks. Devices without files, for trying and measuring what stands above: [`null`], [`memory`], [`modelled`].
-//! Beside them [`clock`] the only one, [`mod@fork`] whose process this is, [`probe`] what machine it is.
+//! lacks; [`threads`] the device over real files where there is no ring, [`backend`] whichever it is. Devices without
+//! files, for trying and measuring what stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only
+//! one, [`mod@fork`] whose process this is, [`probe`] what machine it is.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
@@ -14,6 +15,7 @@ compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
 mod alignment;
 pub mod arena;
+pub mod backend;
 mod block_device;
 pub mod clock;
 mod enter;
@@ -35,10 +37,12 @@ pub mod probe;
 pub mod ring;
 pub mod setup;
 mod slot;
+pub mod threads;
 pub mod waker;
 
 pub use alignment::Alignment;
 pub use arena::{Arena, ZERO_BYTES};
+pub use backend::{Backend, BackendError, Choice};
 pub use enter::Enters;
 pub use extents::Extents;
 pub use file::{Direct, File, Identity, Kind, Mode};
@@ -54,4 +58,5 @@ pub use offer::{Feature, Offer, Offers};
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use ring::Ring;
 pub use setup::SetupError;
+pub use threads::Threads;
 pub use waker::Waker;

@@ -59,6 +59,10 @@ impl Clock for Spinning {
 #[derive(Debug)]
 pub struct Modelled<C = Spinning> {
     profile: Profile,
+    /// The profile's, worked out once.
+    gap: Duration,
+    /// The profile's, worked out once.
+    serves_at_once: bool,
     clock: C,
     /// The end of each target's last request.
     positions: Vec<Option<u64>>,
@@ -102,6 +106,8 @@ impl<C: Clock> Modelled<C> {
         assert!(profile.units > 0, "a device without units serves nothing: {profile:?}");
         Self {
             profile,
+            gap: profile.gap(),
+            serves_at_once: profile.serves_at_once(),
             clock,
             positions: Vec::new(),
             staged: Vec::with_capacity(TAGS),
@@ -155,6 +161,11 @@ impl<C: Clock> Modelled<C> {
             self.clock.pass_until(due);
             self.clock.now()
         };
+        if self.serves_at_once {
+            let ended = |Request { tag, bytes, .. }| Completion { tag, result: Ok(bytes) };
+            self.completed.extend(self.staged.drain(..).map(ended));
+            return now;
+        }
         // What was there comes first: a unit it frees before now is one that stood idle.
         self.advance(now);
         let mut staged = mem::take(&mut self.staged);
@@ -213,7 +224,7 @@ impl<C: Clock> Modelled<C> {
         let Request { tag, bytes, .. } = request;
         let moving = self.profile.moving(bytes);
         let due = match self.link_free {
-            Some(free) => (served.max(free) + moving).max(free + self.profile.gap()),
+            Some(free) => (served.max(free) + moving).max(free + self.gap),
             None => served + moving,
         };
         self.link_free = Some(due);

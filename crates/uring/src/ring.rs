@@ -279,9 +279,16 @@ impl Ring {
         u32::try_from(self.setup.uring.submission().len()).expect("the queue's size is 32 bits")
     }
 
+    /// Takes all that has completed off the kernel's queue, to be reaped later.
+    fn collect(&mut self) {
+        let mut arrived = mem::take(&mut self.arrived);
+        self.take(&mut arrived);
+        self.arrived = arrived;
+    }
+
     /// Takes over all that has completed, until the kernel holds none back: neither completions that found no place,
     /// nor work beyond its share of one call.
-    fn collect(&mut self) {
+    fn take(&mut self, into: &mut impl Extend<Completion>) {
         loop {
             let mut came = 0;
             for entry in self.setup.uring.completion() {
@@ -292,7 +299,7 @@ impl Ring {
                 };
                 match Ticket::of(entry.user_data()) {
                     Ticket::Request { tag, generation } => {
-                        self.arrived.extend(self.ledger.end(tag, generation, result));
+                        into.extend(self.ledger.end(tag, generation, result));
                     }
                     Ticket::Wake => self.wake_armed = false,
                     Ticket::Unknown => {}
@@ -340,8 +347,8 @@ impl Device for Ring {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.collect();
         completions.extend(self.arrived.drain(..));
+        self.take(completions);
     }
 }
 

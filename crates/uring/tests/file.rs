@@ -160,18 +160,3 @@ fn contract_6_a_lock_keeps_a_second_engine_of_this_process_out() {
     drop(reader);
     assert_eq!(second.try_ofd_lock().unwrap(), Lock::Taken);
 }
-
-#[test]
-fn contract_10_a_block_device_is_opened_exclusively() {
-    let Some(device) = std::env::var_os("FOREBAY_TEST_BLOCK_DEVICE") else {
-        return println!("skipped: FOREBAY_TEST_BLOCK_DEVICE names no device that may be overwritten");
-    };
-    let device = Path::new(&device);
-    let file = File::open(device, &WRITE).unwrap().file;
-    assert_eq!(file.kind(), Kind::Block);
-    assert_eq!(*file.direct(), Direct::Yes);
-    assert!(file.length().unwrap() > 0);
-    let error = File::open(device, &WRITE).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
-    File::open(device, &READ).unwrap();
-}

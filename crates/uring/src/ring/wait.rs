@@ -46,10 +46,12 @@ impl Ring {
                 if here >= want {
                     return None;
                 }
-                let want = want - arrived;
+                let within = limit.map_or(within, |limit| within.min(limit));
                 match here {
-                    0 => Sleep { want, within: limit.map_or(within, |limit| within.min(limit)), limit },
-                    _ => Sleep { want, within: Duration::ZERO, limit: Some(within) },
+                    // The kernel counts microseconds, and takes none of them for no minimal wait at all.
+                    0 if within.as_micros() == 0 => Sleep { want: 1, within: Duration::ZERO, limit },
+                    0 => Sleep { want, within, limit },
+                    _ => Sleep { want: want - arrived, within: Duration::ZERO, limit: Some(within) },
                 }
             }
         };
@@ -64,7 +66,7 @@ impl Ring {
             return self.submit();
         }
         self.arm_wake();
-        let entered = if sleep.want == 1 || sleep.within.as_micros() == 0 || self.waits_minimally() {
+        let entered = if sleep.want == 1 || sleep.within.is_zero() || self.waits_minimally() {
             self.enter(sleep)
         } else {
             self.sleep_twice(sleep)

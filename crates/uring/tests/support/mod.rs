@@ -1,6 +1,9 @@
 //! What the tests share: a place for files, a ring with an arena, and short ways to ask.
 #![allow(dead_code)]
 
+pub(crate) mod loop_device;
+pub(crate) mod process;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! The device of a request cell, by its word.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +13,9 @@ use forebay_uring::{
 
 use super::drive::{TARGET, frames_per_place};
 use crate::load::CellError;
+use crate::load::raw::data;
 use crate::request::{DATA_FILE, RequestDevice, RequestSpec, Switch};
-
-/// Bytes of the file written with one call when it is laid out.
-const LAYOUT_BYTES: usize = 1 << 20;
+use crate::scratch::Stop;
 
 /// A device, ready for use.
 pub(crate) enum Opened {
@@ -54,7 +52,8 @@ pub(crate) fn open(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellE
 
 fn open_file(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> {
     let path = directory.join(DATA_FILE);
-    lay_out(&path, spec).map_err(|error| CellError::io("could not lay it out", &path, &error))?;
+    let laid_out = data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default());
+    laid_out.map_err(|error| CellError::io("could not lay it out", &path, &error))?;
     let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
     let file =
         File::open(&path, &how).map_err(|error| CellError::io("could not open it", &path, &error))?.file;
@@ -75,25 +74,4 @@ fn open_file(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> 
 
 fn refused(error: SetupError) -> CellError {
     CellError::unavailable(error.to_string())
-}
-
-/// Makes the file as long as asked, with every block written, unless it is there already from an earlier cell.
-fn lay_out(path: &Path, spec: &RequestSpec) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|there| there.len() >= spec.file_bytes) {
-        return Ok(());
-    }
-    let mut file = fs::File::create(path)?;
-    let mut offset = 0;
-    let mut data = vec![0; LAYOUT_BYTES];
-    while offset < spec.file_bytes {
-        let length = (spec.file_bytes - offset).min(LAYOUT_BYTES as u64) as usize;
-        // Different everywhere, so that nothing below can store it once.
-        for (at, word) in data[..length].chunks_exact_mut(8).enumerate() {
-            let number = (offset + 8 * at as u64).wrapping_add(spec.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            word.copy_from_slice(&number.to_ne_bytes());
-        }
-        file.write_all(&data[..length])?;
-        offset += length as u64;
-    }
-    file.sync_all()
 }

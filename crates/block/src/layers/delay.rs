@@ -1,0 +1,198 @@
+//! Delay: completions are handed on only after a time. A fast device becomes a slow one, an even one an uneven one.
+//!
+//! The time counts from when the layer saw the completion, which it does at each doorbell and each reap, not from
+//! when the device had it: what nobody looks for is not late. Handed on in order of their due times, those of one
+//! due time in the order they came.
+//!
+//! ```text
+//! request --> inner device --> seen, at m --> held --> due at m + fixed + [0, spread] --> reaped
+//! ```
+//!
+//! A doorbell that waits never waits inside beyond the next due completion, and asks the inner device to wait with
+//! that limit even where nothing is in flight there; so it ends in time. Ended by nobody's completion and before its
+//! limit, the inner device was woken, and so is the caller.
+//!
+//! The price: clock reads at each doorbell that waits and each reap, and where a completion comes that is not due
+//! yet, one more inner doorbell for it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Notes, OPERATIONS, Random, place};
+use crate::bio::{Bio, Errno, Operation};
+use crate::device::{Completion, Device, Refused, Tag, Wait};
+use crate::time::Moment;
+
+/// How long completions are held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Latency {
+    /// At least.
+    pub fixed: Duration,
+    /// Up to so much more, evenly at random.
+    pub spread: Duration,
+}
+
+/// Hands completions on later.
+///
+/// ```
+/// use forebay_block::layers::{Delay, Latency, Null};
+/// use forebay_block::{Bio, Class, Device, Moment, Operation, Segments, Source, Tag, Target, Wait};
+/// use std::time::Duration;
+///
+/// let flush = Bio {
+///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0, segments: Segments::new(),
+///     class: Class::Waited, source: Source(0), owner: 0,
+/// };
+/// let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::ZERO };
+/// let mut device = Delay::new(Null::new(), latency, 7);
+/// device.prepare(Tag(0), &flush).expect("room");
+/// device.doorbell(Wait::Something(None))?;
+/// assert_eq!(device.now(), Moment::from_nanoseconds(80_000));
+///
+/// let mut completions = Vec::new();
+/// device.reap(&mut completions);
+/// assert_eq!(completions.len(), 1);
+/// # Ok::<(), forebay_block::Errno>(())
+/// ```
+#[derive(Debug)]
+pub struct Delay<D> {
+    inner: D,
+    latencies: [Latency; OPERATIONS],
+    random: Random,
+    flying: Notes<Operation>,
+    /// By due time, then in the order they came.
+    held: BTreeMap<(Moment, u64), Completion>,
+    arrivals: u64,
+    /// Kept for its memory.
+    reaped: Vec<Completion>,
+}
+
+/// A wait in one form.
+struct Goal {
+    want: usize,
+    within: Duration,
+    limit: Option<Duration>,
+}
+
+impl<D: Device> Delay<D> {
+    /// Delays everything by one latency; the spread is drawn from a seed.
+    pub fn new(inner: D, latency: Latency, seed: u64) -> Self {
+        Self {
+            inner,
+            latencies: [latency; OPERATIONS],
+            random: Random::new(seed),
+            flying: Notes::new(),
+            held: BTreeMap::new(),
+            arrivals: 0,
+            reaped: Vec::new(),
+        }
+    }
+
+    /// Delays every operation by this, from the next completion on. What is held keeps its due time.
+    pub fn set_latency(&mut self, latency: Latency) {
+        self.latencies = [latency; OPERATIONS];
+    }
+
+    /// Delays one operation by this, from the next completion on.
+    pub fn set_latency_of(&mut self, operation: Operation, latency: Latency) {
+        self.latencies[place(operation)] = latency;
+    }
+
+    /// Completions held at the moment.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The device beneath.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The device beneath, to change its settings.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    /// Takes what the inner device has completed; says how many that are.
+    fn collect(&mut self) -> usize {
+        self.inner.reap(&mut self.reaped);
+        if self.reaped.is_empty() {
+            return 0;
+        }
+        let (count, now) = (self.reaped.len(), self.inner.now());
+        for completion in self.reaped.drain(..) {
+            let operation = self.flying.take(completion.tag);
+            let operation = operation.unwrap_or_else(|| panic!("{:?} was not in flight", completion.tag));
+            let Latency { fixed, spread } = self.latencies[place(operation)];
+            let spread = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
+            let more = Duration::from_nanos(self.random.below(spread.saturating_add(1)));
+            self.held.insert((now + fixed + more, self.arrivals), completion);
+            self.arrivals += 1;
+        }
+        count
+    }
+
+    /// Waits for the goal; every inner wait ends with the next due completion at the latest.
+    fn wait(&mut self, goal: &Goal) -> Result<(), Errno> {
+        let start = self.inner.now();
+        let (mut now, mut is_rung) = (start, false);
+        loop {
+            let due = self.held.range(..=(now, u64::MAX)).take(goal.want).count();
+            let end = if due == 0 { goal.limit } else { Some(goal.within) };
+            let left = end.map(|end| (start + end).since(now));
+            if due >= goal.want || left == Some(Duration::ZERO) {
+                return if is_rung { Ok(()) } else { self.inner.doorbell(Wait::Not) };
+            }
+            let next = self.held.range((now, u64::MAX)..).next().map(|(&(due, _), _)| due.since(now));
+            let bound = [left, next].into_iter().flatten().min();
+            self.inner.doorbell(Wait::Something(bound))?;
+            is_rung = true;
+            let came = self.collect();
+            let before = now;
+            now = self.inner.now();
+            let is_woken = came == 0 && bound.is_none_or(|bound| now.since(before) < bound);
+            if is_woken {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<D: Device> Device for Delay<D> {
+    fn now(&mut self) -> Moment {
+        self.inner.now()
+    }
+
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        self.inner.prepare(tag, request)?;
+        self.flying.put(tag, request.operation);
+        Ok(())
+    }
+
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        match wait {
+            Wait::Not => {
+                self.inner.doorbell(Wait::Not)?;
+                self.collect();
+                Ok(())
+            }
+            Wait::Something(limit) => self.wait(&Goal { want: 1, within: Duration::MAX, limit }),
+            Wait::Batch { want, within, limit } => {
+                self.wait(&Goal { want: want.max(1) as usize, within, limit })
+            }
+        }
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.collect();
+        if self.held.is_empty() {
+            return;
+        }
+        let now = self.inner.now();
+        while let Some(next) = self.held.first_entry().filter(|next| next.key().0 <= now) {
+            completions.push(next.remove());
+        }
+    }
+}

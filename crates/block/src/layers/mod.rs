@@ -1,0 +1,138 @@
+//! Layers: devices that wrap a device, and do one thing to what passes. For trying how a program fares on a device
+//! that is slow, fails, falls short or is shared, and for seeing what reaches it.
+//!
+//! Part of the product, not of the tests: the same layers lie over a real ring, over the simulated disk and over
+//! [`Null`], so that what a test provokes can be provoked on the machine where it hurts. Each keeps the contract of
+//! [`Device`]: what was refused was not kept, every request taken completes once, a doorbell ends in time. So they
+//! compose in any order:
+//!
+//! ```
+//! use std::time::Duration;
+//! use forebay_block::layers::{Delay, Errors, Latency, Null, Stats};
+//!
+//! let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::from_micros(20) };
+//! let mut device = Delay::new(Errors::new(Stats::new(Null::new())), latency, 7);
+//! assert_eq!(device.inner_mut().inner_mut().statistics().doorbells, 0);
+//! ```
+//!
+//! Pure like everything here: time is the inner device's, chance is seeded and replays. All settings can be changed
+//! in flight; a change holds for requests prepared (for [`Delay`]: completed) from then on.
+//!
+//! [`chance`] numbers that replay; [`null`] the device at the bottom that does nothing; [`delay`], [`error`],
+//! [`short`], [`stats`], [`limit`] the layers.
+
+pub mod chance;
+pub mod delay;
+pub mod error;
+pub mod limit;
+pub mod null;
+pub mod short;
+pub mod stats;
+
+pub use chance::{Fraction, Random};
+pub use delay::{Delay, Latency};
+pub use error::{Errors, Occasion, Rule, Side};
+pub use limit::{Ceiling, Limit, Rate};
+pub use null::Null;
+pub use short::{Short, Shortfalls};
+pub use stats::{Histogram, Statistics, Stats};
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::bio::{Bio, Errno, Operation};
+use crate::device::{Completion, Device, Refused, Tag, Wait};
+use crate::limits::TAGS;
+use crate::time::Moment;
+
+/// How many operations there are.
+const OPERATIONS: usize = 12;
+
+/// The place of an operation in a table. Says by not compiling that a new one has none.
+const fn place(operation: Operation) -> usize {
+    match operation {
+        Operation::Read => 0,
+        Operation::Write => 1,
+        Operation::WriteBuffered => 2,
+        Operation::WriteFua => 3,
+        Operation::WriteZeroes => 4,
+        Operation::Discard => 5,
+        Operation::FlushData => 6,
+        Operation::FlushAll => 7,
+        Operation::FlushDirectory => 8,
+        Operation::Allocate => 9,
+        Operation::Punch => 10,
+        Operation::SetLength => 11,
+    }
+}
+
+/// A note on each request taken, until it completes.
+#[derive(Debug)]
+struct Notes<T> {
+    of_tag: Vec<Option<T>>,
+}
+
+impl<T> Notes<T> {
+    fn new() -> Self {
+        Self { of_tag: (0..TAGS).map(|_| None).collect() }
+    }
+
+    fn put(&mut self, tag: Tag, note: T) {
+        let before = self.of_tag[usize::from(tag.0)].replace(note);
+        assert!(before.is_none(), "{tag:?} is in two places");
+    }
+
+    fn take(&mut self, tag: Tag) -> Option<T> {
+        self.of_tag[usize::from(tag.0)].take()
+    }
+}
+
+/// Completions that a layer makes itself, of requests that never reach the device. They complete with the doorbell.
+#[derive(Debug, Default)]
+struct Own {
+    staged: Vec<Completion>,
+    completed: Vec<Completion>,
+}
+
+impl Own {
+    fn stage(&mut self, tag: Tag, errno: Errno) {
+        self.staged.push(Completion { tag, result: Err(errno) });
+    }
+
+    /// Completes what is staged; says how long the inner device may wait, now that this has completed.
+    fn ring(&mut self, wait: Wait) -> Wait {
+        self.completed.append(&mut self.staged);
+        let count = u32::try_from(self.completed.len()).unwrap_or(u32::MAX);
+        match wait {
+            _ if count == 0 => wait,
+            Wait::Batch { want, within, limit } if count < want => {
+                let limit = Some(limit.map_or(within, |limit| limit.min(within)));
+                Wait::Batch { want: want - count, within, limit }
+            }
+            _ => Wait::Not,
+        }
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.completed);
+    }
+}
+
+/// A device chosen at run time.
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn now(&mut self) -> Moment {
+        (**self).now()
+    }
+
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        (**self).prepare(tag, request)
+    }
+
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        (**self).doorbell(wait)
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        (**self).reap(completions);
+    }
+}

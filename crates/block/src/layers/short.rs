@@ -1,0 +1,207 @@
+//! Short: reads and writes that end before their end, or before their beginning: interrupted, or because the device
+//! would have to block. All are ordinary; a program that does not go on where it stopped loses data.
+//!
+//! A short request is really short: the device is asked for its first part alone, so that what nobody asks for again
+//! stays unread and unwritten. Where it may stop is what real devices do, see [`request`](crate::request):
+//!
+//! | operation | the device is asked for | and the caller told |
+//! |---|---|---|
+//! | read | up to a sector's end, never less than some bytes | what the device said |
+//! | direct write, durable or not | whole pages | any number of these bytes but none: a torn page |
+//! | buffered write | any number of bytes but none | what the device said |
+//!
+//! What has no such part passes whole, and so do operations that move no bytes, but these too can be interrupted.
+
+use alloc::vec::Vec;
+
+use super::{Fraction, Notes, Own, Random};
+use crate::bio::{Bio, Errno, Operation, Segment, Segments};
+use crate::device::{Completion, Device, Refused, Tag, Wait};
+use crate::limits::{PAGE, SECTOR};
+use crate::time::Moment;
+
+/// How often a request is not served whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shortfalls {
+    /// Reads that end short.
+    pub read: Fraction,
+    /// Writes that end short.
+    pub write: Fraction,
+    /// Requests that end with `EINTR`, and never reach the device.
+    pub interrupted: Fraction,
+    /// Requests that end with `EAGAIN`, and never reach the device.
+    pub would_block: Fraction,
+}
+
+/// Makes requests end short, interrupted, or because they would block.
+///
+/// ```
+/// use forebay_block::layers::{Fraction, Null, Short, Shortfalls};
+/// use forebay_block::{Bio, Class, Device, Frame, Operation, Segment, Source, Tag, Target, Wait};
+///
+/// let read = Bio {
+///     operation: Operation::Read, target: Target(0), offset: 0, length: 8192,
+///     segments: [Segment::frames(Frame(0), 8192)].into_iter().collect(),
+///     class: Class::Waited, source: Source(0), owner: 0,
+/// };
+/// let always = Shortfalls { read: Fraction::ALL, ..Shortfalls::default() };
+/// let mut device = Short::new(Null::new(), always, 7);
+/// device.prepare(Tag(0), &read).expect("room");
+/// device.doorbell(Wait::Not)?;
+///
+/// let mut completions = Vec::new();
+/// device.reap(&mut completions);
+/// let bytes = completions[0].result?;
+/// assert!(0 < bytes && bytes < 8192 && bytes % 512 == 0);
+/// # Ok::<(), forebay_block::Errno>(())
+/// ```
+#[derive(Debug)]
+pub struct Short<D> {
+    inner: D,
+    shortfalls: Shortfalls,
+    random: Random,
+    /// Most bytes to be told of.
+    told: Notes<u64>,
+    own: Own,
+}
+
+/// What becomes of a request.
+enum Fate {
+    Whole,
+    Fails(Errno),
+    Short(Part),
+}
+
+/// The first part of a request.
+struct Part {
+    /// Bytes the device is asked for.
+    asked: u64,
+    /// Most bytes the caller is told of.
+    told: u64,
+}
+
+impl<D: Device> Short<D> {
+    /// With these rates, at random from a seed.
+    pub fn new(inner: D, shortfalls: Shortfalls, seed: u64) -> Self {
+        Self { inner, shortfalls, random: Random::new(seed), told: Notes::new(), own: Own::default() }
+    }
+
+    /// These rates from the next request on.
+    pub fn set_shortfalls(&mut self, shortfalls: Shortfalls) {
+        self.shortfalls = shortfalls;
+    }
+
+    /// The device beneath.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The device beneath, to change its settings.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    fn fate(&self, bio: &Bio, random: &mut Random) -> Fate {
+        if random.happens(self.shortfalls.interrupted) {
+            return Fate::Fails(Errno::INTERRUPTED);
+        }
+        if random.happens(self.shortfalls.would_block) {
+            return Fate::Fails(Errno::WOULD_BLOCK);
+        }
+        if !bio.operation.moves_bytes() {
+            return Fate::Whole;
+        }
+        let is_read = bio.operation == Operation::Read;
+        let rate = if is_read { self.shortfalls.read } else { self.shortfalls.write };
+        if !random.happens(rate) {
+            return Fate::Whole;
+        }
+        part(bio, random).map_or(Fate::Whole, Fate::Short)
+    }
+}
+
+/// A first part of a request, where it has one.
+fn part(bio: &Bio, random: &mut Random) -> Option<Part> {
+    let (sector, page) = (SECTOR as u64, PAGE as u64);
+    let part = match bio.operation {
+        Operation::Read => {
+            // Ends of sectors inside the range; the first may be less than a sector away.
+            let first = sector - bio.offset % sector;
+            let ends = bio.length.saturating_sub(first).div_ceil(sector);
+            let asked = (ends > 0).then(|| first + sector * random.below(ends))?;
+            Part { asked, told: asked }
+        }
+        Operation::Write | Operation::WriteFua => {
+            let asked = page * (1 + random.below(bio.length / page));
+            let asked = asked.min(bio.length);
+            Part { asked, told: 1 + random.below(asked.min(bio.length - 1)) }
+        }
+        _ => {
+            let asked = 1 + random.below(bio.length - 1);
+            Part { asked, told: asked }
+        }
+    };
+    (part.told < bio.length).then_some(part)
+}
+
+/// The first `bytes` of a request.
+fn head(bio: &Bio, bytes: u64) -> Bio {
+    let mut left = bytes;
+    let mut segments = Segments::new();
+    for &segment in &bio.segments {
+        if left == 0 {
+            break;
+        }
+        let count = left.min(u64::from(segment.length()));
+        left -= count;
+        let length = count as u32;
+        segments.push(match segment {
+            Segment::Frames { first, offset, .. } => Segment::Frames { first, offset, length },
+            Segment::Lent { buffer, offset, .. } => Segment::Lent { buffer, offset, length },
+            Segment::Zeroes { .. } => Segment::Zeroes { length },
+        });
+    }
+    Bio { length: bytes, segments, ..*bio }
+}
+
+impl<D: Device> Device for Short<D> {
+    fn now(&mut self) -> Moment {
+        self.inner.now()
+    }
+
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        let mut random = self.random.clone();
+        match self.fate(request, &mut random) {
+            Fate::Whole => self.inner.prepare(tag, request)?,
+            Fate::Fails(errno) => self.own.stage(tag, errno),
+            Fate::Short(Part { asked, told }) if asked == request.length => {
+                self.inner.prepare(tag, request)?;
+                self.told.put(tag, told);
+            }
+            Fate::Short(Part { asked, told }) => {
+                self.inner.prepare(tag, &head(request, asked))?;
+                self.told.put(tag, told);
+            }
+        }
+        // Drawn for what was taken alone, so that a refusal changes nothing.
+        self.random = random;
+        Ok(())
+    }
+
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        let wait = self.own.ring(wait);
+        self.inner.doorbell(wait)
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.own.reap(completions);
+        let before = completions.len();
+        self.inner.reap(completions);
+        for completion in &mut completions[before..] {
+            let told = self.told.take(completion.tag);
+            if let (Some(told), Ok(bytes)) = (told, &mut completion.result) {
+                *bytes = told.min(*bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The steady way of a request asks for no memory: bios of one segment, submitted, dispatched and ended over and over.
+//!
+//! Counted by the allocator of this program, for the thread that runs the loop; so this file is a test of its own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use forebay_block::layers::Null;
+use forebay_block::limits::PAGE;
+use forebay_block::{Bio, Class, Ended, Frame, Operation, Queue, Segment, Source, Target, Wait};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts per thread what it hands on to the system's allocator.
+struct Counting;
+
+fn count() {
+    // A thread that ends has no counter any more, and nobody asks for it.
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: every call is handed on to the system's allocator as it came, and what that returns is returned; the count
+// beside it neither allocates nor unwinds: a constant thread-local cell needs no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of this call, which is that of the one made.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above; the memory came from the system's allocator, for all of it does.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as for `dealloc`.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Bios of a batch.
+const BATCH: u64 = 32;
+
+/// Submits a batch that does not merge, and ends it.
+fn turn(queue: &mut Queue, device: &mut Null, ended: &mut Vec<Ended>, operation: Operation, class: Class) {
+    for number in 0..BATCH {
+        queue.submit(Bio {
+            operation,
+            target: Target(number as u32 % 4),
+            offset: 2 * number * PAGE as u64,
+            length: PAGE as u64,
+            segments: [Segment::frames(Frame(2 * number as u32), PAGE as u32)].into_iter().collect(),
+            class,
+            source: Source(number as u32 % 3),
+            owner: number,
+        });
+    }
+    while queue.staged() + queue.in_flight() > 0 {
+        queue.dispatch(device, Wait::Something(None)).unwrap();
+        queue.run(device, ended);
+    }
+    assert_eq!(ended.len(), BATCH as usize);
+    ended.clear();
+}
+
+#[test]
+fn the_steady_way_of_a_request_allocates_nothing() {
+    let (mut queue, mut device, mut ended) = (Queue::new(), Null::new(), Vec::new());
+    for (operation, class) in [
+        (Operation::Write, Class::Background),
+        (Operation::Read, Class::Waited),
+        (Operation::WriteFua, Class::Waited),
+    ] {
+        // Lists grow to what they need.
+        (0..64).for_each(|_| turn(&mut queue, &mut device, &mut ended, operation, class));
+        let before = ALLOCATIONS.get();
+        (0..1000).for_each(|_| turn(&mut queue, &mut device, &mut ended, operation, class));
+        let allocations = ALLOCATIONS.get() - before;
+        assert_eq!(allocations, 0, "in 1000 batches of {BATCH} of {operation:?}");
+    }
+}
+
+#[test]
+fn an_allocation_is_counted() {
+    let before = ALLOCATIONS.get();
+    let memory = std::hint::black_box(vec![1_u8; 100]);
+    assert_eq!((ALLOCATIONS.get() - before, memory.len()), (1, 100));
+}

@@ -1,0 +1,172 @@
+//! Who goes first, what stays back, and that nothing gets before what was refused.
+
+use std::collections::BTreeMap;
+
+use forebay_block::knobs::{Merging, Order};
+use forebay_block::limits::TAGS;
+use forebay_block::{Bio, Class, Knobs, Operation, Source, Wait};
+use proptest::prelude::*;
+
+use crate::recorder::{World, bio, class, is_bound, knobs};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit { operation: Operation, target: u32, page: u64, class: Class, source: u32 },
+    Dispatch(Wait),
+    Run,
+    Knobs(Knobs),
+    Device { capacity: usize, completes: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let operation = prop_oneof![
+        5 => Just(Operation::Write),
+        5 => Just(Operation::Read),
+        1 => Just(Operation::WriteFua),
+        1 => Just(Operation::WriteZeroes),
+        1 => Just(Operation::Discard),
+        1 => Just(Operation::FlushAll),
+        1 => Just(Operation::SetLength),
+        1 => Just(Operation::WriteBuffered),
+    ];
+    let submit = (operation, 0..3u32, 0..40u64, class(), 0..3u32).prop_map(
+        |(operation, target, page, class, source)| Step::Submit { operation, target, page, class, source },
+    );
+    prop_oneof![
+        10 => submit,
+        2 => prop_oneof![Just(Wait::Not), Just(Wait::Something(None))].prop_map(Step::Dispatch),
+        2 => Just(Step::Run),
+        1 => knobs().prop_map(Step::Knobs),
+        1 => (1..24usize, 0..6usize).prop_map(|(capacity, completes)| Step::Device { capacity, completes }),
+    ]
+}
+
+fn apply(world: &mut World, step: Step, keep: impl Fn(Knobs) -> Knobs) {
+    match step {
+        Step::Submit { operation, target, page, class, source } => {
+            world.submit(Bio { class, source: Source(source), ..bio(operation, target, page, 2) }, 1);
+        }
+        Step::Dispatch(wait) => {
+            world.queue.dispatch(&mut world.device, wait).unwrap();
+        }
+        Step::Run => {
+            world.queue.run(&mut world.device, &mut world.ended);
+        }
+        Step::Knobs(knobs) => world.queue.set_knobs(keep(knobs)),
+        Step::Device { capacity, completes } => {
+            (world.device.capacity, world.device.completes) = (capacity, completes);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// What is bound goes in the order it came, and never beside each other: the device keeps no order.
+    #[test]
+    fn contract_15_what_is_bound_keeps_its_order(
+        steps in prop::collection::vec(step(), 1..200),
+        first in knobs(),
+    ) {
+        let mut world = World::new(TAGS, 1);
+        world.queue.set_knobs(first);
+        for step in steps {
+            apply(&mut world, step, |knobs| knobs);
+        }
+        world.finish();
+        let mut place = vec![None; world.bios.len()];
+        for (number, offer) in world.device.taken().enumerate() {
+            for beside in &offer.beside {
+                prop_assert!(!is_bound(beside, &offer.bio), "{beside:?} and {:?} are in flight", offer.bio);
+            }
+            for member in world.members(&offer.bio) {
+                prop_assert!(place[member].replace(number).is_none(), "bio {member} went twice");
+            }
+        }
+        for later in 0..world.bios.len() {
+            for earlier in (0..later).filter(|&earlier| is_bound(&world.bios[earlier], &world.bios[later])) {
+                prop_assert!(place[earlier] < place[later], "{earlier} and {later} changed places");
+            }
+        }
+    }
+
+    /// Bios of one source and class that nothing binds are taken in the order they came, whatever is refused on the way;
+    /// and of what one batch offers, what somebody waits for comes first.
+    #[test]
+    fn contract_15_the_refused_come_back_in_order_and_the_waited_go_first(
+        bios in prop::collection::vec((class(), 0..3u32, any::<bool>(), 0..12u8), 1..250),
+        devices in prop::collection::vec((1..40usize, 0..6usize), 1..40),
+        all_knobs in prop::collection::vec(knobs(), 1..40),
+    ) {
+        let mut world = World::new(TAGS, 1);
+        let unmerged = |knobs: Knobs| Knobs { merging: Merging::Off, ..knobs };
+        let mut batches = Vec::new();
+        let mut turn = |world: &mut World, number: usize| {
+            (world.device.capacity, world.device.completes) = devices[number % devices.len()];
+            world.queue.set_knobs(unmerged(all_knobs[number % all_knobs.len()]));
+            let before = world.device.offers.len();
+            world.queue.dispatch(&mut world.device, Wait::Something(None)).unwrap();
+            batches.push((before..world.device.offers.len(), world.bios.len()));
+            world.queue.run(&mut world.device, &mut world.ended);
+        };
+        let mut turns = 0;
+        for (number, &(class, source, is_write, turns_when)) in bios.iter().enumerate() {
+            while turns_when == 0 || world.queue.room() == 0 {
+                turn(&mut world, turns);
+                turns += 1;
+                prop_assert!(turns < 100_000, "no progress");
+                if world.queue.room() > 0 {
+                    break;
+                }
+            }
+            let operation = if is_write { Operation::Write } else { Operation::Read };
+            let asked = bio(operation, number as u32 % 2, 2 * number as u64, 1);
+            world.submit(Bio { class, source: Source(source), ..asked }, 1);
+        }
+        while world.ended.len() < world.bios.len() {
+            turn(&mut world, turns);
+            turns += 1;
+            prop_assert!(turns < 100_000, "no progress");
+        }
+        let mut last: BTreeMap<(Class, Source), u64> = BTreeMap::new();
+        for Bio { class, source, owner, .. } in world.device.taken().map(|offer| &offer.bio) {
+            let before = last.insert((*class, *source), *owner);
+            prop_assert!(before < Some(*owner), "{before:?} of {class:?} was overtaken by {owner}");
+        }
+        let mut taken = vec![false; world.bios.len()];
+        for (offers, submitted) in batches {
+            for offer in &world.device.offers[offers] {
+                let is_background = offer.bio.class == Class::Background;
+                let waits = |number: &usize| world.bios[*number].class == Class::Waited && !taken[*number];
+                if is_background && offer.is_taken {
+                    let waiting = (0..submitted).find(waits);
+                    prop_assert_eq!(waiting, None, "background goes, and somebody waits");
+                }
+                taken[offer.bio.owner as usize] |= offer.is_taken;
+            }
+        }
+    }
+
+    /// Bios end in the order their requests completed.
+    #[test]
+    fn contract_15_bios_end_in_the_order_reaped(
+        steps in prop::collection::vec(step(), 1..200),
+        first in knobs(),
+    ) {
+        let mut world = World::new(TAGS, 1);
+        let in_order = |knobs: Knobs| Knobs { order: Order::Fifo, ..knobs };
+        world.queue.set_knobs(in_order(first));
+        for step in steps {
+            apply(&mut world, step, in_order);
+        }
+        world.finish();
+        let mut expected = Vec::new();
+        for request in &world.device.completed {
+            let mut members = world.members(request);
+            members.sort_unstable();
+            expected.extend(members);
+        }
+        let ended: Vec<usize> = world.ended.iter().map(|end| end.bio.owner as usize).collect();
+        prop_assert_eq!(ended, expected);
+    }
+}

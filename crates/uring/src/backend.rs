@@ -1,0 +1,210 @@
+//! The backend: the ring, or the thread pool where io_uring is missing or forbidden. Who stands above it need not know
+//! which; [`Backend::describe`] says it.
+//!
+//! Why an enum and not a `Box<dyn Device>`: there are two, and the files and the waker are theirs as well as the
+//! requests. Where the ring is refused for another reason (memory, say) there is no stand-in: the reason has a remedy,
+//! and a slower engine that came unasked would hide it.
+
+use std::io;
+use std::sync::Arc;
+
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+
+use crate::arena::Arena;
+use crate::file::File;
+use crate::ring::Ring;
+use crate::setup::SetupError;
+use crate::threads::Threads;
+use crate::waker::Waker;
+
+/// Which backend is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Choice {
+    /// The ring, or the thread pool where io_uring is missing or forbidden.
+    #[default]
+    Auto,
+    /// The ring, or an error.
+    IoUring,
+    /// The thread pool.
+    Threads,
+}
+
+impl Choice {
+    /// The names that [`Choice::by_name`] takes, for a message.
+    pub const CHOICES: &'static str = "auto, io_uring, threads";
+
+    /// The choice of a name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "io_uring" => Some(Self::IoUring),
+            "threads" => Some(Self::Threads),
+            _ => None,
+        }
+    }
+}
+
+/// Why there is no backend.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// There is no ring, and no stand-in for it.
+    #[error(transparent)]
+    Ring(#[from] SetupError),
+    /// The thread pool could not be started.
+    #[error(
+        "could not start a thread pool: {0} (raise the limits of threads and descriptors: `ulimit -u`, `ulimit -n`)"
+    )]
+    Threads(#[source] io::Error),
+}
+
+/// The device over real files, whichever it is.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each context, and a box would be one more step to it"
+)]
+pub enum Backend {
+    /// By io_uring.
+    Ring(Ring),
+    /// By system calls on threads.
+    Threads(Threads),
+}
+
+impl Backend {
+    /// The ring, or the thread pool where io_uring is missing or forbidden; for so many requests staged at once.
+    ///
+    /// # Errors
+    /// Why there is neither, and what to do about it.
+    pub fn new(arena: Arc<Arena>, entries: u32) -> Result<Self, BackendError> {
+        Self::chosen(Choice::Auto, arena, entries)
+    }
+
+    /// The backend that is wanted.
+    ///
+    /// # Errors
+    /// As [`Backend::new`].
+    pub fn chosen(choice: Choice, arena: Arc<Arena>, entries: u32) -> Result<Self, BackendError> {
+        if choice == Choice::Threads {
+            return Threads::new(arena, entries).map(Self::Threads).map_err(BackendError::Threads);
+        }
+        match Ring::new(Arc::clone(&arena), entries) {
+            Ok(ring) => Ok(Self::Ring(ring)),
+            Err(refused) if choice == Choice::Auto && is_absent(&refused) => {
+                tracing::warn!(%refused, "a thread pool stands in for the ring");
+                let threads = Threads::instead_of_ring(arena, entries, &refused);
+                threads.map(Self::Threads).map_err(BackendError::Threads)
+            }
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// One line: which it is, and what is lost on the way to it.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Ring(ring) => ring.describe(),
+            Self::Threads(threads) => threads.describe(),
+        }
+    }
+
+    /// What wakes a doorbell that waits, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        match self {
+            Self::Ring(ring) => ring.waker(),
+            Self::Threads(threads) => threads.waker(),
+        }
+    }
+
+    /// Requests prepared whose end was not seen yet.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        match self {
+            Self::Ring(ring) => ring.in_flight(),
+            Self::Threads(threads) => threads.in_flight(),
+        }
+    }
+
+    /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
+    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+        match self {
+            Self::Ring(ring) => ring.attach(target, file),
+            Self::Threads(threads) => threads.attach(target, file),
+        }
+    }
+
+    /// Takes the file from under the number.
+    pub fn detach(&mut self, target: Target) -> Arc<File> {
+        match self {
+            Self::Ring(ring) => ring.detach(target),
+            Self::Threads(threads) => threads.detach(target),
+        }
+    }
+}
+
+impl Device for Backend {
+    fn now(&mut self) -> Moment {
+        match self {
+            Self::Ring(ring) => ring.now(),
+            Self::Threads(threads) => threads.now(),
+        }
+    }
+
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        match self {
+            Self::Ring(ring) => ring.prepare(tag, request),
+            Self::Threads(threads) => threads.prepare(tag, request),
+        }
+    }
+
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        match self {
+            Self::Ring(ring) => ring.doorbell(wait),
+            Self::Threads(threads) => threads.doorbell(wait),
+        }
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        match self {
+            Self::Ring(ring) => ring.reap(completions),
+            Self::Threads(threads) => threads.reap(completions),
+        }
+    }
+}
+
+/// Whether io_uring, or what is needed of it, is not to be had here at all.
+fn is_absent(refused: &SetupError) -> bool {
+    match refused {
+        SetupError::Missing | SetupError::Forbidden(_) | SetupError::TooOld(_) => true,
+        // A filter that lets a ring be made and refuses what follows.
+        SetupError::Other(error) => {
+            matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+        }
+        SetupError::Memory(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_found_by_their_names() {
+        for name in Choice::CHOICES.split(", ") {
+            assert!(Choice::by_name(name).is_some(), "{name}");
+        }
+        assert_eq!(Choice::by_name("ring"), None);
+        assert_eq!(Choice::default(), Choice::by_name("auto").unwrap());
+    }
+
+    #[test]
+    fn contract_17_what_is_absent_is_replaced_and_what_can_be_remedied_is_told() {
+        let other = |code| SetupError::Other(io::Error::from_raw_os_error(code));
+        assert!(is_absent(&SetupError::Missing) && is_absent(&SetupError::Forbidden(String::new())));
+        assert!(is_absent(&SetupError::TooOld("x")) && is_absent(&other(libc::EPERM)));
+        assert!(!is_absent(&other(libc::EMFILE)));
+        assert!(!is_absent(&SetupError::Memory(io::Error::from_raw_os_error(libc::ENOMEM))));
+    }
+}

@@ -1,0 +1,341 @@
+//! The thread pool: the device over real files where io_uring is missing or forbidden. The same requests, the same
+//! ends, the same waiting and waking as the [`Ring`](crate::Ring), by ordinary system calls on threads of its own.
+//!
+//! ```text
+//! prepare --> staged --doorbell--> jobs ==> a thread: one system call ==> ended (fifo) --> reap
+//!                                  (waited before background)               \--> bell --> who waits in the doorbell
+//! ```
+//!
+//! Why a fixed number of threads and not one per request: a batch is what reaches a device together anyway, and a
+//! thread that waits costs a stack. The threads sleep while there is nothing to do; a doorbell that waits sleeps too.
+//!
+//! The guarantees. Completions come in the order the calls returned. Memory outlives flight: each thread holds the
+//! arena, and the file and the vectors of what it does, so nothing is freed under a call that does not return. A
+//! dropped pool waits a second for what it was given; after that what no thread has begun is not done, and a thread
+//! inside a call is left to itself with all it holds.
+//!
+//! The price against the ring: a wake, two switches and a system call for each request, and no more requests at the
+//! device than there are threads ([`WORKERS`]).
+//!
+//! The rules for the owner are the ring's, but for the thread: any one at a time may ring.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use forebay_block::limits::{BATCH_REQUESTS, TAGS};
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
+use forebay_lists::{Pop, fifo};
+
+use crate::arena::Arena;
+use crate::clock;
+use crate::file::File;
+use crate::fork::Home;
+use crate::setup::SetupError;
+use crate::waker::Waker;
+
+mod bell;
+mod job;
+mod pool;
+mod signals;
+mod targets;
+mod vectors;
+
+use bell::Rung;
+use job::{Ended, Job};
+use pool::Pool;
+use targets::Targets;
+use vectors::{IoVector, describe};
+
+/// Threads of a pool: a batch is at the device as a whole.
+pub const WORKERS: usize = BATCH_REQUESTS;
+
+const _: () = assert!(WORKERS >= 8, "four large writes in flight must leave threads for syncs and reads");
+const _: () = assert!(WORKERS <= TAGS, "a thread without a tag has nothing to do");
+
+/// How long a dropped pool waits for what is in flight.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A thread pool over real files.
+#[derive(Debug)]
+pub struct Threads {
+    pool: Arc<Pool>,
+    workers: Vec<JoinHandle<()>>,
+    home: Home,
+    /// Why there is no ring.
+    why: String,
+    targets: Targets,
+    slots: Vec<Slot>,
+    staged: Vec<Job>,
+    entries: usize,
+    /// Requests prepared whose end was not seen yet.
+    in_flight: u32,
+    ended: fifo::Receiver<Ended>,
+    /// Ends that were seen and not reaped.
+    arrived: VecDeque<Completion>,
+    waker: Waker,
+}
+
+/// A tag's place.
+#[derive(Debug, Default)]
+struct Slot {
+    /// What is in flight under the tag.
+    flight: Option<(Target, Operation)>,
+    /// Kept from use to use, so that a request in the steady state allocates nothing for it.
+    vectors: Vec<IoVector>,
+}
+
+/// Whether everything that has ended was seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    All,
+    /// One is being pushed at this moment.
+    NotYet,
+}
+
+impl Threads {
+    /// A pool that takes so many requests before each doorbell.
+    ///
+    /// # Errors
+    /// What the system said where it gives no thread or descriptor.
+    pub fn new(arena: Arc<Arena>, entries: u32) -> io::Result<Self> {
+        Self::because(arena, entries, "asked for".into())
+    }
+
+    /// A pool in place of a ring that could not be had.
+    ///
+    /// # Errors
+    /// As [`Threads::new`].
+    pub fn instead_of_ring(arena: Arc<Arena>, entries: u32, refused: &SetupError) -> io::Result<Self> {
+        Self::because(arena, entries, refused.to_string())
+    }
+
+    fn because(arena: Arc<Arena>, entries: u32, why: String) -> io::Result<Self> {
+        let (push, ended) = fifo();
+        let pool = Arc::new(Pool::new(arena, push)?);
+        let waker = Waker::new()?;
+        let workers = pool::start(&pool, WORKERS)?;
+        Ok(Self {
+            pool,
+            workers,
+            home: Home::here(),
+            why,
+            targets: Targets::default(),
+            slots: Vec::new(),
+            staged: Vec::new(),
+            entries: entries.max(1) as usize,
+            in_flight: 0,
+            ended,
+            arrived: VecDeque::new(),
+            waker,
+        })
+    }
+
+    /// One line: "thread pool: " and why there is no ring.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("thread pool: {}", self.why)
+    }
+
+    /// What wakes a doorbell that waits, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Requests prepared whose end was not seen yet.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
+    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+        self.targets.attach(target, file);
+    }
+
+    /// Takes the file from under the number.
+    pub fn detach(&mut self, target: Target) -> Arc<File> {
+        self.targets.detach(target)
+    }
+
+    /// Takes over what has ended.
+    fn collect(&mut self) -> Seen {
+        loop {
+            match self.ended.pop() {
+                Pop::Node(ended) => self.end(ended),
+                Pop::Empty => return Seen::All,
+                Pop::Busy => return Seen::NotYet,
+            }
+        }
+    }
+
+    fn end(&mut self, Ended { tag, result, vectors }: Ended) {
+        let slot = &mut self.slots[usize::from(tag.0)];
+        let (target, operation) = slot.flight.take().expect("a job ends once, and was begun under its tag");
+        slot.vectors = vectors;
+        self.targets.end(target, operation);
+        self.in_flight -= 1;
+        self.arrived.push_back(Completion { tag, result });
+    }
+
+    /// Waits until `plan` has what it wants, until its time is over, or until somebody wakes.
+    fn wait_for(&mut self, mut plan: Plan) {
+        loop {
+            let seen = self.collect();
+            let here = self.arrived.len();
+            // What will never come is not waited for.
+            let all_here = here > 0 && self.in_flight == 0;
+            if here >= plan.want || all_here {
+                return;
+            }
+            if seen == Seen::NotYet {
+                thread::yield_now();
+                continue;
+            }
+            let now = Instant::now();
+            let over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+            if over(plan.more) {
+                plan.want = 1;
+            }
+            if here >= plan.want || (here == 0 && over(plan.first)) {
+                return;
+            }
+            let deadline = match (here, plan.want) {
+                (0, 1) => plan.first,
+                (0, _) => plan.first.into_iter().chain(plan.more).min(),
+                _ => plan.more,
+            };
+            if self.sleep(plan.want - here, deadline) == Rung::BySomebody {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until so many more have ended, until the deadline, or until somebody wakes; perhaps not so long.
+    fn sleep(&mut self, missing: usize, deadline: Option<Instant>) -> Rung {
+        self.pool.bell.expect(missing);
+        let before = self.arrived.len();
+        // What ended before it could be counted rings no bell.
+        let seen = self.collect();
+        let rung = if self.arrived.len() > before || seen == Seen::NotYet {
+            Rung::ByTheWay
+        } else if self.waker.fall_asleep() {
+            let rung = self.pool.bell.wait(&self.waker, deadline);
+            self.waker.awake();
+            rung
+        } else {
+            // Somebody rang since the last look: the caller looks again.
+            self.waker.awake();
+            Rung::BySomebody
+        };
+        self.pool.bell.expect(0);
+        rung
+    }
+
+    /// Requests that threads have, or will have.
+    fn flying(&self) -> usize {
+        self.in_flight as usize - self.staged.len()
+    }
+}
+
+/// What a doorbell waits for.
+struct Plan {
+    /// So many ends.
+    want: usize,
+    /// When nothing has ended by then, it is over.
+    first: Option<Instant>,
+    /// When something has ended by then, it is over; before that, one is not enough.
+    more: Option<Instant>,
+}
+
+impl Plan {
+    fn of(wait: Wait) -> Option<Self> {
+        let after = |span: Duration| Instant::now().checked_add(span);
+        match wait {
+            Wait::Not | Wait::Something(Some(Duration::ZERO)) => None,
+            Wait::Something(limit) => Some(Self { want: 1, first: limit.and_then(after), more: None }),
+            Wait::Batch { want, within, limit } => {
+                Some(Self { want: want.max(1) as usize, first: limit.and_then(after), more: after(within) })
+            }
+        }
+    }
+}
+
+impl Device for Threads {
+    fn now(&mut self) -> Moment {
+        clock::now()
+    }
+
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        if self.staged.len() >= self.entries {
+            return Err(Refused);
+        }
+        let &Bio { operation, target, offset, length, class, .. } = request;
+        let file = Arc::clone(self.targets.begin(target, operation));
+        let index = usize::from(tag.0);
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let slot = &mut self.slots[index];
+        assert!(slot.flight.is_none(), "{tag:?} is in flight already, as {:?}", slot.flight);
+        slot.flight = Some((target, operation));
+        let mut vectors = mem::take(&mut slot.vectors);
+        vectors.clear();
+        if operation.moves_bytes() {
+            describe(&mut vectors, &self.pool.arena, request);
+        }
+        self.in_flight += 1;
+        self.staged.push(Job { tag, operation, offset, length, class, file, vectors });
+        Ok(())
+    }
+
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        if !self.staged.is_empty() {
+            self.pool.give(&mut self.staged);
+        }
+        if let Some(plan) = Plan::of(wait) {
+            self.wait_for(plan);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.collect();
+        completions.extend(self.arrived.drain(..));
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let workers = mem::take(&mut self.workers);
+        if !self.home.is_here() {
+            // A forked child has none of the threads; what is in flight is its parent's.
+            mem::forget(workers);
+            return;
+        }
+        let deadline = Instant::now() + GOODBYE;
+        while self.flying() > 0 && Instant::now() < deadline {
+            self.sleep(self.flying(), Some(deadline));
+            self.collect();
+        }
+        self.pool.stop();
+        if self.flying() > 0 {
+            tracing::warn!(
+                requests = self.flying(),
+                "requests are still in flight: their memory stays until they end"
+            );
+            return;
+        }
+        for worker in workers {
+            // A panic has been reported where it happened.
+            let _ = worker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A job: one request as a thread does it, with everything that must live until it is done.
+//!
+//! Each operation is the system call the ring would have made. What it said is the result: a short count and an
+//! interruption go up as they are, for the way above asks again.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use forebay_block::{Class, Errno, Operation, Tag};
+use rustix::fs::FallocateFlags;
+use rustix::io::retry_on_intr;
+
+use super::vectors::IoVector;
+use crate::file::{File, Kind, Mode};
+use crate::open::Directory;
+
+/// `BLKDISCARD`: type 0x12, number 119; takes an offset and a length in bytes.
+const BLKDISCARD: libc::Ioctl = 0x1277;
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) tag: Tag,
+    pub(super) operation: Operation,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) class: Class,
+    pub(super) file: Arc<File>,
+    /// Into the arena that the pool holds.
+    pub(super) vectors: Vec<IoVector>,
+}
+
+/// What is left of it.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) tag: Tag,
+    pub(super) result: Result<u64, Errno>,
+    /// For the next use.
+    pub(super) vectors: Vec<IoVector>,
+}
+
+impl Job {
+    /// Does it. The file is let go of before anybody can hear of the end: who hears may close it.
+    pub(super) fn run(self) -> Ended {
+        let result = self.serve().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)));
+        let Self { tag, vectors, .. } = self;
+        Ended { tag, result, vectors }
+    }
+
+    fn serve(&self) -> io::Result<u64> {
+        let Self { offset, length, .. } = *self;
+        let file: &File = &self.file;
+        match self.operation {
+            Operation::Read | Operation::Write => return self.transfer(0),
+            Operation::WriteFua => return self.transfer(libc::RWF_DSYNC),
+            Operation::WriteBuffered => return self.write_buffered(),
+            Operation::FlushData => retry_on_intr(|| rustix::fs::fdatasync(file))?,
+            Operation::FlushAll => retry_on_intr(|| rustix::fs::fsync(file))?,
+            Operation::FlushDirectory => match file.directory() {
+                Directory::Kept(directory) => retry_on_intr(|| rustix::fs::fsync(directory))?,
+                Directory::Unreadable => retry_on_intr(|| rustix::fs::syncfs(file))?,
+                Directory::NotNeeded => {}
+            },
+            Operation::Allocate => file.allocate(offset, length)?,
+            Operation::Punch => file.punch(offset, length)?,
+            Operation::WriteZeroes => {
+                let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+                retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))?;
+            }
+            Operation::Discard => self.discard()?,
+            Operation::SetLength => file.truncate(offset)?,
+        }
+        Ok(0)
+    }
+
+    fn discard(&self) -> io::Result<()> {
+        if self.file.kind() != Kind::Block {
+            return self.file.punch(self.offset, self.length);
+        }
+        let range = [self.offset, self.length];
+        // SAFETY: the descriptor is open for the length of the call, which reads two numbers of 64 bits.
+        let result = unsafe { libc::ioctl(self.file.as_fd().as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Nothing else moves bytes of the file meanwhile.
+    fn write_buffered(&self) -> io::Result<u64> {
+        self.file.set_direct(Mode::Buffered)?;
+        let written = self.transfer(0);
+        // Left buffered, later requests would be slower, not wrong.
+        self.file.set_direct(Mode::Direct).unwrap_or_else(|error| {
+            tracing::error!(%error, "could not switch the file back to direct");
+        });
+        written
+    }
+
+    /// A read or write, of one piece or of several.
+    fn transfer(&self, flags: libc::c_int) -> io::Result<u64> {
+        let descriptor = self.file.as_fd().as_raw_fd();
+        // A pipe has no offsets, and the ring does not mind.
+        let offset = match self.file.kind() {
+            Kind::Other => -1,
+            Kind::Regular | Kind::Block => {
+                libc::off_t::try_from(self.offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?
+            }
+        };
+        let vectors: *const libc::iovec = self.vectors.as_ptr().cast();
+        let count = libc::c_int::try_from(self.vectors.len()).expect("at most 1024");
+        let moved = if self.operation == Operation::Read {
+            // SAFETY: so many vectors are there (an `IoVector` is an `iovec`), over frames of the arena, which the
+            // thread holds; their owner promised to leave them alone until this has ended.
+            unsafe { libc::preadv2(descriptor, vectors, count, offset, flags) }
+        } else {
+            // SAFETY: as above; and what is written from is not changed until this has ended.
+            unsafe { libc::pwritev2(descriptor, vectors, count, offset, flags) }
+        };
+        u64::try_from(moved).map_err(|_| io::Error::last_os_error())
+    }
+}

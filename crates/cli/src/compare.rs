@@ -35,6 +35,13 @@ struct Planned<'a> {
     plan: Plan,
 }
 
+/// Whether what is noted has to say of which part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Parts {
+    One,
+    Several,
+}
+
 /// Does a comparison.
 pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
@@ -118,6 +125,7 @@ fn measure(
     let names: Vec<&str> = request.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut document = Document::new(manifest, names.join("+"), Vec::new(), Vec::new());
     document.manifest.settings.clone_from(&request.settings);
+    let parts = if planned.len() == 1 { Parts::One } else { Parts::Several };
     let mut fruitless = None;
     // Time that a part did not need goes to those after it.
     let began = Instant::now();
@@ -134,7 +142,7 @@ fn measure(
         let outcome = run_rounds(&setting, &mut wiring::runner(stop), &mut progress);
         progress.finish();
         match outcome {
-            Ok(outcome) => add(&mut document, &planned, &outcome),
+            Ok(outcome) => add(&mut document, &planned, &outcome, parts),
             Err(CompareError::Interrupted) => {
                 return Err(Failure::Interrupted("nothing was left behind"));
             }
@@ -153,7 +161,7 @@ fn measure(
 }
 
 /// Everything that came out of a part, as it goes to the file and to the table.
-fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome) {
+fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts: Parts) {
     let Planned { suite, part, plan } = planned;
     let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
     let judged = judge(&outcome.measured, judging, plan.seed);
@@ -175,11 +183,11 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome) {
     }
     // Which engine ran stands in the heading; a cell in which another one did keeps its note.
     let known = format!(": engine: {}", manifest.engine);
-    for note in outcome.notes.iter().filter(|note| !note.ends_with(&known)) {
-        if !manifest.notes.contains(note) {
-            manifest.notes.push(note.clone());
-        }
-    }
+    let notes = outcome.notes.iter().filter(|note| !note.ends_with(&known));
+    manifest.notes.extend(notes.map(|note| match parts {
+        Parts::One => note.clone(),
+        Parts::Several => format!("{}: {note}", part.name),
+    }));
     for left_out in &outcome.left_out {
         let (arm, reason) = (left_out.arm.clone(), left_out.reason.clone());
         let left_out = ArmLeftOut { arm, reason, failed: left_out.failed };
@@ -199,8 +207,12 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome) {
         depth: job.place.as_ref().map(|(_, depth)| *depth),
         base: base(job),
     };
+    let of_suite = |done: &schema::Part| suite.parts.iter().any(|part| part.name == done.name);
+    let begins = !document.parts.iter().any(of_suite);
+    let question = (begins && suite.title != part.title).then(|| suite.title.clone());
     document.parts.push(schema::Part {
         name: part.name.clone(),
+        question,
         title: part.title.clone(),
         table: part.table,
         metric: part.metric.to_owned(),

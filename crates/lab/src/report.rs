@@ -51,6 +51,7 @@ pub fn comparison(document: &Document, format: Format) -> String {
         if number > 0 {
             blocks.push(Block::Gap);
         }
+        blocks.extend(part.question.iter().map(|question| Block::Lines(folded(question))));
         blocks.push(Block::Lines(heading(document, part)));
         blocks.extend(match part.table {
             TableKind::Files => files::blocks(document, part),

@@ -12,6 +12,8 @@
 //! stay; a later version may add fields, and only a change of meaning raises `schema`. What was not measured in a
 //! round is null, as is what is no finite number.
 
+mod part;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -24,7 +26,8 @@ use crate::cell::CellResult;
 use crate::manifest::Manifest;
 use crate::metric::{self, Better};
 use crate::statistics::{Verdict, mean, sample_stddev};
-use crate::suite::TableKind;
+
+pub use part::{Part, PartJob};
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
@@ -48,46 +51,6 @@ pub struct Document {
     /// The tables it is shown as; one of work on files if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-}
-
-/// One part of a suite: one table, or one for each job.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Part {
-    /// Its name.
-    pub name: String,
-    /// Over its table.
-    pub title: String,
-    /// How it is shown.
-    pub table: TableKind,
-    /// What the ratio is of.
-    pub metric: String,
-    /// The arm that runs twice.
-    pub again: String,
-    /// Rounds that count.
-    pub rounds: u32,
-    /// Bytes a cell writes, where that is fixed.
-    pub cell_bytes: Option<u64>,
-    /// The order of the arms in each round.
-    pub orders: Vec<Vec<String>>,
-    /// Its jobs, in the order of the tables.
-    pub jobs: Vec<PartJob>,
-}
-
-/// What was asked of every arm alike.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct PartJob {
-    /// Its name, as rows have it.
-    pub name: String,
-    /// In a heading.
-    pub title: String,
-    /// What was asked for.
-    pub workload: String,
-    /// Where requests went.
-    pub device: Option<String>,
-    /// Bios in flight.
-    pub depth: Option<u32>,
-    /// What the arms were compared with; none if that did not run.
-    pub base: Option<String>,
 }
 
 /// An arm and what it is compared with.

@@ -2,7 +2,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::planner::SHORTEST;
 use super::*;
+use crate::request::Switch;
+use crate::suite;
 
 /// What the form wrote in all before suites were files.
 const QUICK_WRITES_AT_MOST_BYTES: u64 = 12 * GIB;

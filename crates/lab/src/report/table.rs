@@ -106,6 +106,14 @@ impl Table {
     }
 }
 
+/// That columns with the spaces between and the two before fit in a line, and heads in columns.
+#[cfg(test)]
+pub(super) fn assert_fits(columns: &[Column]) {
+    let width: usize = columns.iter().map(|column| 1 + column.width).sum();
+    assert!(width < WIDTH, "{width}");
+    assert!(columns.iter().all(|column| column.head.len().max(column.above.len()) <= column.width));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,12 +126,4 @@ mod tests {
         assert_eq!(table.text(), ["  arm   devi", "  abcde  1.5"]);
         assert_eq!(table.markdown()[2], "| abcdefgh | 1.5 |");
     }
-}
-
-/// That columns with the spaces between and the two before fit in a line, and heads in columns.
-#[cfg(test)]
-pub(super) fn assert_fits(columns: &[Column]) {
-    let width: usize = columns.iter().map(|column| 1 + column.width).sum();
-    assert!(width < WIDTH, "{width}");
-    assert!(columns.iter().all(|column| column.head.len().max(column.above.len()) <= column.width));
 }

@@ -73,6 +73,7 @@ fn document(asked: &Asked<'_>, made: &[Made<'_>]) -> Document {
     document.differences = judged.differences;
     document.parts = vec![Part {
         name: "part".into(),
+        question: Some("Why?".into()),
         title: "What was asked".into(),
         table: asked.table,
         metric: asked.metric.into(),
@@ -94,6 +95,7 @@ fn text(asked: &Asked<'_>, made: &[Made<'_>]) -> String {
 }
 
 const HEADING: &str = "ext4 on /dev/nvme0n1, Linux 6.18, 8 cores
+Why?
 What was asked                                               5 rounds, seed 7f3a
 ";
 

@@ -1,0 +1,139 @@
+//! From a form of a part to its jobs, and from its arms to what each does in each job.
+
+use super::size::{self, Cells, GIB, Shape, Size};
+use super::{Job, PlanError, PlannedArm, Wish, Work, again};
+use crate::request::{RequestDevice, RequestSpec, Submitter, Switch};
+use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
+use crate::through::{Through, Way};
+
+/// Bytes of a device that has no file: as large as a small disk, which costs nothing.
+const DEVICE_BYTES: u64 = GIB;
+
+/// No cell of requests is shorter, in seconds, however small its scale.
+pub(super) const SHORTEST: f64 = 0.02;
+
+/// Goes through a part's form once.
+pub(super) struct Planner<'a> {
+    part: &'a Part,
+    cut: &'a Cut,
+    wish: &'a Wish<'a>,
+    rounds: u32,
+    /// Where a bound made it differ from what was asked.
+    pub(super) notes: Vec<String>,
+    /// Bytes of the laid-out file, once it is known that one is needed.
+    pub(super) data_bytes: Option<u64>,
+    /// Of a cell on new files, once there is one.
+    pub(super) size: Option<Size>,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(part: &'a Part, cut: &'a Cut, wish: &'a Wish<'a>, rounds: u32) -> Self {
+        Self { part, cut, wish, rounds, notes: Vec::new(), data_bytes: None, size: None }
+    }
+
+    /// A job for each workload on new files.
+    pub(super) fn files(&mut self) -> Result<Vec<Job>, PlanError> {
+        let in_a_round = (self.cut.workloads.len() * (self.cut.arms.len() + 1)) as u64;
+        let cells = Cells { rounds: self.rounds, in_a_round };
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::NewFiles(files) = workload.kind else { unreachable!("the suite was checked") };
+            let shape = Shape { files, block_bytes: workload.block_bytes };
+            let size = size::of_files(self.cut, shape, self.wish, cells, &mut self.notes)?;
+            self.size = Some(size);
+            let arms = self.cut.arms.iter().map(|arm| {
+                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                PlannedArm { name: arm.name.clone(), work: Work::NewFiles { arm: way, size } }
+            });
+            let arms = self.with_again(arms.collect());
+            let (name, title) = (workload.name.clone(), self.part.title.clone());
+            jobs.push(Job { workload: name.clone(), name, title, place: None, arms });
+        }
+        Ok(jobs)
+    }
+
+    /// A job for each workload, device and depth.
+    pub(super) fn requests(&mut self, suite: &Suite) -> Result<Vec<Job>, PlanError> {
+        if let (true, Some(file)) = (self.cut.devices.iter().any(RequestDevice::is_file), suite.file) {
+            let bytes = size::of_data(file.of(self.wish.form), self.wish, &mut self.notes)?;
+            self.data_bytes = Some(bytes);
+        }
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            for device in &self.cut.devices {
+                for &depth in &self.cut.depths {
+                    let arms = self.request_arms(workload, device, depth);
+                    if arms.is_empty() {
+                        continue;
+                    }
+                    jobs.push(Job {
+                        name: format!("{}/{}/{device}/{depth}", self.part.name, workload.name),
+                        title: format!("{}, depth {depth}, {device}", workload.name),
+                        workload: workload.name.clone(),
+                        place: Some((device.clone(), depth)),
+                        arms: self.with_again(arms),
+                    });
+                }
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Those that can be run at this depth: a batch larger than the depth would never come together.
+    fn request_arms(
+        &self,
+        workload: &suite::Workload,
+        device: &RequestDevice,
+        depth: u32,
+    ) -> Vec<PlannedArm> {
+        let WorkloadKind::Requests { pattern, operation } = workload.kind else {
+            unreachable!("the suite was checked")
+        };
+        let mut arms = Vec::new();
+        for arm in &self.cut.arms {
+            let Through::Requests(way) = arm.through else { unreachable!("the suite was checked") };
+            let batches = match self.cut.batches.as_slice() {
+                [] => vec![(arm.name.clone(), arm.batch)],
+                all => all.iter().map(|batch| (suite::batch_name(*batch), Some(*batch))).collect(),
+            };
+            for (name, batch) in batches {
+                // fio takes what there is.
+                let batch = if way == Way::Fio { batch.map(|batch| batch.min(depth)) } else { batch };
+                let at_this_depth = arm.depths.is_empty() || arm.depths.contains(&depth);
+                if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
+                    continue;
+                }
+                let on_file = |switch: Switch| if device.is_file() { switch } else { Switch::Off };
+                let own = if way == Way::Queue { self.wish.settings } else { &[] };
+                let spec = RequestSpec {
+                    device: device.clone(),
+                    depth,
+                    block_bytes: workload.block_bytes,
+                    pattern,
+                    operation,
+                    knobs: own.iter().chain(&arm.knobs).cloned().collect(),
+                    fixed_buffers: on_file(arm.fixed_buffers),
+                    fixed_files: on_file(arm.fixed_files),
+                    batch,
+                    file_bytes: self.data_bytes.filter(|_| device.is_file()).unwrap_or(DEVICE_BYTES),
+                    seconds: (self.cut.seconds * self.wish.scale).max(SHORTEST),
+                    seed: 0,
+                    from: Submitter::Local,
+                };
+                let (kernel_merges, poll) = (arm.kernel_merges, arm.poll);
+                let work = Work::Requests { way, kernel_merges, poll, spec: Box::new(spec) };
+                arms.push(PlannedArm { name, work });
+            }
+        }
+        arms
+    }
+
+    /// The arms, and behind the one that runs twice the same once more.
+    fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
+        if let Some(place) = arms.iter().position(|arm| arm.name == self.part.again) {
+            let twin = PlannedArm { name: again(&arms[place].name), work: arms[place].work.clone() };
+            arms.insert(place + 1, twin);
+        }
+        arms
+    }
+}

@@ -1,0 +1,48 @@
+//! How a document is shown: its tables, and which rows belong to which of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::suite::TableKind;
+
+/// One part of a suite: one table, or one for each job.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// What its suite asks; of the first part of a suite whose parts ask other things besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// Over its table.
+    pub title: String,
+    /// How it is shown.
+    pub table: TableKind,
+    /// What the ratio is of.
+    pub metric: String,
+    /// The arm that runs twice.
+    pub again: String,
+    /// Rounds that count.
+    pub rounds: u32,
+    /// Bytes a cell writes, where that is fixed.
+    pub cell_bytes: Option<u64>,
+    /// The order of the arms in each round.
+    pub orders: Vec<Vec<String>>,
+    /// Its jobs, in the order of the tables.
+    pub jobs: Vec<PartJob>,
+}
+
+/// What was asked of every arm alike.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PartJob {
+    /// Its name, as rows have it.
+    pub name: String,
+    /// In a heading.
+    pub title: String,
+    /// What was asked for.
+    pub workload: String,
+    /// Where requests went.
+    pub device: Option<String>,
+    /// Bios in flight.
+    pub depth: Option<u32>,
+    /// What the arms were compared with; none if that did not run.
+    pub base: Option<String>,
+}

@@ -7,7 +7,7 @@ use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, 
 use crate::statistics::Verdict;
 
 use super::Block;
-use super::figures::{mean_and_deviation, microseconds, per_io, plain, ratio};
+use super::figures::{mean_and_deviation, microseconds, per_io, percent, plain, ratio};
 use super::table::{Column, Table, absent, column, marked, mean_of, named_column};
 
 const ARMS: &[Column] = &[
@@ -148,7 +148,7 @@ pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
         }
         let judged = part.jobs.iter().filter_map(lost).collect::<Vec<bool>>();
         let losing = judged.iter().filter(|lost| **lost).count();
-        counts.push(format!("{losing} of {} in {name}", judged.len()));
+        counts.push(format!("{losing} of {} in {name}{}", judged.len(), floors(document, part, metric)));
     }
     blocks.push(Block::Text(
         "the letter names the fixed policy that was best.  ~ = not shown  ! = worse".to_owned(),
@@ -156,6 +156,19 @@ pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
     let margin = format!("by more than {:.0} % and the noise floor", MAY_LOSE * 100.0);
     blocks.push(Block::Text(format!("{} is worse {margin}: {}.", part.again, counts.join(", "))));
     blocks
+}
+
+/// From which noise floor to which: under a high one nothing can be seen to be lost.
+fn floors(document: &Document, part: &Part, metric: &str) -> String {
+    let of_job =
+        |job: &PartJob| floor_of(&document.rows, Floor { job: &job.name, again: &part.again }, metric);
+    let mut floors: Vec<f64> = part.jobs.iter().filter_map(of_job).collect();
+    floors.sort_unstable_by(f64::total_cmp);
+    match floors.as_slice() {
+        [] => String::new(),
+        [one] => format!(" (floor {})", percent(*one)),
+        [least, .., most] => format!(" (floors {} to {})", percent(*least), percent(*most)),
+    }
 }
 
 /// `1.02a`, with its marks.

@@ -199,8 +199,8 @@ p50, adaptive against the best fixed policy:
   null        ~1.00n  !1.33a
   gen4             -   0.80a
 the letter names the fixed policy that was best.  ~ = not shown  ! = worse
-adaptive is worse by more than 2 % and the noise floor: 1 of 3 in IOPS, 1 of 3
-in p50.
+adaptive is worse by more than 2 % and the noise floor: 1 of 3 in IOPS (floors
+2.5 % to 2.5 %), 1 of 3 in p50 (floors 2.4 % to 2.4 %).
 ";
     let text = text(&asked, &made);
     assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");

@@ -71,11 +71,11 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Counts one that took so many nanoseconds.
+    /// Counts so many that took so many nanoseconds each.
     #[inline]
-    pub fn add(&mut self, nanoseconds: u64) {
-        self.buckets[bucket(nanoseconds.max(1))] += 1;
-        self.count += 1;
+    pub fn add(&mut self, nanoseconds: u64, count: u64) {
+        self.buckets[bucket(nanoseconds.max(1))] += count;
+        self.count += count;
     }
 
     /// How many were counted.
@@ -124,7 +124,7 @@ mod tests {
         let mut latency = Latency::default();
         assert_eq!(latency.per_mille(500), Duration::ZERO);
         for microseconds in 1..=1000 {
-            latency.add(microseconds * 1000);
+            latency.add(microseconds * 1000, 1);
         }
         assert_eq!(latency.count(), 1000);
         for share in [1, 10, 500, 990, 999, 1000] {
@@ -142,8 +142,8 @@ mod tests {
                 assert!(edge >= nanoseconds, "{nanoseconds} {edge}");
             }
         }
-        latency.add(u64::MAX);
-        latency.add(0);
+        latency.add(u64::MAX, 1);
+        latency.add(0, 1);
         assert_eq!(latency.count(), 2);
     }
 }

@@ -95,13 +95,13 @@ impl Merge {
             // Reads alone: no order matters.
             return;
         }
-        for index in 0..found.len() {
+        for (index, &place) in requests.iter().enumerate() {
             let (before, this) = found.split_at_mut(index);
             let (footprint, epoch) = &mut this[0];
             let mut before =
                 before.iter().rev().filter(|(other, _)| other.target() == footprint.target()).peekable();
             let Some(&&(_, last)) = before.peek() else { continue };
-            let begins = is_barrier(requests[index])
+            let begins = is_barrier(place)
                 || before
                     .take_while(|(_, epoch)| *epoch == last)
                     .any(|(other, _)| other.conflicts(*footprint));

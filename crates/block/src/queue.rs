@@ -58,6 +58,13 @@ pub struct Queue<W: Walk = Unwatched> {
     walk: W,
 }
 
+/// How long a request was at the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Took {
+    class: Class,
+    nanoseconds: u64,
+}
+
 impl Queue {
     /// An empty queue.
     #[must_use]
@@ -343,22 +350,34 @@ impl<W: Walk> Queue<W> {
         }
         let mut completions = core::mem::take(&mut self.completions);
         let mut now = now;
+        // Those of one batch that are ended together took equally long.
+        let mut alike = (Took { class: Class::Waited, nanoseconds: 0 }, 0);
+        ended.reserve(here);
         for Completion { tag, result } in completions.drain(..) {
             if self.knobs.clock == ClockReads::Each {
                 now = device.now();
             }
             let Flying { place, since } = self.flight.remove(&self.slab, tag);
             let request = self.slab.get(place);
-            self.latency[request.class() as usize].add(now.nanoseconds_since(since));
+            let took = Took { class: request.class(), nanoseconds: now.nanoseconds_since(since) };
+            if alike.0 == took {
+                alike.1 += 1;
+            } else {
+                self.latency[alike.0.class as usize].add(alike.0.nanoseconds, alike.1);
+                alike = (took, 1);
+            }
             if request.is_served_by(result) {
+                let bio = request.asked();
+                self.crowd.leave(Footprint::of(bio));
+                self.counters.add(bio, result);
                 let Held { arrival, bio } = self.slab.remove(place).into_held();
                 self.walk.step(Step::Ended { arrival, result });
-                self.end(&bio, result);
                 ended.push(Ended { bio, result });
             } else {
                 self.complete(place, result, ended);
             }
         }
+        self.latency[alike.0.class as usize].add(alike.0.nanoseconds, alike.1);
         self.completions = completions;
         self.counters.completion_runs += 1;
         self.counters.completions += here as u64;
@@ -387,14 +406,9 @@ impl<W: Walk> Queue<W> {
             self.waiting.push(&self.slab, place);
         }
         for end in &ended[before..] {
-            self.end(&end.bio, end.result);
+            self.crowd.leave(Footprint::of(&end.bio));
+            self.counters.add(&end.bio, end.result);
         }
-    }
-
-    #[inline]
-    fn end(&mut self, bio: &Bio, result: Result<u64, Errno>) {
-        self.crowd.leave(Footprint::of(bio));
-        self.counters.add(bio, result);
     }
 
     /// Tells which bios joined another's request, in the last so many requests.

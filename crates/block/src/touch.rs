@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_apart_does_not_touch() {
         let mut touch = Touch::new();
-        let bios: Vec<Bio> = (0..128).map(|page| bio(Operation::Write, 0, 3 * page << 12, 4096)).collect();
+        let bios: Vec<Bio> = (0..128).map(|page| bio(Operation::Write, 0, (3 * page) << 12, 4096)).collect();
         for count in 0..bios.len() {
             touch.add(&bios[count], || bios[..count].iter());
         }

@@ -199,11 +199,13 @@ impl Waiting {
             let (arrival, bios) = (request.arrival(), request.bios());
             walk.step(Step::Dispatched { asked: Asked::of(arrival, request.asked()), tag, bios });
             taken.requests += 1;
-            taken.bios[request.class() as usize] += request.bios();
-            bytes += request.asked().bytes();
+            let asked = request.asked();
+            let flying = Flying { place, since: now, bytes: asked.bytes(), class: asked.class };
+            taken.bios[asked.class as usize] += request.bios();
+            bytes += flying.bytes;
             self.bound -= usize::from(request.order() == Bound::Perhaps);
             fair.served(request.start());
-            flight.insert(tag, request, Flying { place, since: now });
+            flight.insert(tag, flying);
         }
         self.line.put_back(&mut self.back);
         self.held_targets.clear();

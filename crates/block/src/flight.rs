@@ -27,6 +27,10 @@ pub(crate) struct Flying {
     pub(crate) place: Place,
     /// Since when.
     pub(crate) since: Moment,
+    /// Bytes it moves.
+    pub(crate) bytes: u64,
+    /// Its class.
+    pub(crate) class: Class,
 }
 
 /// How much is in flight.
@@ -62,31 +66,30 @@ impl Flight {
         self.flying.iter().flatten().any(|there| slab.get(there.place).footprint().conflicts(footprint))
     }
 
+    /// The request under a tag.
+    pub(crate) fn get<'a>(&self, slab: &'a Slab, tag: Tag) -> Option<&'a Request> {
+        let flying = self.flying.get(usize::from(tag.0))?.as_ref()?;
+        Some(slab.get(flying.place))
+    }
+
     /// Puts a request that the device took under its tag, which was taken from the free ones.
     #[inline]
-    pub(crate) fn insert(&mut self, tag: Tag, request: &Request, flying: Flying) {
-        let load = &mut self.of_class[request.class() as usize];
+    pub(crate) fn insert(&mut self, tag: Tag, flying: Flying) {
+        let load = &mut self.of_class[flying.class as usize];
         load.requests += 1;
-        load.bytes += request.asked().bytes();
+        load.bytes += flying.bytes;
         let before = self.flying[usize::from(tag.0)].replace(flying);
         assert!(before.is_none(), "{tag:?} is in two places");
     }
 
-    /// The request in flight under a tag.
-    pub(crate) fn get<'a>(&self, slab: &'a Slab, tag: Tag) -> Option<&'a Request> {
-        let flying = self.flying.get(usize::from(tag.0)).copied().flatten()?;
-        Some(slab.get(flying.place))
-    }
-
     /// Takes out the request that completed, and frees its tag.
     #[inline]
-    pub(crate) fn remove(&mut self, slab: &Slab, tag: Tag) -> Flying {
+    pub(crate) fn remove(&mut self, tag: Tag) -> Flying {
         let flying = self.flying.get_mut(usize::from(tag.0)).and_then(Option::take);
         let Some(flying) = flying else { panic!("{tag:?} completed, and is not in flight") };
-        let request = slab.get(flying.place);
-        let load = &mut self.of_class[request.class() as usize];
+        let load = &mut self.of_class[flying.class as usize];
         load.requests -= 1;
-        load.bytes -= request.asked().bytes();
+        load.bytes -= flying.bytes;
         self.tags.give(tag);
         flying
     }

@@ -357,9 +357,9 @@ impl<W: Walk> Queue<W> {
             if self.knobs.clock == ClockReads::Each {
                 now = device.now();
             }
-            let Flying { place, since } = self.flight.remove(&self.slab, tag);
+            let Flying { place, since, class, .. } = self.flight.remove(tag);
             let request = self.slab.get(place);
-            let took = Took { class: request.class(), nanoseconds: now.nanoseconds_since(since) };
+            let took = Took { class, nanoseconds: now.nanoseconds_since(since) };
             if alike.0 == took {
                 alike.1 += 1;
             } else {

@@ -2,7 +2,7 @@
 
 use super::size::{self, Cells, GIB, Shape, Size};
 use super::{Job, PlanError, PlannedArm, Wish, Work, again};
-use crate::request::{RequestDevice, RequestSpec, Submitter, Switch};
+use crate::request::{RequestDevice, RequestSpec, Switch};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
 use crate::through::{Through, Way};
 
@@ -118,7 +118,7 @@ impl<'a> Planner<'a> {
                     file_bytes: self.data_bytes.filter(|_| device.is_file()).unwrap_or(DEVICE_BYTES),
                     seconds: (self.cut.seconds * self.wish.scale).max(SHORTEST),
                     seed: 0,
-                    from: Submitter::Local,
+                    from: arm.from,
                 };
                 let (kernel_merges, poll) = (arm.kernel_merges, arm.poll);
                 let work = Work::Requests { way, kernel_merges, poll, spec: Box::new(spec) };

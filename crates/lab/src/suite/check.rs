@@ -266,6 +266,7 @@ impl Checker<'_> {
             fixed_files: written.fixed_files,
             kernel_merges: written.kernel_merges,
             poll: written.poll,
+            from: written.from,
         })
     }
 

@@ -215,6 +215,8 @@ pub struct Arm {
     pub kernel_merges: KernelMerges,
     /// Whether completions are polled for.
     pub poll: Poll,
+    /// Which thread submits.
+    pub from: crate::request::Submitter,
 }
 
 /// A suite that cannot be had.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{FileBytes, Pair, TableKind};
-use crate::request::{Operation, Pattern, RequestDevice, Switch};
+use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
 use crate::through::{KernelMerges, Poll};
 
 /// A word and where it stands.
@@ -55,6 +55,8 @@ pub(super) struct ArmText {
     pub(super) kernel_merges: KernelMerges,
     #[serde(default)]
     pub(super) poll: Poll,
+    #[serde(default)]
+    pub(super) from: Submitter,
 }
 
 fn on() -> Switch {

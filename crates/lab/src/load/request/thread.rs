@@ -2,19 +2,26 @@
 //! through another. What this costs more than the loop in one thread is what crossing costs.
 //!
 //! ```text
-//! submitter --bios, first in first out--> context: submit, dispatch, run
-//!     ^                                      |
-//!     +------------ free places -------------+
+//! submitter --plugs of bios, first in first out--> context: submit, dispatch, run
+//!     ^                                               |
+//!     +--------------- runs of free places -----------+
 //! ```
+//!
+//! What crosses is what belongs together: the submitter hands over a plug (as many bios as a batch, or what it has when
+//! no place is free), the context tells a completion run. A list's node is allocated by one thread and freed by the
+//! other, which for each bio alone costs more than all of its way.
 //!
 //! Both ends look again and again instead of sleeping: what a wake costs is the scheduler's and not the list's. With
 //! fewer processors than two that still ends, for who finds nothing for long gives its processor away.
 
 use std::hint;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use std::vec;
 
+use forebay_block::limits::BATCH_REQUESTS;
 use forebay_block::{Bio, Device, Ended, Moment, Wait};
 use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
@@ -36,19 +43,21 @@ pub(crate) fn count<D: Device>(
 ) -> Result<Outcome, CellError> {
     let (bios, from_submitter) = fifo();
     let (places, from_context) = fifo();
-    for place in 0..spec.depth {
-        wake_nobody(places.push(place));
-    }
+    wake_nobody(places.push((0..spec.depth).collect::<Vec<u32>>()));
     let stop = AtomicBool::new(false);
     let blocks = Blocks::new(spec);
     thread::scope(|scope| {
         let (blocks_there, stop_there) = (blocks.clone(), &stop);
-        let submitter = scope.spawn(move || submit(blocks_there, &bios, from_context, stop_there));
+        let most = Batch::of(spec).most.min(BATCH_REQUESTS);
+        let submitter = scope.spawn(move || {
+            Submitter { blocks: blocks_there, most, plug: Vec::with_capacity(most), bios }
+                .submit(from_context, stop_there);
+        });
         let mut context = Context {
-            batch: Batch::of(spec).most,
             way,
             blocks,
             incoming: from_submitter,
+            pending: Vec::new().into_iter(),
             places,
             on_their_way: vec![false; spec.depth as usize],
             ended: Vec::with_capacity(spec.depth as usize),
@@ -78,16 +87,39 @@ impl Drop for SetOnDrop<'_> {
 fn wake_nobody(_: WasEmpty) {}
 
 /// The submitter: a bio for each free place, until told to stop.
-fn submit(mut blocks: Blocks, bios: &Sender<Bio>, mut places: Receiver<u32>, stop: &AtomicBool) {
-    let mut idle = Idle::default();
-    while !stop.load(Ordering::Relaxed) {
-        match places.pop() {
-            Pop::Node(place) => {
-                idle.over();
-                wake_nobody(bios.push(blocks.next(place)));
+struct Submitter {
+    blocks: Blocks,
+    most: usize,
+    plug: Vec<Bio>,
+    bios: Sender<Vec<Bio>>,
+}
+
+impl Submitter {
+    fn submit(mut self, mut places: Receiver<Vec<u32>>, stop: &AtomicBool) {
+        let mut idle = Idle::default();
+        while !stop.load(Ordering::Relaxed) {
+            match places.pop() {
+                Pop::Node(run) => {
+                    idle.over();
+                    for place in run {
+                        self.plug.push(self.blocks.next(place));
+                        if self.plug.len() == self.most {
+                            self.unplug();
+                        }
+                    }
+                }
+                // Nothing more comes to what is plugged.
+                Pop::Empty | Pop::Busy if !self.plug.is_empty() => self.unplug(),
+                Pop::Empty | Pop::Busy => idle.look_again(),
             }
-            Pop::Empty | Pop::Busy => idle.look_again(),
         }
+        if !self.plug.is_empty() {
+            self.unplug();
+        }
+    }
+
+    fn unplug(&mut self) {
+        wake_nobody(self.bios.push(mem::replace(&mut self.plug, Vec::with_capacity(self.most))));
     }
 }
 
@@ -95,9 +127,10 @@ fn submit(mut blocks: Blocks, bios: &Sender<Bio>, mut places: Receiver<u32>, sto
 struct Context<'a, D> {
     way: &'a mut Queued<D>,
     blocks: Blocks,
-    batch: usize,
-    incoming: Receiver<Bio>,
-    places: Sender<u32>,
+    incoming: Receiver<Vec<Bio>>,
+    /// What the queue has had no room for yet.
+    pending: vec::IntoIter<Bio>,
+    places: Sender<Vec<u32>>,
     on_their_way: Vec<bool>,
     ended: Vec<Ended>,
     told: u64,
@@ -128,25 +161,41 @@ impl<D: Device> Context<'_, D> {
 
     /// Submits what has come, hands it over, tells what has ended; says how many those were.
     fn turn(&mut self) -> Result<usize, CellError> {
-        let limit = self.way.room().min(self.batch);
-        let (way, on_their_way) = (&mut *self.way, &mut self.on_their_way);
-        // What is left is looked at in the next turn in any case.
-        let _rest = self.incoming.drain(limit, |bio| {
-            on_their_way[bio.owner as usize] = true;
-            way.submit(bio);
-        });
+        while self.way.room() > 0 {
+            let Some(bio) = self.next() else { break };
+            self.on_their_way[bio.owner as usize] = true;
+            self.way.submit(bio);
+        }
         self.way.dispatch(Wait::Not).map_err(broken)?;
         self.way.run(&mut self.ended);
         let count = self.ended.len();
+        let mut run = Vec::with_capacity(count);
         for ended in self.ended.drain(..) {
             self.blocks.check(&ended)?;
             let place = ended.bio.owner;
-            let was = std::mem::take(&mut self.on_their_way[place as usize]);
+            let was = mem::take(&mut self.on_their_way[place as usize]);
             assert!(was, "the bio of place {place} was told twice");
-            wake_nobody(self.places.push(place as u32));
+            run.push(place as u32);
+        }
+        if count > 0 {
+            wake_nobody(self.places.push(run));
         }
         self.told += count as u64;
         Ok(count)
+    }
+
+    /// The oldest bio that has come.
+    fn next(&mut self) -> Option<Bio> {
+        loop {
+            if let Some(bio) = self.pending.next() {
+                return Some(bio);
+            }
+            match self.incoming.pop() {
+                Pop::Node(bios) => self.pending = bios.into_iter(),
+                // One in the middle of a push is looked for in the next turn.
+                Pop::Empty | Pop::Busy => return None,
+            }
+        }
     }
 
     /// After the submitter has stopped: until all it pushed was told.

@@ -4,7 +4,7 @@
 //! In order of a request's life:
 //! [`bio`] what one caller asks; `footprint` what of its target it touches; `crowd` whether anything on its way may be
 //! in its way; `fair` what its source has had; `slab` where it stays; `plug` held a moment with its neighbours, `touch`
-//! whether it has any, `unplug` when they go; `merge` bios that touch become one; [`request`] one or more bios that
+//! whether it has any, `unplug` when they go, `trial` whether all at once; `merge` bios that touch become one; [`request`] one or more bios that
 //! touch, from planned to done; `line` and `dispatch` who goes first; `tags` no tag, no flight; `flight` what is at the
 //! device; [`device`] what takes requests and ends them; `hold` completions gathered a moment; [`queue`] all of it tied
 //! together, its [`knobs`] and [`counters`], and [`walk`] every step of it, told to who watches. [`layers`] are devices
@@ -45,6 +45,7 @@ mod slab;
 mod tags;
 pub mod time;
 mod touch;
+mod trial;
 mod unplug;
 pub mod walk;
 

@@ -33,6 +33,7 @@ use crate::plug::Plug;
 use crate::request::{Bound, Ended, Held, Next, Request};
 use crate::slab::{Place, Slab};
 use crate::time::Moment;
+use crate::trial::Trial;
 use crate::unplug::Unplug;
 use crate::walk::{Asked, Step, Unwatched, Walk};
 
@@ -45,6 +46,7 @@ pub struct Queue<W: Walk = Unwatched> {
     fair: Fair,
     plug: Plug,
     unplug: Unplug,
+    trial: Trial,
     merge: Merge,
     /// Merged, and not at the device: refused, held up, or to be asked again.
     waiting: Waiting,
@@ -90,6 +92,7 @@ impl<W: Walk> Queue<W> {
             fair: Fair::default(),
             plug: Plug::default(),
             unplug: Unplug::default(),
+            trial: Trial::default(),
             merge: Merge::default(),
             waiting: Waiting::default(),
             staged: [0; 2],
@@ -220,8 +223,7 @@ impl<W: Walk> Queue<W> {
         }
         self.waiting.arrange(&mut self.slab);
         let now = device.now();
-        let alone = self.knobs.plugging == Plugging::Never || self.knobs.ringing == Ringing::Each;
-        if alone { self.hand_over_alone(device, now, wait) } else { self.hand_over(device, now, wait) }
+        self.hand_over(device, now, wait)
     }
 
     /// Whether what is plugged is held on.
@@ -257,33 +259,44 @@ impl<W: Walk> Queue<W> {
         self.counters.merged_bios += (bios - requests) as u64;
     }
 
-    /// A batch, and one doorbell for it.
+    /// A batch, with a doorbell for each step of it; the wait with the last.
     fn hand_over(&mut self, device: &mut impl Device, now: Moment, wait: Wait) -> Result<usize, Errno> {
-        let taken = self.prepare(device, now, BATCH_REQUESTS);
-        let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
-        if self.unplug.measures(taken.requests, wait) {
-            let before = device.now();
-            self.ring(device, taken.requests, wait)?;
-            self.unplug.measured(device.now().nanoseconds_since(before));
-        } else {
-            self.ring(device, taken.requests, wait)?;
-        }
-        Ok(taken.requests)
-    }
-
-    /// A doorbell for each request; the wait with the last.
-    fn hand_over_alone(&mut self, device: &mut impl Device, now: Moment, wait: Wait) -> Result<usize, Errno> {
+        let step = self.step();
         let mut handed = 0;
         loop {
-            let taken = self.prepare(device, now, 1);
+            let taken = self.prepare(device, now, step.min(BATCH_REQUESTS - handed));
             handed += taken.requests;
-            let more = taken.because == Because::Full && handed < BATCH_REQUESTS;
-            let wait = if taken.because == Because::Full { Wait::Not } else { self.wait(device, wait) };
-            self.ring(device, taken.requests, wait)?;
+            let is_full = taken.because == Because::Full;
+            let more = is_full && handed < BATCH_REQUESTS && taken.requests == step;
+            let wait = if is_full { Wait::Not } else { self.wait(device, wait) };
+            if self.unplug.measures(taken.requests, wait) {
+                let before = device.now();
+                self.ring(device, taken.requests, wait)?;
+                self.unplug.measured(device.now().nanoseconds_since(before));
+            } else {
+                self.ring(device, taken.requests, wait)?;
+            }
             if !more {
+                self.trial.goes(handed);
                 return Ok(handed);
             }
         }
+    }
+
+    /// Requests that go with one doorbell.
+    fn step(&self) -> usize {
+        match self.knobs {
+            Knobs { plugging: Plugging::Never, .. } | Knobs { ringing: Ringing::Each, .. } => 1,
+            // For what nobody waits for processor time is worth more, and what a caller plugged belongs together.
+            Knobs { plugging: Plugging::Adaptive, .. } if self.is_waited_for() && !self.plug.is_begun() => {
+                self.trial.way().step()
+            }
+            _ => BATCH_REQUESTS,
+        }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.staged[Class::Waited as usize] > 0
     }
 
     fn prepare(&mut self, device: &mut impl Device, now: Moment, requests: usize) -> Taken {
@@ -336,6 +349,7 @@ impl<W: Walk> Queue<W> {
             self.tell_completed(held);
         }
         self.hold.came(here - held, now);
+        let on_their_way = self.bios_on_their_way();
         if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now) {
             self.counters.completion_holds += 1;
             if let Some(until) = self.hold.due(self.knobs.holding) {
@@ -381,8 +395,18 @@ impl<W: Walk> Queue<W> {
         self.completions = completions;
         self.counters.completion_runs += 1;
         self.counters.completions += here as u64;
-        self.walk.step(Step::Run { bios: ended.len() - before });
-        ended.len() - before
+        let count = ended.len() - before;
+        self.trial.ended(count, on_their_way, now);
+        if on_their_way == count {
+            self.trial.rests();
+        }
+        self.walk.step(Step::Run { bios: count });
+        count
+    }
+
+    /// Bios submitted and not ended.
+    fn bios_on_their_way(&self) -> usize {
+        (self.counters.bios - self.counters.completed_bios) as usize
     }
 
     /// All but one bio served whole at once.

@@ -37,6 +37,8 @@ impl Errno {
     pub const IO: Errno = Errno(5);
     /// The device would have had to block (`EAGAIN`).
     pub const WOULD_BLOCK: Errno = Errno(11);
+    /// The device does not take this as it is (`EINVAL`).
+    pub const INVALID: Errno = Errno(22);
     /// The device cannot do this (`EOPNOTSUPP`).
     pub const UNSUPPORTED: Errno = Errno(95);
 
@@ -65,7 +67,8 @@ pub enum Operation {
     WriteBuffered,
     /// As `Write`, and durable when it ends (force unit access): these bytes alone, no others.
     WriteFua,
-    /// Make the range read as zeroes, without moving any; the size stays. Where the device cannot, zeroes are written.
+    /// Make the range read as zeroes, without moving any; the size stays. The range is below the end, and aligned as for
+    /// a direct write: where the device cannot make zeroes by itself, they are written.
     WriteZeroes,
     /// Tell the device that the range is not needed (what it reads as afterwards is not said). The size stays.
     Discard,
@@ -313,6 +316,13 @@ impl Bio {
         assert!(self.segments.len() <= REQUEST_SEGMENTS, "more segments than one request carries: {self:?}");
         let sum: u64 = self.segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert!(sum == self.length, "the segments hold {sum} bytes: {self:?}");
+        let ends = |segment: &Segment| match *segment {
+            Segment::Frames { offset, length, .. } | Segment::Lent { offset, length, .. } => {
+                offset.checked_add(length).is_some()
+            }
+            Segment::Zeroes { .. } => true,
+        };
+        assert!(self.segments.iter().all(ends), "a segment must end below 4 GiB of its memory: {self:?}");
         let reads_into_zeroes = self.operation == Operation::Read && self.zero_bytes() > 0;
         assert!(!reads_into_zeroes, "zeroes cannot be read into: {self:?}");
     }

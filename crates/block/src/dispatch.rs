@@ -7,6 +7,8 @@
 //! flight stays back until that has ended, and so does all of the same target behind it that may be in conflict with
 //! anything, so that nothing overtakes what it must not.
 //!
+//! After some batches that left all of the background behind, its oldest request goes first.
+//!
 //! What the device refuses comes back in its place, and goes first next time: nothing younger of its class and
 //! source can get before it.
 
@@ -108,6 +110,18 @@ impl Waiting {
         }
     }
 
+    /// Puts the first background request that is bound to none in front of those that are waited for.
+    pub(crate) fn lead_with_background(&mut self, slab: &Slab) {
+        let places = self.line.as_mut_slice();
+        let leads = places.iter().position(|&place| {
+            let request = slab.get(place);
+            request.class() == Class::Background && request.order() == Bound::Free
+        });
+        if let Some(leads) = leads {
+            places[..=leads].rotate_right(1);
+        }
+    }
+
     /// As above, where some may not change places.
     fn arrange_bound(&mut self, slab: &mut Slab) {
         let places = self.line.as_mut_slice();
@@ -157,7 +171,7 @@ impl Waiting {
         batch: Batch,
         slab: &Slab,
         flight: &mut Flight,
-        fair: &mut Fair,
+        fair: &mut [Fair; 2],
         device: &mut impl Device,
         walk: &mut impl Walk,
     ) -> Taken {
@@ -204,7 +218,7 @@ impl Waiting {
             taken.bios[asked.class as usize] += request.bios();
             bytes += flying.bytes;
             self.bound -= usize::from(request.order() == Bound::Perhaps);
-            fair.served(request.start());
+            fair[asked.class as usize].served(request.start());
             flight.insert(tag, flying);
         }
         self.line.put_back(&mut self.back);

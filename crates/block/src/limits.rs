@@ -33,6 +33,10 @@ pub const BATCH_REQUESTS: usize = 32;
 /// about a millisecond of work for so many, and nothing else is served meanwhile.
 pub const BATCH_BYTES: u64 = 4 * REQUEST_BYTES;
 
+/// Batches in a row that may take what is waited for alone, and leave background writeback behind: then the oldest of
+/// it goes first, so that what nobody waits for ends too.
+pub const PASSED_OVER: u32 = 8;
+
 /// Flows among which sources share: see [`fair`](crate::fair).
 pub const FLOWS: usize = 64;
 

@@ -27,7 +27,7 @@ use crate::flight::{Flight, Flying};
 use crate::footprint::Footprint;
 use crate::hold::{Hold, InFlight};
 use crate::knobs::{ClockReads, Knobs, Merging, Order, Plugging, Ringing, Tagging};
-use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PLUG_BIOS, PLUG_HOLD};
+use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PASSED_OVER, PLUG_BIOS, PLUG_HOLD};
 use crate::merge::Merge;
 use crate::plug::Plug;
 use crate::request::{Bound, Ended, Held, Next, Request};
@@ -43,7 +43,8 @@ pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
     crowd: Crowd,
     slab: Slab,
-    fair: Fair,
+    /// By class: what one has had is not held against the other.
+    fair: [Fair; 2],
     plug: Plug,
     unplug: Unplug,
     trial: Trial,
@@ -52,6 +53,8 @@ pub struct Queue<W: Walk = Unwatched> {
     waiting: Waiting,
     /// Bios in the plug and waiting, by class.
     staged: [usize; 2],
+    /// Batches that left some of the background behind and took none of it.
+    passed_over: u32,
     flight: Flight,
     hold: Hold,
     counters: Counters,
@@ -89,13 +92,14 @@ impl<W: Walk> Queue<W> {
             knobs: Knobs::default(),
             crowd: Crowd::default(),
             slab: Slab::default(),
-            fair: Fair::default(),
+            fair: <[Fair; 2]>::default(),
             plug: Plug::default(),
             unplug: Unplug::default(),
             trial: Trial::default(),
             merge: Merge::default(),
             waiting: Waiting::default(),
             staged: [0; 2],
+            passed_over: 0,
             flight: Flight::default(),
             hold: Hold::default(),
             counters: Counters::default(),
@@ -133,7 +137,7 @@ impl<W: Walk> Queue<W> {
         let footprint = Footprint::of(&bio);
         let in_the_way = self.crowd.enter(footprint) && self.slab.has_conflict(footprint);
         let order = if in_the_way { Bound::Perhaps } else { Bound::Free };
-        let start = self.fair.start(bio.source, bio.bytes());
+        let start = self.fair[bio.class as usize].start(bio.source, bio.bytes());
         self.plug.look_at(&self.slab, &bio);
         let arrival = self.counters.bios;
         self.counters.bios += 1;
@@ -222,6 +226,9 @@ impl<W: Walk> Queue<W> {
             return Ok(0);
         }
         self.waiting.arrange(&mut self.slab);
+        if self.passed_over >= PASSED_OVER {
+            self.waiting.lead_with_background(&self.slab);
+        }
         let now = device.now();
         self.hand_over(device, now, wait)
     }
@@ -262,11 +269,12 @@ impl<W: Walk> Queue<W> {
     /// A batch, with a doorbell for each step of it; the wait with the last.
     fn hand_over(&mut self, device: &mut impl Device, now: Moment, wait: Wait) -> Result<usize, Errno> {
         let step = self.step();
-        let mut handed = 0;
+        let (mut handed, mut background) = (0, 0);
         loop {
             let taken = self.prepare(device, now, step.min(BATCH_REQUESTS - handed));
             handed += taken.requests;
             let is_full = taken.because == Because::Full;
+            background += taken.bios[Class::Background as usize];
             let more = is_full && handed < BATCH_REQUESTS && taken.requests == step;
             let wait = if is_full { Wait::Not } else { self.wait(device, wait) };
             if self.unplug.measures(taken.requests, wait) {
@@ -277,6 +285,8 @@ impl<W: Walk> Queue<W> {
                 self.ring(device, taken.requests, wait)?;
             }
             if !more {
+                let is_passed_over = background == 0 && self.staged[Class::Background as usize] > 0;
+                self.passed_over = if is_passed_over { self.passed_over + 1 } else { 0 };
                 self.trial.goes(handed);
                 return Ok(handed);
             }
@@ -322,17 +332,23 @@ impl<W: Walk> Queue<W> {
 
     /// How the device is to wait: not beyond the end of a hold, and in a batch where nobody waits.
     fn wait(&mut self, device: &mut impl Device, wait: Wait) -> Wait {
-        let Wait::Something(mut limit) = wait else { return wait };
+        let (mut limit, batch) = match wait {
+            Wait::Not => return wait,
+            Wait::Something(limit) => (limit, false),
+            Wait::Batch { limit, .. } => (limit, true),
+        };
         let holding = self.knobs.holding;
         if let Some(due) = self.hold.due(holding) {
             let left = due - device.now();
             limit = Some(limit.map_or(left, |limit| limit.min(left)));
+            return Wait::Something(limit);
         }
-        self.hold.gathering(holding, self.flying(), limit)
+        if batch { wait } else { self.hold.gathering(holding, self.flying(), limit) }
     }
 
     fn flying(&self) -> InFlight {
-        InFlight { requests: self.flight.len(), waited: self.flight.load(Class::Waited).requests }
+        let waited = self.flight.load(Class::Waited).requests + self.staged[Class::Waited as usize];
+        InFlight { requests: self.flight.len(), waited }
     }
 
     /// Reaps what has completed: appends bios that ended, in the order reaped, and keeps for the next dispatch

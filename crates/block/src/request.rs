@@ -12,10 +12,11 @@
 //! ends with what it would have got alone, and one bad block fails one bio. The price is one more trip for its
 //! neighbours, paid only on failure.
 //!
-//! Short is not failed. What is left of a direct write starts again at a whole page, because the device takes
-//! nothing else; the bytes of the torn page are written twice. A read is at the end of the file when it moves no
-//! byte, or stops inside a sector: a device may stop short between any two, and inside one only the file ends. To ask
-//! for the rest of a sector would be refused where the file has grown meanwhile, for it is not aligned.
+//! Short is not failed. What is left of a direct transfer starts again at a whole page, because a device may take
+//! nothing else; the bytes of the torn page are moved twice. A read is at the end of the file when it moves no byte, or
+//! stops inside a sector: a device may stop short between any two, and inside one only the file ends. One that stops
+//! between two sectors at the same place twice asks for the rest from there; where the device does not take that, its
+//! blocks are larger, and inside one of those only the file ends, too.
 //!
 //! Zeroes that the device cannot make by itself are written, in pieces of the size a request may have.
 
@@ -78,6 +79,8 @@ struct Rest {
     moved: u64,
     /// Completions in a row that moved nothing.
     fruitless: u32,
+    /// Where a read has stopped, in the target.
+    stopped: Option<u64>,
 }
 
 /// What follows a completion.
@@ -119,7 +122,7 @@ impl Request {
         if order == Bound::Perhaps {
             self.order = order;
         }
-        self.rest = Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0 }));
+        self.rest = Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0, stopped: None }));
     }
 
     /// What the device is asked now.
@@ -209,6 +212,10 @@ impl Request {
         match result {
             Err(errno) if errno.is_passing() => self.again(0, errno, ended),
             Err(Errno::UNSUPPORTED) if operation == Operation::WriteZeroes => self.zeroes_instead(ended),
+            // A device that takes no sector stops at none: it was the end of a file that has grown since.
+            Err(Errno::INVALID) if operation == Operation::Read && self.stopped_at(offset) => {
+                self.end(0, Ok(()), ended)
+            }
             Err(errno) => self.fail(errno, ended),
             Ok(_) if !operation.moves_bytes() => self.end(0, Ok(()), ended),
             Ok(bytes) if bytes > left => panic!("the device moved {bytes} of {left} bytes"),
@@ -220,8 +227,27 @@ impl Request {
             Ok(bytes) if matches!(operation, Operation::Write | Operation::WriteFua) => {
                 self.again(bytes - bytes % PAGE as u64, Errno::IO, ended)
             }
+            Ok(bytes) if operation == Operation::Read => self.read_on(bytes, ended),
             Ok(bytes) => self.again(bytes, Errno::IO, ended),
         }
+    }
+
+    /// A read that stopped between two sectors goes on from a whole page, as a device of larger blocks demands; where it
+    /// stops there again, from the sector.
+    fn read_on(mut self, bytes: u64, ended: &mut Vec<Ended>) -> Next {
+        let offset = self.asked().offset;
+        let stopped = offset + bytes;
+        if self.stopped_at(stopped) {
+            return self.again(bytes, Errno::IO, ended);
+        }
+        self.rest_mut().stopped = Some(stopped);
+        let whole = (stopped - stopped % PAGE as u64).max(offset) - offset;
+        self.again(whole, Errno::IO, ended)
+    }
+
+    /// Whether a read has stopped at this place of the target.
+    fn stopped_at(&self, place: u64) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.stopped == Some(place))
     }
 
     /// All that was asked has been done: that is all there is, but where zeroes are written in pieces.
@@ -258,7 +284,7 @@ impl Request {
         let first = &self.first;
         self.rest.get_or_insert_with(|| {
             let (arrival, asked) = (first.arrival, first.bio.clone());
-            Box::new(Rest { more: Vec::new(), arrival, asked, moved: 0, fruitless: 0 })
+            Box::new(Rest { more: Vec::new(), arrival, asked, moved: 0, fruitless: 0, stopped: None })
         })
     }
 
@@ -396,15 +422,29 @@ mod tests {
     }
 
     #[test]
-    fn contract_13_a_short_read_goes_on_from_its_sector_until_the_end_of_the_file() {
+    fn contract_13_a_short_read_goes_on_from_its_page_then_from_its_sector() {
+        for (last, asked) in
+            [(Ok(0), Ok(512)), (Err(Errno::INVALID), Ok(512)), (Err(Errno::IO), Err(Errno::IO))]
+        {
+            let mut ended = Vec::new();
+            let request = again(merged(Operation::Read).complete(Ok(3 * BLOCK + 512), &mut ended));
+            assert_eq!((request.asked().offset, request.asked().length), (3 * BLOCK, BLOCK));
+            let request = again(request.complete(Ok(512), &mut ended));
+            assert_eq!((request.asked().offset, request.asked().length), (3 * BLOCK + 512, BLOCK - 512));
+            assert!(matches!(request.complete(last, &mut ended), Next::Done));
+            let whole = asked.map(|bytes| BLOCK + bytes);
+            assert_eq!(results(&ended), [(0, Ok(BLOCK)), (1, Ok(BLOCK)), (2, whole)]);
+        }
+    }
+
+    #[test]
+    fn contract_13_a_short_read_that_gets_further_goes_on() {
         let mut ended = Vec::new();
         let request = again(merged(Operation::Read).complete(Ok(BLOCK + 512), &mut ended));
-        let asked = request.asked();
-        assert_eq!((asked.offset, asked.length), (BLOCK + 512, 3 * BLOCK - 512));
-        let first = Segment::Frames { first: Frame(0), offset: 512, length: (BLOCK - 512) as u32 };
-        assert_eq!(asked.segments[0], first);
-        assert!(matches!(request.complete(Ok(0), &mut ended), Next::Done));
-        assert_eq!(results(&ended), [(0, Ok(512)), (1, Ok(BLOCK)), (2, Ok(0))]);
+        let request = again(request.complete(Ok(1024), &mut ended));
+        assert_eq!((request.asked().offset, request.asked().length), (BLOCK, 3 * BLOCK));
+        assert!(matches!(request.complete(Ok(3 * BLOCK), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(BLOCK)), (1, Ok(BLOCK)), (2, Ok(2 * BLOCK))]);
     }
 
     #[test]

@@ -139,3 +139,23 @@ fn a_request_has_no_more_segments_than_one_may_have() {
     }
     assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(2));
 }
+
+#[test]
+fn contract_15_what_nobody_waits_for_ends_too() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    let mut owner = 1;
+    let mut ended = Vec::new();
+    queue.submit(bio(Write, 0, 0, Background, 0));
+    for _ in 0..64 {
+        while queue.room() > 0 && queue.staged() < 100 {
+            queue.submit(bio(Read, 1, 2 * (owner % 1000), Waited, owner));
+            owner += 1;
+        }
+        queue.dispatch(&mut device, Wait::Something(None)).unwrap();
+        queue.run(&mut device, &mut ended);
+        if ended.iter().any(|end| end.bio.owner == 0) {
+            return;
+        }
+    }
+    panic!("{owner} waited bios went before the one nobody waits for");
+}

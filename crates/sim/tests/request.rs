@@ -10,7 +10,7 @@ use forebay_sim::request::{Features, Files, Run};
 const SEEDS: u64 = 400;
 
 /// A device that cannot write zeroes says so, and the queue has to write them.
-const UNSUPPORTED_ZEROES: bool = false;
+const UNSUPPORTED_ZEROES: bool = true;
 
 /// Says how to replay the seed that fails.
 struct Replay<'a> {

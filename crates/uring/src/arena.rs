@@ -191,8 +191,8 @@ impl Arena {
     }
 
     /// Asserts that so many bytes from the frame's start on are frames.
-    pub(crate) fn assert_holds(&self, first: Frame, bytes: u32) {
-        let beyond = u64::from(first.0) + u64::from(bytes).div_ceil(PAGE as u64);
+    pub(crate) fn assert_holds(&self, first: Frame, bytes: u64) {
+        let beyond = u64::from(first.0) + bytes.div_ceil(PAGE as u64);
         assert!(
             beyond <= u64::from(self.layout.frames),
             "{bytes} bytes from {first:?} on are beyond the arena"

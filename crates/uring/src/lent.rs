@@ -10,10 +10,11 @@
 //!                                       ^ counted: one for each request that uses it ^
 //! ```
 //!
-//! The guarantee: a number names one lending only; after its `take_back` it names nothing, for a number used again
-//! carries the next generation. A table dropped with something in flight leaks that memory and frees the rest.
+//! The guarantee: a number names one lending only; after its `take_back` it names nothing, for a place used again
+//! carries the next generation (of 4096, and a place is used again only when all other free ones have been). A table dropped with something in flight leaks that memory and frees the rest.
 //! The price: a few words for each thing lent, and a count up and down for each request.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -180,7 +181,8 @@ struct Place {
 #[derive(Default)]
 pub struct Lent {
     places: Vec<Place>,
-    free: Vec<u32>,
+    /// First in, first out, so that a number is as long as possible not used again.
+    free: VecDeque<u32>,
 }
 
 impl Lent {
@@ -195,7 +197,7 @@ impl Lent {
     /// # Panics
     /// When a million things are lent already.
     pub fn lend(&mut self, memory: Memory) -> Buffer {
-        let index = self.free.pop().unwrap_or_else(|| {
+        let index = self.free.pop_front().unwrap_or_else(|| {
             assert!(self.places.len() < PLACES, "too much is lent at once");
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).expect("at most a million")
@@ -214,7 +216,7 @@ impl Lent {
         assert_eq!(place.flights, 0, "{buffer:?} is at the device");
         let held = place.held.take().expect("looked at by `place`");
         place.generation = (place.generation + 1) % (1 << (u32::BITS - PLACE_BITS));
-        self.free.push(index_of(buffer));
+        self.free.push_back(index_of(buffer));
         held.give_back()
     }
 

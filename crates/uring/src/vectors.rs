@@ -51,7 +51,7 @@ impl Shape {
             let vectors = &mut self.vectors;
             let fits = match segment {
                 Segment::Frames { first, offset, length } => {
-                    arena.assert_holds(first, offset + length);
+                    arena.assert_holds(first, u64::from(offset) + u64::from(length));
                     // SAFETY: the bytes from the frame's start on are within the arena, as just asserted.
                     let address = unsafe { arena.address(first).add(offset as usize) };
                     append(vectors, address, length as usize)
@@ -156,6 +156,13 @@ mod tests {
         let arena = Arena::new(4000).unwrap();
         let segments: Vec<Segment> = (0..1500).map(|index| Segment::frames(Frame(index * 2), 4096)).collect();
         assert_eq!(shape(&arena, &segments).len(), REQUEST_SEGMENTS);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the arena")]
+    fn an_end_beyond_32_bits_is_beyond_the_arena() {
+        let segment = Segment::Frames { first: Frame(0), offset: 4095, length: u32::MAX };
+        shape(&Arena::new(1).unwrap(), &[segment]);
     }
 
     #[test]

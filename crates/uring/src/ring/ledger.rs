@@ -55,9 +55,9 @@ impl Ledger {
     }
 
     pub(super) fn detach(&mut self, target: Target) -> Attached {
-        let attached = self.targets[target.0 as usize].take().expect("the target is attached");
-        assert_eq!(attached.in_flight, 0, "{target:?} has requests in flight");
-        attached
+        // Asked before it is taken out: what is in flight names its descriptor.
+        assert_eq!(self.attached(target).in_flight, 0, "{target:?} has requests in flight");
+        self.targets[target.0 as usize].take().expect("looked at above")
     }
 
     pub(super) fn attached(&self, target: Target) -> &Attached {

@@ -281,7 +281,8 @@ impl Flow {
             return;
         }
         let mut table = shared.table();
-        if !table.remove_unused_direct(&file.inode) {
+        // What a handle asked for before it went, under this lock, was perhaps not there yet at the first look.
+        if file.inode.has_operations() || !table.remove_unused_direct(&file.inode) {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.

@@ -57,12 +57,24 @@ pub(crate) struct Flow {
     wakers: Vec<Waker>,
 }
 
+/// Flushes of one file: one at a time, for the kernel tells an error of its own writing back once per open file. Of
+/// two at once one would hear of it, and the other say that all is well.
+#[derive(Debug, Default)]
+struct Flushing {
+    is_on_its_way: bool,
+    /// Told what the one on its way is told: all before them had ended when it started.
+    joined: Vec<Operation>,
+    /// Came since; the next flush is for all of them.
+    waiting: Vec<Operation>,
+}
+
 #[derive(Debug)]
 struct File {
     inode: Arc<DirectInode>,
     lane: Lane<Operation>,
     /// A flush failed.
     poisoned: Option<Errno>,
+    flushing: Flushing,
     /// The directory is to be made durable with the next sync.
     is_new: bool,
     /// A handle has gone; it may have been the last.
@@ -157,7 +169,8 @@ impl Flow {
         }
         backend.attach(inode.target, Arc::clone(&inode.file));
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
-        self.files[number] = Some(File { inode, lane, poisoned: None, is_new, is_leaving: false });
+        let (poisoned, flushing) = (None, Flushing::default());
+        self.files[number] = Some(File { inode, lane, poisoned, flushing, is_new, is_leaving: false });
     }
 
     fn file(&mut self, target: Target) -> &mut File {
@@ -189,14 +202,39 @@ impl Flow {
 
     /// Everything before a sync has ended.
     fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
-        match (operation.verb, self.file(operation.inode.target).poisoned) {
+        let file = self.file(operation.inode.target);
+        match (operation.verb, file.poisoned) {
             (Verb::Settle, _) => self.tell(operation, Ok(0), backend, shared),
             (_, Some(errno)) => {
                 let poisoned = Err(operation.inode.poisoned(errno));
                 self.tell(operation, poisoned, backend, shared);
             }
-            (_, None) => self.start(operation, backend, shared),
+            (_, None) if file.flushing.is_on_its_way => file.flushing.waiting.push(operation),
+            (_, None) => {
+                file.flushing.is_on_its_way = true;
+                self.start(operation, backend, shared);
+            }
         }
+    }
+
+    /// A flush has ended: those that joined it have too, and the next one is for all that waited.
+    fn end_flush(&mut self, active: &Active, backend: &mut Backend, shared: &Shared) {
+        let file = self.file(active.operation().inode.target);
+        if active.failed() {
+            file.poisoned = file.poisoned.or(active.flush_failure());
+        } else {
+            file.is_new = false;
+        }
+        let Flushing { joined, mut waiting, .. } = std::mem::take(&mut file.flushing);
+        if file.poisoned.is_none() && !waiting.is_empty() {
+            // One that covers the metadata covers the rest.
+            let first = waiting.iter().position(|operation| operation.verb == Verb::FlushAll).unwrap_or(0);
+            let first = waiting.swap_remove(first);
+            file.flushing.joined = std::mem::take(&mut waiting);
+            self.start_closer(first, backend, shared);
+        }
+        waiting.into_iter().for_each(|operation| self.start_closer(operation, backend, shared));
+        joined.into_iter().for_each(|operation| self.tell(operation, active.result(), backend, shared));
     }
 
     fn start(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
@@ -242,10 +280,10 @@ impl Flow {
                 }
             }
             Verb::SetLength(length) if !failed => file.lane.set_size(length),
-            Verb::FlushData | Verb::FlushAll if !failed => file.is_new = false,
-            Verb::FlushData | Verb::FlushAll => file.poisoned = file.poisoned.or(active.flush_failure()),
+            Verb::FlushData | Verb::FlushAll => self.end_flush(&active, backend, shared),
             _ => {}
         }
+        let file = self.file(active.operation().inode.target);
         file.inode.set_length(file.lane.size());
         let (operation, result) = active.end(backend);
         self.tell(operation, result, backend, shared);

@@ -1,0 +1,164 @@
+//! The context's part without a context: what it takes in and what comes of it, bio by bio, the device played by the
+//! test.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
+use forebay_cache::Throttle;
+use forebay_lists::fifo::{self, fifo};
+use forebay_uring::{
+    Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
+};
+use tempfile::NamedTempFile;
+
+use crate::context::{Message, Sender};
+use crate::direct::flow::{self, Flow};
+use crate::direct::inode::{DirectInode, Handle, Opened};
+use crate::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
+use crate::direct::shape::Span;
+use crate::error::ErrorKind;
+use crate::level::Level;
+use crate::limits::MIN_CACHE_BYTES;
+use crate::pool::Pool;
+use crate::shared::{Parts, Shared};
+
+const BLOCK: u64 = 512;
+
+/// A flow, and files for it.
+struct Bench {
+    flow: Flow,
+    backend: Backend,
+    shared: Arc<Shared>,
+    messages: fifo::Receiver<Message>,
+    told: mpsc::Receiver<ErrorKind>,
+    files: Vec<NamedTempFile>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let arena = Arc::new(Arena::new((MIN_CACHE_BYTES / 4096) as u32).unwrap());
+        let backend = Backend::chosen(Choice::Threads, Arc::clone(&arena), 64).unwrap();
+        let (sender, messages) = fifo();
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let parts = Parts {
+            buffers: Buffers::new(4096).unwrap(),
+            knobs: forebay_block::Knobs::default(),
+            on_error: Box::new(move |error| tell.lock().unwrap().send(error.kind()).unwrap()),
+            fork: ForkGuard::new().unwrap(),
+        };
+        let sender = Sender::new(sender, backend.waker());
+        let level = Level::new(Throttle::new(1024, 512));
+        let shared = Arc::new(Shared::new(Pool::new(arena), level, sender, parts));
+        Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
+    }
+
+    /// Another open file.
+    fn open(&mut self) -> Arc<DirectInode> {
+        let named = NamedTempFile::new_in(".").unwrap();
+        named.as_file().set_len(1 << 20).unwrap();
+        let how =
+            How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+        let file = forebay_uring::File::open(named.path(), &how).unwrap().file;
+        let (target, path) = (Target(self.files.len() as u32), named.path().to_owned());
+        let inode =
+            Arc::new(DirectInode::new(Opened { target, path, file, created: false, length: 1 << 20 }));
+        self.shared.table().insert_direct(Arc::clone(&inode));
+        self.take(flow::Message::Attach(Arc::clone(&inode)));
+        self.files.push(named);
+        inode
+    }
+
+    fn handle(&self) -> Arc<Handle> {
+        Arc::new(Handle::new(&self.shared))
+    }
+
+    fn take(&mut self, message: flow::Message) {
+        self.flow.take(message, &mut self.backend, &self.shared);
+    }
+
+    fn submit(&mut self, operation: Operation) -> Arc<Ticket> {
+        let ticket = operation.ticket();
+        self.take(flow::Message::Operation(Box::new(operation)));
+        ticket
+    }
+
+    /// Asks for what needs no memory.
+    fn ask(&mut self, inode: &Arc<DirectInode>, verb: Verb) -> Arc<Ticket> {
+        let handle = self.handle();
+        self.submit(Operation::new(inode, &handle, verb, Bytes::default()))
+    }
+
+    /// All bios for the queue, none of which has ended.
+    fn bios(&mut self) -> Vec<Bio> {
+        std::iter::from_fn(|| self.flow.next_bio()).collect()
+    }
+
+    fn end(&mut self, bio: Bio, result: Result<u64, Errno>) {
+        self.flow.end(&Ended { bio, result }, &mut self.backend, &self.shared);
+    }
+}
+
+fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {
+    let memory = Some(AlignedMemory::new(length as usize).into());
+    Operation::new(inode, handle, verb, Bytes { memory, ..Bytes::default() })
+}
+
+fn span(offset: u64, length: u64) -> Span {
+    Span { offset, length, block: BLOCK }
+}
+
+fn outcome(ticket: &Ticket) -> Option<Outcome> {
+    match ticket.poll(&Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+fn kind(ticket: &Ticket) -> Option<ErrorKind> {
+    outcome(ticket).map(|(result, _)| result.unwrap_err().kind())
+}
+
+#[test]
+fn contract_02_one_flush_of_a_file_at_a_time_and_all_hear_of_its_failure() {
+    let mut bench = Bench::new();
+    let (inode, other) = (bench.open(), bench.open());
+    let first = bench.ask(&inode, Verb::FlushData);
+    let mut waiting: Vec<_> = (0..3).map(|_| bench.ask(&inode, Verb::FlushData)).collect();
+    waiting.push(bench.ask(&inode, Verb::FlushAll));
+    let elsewhere = bench.ask(&other, Verb::FlushData);
+    let mut bios = bench.bios();
+    assert_eq!(bios.iter().map(|bio| bio.target).collect::<Vec<_>>(), [inode.target, other.target]);
+    bench.end(bios.remove(0), Ok(0));
+    assert!(outcome(&first).unwrap().0.is_ok());
+    let mut second = bench.bios();
+    assert_eq!(second.len(), 1, "one for all that waited");
+    assert_eq!(second[0].operation, Asked::FlushAll);
+    let late = bench.ask(&inode, Verb::FlushData);
+    assert!(bench.bios().is_empty());
+    bench.end(second.remove(0), Err(Errno(libc::EIO)));
+    assert!(bench.bios().is_empty());
+    for ticket in waiting.iter().chain([&late]) {
+        assert_eq!(kind(ticket), Some(ErrorKind::Poisoned));
+    }
+    bench.end(bios.remove(0), Ok(0));
+    assert!(outcome(&elsewhere).unwrap().0.is_ok());
+    assert!(!inode.has_operations() && !other.has_operations());
+}
+
+/// The block at the head lies across the end of the file, the one at the tail could not be read.
+#[test]
+fn contract_02_a_write_that_wrote_nothing_fails() {
+    let mut bench = Bench::new();
+    let (inode, handle) = (bench.open(), bench.handle());
+    let write = operation(&inode, &handle, Verb::Write(span(100, 2000)), 2000);
+    let ticket = bench.submit(write);
+    let mut bios = bench.bios();
+    assert_eq!(bios.len(), 2);
+    let tail = bios.pop().unwrap();
+    bench.end(bios.remove(0), Ok(10));
+    bench.end(tail, Err(Errno(libc::EIO)));
+    assert_eq!(kind(&ticket), Some(ErrorKind::Io));
+}

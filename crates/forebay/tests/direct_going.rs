@@ -52,3 +52,24 @@ fn contract_05_the_last_write_of_the_last_handle_is_not_lost() {
         assert_on_disk(&path, &pattern(19_999, 512), "at the end");
     });
 }
+
+#[test]
+fn patience_may_be_without_end() {
+    within(Duration::from_secs(60), "an engine with all the time in the world", || {
+        let directory = support::directory();
+        let build = || Engine::builder().cache_bytes(8 << 20).close_timeout(Duration::MAX).build().unwrap();
+        let engine = build();
+        let file = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
+        let cached = engine.open(directory.path().join("cached"), Open::create()).unwrap();
+        assert_eq!(file.write_at(vec![1; 700], 0).0.unwrap(), 700);
+        cached.write_at(&[2; 700], 0).unwrap();
+        file.close().unwrap();
+        engine.shutdown(Duration::MAX).unwrap();
+        drop(cached);
+        let engine = build();
+        engine.open(directory.path().join("last"), Open::create()).unwrap().write_at(b"x", 700).unwrap();
+        // An engine that panics here takes the test with it.
+        drop(engine);
+        assert_eq!(std::fs::read(directory.path().join("last")).unwrap().len(), 701);
+    });
+}

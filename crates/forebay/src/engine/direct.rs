@@ -131,7 +131,7 @@ impl Engine {
 
 impl Owner {
     /// Waits for the operations of every direct file. How they end is told to who submitted them.
-    pub(super) fn settle_direct(&self, deadline: Instant) -> Result<()> {
+    pub(super) fn settle_direct(&self, deadline: Option<Instant>) -> Result<()> {
         let handle = Arc::new(Handle::new(&self.shared));
         let make = |inode| Operation::new(&inode, &handle, Verb::Settle, Bytes::default());
         let table = self.shared.table();
@@ -147,7 +147,7 @@ impl Owner {
         let mut result = Ok(());
         for (asked, inode) in asked {
             let settled = async { asked.await.0.map(|_| ()) };
-            let one = wait::block_on_until(settled, Some(deadline)).unwrap_or_else(|| {
+            let one = wait::block_on_until(settled, deadline).unwrap_or_else(|| {
                 Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
             });
             result = result.and(one);

@@ -21,7 +21,7 @@ use crate::direct::lane::{Lane, Manner, Step};
 use crate::direct::operation::{Operation, Verb};
 use crate::direct::plug::{Due, Held};
 use crate::direct::turns::Turns;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::DIRECT_FLIGHT;
 use crate::shared::Shared;
 use forebay_uring::Backend;
@@ -37,8 +37,8 @@ pub(crate) enum Message {
     Plugged(Arc<Held>),
     /// A handle is gone.
     Leave(Arc<DirectInode>, Arc<Handle>),
-    /// Nobody is left who could be told.
-    Lost(Box<Error>),
+    /// A handle that is gone has an error, and nobody is left who could be told.
+    Lost(Arc<Handle>),
 }
 
 /// The direct files of a context.
@@ -100,7 +100,18 @@ impl Flow {
                 }
                 self.let_go(inode.target, backend, shared);
             }
-            Message::Lost(error) => (shared.on_error)(&error),
+            Message::Lost(handle) => handle.leave(),
+        }
+    }
+
+    /// Ends a message that there is no context for any more: who waits hears of it, and errors are told.
+    pub(crate) fn refuse(message: Message) {
+        match message {
+            // The thread that filled it keeps the list.
+            Message::Plugged(held) => drop(held.take()),
+            Message::Leave(_, handle) | Message::Lost(handle) => handle.leave(),
+            Message::Operation(operation) => drop(operation),
+            Message::Attach(_) => {}
         }
     }
 
@@ -332,6 +343,13 @@ impl Flow {
         table.free_target(target);
         drop(table);
         inode.close();
+    }
+}
+
+/// Ends what threads hold: the lists are theirs, and would keep it for as long as the plugs live.
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.held.iter().for_each(|held| drop(held.take()));
     }
 }
 

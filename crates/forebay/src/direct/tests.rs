@@ -4,23 +4,28 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
 use forebay_cache::Throttle;
+use forebay_lists::Pop;
 use forebay_lists::fifo::{self, fifo};
 use forebay_uring::{
     Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
 };
 use tempfile::NamedTempFile;
 
-use crate::context::{Message, Sender};
+use crate::context::{Knobs, Message, Sender, Writeback};
+use crate::direct::file::DirectFile;
 use crate::direct::flow::{self, Flow};
 use crate::direct::inode::{DirectInode, Handle, Opened};
 use crate::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
+use crate::direct::plug::{self, Plug};
 use crate::direct::shape::Span;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::level::Level;
 use crate::limits::MIN_CACHE_BYTES;
+use crate::open::Open;
 use crate::pool::Pool;
 use crate::shared::{Parts, Shared};
 
@@ -96,6 +101,23 @@ impl Bench {
         std::iter::from_fn(|| self.flow.next_bio()).collect()
     }
 
+    /// Takes in what was sent.
+    fn pump(&mut self) {
+        while let Pop::Node(Message::Direct(message)) = self.messages.pop() {
+            self.take(message);
+        }
+    }
+
+    /// The context ends, with messages that it has not taken in.
+    fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
+        let Bench { flow, backend, shared, messages, told, .. } = self;
+        let queue = forebay_block::Knobs::default();
+        let knobs = Knobs { dirty_age: Duration::from_secs(1), flight: 1, queue };
+        drop(Writeback::new(Arc::clone(&shared), messages, backend, knobs));
+        drop(flow);
+        (shared, told)
+    }
+
     fn end(&mut self, bio: Bio, result: Result<u64, Errno>) {
         self.flow.end(&Ended { bio, result }, &mut self.backend, &self.shared);
     }
@@ -161,4 +183,80 @@ fn contract_02_a_write_that_wrote_nothing_fails() {
     bench.end(bios.remove(0), Ok(10));
     bench.end(tail, Err(Errno(libc::EIO)));
     assert_eq!(kind(&ticket), Some(ErrorKind::Io));
+}
+
+#[test]
+fn contract_02_what_nobody_was_told_of_is_told_when_the_context_has_ended() {
+    let mut bench = Bench::new();
+    let inode = bench.open();
+    let error = |kind| Error::new(kind, "a write failed");
+    let [leaves, lost, stays, late] = std::array::from_fn(|_| bench.handle());
+    leaves.keep(error(ErrorKind::Io));
+    bench.shared.send(Message::Direct(flow::Message::Leave(inode, Arc::clone(&leaves))));
+    lost.leave();
+    lost.keep(error(ErrorKind::NoSpace));
+    lost.keep(error(ErrorKind::NoMemory));
+    stays.keep(error(ErrorKind::Busy));
+    late.leave();
+    assert!(bench.told.try_recv().is_err());
+    let (_shared, told) = bench.die();
+    let all = || told.try_iter().collect::<Vec<_>>();
+    assert_eq!(all(), [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::NoMemory]);
+    late.keep(error(ErrorKind::Open));
+    assert_eq!(all(), [ErrorKind::Open]);
+    drop(stays);
+    assert_eq!(all(), [ErrorKind::Busy]);
+    drop((leaves, lost, late));
+    assert_eq!(all(), []);
+}
+
+/// A write whose future was dropped fails, and so does the wait for the close.
+#[test]
+fn contract_02_a_close_that_is_given_up_loses_no_error() {
+    for is_taken_in in [false, true] {
+        let mut bench = Bench::new();
+        let inode = bench.open();
+        let file = DirectFile::new(Arc::clone(&bench.shared), inode, Open::write(), Duration::MAX);
+        let _read = file.read_at_async(vec![0; 4096], 8192);
+        drop(file.write_at_async(vec![0; 4096], 0));
+        bench.pump();
+        let write = bench.bios().into_iter().find(|bio| bio.operation == Asked::Write).unwrap();
+        bench.end(write, Err(Errno(libc::EIO)));
+        let mut close = Box::pin(file.close_async());
+        let mut poll = || close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending(), "it waits for the write to be settled");
+        bench.pump();
+        assert!(poll().is_pending(), "it waits for the read");
+        if is_taken_in {
+            bench.pump();
+        }
+        drop(close);
+        bench.pump();
+        assert_eq!(bench.told.try_iter().collect::<Vec<_>>(), [ErrorKind::Io]);
+    }
+}
+
+#[test]
+fn contract_16_what_a_plug_holds_ends_with_the_context() {
+    for is_taken_in in [false, true] {
+        let mut bench = Bench::new();
+        let (inode, handle) = (bench.open(), bench.handle());
+        let _plug = Plug::new(&bench.shared);
+        let hold = |shared: &Arc<Shared>| {
+            let read = operation(&inode, &handle, Verb::Read(span(0, 512)), 512);
+            let ticket = read.ticket();
+            plug::submit(shared, read);
+            ticket
+        };
+        let mut held = vec![hold(&bench.shared), hold(&bench.shared)];
+        if is_taken_in {
+            bench.pump();
+            held.push(hold(&bench.shared));
+        }
+        let (shared, _told) = bench.die();
+        held.push(hold(&shared));
+        for ticket in held {
+            assert_eq!(kind(&ticket), Some(ErrorKind::Shutdown));
+        }
+    }
 }

@@ -9,6 +9,7 @@
 //! take half of the tags: writeback and syncs of cached files go on beside any number of direct operations. What an
 //! operation does once it has started is in [`active`](crate::direct::active).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
@@ -22,7 +23,7 @@ use crate::direct::operation::{Operation, Verb};
 use crate::direct::plug::{Due, Held};
 use crate::direct::turns::Turns;
 use crate::error::Result;
-use crate::limits::DIRECT_FLIGHT;
+use crate::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::shared::Shared;
 use forebay_uring::Backend;
 
@@ -49,6 +50,8 @@ pub(crate) struct Flow {
     /// By owner's number.
     active: Vec<Option<Active>>,
     free: Vec<usize>,
+    /// Files with something that may be able to start once there is room, whose turn it is first.
+    lined_up: VecDeque<Target>,
     pending: Turns,
     /// Bios in the queue or at the device.
     on_their_way: usize,
@@ -79,6 +82,7 @@ struct File {
     is_new: bool,
     /// A handle has gone; it may have been the last.
     is_leaving: bool,
+    is_lined_up: bool,
 }
 
 impl Flow {
@@ -181,7 +185,8 @@ impl Flow {
         backend.attach(inode.target, Arc::clone(&inode.file));
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
         let (poisoned, flushing) = (None, Flushing::default());
-        self.files[number] = Some(File { inode, lane, poisoned, flushing, is_new, is_leaving: false });
+        let (is_leaving, is_lined_up) = (false, false);
+        self.files[number] = Some(File { inode, lane, poisoned, flushing, is_new, is_leaving, is_lined_up });
     }
 
     fn file(&mut self, target: Target) -> &mut File {
@@ -202,11 +207,15 @@ impl Flow {
             ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
             return;
         }
+        let has_room = self.has_room();
         let file = self.file(target);
         if operation.verb.changes() {
             operation.epoch = Some(file.lane.open());
         }
-        if let Some(operation) = file.lane.admit(step_of(&operation), operation, pass) {
+        if !has_room {
+            file.lane.wait(step_of(&operation), operation);
+            self.line_up(target);
+        } else if let Some(operation) = file.lane.admit(step_of(&operation), operation, pass) {
             self.start(operation, backend, shared);
         }
     }
@@ -314,12 +323,36 @@ impl Flow {
         self.let_go(target, backend, shared);
     }
 
+    /// Operations that have started and not ended.
+    pub(crate) fn started(&self) -> usize {
+        self.active.len() - self.free.len()
+    }
+
+    /// Whether another may start. Flushes do not ask: there is one of a file, and it is over without others.
+    fn has_room(&self) -> bool {
+        self.started() < DIRECT_OPERATIONS
+    }
+
+    /// Something has ended: what waits may start, of this file or, where there was no room, of those before it.
     fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Shared) {
+        self.line_up(target);
         let pass = self.pass;
-        while let Some(file) = self.files[target.0 as usize].as_mut()
-            && let Some(operation) = file.lane.next(pass)
+        while self.has_room()
+            && let Some(target) = self.lined_up.pop_front()
         {
-            self.start(operation, backend, shared);
+            let Some(file) = self.files[target.0 as usize].as_mut() else { continue };
+            file.is_lined_up = false;
+            if let Some(operation) = file.lane.next(pass) {
+                self.start(operation, backend, shared);
+                self.line_up(target);
+            }
+        }
+    }
+
+    fn line_up(&mut self, target: Target) {
+        let Some(file) = self.files[target.0 as usize].as_mut() else { return };
+        if !std::mem::replace(&mut file.is_lined_up, true) {
+            self.lined_up.push_back(target);
         }
     }
 

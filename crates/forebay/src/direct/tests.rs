@@ -24,7 +24,7 @@ use crate::direct::plug::{self, Plug};
 use crate::direct::shape::Span;
 use crate::error::{Error, ErrorKind};
 use crate::level::Level;
-use crate::limits::MIN_CACHE_BYTES;
+use crate::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::open::Open;
 use crate::pool::Pool;
 use crate::shared::{Parts, Shared};
@@ -259,4 +259,39 @@ fn contract_16_what_a_plug_holds_ends_with_the_context() {
             assert_eq!(kind(&ticket), Some(ErrorKind::Shutdown));
         }
     }
+}
+
+#[test]
+fn contract_18_operations_that_have_started_are_bounded_and_files_take_turns() {
+    let mut bench = Bench::new();
+    let (many, few, handle) = (bench.open(), bench.open(), bench.handle());
+    let read = |inode, number| operation(inode, &handle, Verb::Read(span(number * BLOCK, BLOCK)), BLOCK);
+    let total = DIRECT_OPERATIONS as u64 + 300;
+    let mut tickets: Vec<_> = (0..total).map(|number| bench.submit(read(&many, number))).collect();
+    tickets.extend((0..5).map(|number| bench.submit(read(&few, number))));
+    assert_eq!(bench.flow.started(), DIRECT_OPERATIONS);
+    let (mut ended, mut of_few) = (Vec::new(), Vec::new());
+    while ended.len() + of_few.len() < tickets.len() {
+        let bios = bench.bios();
+        assert!(!bios.is_empty(), "it stands still");
+        for bio in bios {
+            if bio.target == few.target {
+                of_few.push((bio.offset / BLOCK, ended.len()));
+            } else {
+                ended.push(bio.offset / BLOCK);
+            }
+            bench.end(bio, Ok(BLOCK));
+            assert!(bench.flow.started() <= DIRECT_OPERATIONS);
+        }
+    }
+    assert!(ended.iter().copied().eq(0..total), "in order");
+    assert!(of_few.iter().map(|(number, _)| *number).eq(0..5), "in order");
+    assert!(
+        of_few.iter().all(|(_, behind)| *behind < total as usize - 100),
+        "not behind all others: {of_few:?}"
+    );
+    for ticket in tickets {
+        assert_eq!(outcome(&ticket).unwrap().0.unwrap(), BLOCK as usize);
+    }
+    assert_eq!(bench.flow.started(), 0);
 }

@@ -113,7 +113,7 @@ impl Builder {
     }
 
     /// Whom to tell of errors that no caller waits for. It is called on the engine's own thread, and must not wait
-    /// for the engine. Unless told, they are logged.
+    /// for the engine; once that thread has ended, by whoever drops the handle. Unless told, they are logged.
     #[must_use]
     pub fn on_error(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.on_error = Box::new(told);

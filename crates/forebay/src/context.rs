@@ -484,6 +484,11 @@ impl Drop for Writeback {
         self.shared.mark_orphaned();
         loop {
             match self.messages.pop() {
+                Pop::Node(Message::Direct(message)) => {
+                    // What a panic of the callback, which tells itself, must not stop: the others wait.
+                    let refuse = std::panic::AssertUnwindSafe(|| Flow::refuse(message));
+                    let _ = std::panic::catch_unwind(refuse);
+                }
                 Pop::Node(message) => drop(message),
                 Pop::Empty => return,
                 // In the middle of a push. Who pushes later looks at the mark.

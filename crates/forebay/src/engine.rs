@@ -362,7 +362,8 @@ impl Owner {
         if !shared.stop() {
             return Ok(());
         }
-        let deadline = Instant::now() + timeout;
+        // None where there is no such moment: it waits without end.
+        let deadline = Instant::now().checked_add(timeout);
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
@@ -371,9 +372,14 @@ impl Owner {
         }
         self.leases.0.shutdown();
         shared.send(Message::Stop);
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
         // Disconnected: the thread has ended. Otherwise it goes on waiting for the device, with the memory.
-        if lock(&self.has_ended).recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let has_ended = lock(&self.has_ended);
+        let waited = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            Some(left) => has_ended.recv_timeout(left.max(Duration::from_millis(100))),
+            None => has_ended.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+        };
+        drop(has_ended);
+        if waited == Err(mpsc::RecvTimeoutError::Timeout) {
             let late =
                 Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");
             result = result.and(Err(late));
@@ -384,7 +390,7 @@ impl Owner {
 
 impl Owner {
     /// Writes out, and gives back what is reserved, of every file.
-    fn release_all(&self, deadline: Instant) -> Result<()> {
+    fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
         let inodes = self.shared.table().inodes();
         let ask = |inode: &Arc<Inode>| inode.ask(&self.shared, Request::Release);
         let tickets: Vec<Ticket> =
@@ -392,7 +398,7 @@ impl Owner {
         let mut result = Ok(());
         for ticket in tickets {
             let inode = Arc::clone(ticket.inode());
-            let one = wait::block_on_until(ticket, Some(deadline)).unwrap_or_else(|| {
+            let one = wait::block_on_until(ticket, deadline).unwrap_or_else(|| {
                 Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
             });
             if one.is_ok() {

@@ -68,6 +68,12 @@ pub(crate) const DIRECT_FLIGHT: usize = TAGS / 2;
 /// Places of the queue that direct bios leave to cached files.
 pub(crate) const DIRECT_LEAVES: usize = PLUG_BIOS / 4;
 
+/// Direct operations that have started and not ended. Each has memory lent to the device, in one piece or two, of which
+/// a million can be told apart; and as many times the tags as find neighbours to be merged with.
+pub(crate) const DIRECT_OPERATIONS: usize = 16 * TAGS;
+
+const _: () = assert!(2 * DIRECT_OPERATIONS < 1 << 20 && DIRECT_OPERATIONS > DIRECT_FLIGHT);
+
 /// Bytes of one direct operation: below the 2 GiB at which the kernel cuts a request, and numbered by 32 bits.
 pub(crate) const DIRECT_BYTES: u64 = 1 << 30;
 

@@ -100,12 +100,12 @@ impl Shared {
     pub(crate) fn orphan(&self) {
         self.stop();
         self.mark_orphaned();
-        for inode in self.table().direct_inodes() {
-            inode.wake_all();
-        }
-        for inode in self.table().inodes() {
-            inode.orphan();
-        }
+        // Not under the table's lock: a waker is the caller's code, and may come back here.
+        let table = self.table();
+        let (direct, cached) = (table.direct_inodes(), table.inodes());
+        drop(table);
+        direct.iter().for_each(|inode| inode.wake_all());
+        cached.iter().for_each(|inode| inode.orphan());
         self.pool.wake_all();
         self.level.wake_all();
     }

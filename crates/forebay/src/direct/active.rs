@@ -199,9 +199,12 @@ impl Active {
         (self.operation, result)
     }
 
-    fn result(&self) -> Result<usize> {
+    /// How it went, once its last stage has ended.
+    pub(crate) fn result(&self) -> Result<usize> {
         let inode = &self.operation.inode;
-        if let Some((offset, errno)) = self.failed.filter(|(offset, _)| *offset < self.ends_at) {
+        // Beyond the end of the file there is nothing to be read; what is to be written there is lost all the same.
+        let is_behind_end = |offset| matches!(self.operation.verb, Verb::Read(_)) && offset >= self.ends_at;
+        if let Some((offset, errno)) = self.failed.filter(|(offset, _)| !is_behind_end(*offset)) {
             return Err(match (self.operation.verb, &self.stage) {
                 (Verb::Read(_), _) => inode.failed("could not read", offset, errno),
                 (Verb::Write(_), Stage::Edges(_)) => {

@@ -12,7 +12,7 @@ use crate::context::Message;
 use crate::counters::Counters;
 use crate::direct::buffer::DirectBuffer;
 use crate::direct::flow;
-use crate::direct::inode::{DirectInode, Handle};
+use crate::direct::inode::{DirectInode, Handle, Taken};
 use crate::direct::operation::{Bytes, Operation, Verb};
 use crate::direct::plug;
 use crate::direct::shape::Span;
@@ -201,12 +201,12 @@ impl DirectFile {
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
         let settled = self.ask(Verb::Settle).await.0;
-        let untold = self.handle.take();
+        let untold = Taken::from(&self.handle);
         if self.let_go() {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
         settled?;
-        untold.map_or(Ok(()), Err)
+        untold.tell()
     }
 
     async fn sync(&self, verb: Verb) -> Result<()> {
@@ -293,6 +293,10 @@ impl DirectFile {
         let is_last = self.shared.table().drop_direct_handle(self.inode.identity);
         let leave = flow::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
         self.shared.send(Message::Direct(leave));
+        // Nobody takes the message in, or whoever ended did so before it was sent.
+        if self.shared.is_orphaned() {
+            self.handle.leave();
+        }
         is_last
     }
 }

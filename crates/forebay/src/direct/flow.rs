@@ -9,6 +9,7 @@
 //! take half of the tags: writeback and syncs of cached files go on beside any number of direct operations. What an
 //! operation does once it has started is in [`active`](crate::direct::active).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
@@ -21,8 +22,8 @@ use crate::direct::lane::{Lane, Manner, Step};
 use crate::direct::operation::{Operation, Verb};
 use crate::direct::plug::{Due, Held};
 use crate::direct::turns::Turns;
-use crate::error::{Error, Result};
-use crate::limits::DIRECT_FLIGHT;
+use crate::error::Result;
+use crate::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::shared::Shared;
 use forebay_uring::Backend;
 
@@ -37,8 +38,8 @@ pub(crate) enum Message {
     Plugged(Arc<Held>),
     /// A handle is gone.
     Leave(Arc<DirectInode>, Arc<Handle>),
-    /// Nobody is left who could be told.
-    Lost(Box<Error>),
+    /// A handle that is gone has an error, and nobody is left who could be told.
+    Lost(Arc<Handle>),
 }
 
 /// The direct files of a context.
@@ -49,6 +50,8 @@ pub(crate) struct Flow {
     /// By owner's number.
     active: Vec<Option<Active>>,
     free: Vec<usize>,
+    /// Files with something that may be able to start once there is room, whose turn it is first.
+    lined_up: VecDeque<Target>,
     pending: Turns,
     /// Bios in the queue or at the device.
     on_their_way: usize,
@@ -57,16 +60,29 @@ pub(crate) struct Flow {
     wakers: Vec<Waker>,
 }
 
+/// Flushes of one file: one at a time, for the kernel tells an error of its own writing back once per open file. Of
+/// two at once one would hear of it, and the other say that all is well.
+#[derive(Debug, Default)]
+struct Flushing {
+    is_on_its_way: bool,
+    /// Told what the one on its way is told: all before them had ended when it started.
+    joined: Vec<Operation>,
+    /// Came since; the next flush is for all of them.
+    waiting: Vec<Operation>,
+}
+
 #[derive(Debug)]
 struct File {
     inode: Arc<DirectInode>,
     lane: Lane<Operation>,
     /// A flush failed.
     poisoned: Option<Errno>,
+    flushing: Flushing,
     /// The directory is to be made durable with the next sync.
     is_new: bool,
     /// A handle has gone; it may have been the last.
     is_leaving: bool,
+    is_lined_up: bool,
 }
 
 impl Flow {
@@ -88,7 +104,18 @@ impl Flow {
                 }
                 self.let_go(inode.target, backend, shared);
             }
-            Message::Lost(error) => (shared.on_error)(&error),
+            Message::Lost(handle) => handle.leave(),
+        }
+    }
+
+    /// Ends a message that there is no context for any more: who waits hears of it, and errors are told.
+    pub(crate) fn refuse(message: Message) {
+        match message {
+            // The thread that filled it keeps the list.
+            Message::Plugged(held) => drop(held.take()),
+            Message::Leave(_, handle) | Message::Lost(handle) => handle.leave(),
+            Message::Operation(operation) => drop(operation),
+            Message::Attach(_) => {}
         }
     }
 
@@ -157,7 +184,9 @@ impl Flow {
         }
         backend.attach(inode.target, Arc::clone(&inode.file));
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
-        self.files[number] = Some(File { inode, lane, poisoned: None, is_new, is_leaving: false });
+        let (poisoned, flushing) = (None, Flushing::default());
+        let (is_leaving, is_lined_up) = (false, false);
+        self.files[number] = Some(File { inode, lane, poisoned, flushing, is_new, is_leaving, is_lined_up });
     }
 
     fn file(&mut self, target: Target) -> &mut File {
@@ -178,25 +207,54 @@ impl Flow {
             ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
             return;
         }
+        let has_room = self.has_room();
         let file = self.file(target);
         if operation.verb.changes() {
             operation.epoch = Some(file.lane.open());
         }
-        if let Some(operation) = file.lane.admit(step_of(&operation), operation, pass) {
+        if !has_room {
+            file.lane.wait(step_of(&operation), operation);
+            self.line_up(target);
+        } else if let Some(operation) = file.lane.admit(step_of(&operation), operation, pass) {
             self.start(operation, backend, shared);
         }
     }
 
     /// Everything before a sync has ended.
     fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
-        match (operation.verb, self.file(operation.inode.target).poisoned) {
+        let file = self.file(operation.inode.target);
+        match (operation.verb, file.poisoned) {
             (Verb::Settle, _) => self.tell(operation, Ok(0), backend, shared),
             (_, Some(errno)) => {
                 let poisoned = Err(operation.inode.poisoned(errno));
                 self.tell(operation, poisoned, backend, shared);
             }
-            (_, None) => self.start(operation, backend, shared),
+            (_, None) if file.flushing.is_on_its_way => file.flushing.waiting.push(operation),
+            (_, None) => {
+                file.flushing.is_on_its_way = true;
+                self.start(operation, backend, shared);
+            }
         }
+    }
+
+    /// A flush has ended: those that joined it have too, and the next one is for all that waited.
+    fn end_flush(&mut self, active: &Active, backend: &mut Backend, shared: &Shared) {
+        let file = self.file(active.operation().inode.target);
+        if active.failed() {
+            file.poisoned = file.poisoned.or(active.flush_failure());
+        } else {
+            file.is_new = false;
+        }
+        let Flushing { joined, mut waiting, .. } = std::mem::take(&mut file.flushing);
+        if file.poisoned.is_none() && !waiting.is_empty() {
+            // One that covers the metadata covers the rest.
+            let first = waiting.iter().position(|operation| operation.verb == Verb::FlushAll).unwrap_or(0);
+            let first = waiting.swap_remove(first);
+            file.flushing.joined = std::mem::take(&mut waiting);
+            self.start_closer(first, backend, shared);
+        }
+        waiting.into_iter().for_each(|operation| self.start_closer(operation, backend, shared));
+        joined.into_iter().for_each(|operation| self.tell(operation, active.result(), backend, shared));
     }
 
     fn start(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
@@ -242,10 +300,10 @@ impl Flow {
                 }
             }
             Verb::SetLength(length) if !failed => file.lane.set_size(length),
-            Verb::FlushData | Verb::FlushAll if !failed => file.is_new = false,
-            Verb::FlushData | Verb::FlushAll => file.poisoned = file.poisoned.or(active.flush_failure()),
+            Verb::FlushData | Verb::FlushAll => self.end_flush(&active, backend, shared),
             _ => {}
         }
+        let file = self.file(active.operation().inode.target);
         file.inode.set_length(file.lane.size());
         let (operation, result) = active.end(backend);
         self.tell(operation, result, backend, shared);
@@ -265,12 +323,36 @@ impl Flow {
         self.let_go(target, backend, shared);
     }
 
+    /// Operations that have started and not ended.
+    pub(crate) fn started(&self) -> usize {
+        self.active.len() - self.free.len()
+    }
+
+    /// Whether another may start. Flushes do not ask: there is one of a file, and it is over without others.
+    fn has_room(&self) -> bool {
+        self.started() < DIRECT_OPERATIONS
+    }
+
+    /// Something has ended: what waits may start, of this file or, where there was no room, of those before it.
     fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Shared) {
+        self.line_up(target);
         let pass = self.pass;
-        while let Some(file) = self.files[target.0 as usize].as_mut()
-            && let Some(operation) = file.lane.next(pass)
+        while self.has_room()
+            && let Some(target) = self.lined_up.pop_front()
         {
-            self.start(operation, backend, shared);
+            let Some(file) = self.files[target.0 as usize].as_mut() else { continue };
+            file.is_lined_up = false;
+            if let Some(operation) = file.lane.next(pass) {
+                self.start(operation, backend, shared);
+                self.line_up(target);
+            }
+        }
+    }
+
+    fn line_up(&mut self, target: Target) {
+        let Some(file) = self.files[target.0 as usize].as_mut() else { return };
+        if !std::mem::replace(&mut file.is_lined_up, true) {
+            self.lined_up.push_back(target);
         }
     }
 
@@ -281,7 +363,8 @@ impl Flow {
             return;
         }
         let mut table = shared.table();
-        if !table.remove_unused_direct(&file.inode) {
+        // What a handle asked for before it went, under this lock, was perhaps not there yet at the first look.
+        if file.inode.has_operations() || !table.remove_unused_direct(&file.inode) {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
@@ -293,6 +376,13 @@ impl Flow {
         table.free_target(target);
         drop(table);
         inode.close();
+    }
+}
+
+/// Ends what threads hold: the lists are theirs, and would keep it for as long as the plugs live.
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.held.iter().for_each(|held| drop(held.take()));
     }
 }
 

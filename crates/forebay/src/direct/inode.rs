@@ -10,7 +10,7 @@ use forebay_uring::{Alignment, Identity};
 
 use crate::context::Message;
 use crate::direct::flow;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 
 /// One file open direct: the one place where its end is known, for all handles and the context.
@@ -148,7 +148,8 @@ pub(crate) struct Handle {
 
 #[derive(Debug, Default)]
 struct Untold {
-    error: Option<Error>,
+    /// One while somebody may ask; after that all there are, until the engine's callback is told.
+    errors: Vec<Error>,
     /// Nobody will ask: the engine's callback is told.
     is_dropped: bool,
 }
@@ -158,42 +159,79 @@ impl Handle {
         Self { shared: Arc::downgrade(shared), untold: Mutex::default() }
     }
 
-    /// Keeps an error until the next sync.
-    pub(crate) fn keep(&self, error: Error) {
+    /// Keeps an error until the next sync; where there will be none, the context is asked to tell it.
+    pub(crate) fn keep(self: &Arc<Self>, error: Error) {
         let mut untold = self.untold();
-        if untold.is_dropped {
-            drop(untold);
-            self.tell(error);
-        } else {
-            untold.error.get_or_insert(error);
+        if untold.is_dropped || untold.errors.is_empty() {
+            untold.errors.push(error);
+        }
+        let is_dropped = untold.is_dropped;
+        drop(untold);
+        if is_dropped && let Some(shared) = self.shared.upgrade() {
+            shared.send(Message::Direct(flow::Message::Lost(Arc::clone(self))));
+            // Otherwise there was a context after it had been sent, which takes it in, if only at its end.
+            if shared.is_orphaned() {
+                self.leave();
+            }
         }
     }
 
     /// The error nobody was told of yet.
     pub(crate) fn take(&self) -> Option<Error> {
-        self.untold().error.take()
+        self.untold().errors.pop()
     }
 
-    /// The handle goes.
+    /// The handle goes, or has gone: what nobody was told of is told to the engine's callback, here.
     pub(crate) fn leave(&self) {
         let mut untold = self.untold();
         untold.is_dropped = true;
-        let error = untold.error.take();
+        let errors = std::mem::take(&mut untold.errors);
         drop(untold);
-        if let Some(error) = error {
-            self.tell(error);
-        }
-    }
-
-    fn tell(&self, error: Error) {
-        match self.shared.upgrade() {
-            Some(shared) if shared.is_orphaned() => (shared.on_error)(&error),
-            Some(shared) => shared.send(Message::Direct(flow::Message::Lost(Box::new(error)))),
-            None => tracing::error!(%error, "the engine ended before it could be told"),
+        for error in errors {
+            match self.shared.upgrade() {
+                Some(shared) => (shared.on_error)(&error),
+                None => tracing::error!(%error, "the engine ended before it could be told"),
+            }
         }
     }
 
     fn untold(&self) -> MutexGuard<'_, Untold> {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last resort, where neither a sync nor the context came for it.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // In a forked child it is the parent's to tell.
+        if self.shared.upgrade().is_none_or(|shared| shared.is_parent()) {
+            self.leave();
+        }
+    }
+}
+
+/// An error taken from its handle by somebody who may not come to tell it: then it goes back.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    handle: Arc<Handle>,
+    error: Option<Error>,
+}
+
+impl Taken {
+    pub(crate) fn from(handle: &Arc<Handle>) -> Self {
+        Self { handle: Arc::clone(handle), error: handle.take() }
+    }
+
+    /// It is told now.
+    pub(crate) fn tell(mut self) -> Result<()> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(error) = self.error.take() {
+            self.handle.keep(error);
+        }
     }
 }

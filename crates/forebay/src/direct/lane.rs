@@ -147,6 +147,11 @@ impl<T> Lane<T> {
         Some(operation)
     }
 
+    /// An operation has come that may not start now, whatever else is on its way.
+    pub(crate) fn wait(&mut self, step: Step, operation: T) {
+        self.waiting.push_back((step, operation));
+    }
+
     /// The first of those that wait, in order, that may start now.
     pub(crate) fn next(&mut self, pass: u64) -> Option<T> {
         let window = self.waiting.len().min(GATE_WINDOW);

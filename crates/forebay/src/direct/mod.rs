@@ -24,5 +24,7 @@ pub(crate) mod lane;
 pub(crate) mod operation;
 pub(crate) mod plug;
 pub(crate) mod shape;
+#[cfg(test)]
+mod tests;
 pub(crate) mod transfer;
 pub(crate) mod turns;

@@ -71,8 +71,11 @@ impl Drop for Plug {
             here[at].depth -= 1;
             (here[at].depth == 0).then(|| here.swap_remove(at))
         });
-        if let Ok(Some(plugging)) = outermost {
-            plugging.held.release(&plugging.shared);
+        match outermost {
+            Ok(Some(plugging)) if plugging.shared.is_parent() => plugging.held.release(&plugging.shared),
+            // In a forked child: the context may have had the list's lock, and nobody here will ever let go of it.
+            Ok(Some(plugging)) => std::mem::forget(plugging),
+            _ => {}
         }
     }
 }
@@ -109,10 +112,14 @@ impl Held {
             list.since = Some(Instant::now());
         }
         let is_full = list.operations.len() >= BATCH_REQUESTS || list.bytes >= PLUG_BYTES;
-        list.is_released = is_full;
+        list.is_released |= is_full;
         drop(list);
         if is_first || is_full {
             self.tell(shared);
+            // Nobody takes it any more, or whoever ended did so before it was told: it ends here.
+            if shared.is_orphaned() {
+                drop(self.take());
+            }
         }
     }
 
@@ -185,6 +192,7 @@ fn send(shared: &Shared, operation: Operation) {
 pub(crate) fn release_here() {
     let _ = HERE.try_with(|here| {
         let here = here.borrow();
-        here.iter().for_each(|plugging| plugging.held.release(&plugging.shared));
+        let ours = here.iter().filter(|plugging| plugging.shared.is_parent());
+        ours.for_each(|plugging| plugging.held.release(&plugging.shared));
     });
 }

@@ -131,20 +131,23 @@ impl Engine {
 
 impl Owner {
     /// Waits for the operations of every direct file. How they end is told to who submitted them.
-    pub(super) fn settle_direct(&self, deadline: Instant) -> Result<()> {
-        let inodes = self.shared.table().direct_inodes();
-        let ask = |inode: &Arc<DirectInode>| {
-            let handle = Arc::new(Handle::new(&self.shared));
-            let operation = Operation::new(inode, &handle, Verb::Settle, Bytes::default());
-            let asked = Asked::new(&self.shared, operation.ticket());
+    pub(super) fn settle_direct(&self, deadline: Option<Instant>) -> Result<()> {
+        let handle = Arc::new(Handle::new(&self.shared));
+        let make = |inode| Operation::new(&inode, &handle, Verb::Settle, Bytes::default());
+        let table = self.shared.table();
+        // Made under the table's lock: a file that is in the table with an operation is not let go of.
+        let operations: Vec<Operation> = table.direct_inodes().into_iter().map(make).collect();
+        drop(table);
+        let submit = |operation: Operation| {
+            let asked = (Asked::new(&self.shared, operation.ticket()), Arc::clone(&operation.inode));
             plug::submit(&self.shared, operation);
             asked
         };
-        let asked: Vec<(Asked, &Arc<DirectInode>)> = inodes.iter().map(|inode| (ask(inode), inode)).collect();
+        let asked: Vec<(Asked, Arc<DirectInode>)> = operations.into_iter().map(submit).collect();
         let mut result = Ok(());
         for (asked, inode) in asked {
             let settled = async { asked.await.0.map(|_| ()) };
-            let one = wait::block_on_until(settled, Some(deadline)).unwrap_or_else(|| {
+            let one = wait::block_on_until(settled, deadline).unwrap_or_else(|| {
                 Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
             });
             result = result.and(one);

@@ -1,8 +1,8 @@
 //! fio as an arm: what a reader would otherwise measure with, over the same file in the same shape.
 //!
 //! It is started as a child with one thread, told the same block size, depth and batches, registered file and buffers,
-//! and read from its JSON. Its own options hand over `iodepth_batch_submit` at once and wait for as many, as
-//! [`super::uring`] does. It dies with this process.
+//! and read from its JSON. With a batch its own options hand over `iodepth_batch_submit` at once and wait for as many;
+//! without one it hands over what is free and waits for one, both as [`super::uring`] does. It dies with this process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -86,7 +86,8 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         (Pattern::Sequential, Operation::Read) => "read",
         (Pattern::Sequential, Operation::Write) => "write",
     };
-    let batch = spec.batch.unwrap_or(1).min(spec.depth);
+    // Without a batch it hands over whatever is free and waits for one.
+    let (at_once, waited_for) = (spec.batch.unwrap_or(spec.depth), spec.batch.unwrap_or(1));
     let millis = |seconds: f64| format!("{:.0}ms", (seconds * 1000.0).max(1.0));
     let mut arguments = vec![
         "--name=requests".to_owned(),
@@ -97,8 +98,8 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         format!("--rw={order}"),
         format!("--bs={}", spec.block_bytes),
         format!("--iodepth={}", spec.depth),
-        format!("--iodepth_batch_submit={}", spec.batch.unwrap_or(spec.depth).min(spec.depth)),
-        format!("--iodepth_batch_complete_min={batch}"),
+        format!("--iodepth_batch_submit={}", at_once.min(spec.depth)),
+        format!("--iodepth_batch_complete_min={}", waited_for.min(spec.depth)),
         format!("--iodepth_batch_complete_max={}", spec.depth),
         format!("--fixedbufs={}", on(spec.fixed_buffers)),
         format!("--registerfiles={}", on(spec.fixed_files)),
@@ -193,6 +194,9 @@ mod tests {
         let arguments = super::arguments(&alone, Path::new("data"));
         assert!(arguments.contains(&"--iodepth_batch_submit=1".to_owned()));
         assert!(!arguments.contains(&"--readonly".to_owned()));
+        let free = super::arguments(&spec(), Path::new("data"));
+        assert!(free.contains(&"--iodepth_batch_submit=16".to_owned()), "{free:?}");
+        assert!(free.contains(&"--iodepth_batch_complete_min=1".to_owned()), "{free:?}");
     }
 
     #[test]

@@ -44,7 +44,8 @@ struct Direction {
     iops: f64,
     total_ios: f64,
     runtime: f64,
-    clat_ns: Latency,
+    /// From made to ended, as it is counted on the other arms; not from handed over, which is `clat_ns`.
+    lat_ns: Latency,
 }
 
 #[derive(Deserialize)]
@@ -115,6 +116,8 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         "--invalidate=0",
         "--allow_file_create=0",
         "--fallocate=none",
+        "--lat_percentiles=1",
+        "--clat_percentiles=0",
         "--percentile_list=50:99",
         "--output-format=json",
         "--eta=never",
@@ -161,7 +164,7 @@ fn figures(spec: &RequestSpec, output: &[u8]) -> Result<CellResult, CellError> {
     put("context_switches", job.ctx);
     put("context_switches_per_io", job.ctx / found.total_ios);
     for (metric, key) in [("latency_p50_us", "50.000000"), ("latency_p99_us", "99.000000")] {
-        if let Some(nanos) = found.clat_ns.percentile.get(key).and_then(Value::as_f64) {
+        if let Some(nanos) = found.lat_ns.percentile.get(key).and_then(Value::as_f64) {
             put(metric, nanos / 1e3);
         }
     }
@@ -187,6 +190,7 @@ mod tests {
             "--iodepth_batch_complete_min=8",
             "--readonly",
             "--norandommap=1",
+            "--lat_percentiles=1",
         ] {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
@@ -203,9 +207,9 @@ mod tests {
     fn its_report_becomes_metrics() {
         let text = r#"fio: a line before
             {"fio version": "fio-3.33", "jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 40.0, "ctx": 500,
-             "job_runtime": 2000, "write": {"iops": 0.0, "total_ios": 0, "runtime": 0, "clat_ns": {}},
+             "job_runtime": 2000, "write": {"iops": 0.0, "total_ios": 0, "runtime": 0, "lat_ns": {}},
              "read": {"iops": 50000.0, "total_ios": 100000, "runtime": 2000,
-                      "clat_ns": {"percentile": {"50.000000": 300000, "99.000000": 900000}}}}]}"#;
+                      "lat_ns": {"percentile": {"50.000000": 300000, "99.000000": 900000}}}}]}"#;
         let result = figures(&spec(), text.as_bytes()).unwrap();
         assert_eq!(result.notes, ["fio-3.33"]);
         assert_eq!((result.metrics["iops"], result.metrics["ns_per_io"]), (50_000.0, 20_000.0));

@@ -119,8 +119,8 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// A line for each device, a column for each depth: the arm that runs twice against the best of the fixed ones; then
-/// in how many of these it loses.
+/// A line for each device, a column for each depth: the arm that runs twice against the best of the fixed ones in that
+/// metric; then in how many of these it loses.
 pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut counts = Vec::new();
@@ -194,13 +194,14 @@ fn lost_in(document: &Document, part: &Part, job: &PartJob, metric: &str) -> Opt
     })
 }
 
+/// With the best in this metric, which may be another than in the next.
 fn against_base<'a>(
     document: &'a Document,
     part: &Part,
     job: &PartJob,
     metric: &str,
 ) -> Option<&'a Comparison> {
-    document.compared(&job.name, metric, Against { arm: &part.again, base: job.base.as_deref()? })
+    document.compared(&job.name, metric, Against { arm: &part.again, base: job.base_in(metric)? })
 }
 
 /// `+12 [10..15]`, in the unit of the metric.

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -61,9 +61,16 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
     if let Some(directory) = path.parent() {
         command.current_dir(directory);
     }
-    // SAFETY: between fork and exec there is one call into the kernel, which neither allocates nor locks.
+    let parent = getpid();
+    let dies_with_us = move || {
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        // A parent that died before that was asked for sends no signal any more.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: between fork and exec there are two calls into the kernel, which neither allocate nor lock; nor does an
+    // error that is made of a number.
     unsafe {
-        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from));
+        command.pre_exec(dies_with_us);
     }
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CellError::unavailable("fio is not installed (apt install fio)"),

@@ -163,6 +163,15 @@ fn a_cell_of_requests_is_what_the_suite_says() {
 }
 
 #[test]
+fn a_setting_that_an_arm_overrides_is_noted() {
+    let settings = [("plug".to_owned(), "always".to_owned()), ("order".to_owned(), "lifo".to_owned())];
+    let plan = plan_of("plug", 0, &Wish { settings: &settings, ..wish(Form::Bare) }).unwrap();
+    let expected = "--set plug=always does not reach never, always, adaptive: the suite says their plug";
+    assert_eq!(plan.notes, [expected]);
+    assert_eq!(spec(&plan.jobs[0], "never").knobs.last().unwrap().1, "never");
+}
+
+#[test]
 fn the_bare_form_takes_seconds_and_few_arms() {
     let suite = suite::find(Path::new("plug")).unwrap();
     let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(Form::Bare)).unwrap());

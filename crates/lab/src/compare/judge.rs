@@ -325,11 +325,11 @@ mod tests {
             let mut comparisons = judged.comparisons.iter();
             let here =
                 comparisons.find(|one| one.base == base && one.arm == "forebay" && one.metric == metric);
-            here.map(|one| one.ratio)
+            here.map(|one| format!("{:.3}", one.ratio))
         };
-        assert_eq!(ratio("kernel-bounded", "latency_p50_us"), Some(2.0));
+        assert_eq!(ratio("kernel-bounded", "latency_p50_us").as_deref(), Some("2.000"));
         assert_eq!(ratio("kernel-bounded", "iops"), None, "in IOPS the base is another");
-        assert_eq!(ratio("kernel-direct", "latency_p50_us"), Some(0.5));
+        assert_eq!(ratio("kernel-direct", "latency_p50_us").as_deref(), Some("0.500"));
         let single = judge(
             &cells,
             Judging { base: &Base::Arm("kernel-direct".into()), metric: "iops", again: "forebay", also: &[] },

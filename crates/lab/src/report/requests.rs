@@ -20,6 +20,9 @@ const ARMS: &[Column] = &[
     column(5, "bells", "/ I/O"),
 ];
 
+/// Below a table of arms. On none of them is a call that only waits told apart from one that hands over.
+const ARMS_LEGEND: &str = "bells = calls that hand over or wait; - = not told";
+
 /// Columns of ratios with their intervals beside each other.
 const RATIOS_IN_A_TABLE: usize = 4;
 
@@ -60,6 +63,7 @@ pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
             Block::Text(super::noise(document, part, &job.name)),
         ]);
     }
+    blocks.push(Block::Text(ARMS_LEGEND.to_owned()));
     blocks
 }
 

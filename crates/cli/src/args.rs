@@ -50,7 +50,8 @@ what batching requests costs and saves, by device and depth. A suite is a file:
 give the path of your own. Without one it is a quick look at both: about three
 minutes, at most 12 GiB written. Files are in a directory of their own that is
 removed at the end, after Ctrl-C too. --set takes the engine's knobs (see
-`forebay run --help`) and the queue's: plug, merge, tags, clock, doorbell.";
+`forebay run --help`) and, for both, the queue's: plug, merge, tags, clock,
+doorbell, completion, order. Where an arm has its own, that stands.";
 
 const RUN_IN_FULL: &str = "\
 Every clock stops after the final sync. Files stay where the job puts them,

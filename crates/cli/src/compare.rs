@@ -6,6 +6,7 @@
 mod settings;
 
 use std::io;
+use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -164,10 +165,10 @@ fn measure(
 fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts: Parts) {
     let Planned { suite, part, plan } = planned;
     let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
-    let judged = judge(&outcome.measured, judging, plan.seed);
-    document.rows.extend(judged.rows);
-    document.comparisons.extend(judged.comparisons);
-    document.differences.extend(judged.differences);
+    let mut judged = judge(&outcome.measured, judging, plan.seed);
+    document.rows.extend(mem::take(&mut judged.rows));
+    document.comparisons.extend(mem::take(&mut judged.comparisons));
+    document.differences.extend(mem::take(&mut judged.differences));
 
     let rounds = u32::try_from(outcome.orders.len()).unwrap_or(u32::MAX);
     let manifest = &mut document.manifest;
@@ -206,6 +207,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         device: job.place.as_ref().map(|(device, _)| device.name().to_owned()),
         depth: job.place.as_ref().map(|(_, depth)| *depth),
         base: base(job),
+        best: judged.best_of(&job.name),
     };
     let of_suite = |done: &schema::Part| suite.parts.iter().any(|part| part.name == done.name);
     let begins = !document.parts.iter().any(of_suite);

@@ -9,20 +9,25 @@
 //!
 //! ```text
 //! this process            holder
-//!   spawn  ------------->  read old, write 2
+//!   spawn  ------------->  lock, read old, write 2
 //!          <---- "held" -
 //!   ... cell ...
-//!   end of input -------->  write old, exit
+//!   end of input -------->  write old, unlock, exit
 //! ```
+//!
+//! Of two holders at once the second would read the first one's 2 and leave it behind. So a holder has the file locked
+//! from before it reads until after it has written back, and one that finds it locked refuses.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{FlockOperation, flock};
 
 use crate::child::HOLD_ARGUMENT;
 use crate::manifest::mount;
@@ -64,7 +69,7 @@ pub fn hold_file(program: &Path, file: PathBuf) -> Result<Held, String> {
     if let Some(mut errors) = held.holder.stderr.take() {
         let _ = errors.read_to_string(&mut why);
     }
-    Err(format!("{} (it needs root: use sudo, or leave the arm out)", why.trim()))
+    Err(why.trim().to_owned())
 }
 
 impl Drop for Held {
@@ -85,7 +90,13 @@ impl Drop for Held {
 #[must_use]
 pub fn holder_main(file: Option<OsString>) -> ExitCode {
     let outcome = match file.map(PathBuf::from) {
-        Some(file) => be_holder(&file).map_err(|error| format!("{}: {error}", file.display())),
+        Some(file) => be_holder(&file).map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::WouldBlock => "another comparison holds it: wait for its end",
+                _ => "it needs root: use sudo",
+            };
+            format!("{}: {error} ({remedy}, or leave the arm out)", file.display())
+        }),
         None => Err("no file to hold".to_owned()),
     };
     match outcome {
@@ -106,6 +117,9 @@ fn be_holder(file: &Path) -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
         signal_hook::flag::register(signal, Arc::clone(&ignored))?;
     }
+    // Given back when it is closed, which is when this process ends, however it does.
+    let lock = File::open(file)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     let before = fs::read_to_string(file)?;
     let restore = Restore { file, before: before.trim() };
     fs::write(file, NO_MERGES)?;
@@ -114,7 +128,9 @@ fn be_holder(file: &Path) -> io::Result<()> {
     let _ = output.write_all(SAID.as_bytes()).and_then(|()| output.flush());
     let mut rest = Vec::new();
     let _ = io::stdin().read_to_end(&mut rest);
-    restore.now()
+    let restored = restore.now();
+    drop(lock);
+    restored
 }
 
 /// Writes back what was set: by itself if nobody did.

@@ -5,7 +5,7 @@
 //!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
 //!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
 //!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, floor, shown } ],
-//!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base } ] } ] }
+//!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base, best } ] } ] }
 //! ```
 //!
 //! The tables are made from this and nothing else, so a file can be shown again without running anything. Names

@@ -88,6 +88,13 @@ fn merging_is_held_and_given_back(directory: &Path) {
     drop(held);
     assert_eq!(fs::read_to_string(&file).unwrap(), "1");
 
+    let held = nomerges::hold_file(&program, file.clone()).unwrap();
+    let refused = nomerges::hold_file(&program, file.clone()).unwrap_err();
+    assert!(refused.contains("another comparison holds it: wait for its end"), "{refused}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "2", "who is refused changes nothing");
+    drop(held);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1", "what was there before the first");
+
     let panicked = std::panic::catch_unwind(|| {
         let _held = nomerges::hold_file(&program, file.clone()).unwrap();
         // Not `panic!`: nobody has to read about it.

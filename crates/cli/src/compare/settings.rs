@@ -1,5 +1,5 @@
-//! Whose a knob is. Work on files has the engine's, requests have the queue's: a setting goes to whoever knows it, and
-//! what nobody that is going to run knows is refused before anything is done.
+//! Whose a knob is. Requests have the queue's; work on files has the engine's, and those of the queue below it. A
+//! setting goes to everyone who knows it, and what nobody that is going to run knows is refused before anything is done.
 
 use forebay_lab::plan::queue_knobs;
 
@@ -25,14 +25,45 @@ impl Settings {
         let mut settings = Self::default();
         for (key, value) in &request.settings {
             let own = (key.clone(), value.clone());
-            if !requests || (files && !queue_knobs::NAMES.contains(&key.as_str())) {
-                settings.engine.push(own);
-                continue;
+            let of_queue = queue_knobs::NAMES.contains(&key.as_str());
+            if requests && (of_queue || !files) {
+                queue_knobs::check(key, value)
+                    .map_err(|why| Failure::usage(format!("--set {key}={value}: {why}")))?;
+                settings.queue.push(own.clone());
             }
-            queue_knobs::check(key, value)
-                .map_err(|why| Failure::usage(format!("--set {key}={value}: {why}")))?;
-            settings.queue.push(own);
+            // It knows those of the queue too, and looks at all of them itself.
+            if files || !requests {
+                settings.engine.push(own);
+            }
         }
         Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parse;
+    use crate::meaning::{self, Command};
+
+    fn sorted(words: &[&str]) -> Result<Settings, Failure> {
+        let typed = parse(["forebay", "compare"].iter().chain(words).map(Into::into)).unwrap();
+        let Ok(Command::Compare(request)) = meaning::of(typed) else { panic!("no comparison: {words:?}") };
+        Settings::sort(&request)
+    }
+
+    #[test]
+    fn a_setting_goes_to_everyone_who_knows_it() {
+        let of = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
+        let both = sorted(&["--set", "plug=always"]).unwrap();
+        assert_eq!((both.engine, both.queue), (of("plug", "always"), of("plug", "always")));
+        let files = sorted(&["--set", "flight=8"]).unwrap();
+        assert_eq!((files.engine, files.queue), (of("flight", "8"), vec![]));
+        let layout = sorted(&["layout", "--set", "plug=always"]).unwrap();
+        assert_eq!((layout.engine, layout.queue), (of("plug", "always"), vec![]));
+        let plug = sorted(&["plug", "--set", "plug=always"]).unwrap();
+        assert_eq!((plug.engine, plug.queue), (vec![], of("plug", "always")));
+        assert!(matches!(sorted(&["plug", "--set", "flight=8"]), Err(Failure::Usage(_))));
+        assert!(matches!(sorted(&["--set", "plug=often"]), Err(Failure::Usage(_))));
     }
 }

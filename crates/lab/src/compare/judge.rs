@@ -5,8 +5,13 @@
 //! against, never help them. Beside every arm against the base stand the A/A pair, whose spread is the noise floor of
 //! each metric, and the pairs the suite asks for.
 //!
+//! Where the base is the best of several, which one that is may differ by metric: what has the best rate may have a
+//! latency that another beats. So in each of [`BEST_BESIDES`] the arms stand against the best in that metric too.
+//!
 //! Of a metric that is a cost the difference is told too, in its own unit: "so many nanoseconds" adds up over arms
 //! where ratios do not.
+
+use std::collections::BTreeMap;
 
 use crate::metric::{self, Better, METRICS, Metric};
 use crate::plan::again;
@@ -19,6 +24,9 @@ use super::Measured;
 
 /// What the rate of work on files is called.
 pub const THROUGHPUT: &str = "write_bytes_per_s";
+
+/// Metrics in which the best of several is chosen by itself, besides the one of the judging.
+pub const BEST_BESIDES: [&str; 2] = ["latency_p50_us", "latency_p99_us"];
 
 /// How a part of a suite is judged.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +52,28 @@ pub struct Judged {
     pub differences: Vec<Difference>,
     /// What the others were compared with, by job; a job without one is absent.
     pub bases: Vec<(String, String)>,
+    /// What they were compared with in [`BEST_BESIDES`], where the base is the best of several.
+    pub best: Vec<Best>,
+}
+
+impl Judged {
+    /// The best of several in a job, by metric.
+    #[must_use]
+    pub fn best_of(&self, job: &str) -> BTreeMap<String, String> {
+        let of_job = self.best.iter().filter(|best| best.job == job);
+        of_job.map(|best| (best.metric.to_owned(), best.arm.clone())).collect()
+    }
+}
+
+/// The best of several in one metric.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Best {
+    /// The job.
+    pub job: String,
+    /// The metric.
+    pub metric: &'static str,
+    /// The arm.
+    pub arm: String,
 }
 
 /// Judges a comparison. The seed is that of the plan: intervals are repeatable.
@@ -63,7 +93,21 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
         let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
         let base = base_of(&rows, &arms, judging);
         let floor = Floor { job, again: judging.again };
-        for pair in pairs(base, &arms, judging) {
+        let pairs = pairs(base, &arms, judging);
+        if let Base::BestOf(_) = judging.base {
+            let best = BEST_BESIDES.iter().filter_map(|&metric| {
+                let arm = base_of(&rows, &arms, Judging { metric, ..judging })?;
+                Some(Best { job: job.to_owned(), metric, arm: arm.to_owned() })
+            });
+            for best in best {
+                let others = against(&best.arm, &arms).into_iter().filter(|pair| !pairs.contains(pair));
+                let found = metric::find(best.metric).expect("it is one of those there are");
+                let found = others.filter_map(|pair| compare(&rows, floor, &pair, found, seed));
+                judged.comparisons.extend(found);
+                judged.best.push(best);
+            }
+        }
+        for pair in pairs {
             let found = METRICS.iter().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
             judged.comparisons.extend(found);
             if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
@@ -98,12 +142,14 @@ pub fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
     noise_floor(Paired { arm: &arm, base: &base })
 }
 
+/// Every other arm with one.
+fn against(base: &str, arms: &[&str]) -> Vec<Pair> {
+    let others = arms.iter().filter(|arm| **arm != base);
+    others.map(|arm| Pair { arm: (*arm).to_owned(), base: base.to_owned() }).collect()
+}
+
 fn pairs(base: Option<&str>, arms: &[&str], judging: Judging<'_>) -> Vec<Pair> {
-    let against = |base: &str| {
-        let others = arms.iter().filter(|arm| **arm != base);
-        others.map(|arm| Pair { arm: (*arm).to_owned(), base: base.to_owned() }).collect::<Vec<_>>()
-    };
-    let mut pairs = base.map(against).unwrap_or_default();
+    let mut pairs = base.map(|base| against(base, arms)).unwrap_or_default();
     let own = Floor { job: "", again: judging.again }.pair();
     for pair in std::iter::once(&own).chain(judging.also) {
         if !pairs.contains(pair) {
@@ -156,9 +202,9 @@ fn compare(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &Metric, seed: u
 }
 
 fn differ(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &str, seed: u64) -> Option<Difference> {
-    let (arm, base) = paired(rows, floor.job, pair, metric)?;
+    let (arm, base) = in_both(rows, floor.job, pair, metric)?;
     let found = difference(Paired { arm: &arm, base: &base }, seed)?;
-    let noise = paired(rows, floor.job, &floor.pair(), metric)
+    let noise = in_both(rows, floor.job, &floor.pair(), metric)
         .and_then(|(arm, base)| difference_floor(Paired { arm: &arm, base: &base }));
     Some(Difference {
         job: floor.job.to_owned(),
@@ -176,15 +222,17 @@ fn differ(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &str, seed: u64) 
 
 /// The rounds that both arms have, and in which both are positive: nothing is a ratio to nothing.
 fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
+    let (arm, base) = in_both(rows, job, pair, metric)?;
+    let both = arm.into_iter().zip(base);
+    Some(both.filter(|(arm, base)| *arm > 0.0 && *base > 0.0).unzip())
+}
+
+/// The rounds that both arms have; of a difference nothing is a value too.
+fn in_both(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
     debug_assert!(metric::find(metric).is_some());
     let row = |arm: &str| rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric);
     let (arm, base) = (row(&pair.arm)?, row(&pair.base)?);
-    let both = arm.rounds.iter().zip(&base.rounds);
-    Some(
-        both.filter_map(|(arm, base)| Some(((*arm)?, (*base)?)))
-            .filter(|(a, b)| *a > 0.0 && *b > 0.0)
-            .unzip(),
-    )
+    Some(arm.rounds.iter().zip(&base.rounds).filter_map(|(arm, base)| Some(((*arm)?, (*base)?))).unzip())
 }
 
 #[cfg(test)]
@@ -256,6 +304,41 @@ mod tests {
     }
 
     #[test]
+    fn in_a_latency_the_best_is_another() {
+        let both = |arm: &str, rate: f64, latency: f64| {
+            let metrics = [("iops", rate), ("latency_p50_us", latency)];
+            let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+            let cell = CellResult { metrics, notes: vec![] };
+            Measured { job: "job".into(), arm: arm.into(), rounds: vec![cell; 5] }
+        };
+        let cells = [
+            both("kernel-bounded", 1e5, 10.0),
+            both("kernel-direct", 4e5, 40.0),
+            both("forebay", 4e5, 20.0),
+            both("forebay-again", 4e5, 20.0),
+        ];
+        let judged = judged(&cells, &best_of_two(), "iops");
+        assert_eq!(base(&judged, "job"), Some("kernel-direct"));
+        assert_eq!(judged.best_of("job")["latency_p50_us"], "kernel-bounded");
+        assert_eq!(judged.best_of("other").len(), 0);
+        let ratio = |base: &str, metric: &str| {
+            let mut comparisons = judged.comparisons.iter();
+            let here =
+                comparisons.find(|one| one.base == base && one.arm == "forebay" && one.metric == metric);
+            here.map(|one| format!("{:.3}", one.ratio))
+        };
+        assert_eq!(ratio("kernel-bounded", "latency_p50_us").as_deref(), Some("2.000"));
+        assert_eq!(ratio("kernel-bounded", "iops"), None, "in IOPS the base is another");
+        assert_eq!(ratio("kernel-direct", "latency_p50_us").as_deref(), Some("0.500"));
+        let single = judge(
+            &cells,
+            Judging { base: &Base::Arm("kernel-direct".into()), metric: "iops", again: "forebay", also: &[] },
+            1,
+        );
+        assert!(single.best.is_empty());
+    }
+
+    #[test]
     fn less_is_better_where_the_metric_says_so() {
         let cells = [
             measured("job", "forebay", "sync_probe_p99_us", &[100.0, 101.0, 99.0, 100.0]),
@@ -285,5 +368,20 @@ mod tests {
         ];
         let judged = judged(&cells, &best_of_two(), THROUGHPUT);
         assert_eq!(judged.comparisons[0].ratio, 2.0);
+    }
+
+    #[test]
+    fn nothing_is_a_value_of_a_difference_and_none_of_a_ratio() {
+        let cells = [
+            measured("job", "kernel-bounded", "context_switches", &[2.0, 2.0, 2.0, 2.0, 2.0]),
+            measured("job", "forebay", "context_switches", &[0.0, 0.0, 0.0, 1.0, 0.0]),
+            measured("job", "forebay-again", "context_switches", &[0.0, 0.0, 0.0, 0.0, 0.0]),
+        ];
+        let judged = judged(&cells, &Base::Arm("kernel-bounded".into()), "context_switches");
+        let found = judged.differences.iter().find(|one| one.arm == "forebay").unwrap();
+        assert_eq!((found.value, found.shown), (-2.0, true), "{found:?}");
+        assert!(found.floor.is_some_and(|floor| floor < 1.0), "{found:?}");
+        let ratio = judged.comparisons.iter().find(|one| one.base == "kernel-bounded").unwrap();
+        assert_eq!(ratio.ratio, 0.5, "of the one round in which it is one");
     }
 }

@@ -58,6 +58,7 @@ impl<'a> Planner<'a> {
             let bytes = size::of_data(file.of(self.wish.form), self.wish, &mut self.notes)?;
             self.data_bytes = Some(bytes);
         }
+        self.overridden();
         let mut jobs = Vec::new();
         for workload in &self.cut.workloads {
             for device in &self.cut.devices {
@@ -77,6 +78,19 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(jobs)
+    }
+
+    /// Notes where a user's setting does not reach an arm, because the suite gives that knob a value of its own.
+    fn overridden(&mut self) {
+        for (knob, value) in self.wish.settings {
+            let own = self.cut.arms.iter().filter(|arm| arm.knobs.iter().any(|(name, _)| name == knob));
+            let own: Vec<&str> = own.map(|arm| arm.name.as_str()).collect();
+            if !own.is_empty() {
+                let arms = own.join(", ");
+                self.notes
+                    .push(format!("--set {knob}={value} does not reach {arms}: the suite says their {knob}"));
+            }
+        }
     }
 
     /// Those that can be run at this depth: a batch larger than the depth would never come together.

@@ -122,10 +122,12 @@ fn a_batch_that_never_comes_together_is_not_run() {
         names(plan.jobs.iter().find(at).unwrap())
     };
     let queue = ["always", "merge-off", "never", "adaptive", "adaptive-again"];
-    assert_eq!(arms(1), [&["kernel-pread", "kernel-uring-1", "fio"][..], &queue].concat());
+    assert_eq!(arms(1), [&["kernel-pread", "kernel-uring", "kernel-uring-1", "fio"][..], &queue].concat());
     assert!(arms(32).contains(&"kernel-uring-32") && !arms(32).contains(&"kernel-uring-full"));
-    assert!(arms(128).contains(&"kernel-uring-full") && !arms(128).contains(&"kernel-pread"));
-    let ladder = plan_of("plug", 1, &wish(Form::Full)).unwrap();
+    assert!(!arms(128).contains(&"kernel-pread"));
+    let in_step = ["kernel-uring-full", "fio-batch-32", "batch-32"];
+    assert!(in_step.iter().all(|arm| arms(128).contains(arm) && !arms(32).contains(arm)));
+    let ladder = plan_of("plug", 2, &wish(Form::Full)).unwrap();
     assert_eq!(names(&ladder.jobs[0]).first(), Some(&"batch-1"));
     assert_eq!(names(&ladder.jobs[0])[1], "batch-1-again");
     assert_eq!(names(&ladder.jobs[0]).last(), Some(&"batch-32"), "at a depth of 32");
@@ -144,8 +146,13 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     assert_eq!(never.file_bytes, 512 << 20);
     assert_eq!(never.knobs, [settings[0].clone(), ("plug".to_owned(), "never".to_owned())]);
     assert_eq!((spec(job, "kernel-uring-3").batch, spec(job, "fio").knobs.len()), (Some(3), 0));
+    assert_eq!((spec(job, "kernel-uring").batch, spec(job, "fio").batch), (None, None));
     assert_eq!(never.fixed_buffers, Switch::On);
-    let ladder = plan_of("plug", 1, &wish).unwrap();
+    let job = plan.jobs.iter().find(|job| job.name == "file/random-4k/file/128").unwrap();
+    for arm in ["kernel-uring-full", "fio-batch-32", "batch-32"] {
+        assert_eq!(spec(job, arm).batch, Some(32), "{arm}");
+    }
+    let ladder = plan_of("plug", 2, &wish).unwrap();
     let modelled = spec(&ladder.jobs[0], "batch-8");
     assert_eq!(
         (modelled.batch, modelled.fixed_buffers, modelled.fixed_files),
@@ -156,12 +163,21 @@ fn a_cell_of_requests_is_what_the_suite_says() {
 }
 
 #[test]
+fn a_setting_that_an_arm_overrides_is_noted() {
+    let settings = [("plug".to_owned(), "always".to_owned()), ("order".to_owned(), "lifo".to_owned())];
+    let plan = plan_of("plug", 0, &Wish { settings: &settings, ..wish(Form::Bare) }).unwrap();
+    let expected = "--set plug=always does not reach never, always, adaptive: the suite says their plug";
+    assert_eq!(plan.notes, [expected]);
+    assert_eq!(spec(&plan.jobs[0], "never").knobs.last().unwrap().1, "never");
+}
+
+#[test]
 fn the_bare_form_takes_seconds_and_few_arms() {
     let suite = suite::find(Path::new("plug")).unwrap();
     let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(Form::Bare)).unwrap());
     let plans: Vec<Plan> = plans.collect();
     assert_eq!(plans.len(), 1);
-    assert!(plans[0].jobs.iter().all(|job| job.arms.len() <= 5), "with the one that runs twice");
+    assert!(plans[0].jobs.iter().all(|job| job.arms.len() <= 6), "with the one that runs twice");
     assert!(plans[0].expected(None) < Duration::from_secs(60), "{:?}", plans[0].expected(None));
 }
 

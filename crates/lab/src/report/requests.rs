@@ -20,6 +20,9 @@ const ARMS: &[Column] = &[
     column(5, "bells", "/ I/O"),
 ];
 
+/// Below a table of arms. On none of them is a call that only waits told apart from one that hands over.
+const ARMS_LEGEND: &str = "bells = calls that hand over or wait; - = not told";
+
 /// Columns of ratios with their intervals beside each other.
 const RATIOS_IN_A_TABLE: usize = 4;
 
@@ -60,6 +63,7 @@ pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
             Block::Text(super::noise(document, part, &job.name)),
         ]);
     }
+    blocks.push(Block::Text(ARMS_LEGEND.to_owned()));
     blocks
 }
 
@@ -119,8 +123,8 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// A line for each device, a column for each depth: the arm that runs twice against the best of the fixed ones; then
-/// in how many of these it loses.
+/// A line for each device, a column for each depth: the arm that runs twice against the best of the fixed ones in that
+/// metric; then in how many of these it loses.
 pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut counts = Vec::new();
@@ -194,13 +198,14 @@ fn lost_in(document: &Document, part: &Part, job: &PartJob, metric: &str) -> Opt
     })
 }
 
+/// With the best in this metric, which may be another than in the next.
 fn against_base<'a>(
     document: &'a Document,
     part: &Part,
     job: &PartJob,
     metric: &str,
 ) -> Option<&'a Comparison> {
-    document.compared(&job.name, metric, Against { arm: &part.again, base: job.base.as_deref()? })
+    document.compared(&job.name, metric, Against { arm: &part.again, base: job.base_in(metric)? })
 }
 
 /// `+12 [10..15]`, in the unit of the metric.

@@ -1,5 +1,7 @@
 //! How a document is shown: its tables, and which rows belong to which of them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::suite::TableKind;
@@ -45,4 +47,15 @@ pub struct PartJob {
     pub depth: Option<u32>,
     /// What the arms were compared with; none if that did not run.
     pub base: Option<String>,
+    /// By metric, where the base is the best of several and that was chosen in this metric by itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub best: BTreeMap<String, String>,
+}
+
+impl PartJob {
+    /// What the arms were compared with in a metric.
+    #[must_use]
+    pub fn base_in(&self, metric: &str) -> Option<&str> {
+        self.best.get(metric).or(self.base.as_ref()).map(String::as_str)
+    }
 }

@@ -22,7 +22,7 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
         tally.notes.push("a call at a time, whatever the depth".into());
     }
     let mut now = Instant::now();
-    while tally.goes_on(now) {
+    while tally.goes_on(&mut now) {
         let offset = offsets.next();
         let block = &mut buffers.slot(0)[..spec.block_bytes as usize];
         transfer(&file, spec.operation, offset, block)

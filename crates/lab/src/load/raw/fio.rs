@@ -1,15 +1,15 @@
 //! fio as an arm: what a reader would otherwise measure with, over the same file in the same shape.
 //!
 //! It is started as a child with one thread, told the same block size, depth and batches, registered file and buffers,
-//! and read from its JSON. Its own options hand over `iodepth_batch_submit` at once and wait for as many, as
-//! [`super::uring`] does. It dies with this process.
+//! and read from its JSON. With a batch its own options hand over `iodepth_batch_submit` at once and wait for as many;
+//! without one it hands over what is free and waits for one, both as [`super::uring`] does. It dies with this process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -44,7 +44,8 @@ struct Direction {
     iops: f64,
     total_ios: f64,
     runtime: f64,
-    clat_ns: Latency,
+    /// From made to ended, as it is counted on the other arms; not from handed over, which is `clat_ns`.
+    lat_ns: Latency,
 }
 
 #[derive(Deserialize)]
@@ -60,9 +61,16 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
     if let Some(directory) = path.parent() {
         command.current_dir(directory);
     }
-    // SAFETY: between fork and exec there is one call into the kernel, which neither allocates nor locks.
+    let parent = getpid();
+    let dies_with_us = move || {
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        // A parent that died before that was asked for sends no signal any more.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: between fork and exec there are two calls into the kernel, which neither allocate nor lock; nor does an
+    // error that is made of a number.
     unsafe {
-        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from));
+        command.pre_exec(dies_with_us);
     }
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CellError::unavailable("fio is not installed (apt install fio)"),
@@ -86,7 +94,8 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         (Pattern::Sequential, Operation::Read) => "read",
         (Pattern::Sequential, Operation::Write) => "write",
     };
-    let batch = spec.batch.unwrap_or(1).min(spec.depth);
+    // Without a batch it hands over whatever is free and waits for one.
+    let (at_once, waited_for) = (spec.batch.unwrap_or(spec.depth), spec.batch.unwrap_or(1));
     let millis = |seconds: f64| format!("{:.0}ms", (seconds * 1000.0).max(1.0));
     let mut arguments = vec![
         "--name=requests".to_owned(),
@@ -97,8 +106,8 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         format!("--rw={order}"),
         format!("--bs={}", spec.block_bytes),
         format!("--iodepth={}", spec.depth),
-        format!("--iodepth_batch_submit={}", spec.batch.unwrap_or(spec.depth).min(spec.depth)),
-        format!("--iodepth_batch_complete_min={batch}"),
+        format!("--iodepth_batch_submit={}", at_once.min(spec.depth)),
+        format!("--iodepth_batch_complete_min={}", waited_for.min(spec.depth)),
         format!("--iodepth_batch_complete_max={}", spec.depth),
         format!("--fixedbufs={}", on(spec.fixed_buffers)),
         format!("--registerfiles={}", on(spec.fixed_files)),
@@ -114,6 +123,8 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         "--invalidate=0",
         "--allow_file_create=0",
         "--fallocate=none",
+        "--lat_percentiles=1",
+        "--clat_percentiles=0",
         "--percentile_list=50:99",
         "--output-format=json",
         "--eta=never",
@@ -160,7 +171,7 @@ fn figures(spec: &RequestSpec, output: &[u8]) -> Result<CellResult, CellError> {
     put("context_switches", job.ctx);
     put("context_switches_per_io", job.ctx / found.total_ios);
     for (metric, key) in [("latency_p50_us", "50.000000"), ("latency_p99_us", "99.000000")] {
-        if let Some(nanos) = found.clat_ns.percentile.get(key).and_then(Value::as_f64) {
+        if let Some(nanos) = found.lat_ns.percentile.get(key).and_then(Value::as_f64) {
             put(metric, nanos / 1e3);
         }
     }
@@ -186,6 +197,7 @@ mod tests {
             "--iodepth_batch_complete_min=8",
             "--readonly",
             "--norandommap=1",
+            "--lat_percentiles=1",
         ] {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
@@ -193,15 +205,18 @@ mod tests {
         let arguments = super::arguments(&alone, Path::new("data"));
         assert!(arguments.contains(&"--iodepth_batch_submit=1".to_owned()));
         assert!(!arguments.contains(&"--readonly".to_owned()));
+        let free = super::arguments(&spec(), Path::new("data"));
+        assert!(free.contains(&"--iodepth_batch_submit=16".to_owned()), "{free:?}");
+        assert!(free.contains(&"--iodepth_batch_complete_min=1".to_owned()), "{free:?}");
     }
 
     #[test]
     fn its_report_becomes_metrics() {
         let text = r#"fio: a line before
             {"fio version": "fio-3.33", "jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 40.0, "ctx": 500,
-             "job_runtime": 2000, "write": {"iops": 0.0, "total_ios": 0, "runtime": 0, "clat_ns": {}},
+             "job_runtime": 2000, "write": {"iops": 0.0, "total_ios": 0, "runtime": 0, "lat_ns": {}},
              "read": {"iops": 50000.0, "total_ios": 100000, "runtime": 2000,
-                      "clat_ns": {"percentile": {"50.000000": 300000, "99.000000": 900000}}}}]}"#;
+                      "lat_ns": {"percentile": {"50.000000": 300000, "99.000000": 900000}}}}]}"#;
         let result = figures(&spec(), text.as_bytes()).unwrap();
         assert_eq!(result.notes, ["fio-3.33"]);
         assert_eq!((result.metrics["iops"], result.metrics["ns_per_io"]), (50_000.0, 20_000.0));

@@ -18,7 +18,8 @@ const LONGEST_LATENCY_NS: u64 = 60_000_000_000;
 /// What is counted.
 pub(super) struct Tally {
     counting_from: Instant,
-    until: Instant,
+    /// For so long, from when counting begins.
+    counted: Duration,
     counting: Option<Counting>,
     pub(super) notes: Vec<String>,
 }
@@ -36,21 +37,22 @@ impl Tally {
     pub(super) fn new(spec: &RequestSpec) -> Self {
         let counted = Duration::from_secs_f64(spec.seconds);
         let counting_from = Instant::now() + (counted / 10).min(LONGEST_RAMP);
-        Self { counting_from, until: counting_from + counted, counting: None, notes: Vec::new() }
+        Self { counting_from, counted, counting: None, notes: Vec::new() }
     }
 
-    /// Once for each turn of the loop, with the time of that turn: whether to go on.
-    pub(super) fn goes_on(&mut self, now: Instant) -> bool {
-        if self.counting.is_none() && now >= self.counting_from {
-            self.counting = Some(Counting {
-                began: now,
-                usage: Usage::now(),
-                bios: 0,
-                doorbells: 0,
-                latencies: Histogram::new_with_max(LONGEST_LATENCY_NS, 3).expect("the bounds are fixed"),
-            });
+    /// Once for each turn of the loop, with the time of that turn: whether to go on. Where counting begins the time
+    /// becomes a later one: the usage is read first and the clock then, so that reading files is not in what is timed.
+    pub(super) fn goes_on(&mut self, now: &mut Instant) -> bool {
+        if let Some(counting) = &self.counting {
+            return *now < counting.began + self.counted;
         }
-        now < self.until
+        if *now >= self.counting_from {
+            let latencies = Histogram::new_with_max(LONGEST_LATENCY_NS, 3).expect("the bounds are fixed");
+            let usage = Usage::now();
+            *now = Instant::now();
+            self.counting = Some(Counting { began: *now, usage, bios: 0, doorbells: 0, latencies });
+        }
+        true
     }
 
     /// One bio has ended.
@@ -62,7 +64,7 @@ impl Tally {
         }
     }
 
-    /// One call that handed something over.
+    /// One call that handed something over, or waited.
     pub(super) fn doorbell(&mut self) {
         if let Some(counting) = &mut self.counting {
             counting.doorbells += 1;

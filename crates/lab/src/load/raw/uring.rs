@@ -38,7 +38,7 @@ pub(super) fn run(cell: &RequestCell, path: &Path) -> Result<CellResult, CellErr
     tally.notes = notes;
     let mut offsets = Offsets::new(spec);
     let mut now = Instant::now();
-    while tally.goes_on(now) {
+    while tally.goes_on(&mut now) {
         load.fill(&mut offsets)?;
         load.hand_over(now, load.batch.saturating_sub(load.free.len()))?;
         tally.doorbell();
@@ -47,6 +47,8 @@ pub(super) fn run(cell: &RequestCell, path: &Path) -> Result<CellResult, CellErr
         // Completions may come one by one, and what ended short takes another turn.
         while load.free.len() < load.batch.min(load.depth) {
             load.hand_over(now, load.batch.min(load.depth) - load.free.len())?;
+            // Forebay's queue counts a call that only waits as well.
+            tally.doorbell();
             now = Instant::now();
             load.collect(now, &mut tally)?;
         }

@@ -24,6 +24,7 @@ use hdrhistogram::Histogram;
 use super::offsets::Offsets;
 use super::way::Way;
 use crate::load::CellError;
+use crate::load::usage::Usage;
 use crate::request::{self, RequestSpec};
 
 /// The file's number at the device.
@@ -34,6 +35,15 @@ const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A place without a bio: no moment of a clock that runs is its start.
 const NOT_THERE: Moment = Moment::from_nanoseconds(0);
+
+/// How long the loop runs. Nothing is waited for between the two: counting begins in the middle of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spans {
+    /// Uncounted, at the start.
+    pub(crate) ramp: Duration,
+    /// Counted.
+    pub(crate) counted: Duration,
+}
 
 /// What was counted while the clock ran.
 #[derive(Clone, Debug)]
@@ -48,6 +58,8 @@ pub(crate) struct Outcome {
     pub(crate) before: Counters,
     /// What it had done when the clock was stopped.
     pub(crate) after: Counters,
+    /// What the process used in between.
+    pub(crate) usage: Usage,
 }
 
 /// The loop and what it needs from turn to turn.
@@ -162,16 +174,21 @@ impl Drive {
         }
     }
 
-    /// Runs for so long, counts, and waits until nothing is on its way.
-    pub(crate) fn count<W: Way>(&mut self, way: &mut W, span: Duration) -> Result<Outcome, CellError> {
+    /// Runs for so long, counts, and waits until nothing is on its way. What that last wait costs is not counted.
+    pub(crate) fn count<W: Way>(&mut self, way: &mut W, spans: Spans) -> Result<Outcome, CellError> {
+        let ramp_began = way.now();
+        self.turns(way, ramp_began, ramp_began + spans.ramp)?;
         self.latencies.reset();
         self.bios = 0;
         let before = way.counters();
+        // The clock after the usage, and before it at the end: reading it is not in what is timed.
+        let used_before = Usage::now();
         let began = way.now();
-        let stopped = self.turns(way, began, began + span)?;
+        let stopped = self.turns(way, began, began + spans.counted)?;
+        let usage = Usage::now().since(used_before);
         let (bios, latencies, after) = (self.bios, self.latencies.clone(), way.counters());
         self.finish(way)?;
-        Ok(Outcome { bios, elapsed: stopped - began, latencies, before, after })
+        Ok(Outcome { bios, elapsed: stopped - began, latencies, before, after, usage })
     }
 
     /// Turns until `end`, and until a bio was told at least; says when the last one was over.

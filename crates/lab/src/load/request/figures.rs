@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 
 use super::drive::Outcome;
-use crate::load::usage::Usage;
 use crate::request::{Operation, RequestSpec};
 
 type Metrics = BTreeMap<String, f64>;
 
 /// Everything that is defined for this cell.
-pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, usage: Usage) -> Metrics {
+pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metrics {
     let mut metrics = Metrics::new();
     let mut put = |name: &str, value: f64| {
         debug_assert!(crate::metric::find(name).is_some(), "{name}");
@@ -47,8 +46,8 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, usage: U
     put("merged_share", (after.merged_bios - before.merged_bios) as f64 / (after.bios - before.bios) as f64);
     let runs = (after.completion_runs - before.completion_runs) as f64;
     put("bios_per_run", (after.completed_bios - before.completed_bios) as f64 / runs);
-    put("context_switches", usage.context_switches as f64);
-    put("context_switches_per_io", usage.context_switches as f64 / bios);
-    put("cpu_us_per_io", usage.cpu_us as f64 / bios);
+    put("context_switches", outcome.usage.context_switches as f64);
+    put("context_switches_per_io", outcome.usage.context_switches as f64 / bios);
+    put("cpu_us_per_io", outcome.usage.cpu_us as f64 / bios);
     metrics
 }

@@ -22,11 +22,10 @@ use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
 use super::CellError;
-use super::usage::Usage;
 use crate::cell::CellResult;
 use crate::request::{RequestSpec, Submitter};
 use device::Opened;
-use drive::Drive;
+use drive::{Drive, Spans};
 use way::{Echo, Queued};
 
 /// Most bios kept on their way: some multiples of what one queue has tags for.
@@ -62,35 +61,22 @@ fn on<D: Device>(
     let mut queue = Queue::new();
     queue.set_knobs(knobs);
     let mut way = Queued { queue, device };
-    let span = Duration::from_secs_f64(spec.seconds);
-    let ramp = (span / 10).min(LONGEST_RAMP);
-    let driver_ns = driver_ns_per_io(spec, DRIVER_SPAN.min(span))?;
-    let outcome;
-    let usage;
-    match spec.from {
-        Submitter::Local => {
-            let mut drive = Drive::new(spec);
-            drive.count(&mut way, ramp)?;
-            let before = Usage::now();
-            outcome = drive.count(&mut way, span)?;
-            usage = Usage::now().since(before);
-        }
-        Submitter::Thread => {
-            thread::count(spec, &mut way, ramp)?;
-            let before = Usage::now();
-            outcome = thread::count(spec, &mut way, span)?;
-            usage = Usage::now().since(before);
-        }
-    }
-    Ok(CellResult { metrics: figures::of(spec, &outcome, driver_ns, usage), notes })
+    let counted = Duration::from_secs_f64(spec.seconds);
+    let spans = Spans { ramp: (counted / 10).min(LONGEST_RAMP), counted };
+    let driver_ns = driver_ns_per_io(spec, DRIVER_SPAN.min(counted))?;
+    let outcome = match spec.from {
+        Submitter::Local => Drive::new(spec).count(&mut way, spans)?,
+        Submitter::Thread => thread::count(spec, &mut way, spans)?,
+    };
+    Ok(CellResult { metrics: figures::of(spec, &outcome, driver_ns), notes })
 }
 
 /// What the loop itself costs, per bio.
-fn driver_ns_per_io(spec: &RequestSpec, span: Duration) -> Result<f64, CellError> {
+fn driver_ns_per_io(spec: &RequestSpec, counted: Duration) -> Result<f64, CellError> {
     let mut drive = Drive::new(spec);
     let mut least = f64::INFINITY;
     for _ in 0..DRIVER_RUNS {
-        let outcome = drive.count(&mut Echo::default(), span)?;
+        let outcome = drive.count(&mut Echo::default(), Spans { ramp: Duration::ZERO, counted })?;
         least = least.min(outcome.elapsed.as_secs_f64() * 1e9 / outcome.bios as f64);
     }
     Ok(least)

@@ -18,7 +18,6 @@ use std::hint;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 use std::vec;
 
 use forebay_block::limits::BATCH_REQUESTS;
@@ -27,9 +26,10 @@ use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
 use hdrhistogram::Histogram;
 
-use super::drive::{Batch, Blocks, Outcome, broken};
+use super::drive::{Batch, Blocks, Outcome, Spans, broken};
 use super::way::{Queued, Way};
 use crate::load::CellError;
+use crate::load::usage::Usage;
 use crate::request::RequestSpec;
 
 /// Looks in vain before the processor is given away.
@@ -39,7 +39,7 @@ const PATIENCE: u32 = 1000;
 pub(crate) fn count<D: Device>(
     spec: &RequestSpec,
     way: &mut Queued<D>,
-    span: Duration,
+    spans: Spans,
 ) -> Result<Outcome, CellError> {
     let (bios, from_submitter) = fifo();
     let (places, from_context) = fifo();
@@ -65,7 +65,7 @@ pub(crate) fn count<D: Device>(
         };
         let counted = {
             let _stop = SetOnDrop(&stop);
-            context.count(span)
+            context.count(spans)
         };
         submitter.join().expect("the submitter does not panic");
         let outcome = counted?;
@@ -137,12 +137,29 @@ struct Context<'a, D> {
 }
 
 impl<D: Device> Context<'_, D> {
-    fn count(&mut self, span: Duration) -> Result<Outcome, CellError> {
+    fn count(&mut self, spans: Spans) -> Result<Outcome, CellError> {
+        let ramp_began = self.way.now();
+        self.turns(ramp_began, ramp_began + spans.ramp)?;
+        self.told = 0;
         let before = self.way.counters();
+        // The clock after the usage, and before it at the end: reading it is not in what is timed.
+        let used_before = Usage::now();
         let began = self.way.now();
-        let mut now: Moment = began;
+        let stopped = self.turns(began, began + spans.counted)?;
+        Ok(Outcome {
+            bios: self.told,
+            elapsed: stopped - began,
+            usage: Usage::now().since(used_before),
+            latencies: Histogram::new(1).expect("one digit makes a histogram"),
+            before,
+            after: self.way.counters(),
+        })
+    }
+
+    /// Turns until `end`, and until a bio was told at least; says when the last one was over.
+    fn turns(&mut self, mut now: Moment, end: Moment) -> Result<Moment, CellError> {
         let mut idle = Idle::default();
-        while now < began + span || self.told == 0 {
+        while now < end || self.told == 0 {
             if self.turn()? == 0 {
                 idle.look_again();
             } else {
@@ -150,13 +167,7 @@ impl<D: Device> Context<'_, D> {
             }
             now = self.way.now();
         }
-        Ok(Outcome {
-            bios: self.told,
-            elapsed: now - began,
-            latencies: Histogram::new(1).expect("one digit makes a histogram"),
-            before,
-            after: self.way.counters(),
-        })
+        Ok(now)
     }
 
     /// Submits what has come, hands it over, tells what has ended; says how many those were.

@@ -37,7 +37,7 @@ pub const BATCH_BYTES: u64 = 4 * REQUEST_BYTES;
 /// it goes first, so that what nobody waits for ends too.
 pub const PASSED_OVER: u32 = 8;
 
-/// Flows among which sources share: see [`fair`](crate::fair).
+/// Flows among which sources share: see `fair`.
 pub const FLOWS: usize = 64;
 
 /// What a request costs its source beside its bytes: about what a small one takes of a device that moves 2 GB/s.

@@ -4,7 +4,7 @@
 //! [`run`](Queue::run). Every bio submitted ends exactly once, in a run; none is lost when the device refuses,
 //! falls short or fails.
 //!
-//! Order: see [`dispatch`]. Two bios of one target whose ranges overlap, one of them changing it,
+//! Order: see `dispatch.rs`. Two bios of one target whose ranges overlap, one of them changing it,
 //! take effect in the order they were submitted, whatever the device does. A flush is no fence: it covers what
 //! ended before it was submitted.
 //!

@@ -2,7 +2,7 @@
 //!
 //! Suites are files so that a question can be read, changed and sent to somebody else. Those that are shipped lie in
 //! `suites/` and are inside the program; a path takes a user's own. A file is read whole and every name in it looked
-//! up before anything is done; what is wrong is told with its line, its column and what would do ([`text`]).
+//! up before anything is done; what is wrong is told with its line, its column and what would do (`text.rs`).
 //!
 //! ```text
 //! suite = parts, each one table

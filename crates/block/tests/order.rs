@@ -3,8 +3,9 @@
 mod common;
 
 use common::{CALM, Erratic};
-use forebay_block::limits::{PAGE, REQUEST_SEGMENTS, TAGS};
-use forebay_block::{Bio, Class, Frame, Operation, Queue, Segment, Source, Target, Wait};
+use forebay_block::knobs::{Knobs, Plugging};
+use forebay_block::limits::{PAGE, PLUG_HOLD, REQUEST_SEGMENTS, TAGS};
+use forebay_block::{Bio, Class, Device, Frame, Operation, Queue, Segment, Source, Target, Wait};
 
 use Class::{Background, Waited};
 use Operation::{FlushData, Read, Write};
@@ -158,4 +159,22 @@ fn contract_15_what_nobody_waits_for_ends_too() {
         }
     }
     panic!("{owner} waited bios went before the one nobody waits for");
+}
+
+#[test]
+fn contract_16_what_is_held_has_a_deadline_that_is_told() {
+    let (mut queue, mut device) = (Queue::new(), device());
+    queue.set_knobs(Knobs { plugging: Plugging::Always, ..Knobs::default() });
+    queue.submit(bio(Write, 0, 0, Background, 0));
+    assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(0));
+    let due = queue.due(device.now()).expect("a bio is held");
+    assert!(due <= PLUG_HOLD);
+    // The device's clock goes on by a microsecond with each look.
+    let looks = (0..100).take_while(|_| queue.dispatch(&mut device, Wait::Not) == Ok(0)).count();
+    assert!((1..60).contains(&looks), "{looks}");
+    assert_eq!(queue.in_flight(), 1);
+    finish(&mut queue, &mut device);
+    assert_eq!(queue.due(device.now()), None);
+    assert_eq!(queue.latency(Background).count(), 1);
+    assert_eq!(queue.counters().plug_holds, 1 + looks as u64);
 }

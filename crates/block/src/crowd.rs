@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::footprint::Footprint;
+use crate::hashed;
 use crate::limits::REQUEST_BYTES;
 
 /// Counts: with 128 bios on their way, one look of 60 is in vain.
@@ -50,7 +51,7 @@ impl Crowd {
             }
             Stretches::Some { first, last } => {
                 for stretch in first..=last {
-                    let count = &mut self.counts[place(footprint.target().0, stretch)];
+                    let count = &mut self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)];
                     seen |= *count;
                     *count += 1;
                 }
@@ -75,7 +76,7 @@ impl Crowd {
             }
             Stretches::Some { first, last } => {
                 for stretch in first..=last {
-                    self.counts[place(footprint.target().0, stretch)] -= 1;
+                    self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)] -= 1;
                 }
             }
         }
@@ -105,12 +106,3 @@ fn stretches(footprint: Footprint) -> Stretches {
     let (first, last) = (start >> STRETCH, (end - 1) >> STRETCH);
     if last - first <= STRETCHES_COUNTED { Stretches::Some { first, last } } else { Stretches::Wide }
 }
-
-#[inline]
-fn place(target: u32, stretch: u64) -> usize {
-    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let hash = (stretch ^ u64::from(target) << 40).wrapping_mul(SPREAD);
-    (hash >> (u64::BITS - COUNTS.trailing_zeros())) as usize
-}
-
-const _: () = assert!(COUNTS.is_power_of_two());

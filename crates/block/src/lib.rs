@@ -32,6 +32,7 @@ mod dispatch;
 mod fair;
 mod flight;
 mod footprint;
+mod hashed;
 mod hold;
 pub mod knobs;
 pub mod layers;

@@ -10,6 +10,7 @@
 use alloc::boxed::Box;
 
 use crate::bio::Bio;
+use crate::hashed;
 
 /// Marks: with 32 bios held, one of 16 batches is searched in vain.
 const MARKS: usize = 8192;
@@ -44,7 +45,7 @@ impl Touch {
         let mut may_touch = false;
         if last - first < STRETCHES_MARKED {
             for stretch in first..=last {
-                let mark = &mut self.marks[place(bio.target.0, stretch)];
+                let mark = &mut self.marks[hashed::place::<MARKS>(bio.target.0, stretch)];
                 may_touch |= *mark == self.round;
                 *mark = self.round;
             }
@@ -85,15 +86,6 @@ fn are_neighbours(one: &Bio, other: &Bio) -> bool {
     let is_alike = one.operation == other.operation && one.target == other.target && one.class == other.class;
     is_alike && (one.offset == other.end() || other.offset == one.end())
 }
-
-#[inline]
-fn place(target: u32, stretch: u64) -> usize {
-    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let hash = (stretch ^ u64::from(target) << 40).wrapping_mul(SPREAD);
-    (hash >> (u64::BITS - MARKS.trailing_zeros())) as usize
-}
-
-const _: () = assert!(MARKS.is_power_of_two());
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ pub struct Open {
     pub(crate) create: bool,
     pub(crate) create_new: bool,
     pub(crate) truncate: bool,
+    pub(crate) uncached: Option<bool>,
     pub(crate) mode: u32,
 }
 
@@ -20,6 +21,7 @@ impl Open {
         create: false,
         create_new: false,
         truncate: false,
+        uncached: None,
         mode: 0o666,
     };
 
@@ -57,6 +59,14 @@ impl Open {
     #[must_use]
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.truncate = truncate;
+        self
+    }
+
+    /// Whether pages go when they are written, or read, instead of staying as clean ones; as the engine's knob `uncached`
+    /// says unless told. Of several handles of one file, the one that touches a page decides.
+    #[must_use]
+    pub fn uncached(mut self, uncached: bool) -> Self {
+        self.uncached = Some(uncached);
         self
     }
 

@@ -44,4 +44,22 @@ pub struct Stats {
     pub plugged: u64,
     /// Bytes of the arena (fixed).
     pub arena_bytes: u64,
+    /// How long completions were held so that they end together, in microseconds: the 99th percentile.
+    pub hold_p99_us: u64,
+    /// From a write's acceptance until the device had written it, in microseconds: the median ...
+    pub written_latency_p50_us: u64,
+    /// ... and the 99th percentile.
+    pub written_latency_p99_us: u64,
+    /// From a write's acceptance until it was durable, in microseconds, of what syncs covered: the median ...
+    pub writeback_latency_p50_us: u64,
+    /// ... and the 99th percentile.
+    pub writeback_latency_p99_us: u64,
+    /// The longest a writer waited for room, in microseconds.
+    pub throttle_wait_max_us: u64,
+    /// Bytes read before anybody asked for them.
+    pub readahead_bytes: u64,
+    /// Bytes written from the caller's own buffer, past the cache.
+    pub bypassed_bytes: u64,
+    /// Clean pages dropped for others' sake.
+    pub evicted_pages: u64,
 }

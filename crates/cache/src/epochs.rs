@@ -27,21 +27,27 @@ impl Epochs {
         closed
     }
 
-    /// A page became dirty in an epoch.
-    pub fn add(&mut self, epoch: u64) {
-        match self.counts.binary_search_by_key(&epoch, |entry| entry.0) {
-            Ok(at) => self.counts[at].1 += 1,
-            Err(at) => self.counts.insert(at, (epoch, 1)),
+    /// So many pages became dirty in an epoch.
+    pub fn add(&mut self, epoch: u64, pages: usize) {
+        if pages == 0 {
+            return;
+        }
+        match self.counts.back_mut() {
+            Some(youngest) if youngest.0 == epoch => youngest.1 += pages,
+            _ => match self.counts.binary_search_by_key(&epoch, |entry| entry.0) {
+                Ok(at) => self.counts[at].1 += pages,
+                Err(at) => self.counts.insert(at, (epoch, pages)),
+            },
         }
     }
 
-    /// A page of an epoch was written, or dropped.
+    /// So many pages of an epoch were written, or dropped.
     ///
     /// # Panics
-    /// When none was counted: then a sync could return too early.
-    pub fn remove(&mut self, epoch: u64) {
+    /// When fewer were counted: then a sync could return too early.
+    pub fn remove(&mut self, epoch: u64, pages: usize) {
         let at = self.counts.binary_search_by_key(&epoch, |entry| entry.0).expect("a page was counted");
-        self.counts[at].1 -= 1;
+        self.counts[at].1 = self.counts[at].1.checked_sub(pages).expect("a page was counted");
         if self.counts[at].1 == 0 {
             self.counts.remove(at);
         }
@@ -67,11 +73,11 @@ mod tests {
     #[test]
     fn redirtying_does_not_hold_a_sync() {
         let mut epochs = Epochs::default();
-        epochs.add(epochs.current());
+        epochs.add(epochs.current(), 1);
         let covered = epochs.close();
         assert!(!epochs.is_written(covered));
-        epochs.add(epochs.current());
-        epochs.remove(covered);
+        epochs.add(epochs.current(), 1);
+        epochs.remove(covered, 1);
         assert!(epochs.is_written(covered));
         assert!(!epochs.is_empty());
     }

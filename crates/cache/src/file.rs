@@ -17,8 +17,9 @@ use forebay_block::{Bio, Errno, Frame, Target};
 
 use crate::epochs::Epochs;
 use crate::holes::Holes;
-use crate::index::Index;
+use crate::index::{Index, runs};
 use crate::limits::PAGE;
+use crate::partial::{Partial, Rest};
 use crate::space::Space;
 use crate::ticket::{Failure, Tickets};
 use crate::writeback::flight::Flights;
@@ -89,6 +90,10 @@ pub struct CachedFile {
     pub(crate) displaced: BTreeMap<u64, (Frame, u64)>,
     /// Frames whose write has ended while a copy from them is being made; freed when that is published.
     pub(crate) parked: BTreeMap<u64, Frame>,
+    /// Pages of which only some bytes are here.
+    pub(crate) partials: BTreeMap<u64, Partial>,
+    /// Frames that are being read into and are not the page's own, by fill and page.
+    pub(crate) arriving: BTreeMap<(u32, u64), Frame>,
     /// Epochs of pages whose write failed while a copy over it was being made: what is published stands for both.
     pub(crate) owed: BTreeMap<u64, u64>,
     pub(crate) flights: Flights,
@@ -147,6 +152,8 @@ impl CachedFile {
             epochs: Epochs::default(),
             displaced: BTreeMap::new(),
             parked: BTreeMap::new(),
+            partials: BTreeMap::new(),
+            arriving: BTreeMap::new(),
             owed: BTreeMap::new(),
             flights: Flights::default(),
             tickets: Tickets::default(),
@@ -301,6 +308,12 @@ impl CachedFile {
         if self.failing_pages > 0 { self.write_error } else { None }
     }
 
+    /// Pages that stay dirty because they could not be written, or not be read where a part of them was written.
+    #[must_use]
+    pub fn failing_pages(&self) -> u64 {
+        self.failing_pages
+    }
+
     /// Why no sync of this file succeeds any more.
     #[must_use]
     pub fn poisoned(&self) -> Option<Errno> {
@@ -351,11 +364,16 @@ impl CachedFile {
         self.liberties == Liberties::Exclusive && (self.holes.is_zero(page) || page * PAGE >= self.disk_size)
     }
 
-    pub(crate) fn list_clean(&mut self, page: u64) {
-        let (chunk, slot) = self.index.get_mut(page).expect("a clean page has a chunk");
-        if chunk.listed & (1 << slot) == 0 {
-            chunk.listed |= 1 << slot;
-            self.clean.push_back(page);
+    /// Pages of the chunk that begins with page `first` are clean.
+    pub(crate) fn list_clean(&mut self, first: u64, mask: u64) {
+        if mask == 0 {
+            return;
+        }
+        let (chunk, _) = self.index.get_mut(first).expect("a clean page has a chunk");
+        let newly = mask & !chunk.listed;
+        chunk.listed |= newly;
+        for (slot, count) in runs(newly) {
+            self.clean.extend(first + slot as u64..first + slot as u64 + u64::from(count));
         }
     }
 
@@ -366,14 +384,20 @@ impl CachedFile {
             let (was_dirty, was_failing, epoch) =
                 (chunk.dirty & bit != 0, chunk.failing & bit != 0, chunk.epoch(slot));
             chunk.present &= !bit;
+            chunk.partial &= !bit;
             chunk.failing &= !bit;
             chunk.listed &= !bit;
             settled.freed.extend(chunk.take_frame(slot));
             if was_dirty {
                 self.index.clear_dirty(page);
-                self.epochs.remove(epoch);
+                self.epochs.remove(epoch, 1);
                 self.charged -= 1;
                 settled.uncharged += 1;
+            }
+            if let Some(Rest::OnDevice(spare) | Rest::Here(spare, _)) =
+                self.partials.remove(&page).map(|partial| partial.rest)
+            {
+                settled.freed.push(spare);
             }
             self.failing_pages -= u64::from(was_failing);
             self.index.tidy(page);

@@ -1,20 +1,136 @@
 //! The memory that holds pages: which frames are free.
 //!
-//! A bitmap with next fit, because frames that are neighbours in memory make one segment: a stream of writes
-//! finds consecutive frames as long as there are any, and a list of freed frames would hand them out in the order
-//! they were written back. A second bitmap tells which words have a bit, so that a nearly full arena is not
-//! scanned. One word is 256 KiB of arena.
+//! Frames that are neighbours in memory make one segment, and one copy: a large write should find a run of them, and
+//! single pages should not break up what is left of long ones. So free frames are told apart:
+//!
+//! ```text
+//! words of 64   |1111111111111111|1111111111111111|0110100011111010|0000000000000000|
+//!               | whole          | whole          | ragged         | none free      |
+//! ```
+//!
+//! A *whole* block is 16 free frames (64 KiB) on a boundary of 16. Runs are taken from whole blocks, as many in a row
+//! as are wanted; what is smaller comes from ragged ones while there are any. Both are found by next fit over
+//! summaries of one bit per word, so that a nearly full arena is not scanned; a list of freed frames would hand them
+//! out in the order they were written back.
 
 use forebay_block::Frame;
+
+/// Frames in a block: 64 KiB.
+pub const BLOCK_FRAMES: u32 = 16;
+
+const BLOCK: u64 = (1 << BLOCK_FRAMES) - 1;
+
+/// Frames of consecutive numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameRun {
+    /// The first of them.
+    pub first: Frame,
+    /// How many, at least one.
+    pub count: u32,
+}
+
+impl FrameRun {
+    /// The frames, in order.
+    pub fn frames(self) -> impl Iterator<Item = Frame> {
+        (self.first.0..self.first.0 + self.count).map(Frame)
+    }
+}
+
+/// Frames, kept as runs: neighbours that come after each other are one.
+#[derive(Clone, Default, Debug)]
+pub struct FrameRuns {
+    runs: Vec<FrameRun>,
+    count: usize,
+}
+
+impl FrameRuns {
+    /// Frames in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The runs, in the order they came.
+    #[must_use]
+    pub fn runs(&self) -> &[FrameRun] {
+        &self.runs
+    }
+
+    /// The frames, run by run.
+    pub fn frames(&self) -> impl Iterator<Item = Frame> + '_ {
+        self.runs.iter().flat_map(|run| run.frames())
+    }
+
+    /// One more frame.
+    pub fn push(&mut self, frame: Frame) {
+        self.push_run(FrameRun { first: frame, count: 1 });
+    }
+
+    /// One more run.
+    pub fn push_run(&mut self, run: FrameRun) {
+        self.count += run.count as usize;
+        match self.runs.last_mut() {
+            Some(last) if last.first.0 + last.count == run.first.0 => last.count += run.count,
+            _ => self.runs.push(run),
+        }
+    }
+
+    /// Takes up to `most` frames of consecutive numbers; `None` when there is none.
+    pub fn take_run(&mut self, most: u32) -> Option<FrameRun> {
+        let last = self.runs.last_mut()?;
+        let taken = FrameRun { first: last.first, count: last.count.min(most) };
+        last.first.0 += taken.count;
+        last.count -= taken.count;
+        if last.count == 0 {
+            self.runs.pop();
+        }
+        self.count -= taken.count as usize;
+        Some(taken)
+    }
+
+    /// Takes one frame.
+    pub fn take(&mut self) -> Option<Frame> {
+        self.take_run(1).map(|run| run.first)
+    }
+
+    /// Moves everything of `other` here.
+    pub fn append(&mut self, other: &mut FrameRuns) {
+        for run in other.drain() {
+            self.push_run(run);
+        }
+    }
+
+    /// Takes all runs.
+    pub fn drain(&mut self) -> impl Iterator<Item = FrameRun> + '_ {
+        self.count = 0;
+        self.runs.drain(..)
+    }
+}
+
+impl Extend<Frame> for FrameRuns {
+    fn extend<T: IntoIterator<Item = Frame>>(&mut self, frames: T) {
+        frames.into_iter().for_each(|frame| self.push(frame));
+    }
+}
 
 /// The free frames of one arena.
 #[derive(Debug)]
 pub struct Frames {
     free: Vec<u64>,
-    any: Vec<u64>,
+    /// A bit per word that has a whole block.
+    whole: Vec<u64>,
+    /// A bit per word that has a free frame outside of whole blocks.
+    ragged: Vec<u64>,
     count: u32,
     total: u32,
-    cursor: usize,
+    whole_cursor: usize,
+    ragged_cursor: usize,
 }
 
 impl Frames {
@@ -22,11 +138,17 @@ impl Frames {
     #[must_use]
     pub fn new(total: u32) -> Self {
         let words = (total as usize).div_ceil(64);
-        let mut frames =
-            Self { free: vec![0; words], any: vec![0; words.div_ceil(64)], count: 0, total, cursor: 0 };
-        for number in 0..total {
-            frames.give(Frame(number));
-        }
+        let summary = vec![0; words.div_ceil(64)];
+        let mut frames = Self {
+            free: vec![0; words],
+            whole: summary.clone(),
+            ragged: summary,
+            count: 0,
+            total,
+            whole_cursor: 0,
+            ragged_cursor: 0,
+        };
+        frames.give_run(FrameRun { first: Frame(0), count: total });
         frames
     }
 
@@ -42,80 +164,218 @@ impl Frames {
         self.total
     }
 
-    /// Takes up to `wanted` frames, neighbours where it can; returns how many.
-    pub fn take(&mut self, wanted: usize, into: &mut Vec<Frame>) -> usize {
-        let mut taken = 0;
-        while taken < wanted {
-            let Some(word) = self.next_word() else { break };
-            self.cursor = word;
-            while taken < wanted && self.free[word] != 0 {
-                let bit = self.free[word].trailing_zeros();
-                self.free[word] &= self.free[word] - 1;
-                into.push(Frame(word as u32 * 64 + bit));
-                taken += 1;
-            }
-            if self.free[word] == 0 {
-                self.any[word / 64] &= !(1 << (word % 64));
-            }
+    /// Takes up to `wanted` frames, in runs as long as there are; returns how many.
+    pub fn take(&mut self, wanted: usize, into: &mut FrameRuns) -> usize {
+        let taken = wanted.min(self.count as usize);
+        let mut left = taken as u32;
+        while left >= BLOCK_FRAMES {
+            let Some(run) = self.take_blocks(left / BLOCK_FRAMES) else { break };
+            into.push_run(run);
+            left -= run.count;
         }
-        self.count -= taken as u32;
+        while left > 0 {
+            let run = self.take_ragged(left);
+            into.push_run(run);
+            left -= run.count;
+        }
         taken
     }
 
-    /// Takes a frame back.
+    /// Takes frames back.
     ///
     /// # Panics
-    /// When the frame is free already: then two pages would share it.
-    pub fn give(&mut self, frame: Frame) {
-        let (word, bit) = (frame.0 as usize / 64, frame.0 % 64);
-        assert!(frame.0 < self.total && self.free[word] & (1 << bit) == 0, "frame {} freed twice", frame.0);
-        self.free[word] |= 1 << bit;
-        self.any[word / 64] |= 1 << (word % 64);
-        self.count += 1;
+    /// When one is free already: then two pages would share it.
+    pub fn give_run(&mut self, run: FrameRun) {
+        assert!(
+            u64::from(run.first.0) + u64::from(run.count) <= u64::from(self.total),
+            "a frame of the arena"
+        );
+        let (mut at, end) = (run.first.0, run.first.0 + run.count);
+        while at < end {
+            let (word, bit) = ((at / 64) as usize, at % 64);
+            let count = (64 - bit).min(end - at);
+            let mask = ones(count) << bit;
+            assert!(self.free[word] & mask == 0, "frame {at} (or one of the {count} from it on) freed twice");
+            self.free[word] |= mask;
+            self.summarise(word);
+            at += count;
+        }
+        self.count += run.count;
     }
 
-    fn next_word(&self) -> Option<usize> {
-        if self.count == 0 {
-            return None;
-        }
-        let start = self.cursor / 64;
-        let masked = self.any[start] & (u64::MAX << (self.cursor % 64));
-        if masked != 0 {
-            return Some(start * 64 + masked.trailing_zeros() as usize);
-        }
-        let after = (start + 1..self.any.len()).chain(0..=start);
-        after
-            .map(|at| (at, self.any[at]))
-            .find(|(_, bits)| *bits != 0)
-            .map(|(at, bits)| at * 64 + bits.trailing_zeros() as usize)
+    /// Takes one frame back.
+    ///
+    /// # Panics
+    /// As [`Frames::give_run`].
+    pub fn give(&mut self, frame: Frame) {
+        self.give_run(FrameRun { first: frame, count: 1 });
     }
+
+    /// A run of up to `most` whole blocks.
+    fn take_blocks(&mut self, most: u32) -> Option<FrameRun> {
+        let start = next_bit(&self.whole, self.whole_cursor)?;
+        let block = whole_blocks(self.free[start]).trailing_zeros();
+        let first = start as u32 * 64 + block;
+        let mut count = 0;
+        while count < most * BLOCK_FRAMES {
+            let at = first + count;
+            let (word, bit) = ((at / 64) as usize, at % 64);
+            if word >= self.free.len() || self.free[word] >> bit & BLOCK != BLOCK {
+                break;
+            }
+            self.free[word] &= !(BLOCK << bit);
+            self.summarise(word);
+            count += BLOCK_FRAMES;
+        }
+        self.count -= count;
+        self.whole_cursor = ((first + count) / 64) as usize;
+        Some(FrameRun { first: Frame(first), count })
+    }
+
+    /// A run of up to `most` frames, of which there is at least one free: outside of whole blocks if there is one.
+    fn take_ragged(&mut self, most: u32) -> FrameRun {
+        let ragged = next_bit(&self.ragged, self.ragged_cursor);
+        let word = ragged.or_else(|| next_bit(&self.whole, self.whole_cursor)).expect("a frame is free");
+        let bits = match ragged {
+            Some(_) => self.free[word] & !spread(whole_blocks(self.free[word])),
+            None => self.free[word],
+        };
+        let first = bits.trailing_zeros();
+        let count = (bits >> first).trailing_ones().min(most);
+        self.free[word] &= !(ones(count) << first);
+        self.summarise(word);
+        self.count -= count;
+        if ragged.is_some() {
+            self.ragged_cursor = word;
+        }
+        FrameRun { first: Frame(word as u32 * 64 + first), count }
+    }
+
+    fn summarise(&mut self, word: usize) {
+        let free = self.free[word];
+        let whole = spread(whole_blocks(free));
+        let (at, bit) = (word / 64, 1 << (word % 64));
+        for (summary, is_set) in [(&mut self.whole, whole != 0), (&mut self.ragged, free & !whole != 0)] {
+            if is_set {
+                summary[at] |= bit;
+            } else {
+                summary[at] &= !bit;
+            }
+        }
+    }
+}
+
+/// So many ones.
+fn ones(count: u32) -> u64 {
+    if count == 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+/// The first bit of each block that is all ones.
+fn whole_blocks(word: u64) -> u64 {
+    let pairs = word & word >> 1;
+    let fours = pairs & pairs >> 2;
+    let eights = fours & fours >> 4;
+    eights & eights >> 8 & 0x0001_0001_0001_0001
+}
+
+/// All bits of the blocks of which the first bit is set.
+fn spread(firsts: u64) -> u64 {
+    firsts.wrapping_mul(BLOCK)
+}
+
+/// The next bit that is set, from `cursor` on and around.
+fn next_bit(summary: &[u64], cursor: usize) -> Option<usize> {
+    let start = (cursor / 64).min(summary.len().checked_sub(1)?);
+    let masked = if cursor / 64 == start { summary[start] & (u64::MAX << (cursor % 64)) } else { 0 };
+    if masked != 0 {
+        return Some(start * 64 + masked.trailing_zeros() as usize);
+    }
+    (start + 1..summary.len())
+        .chain(0..=start)
+        .find(|at| summary[*at] != 0)
+        .map(|at| at * 64 + summary[at].trailing_zeros() as usize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     #[test]
-    fn neighbours_are_handed_out_together_and_none_twice() {
-        let mut frames = Frames::new(1000);
-        let mut taken = Vec::new();
+    fn a_large_write_gets_one_run_and_single_pages_leave_long_ones_alone() {
+        let mut frames = Frames::new(1024);
+        let mut taken = FrameRuns::default();
         assert_eq!(frames.take(130, &mut taken), 130);
-        assert!(taken.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1));
-        assert_eq!(frames.take(2000, &mut taken), 870);
-        assert_eq!(frames.free(), 0);
-        assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 1000);
-        for frame in taken.drain(..).step_by(3) {
-            frames.give(frame);
-        }
-        assert_eq!(frames.free(), 334);
-        assert_eq!(frames.take(334, &mut taken), 334);
-        assert_eq!(frames.take(1, &mut taken), 0);
+        assert_eq!(taken.runs().len(), 1);
+        // Two of a block of its own remain ragged; the next single pages come from there.
+        assert_eq!(frames.take(3, &mut taken), 3);
+        assert_eq!(taken.runs().len(), 1, "the block that was broken for two gives the next three");
+        let mut rest = FrameRuns::default();
+        assert_eq!(frames.take(2000, &mut rest), 891);
+        assert_eq!((frames.free(), frames.take(1, &mut rest)), (0, 0));
+        let all: BTreeSet<_> = taken.frames().chain(rest.frames()).collect();
+        assert_eq!(all.len(), 1024);
     }
 
     #[test]
     #[should_panic(expected = "freed twice")]
     fn a_frame_freed_twice_is_a_bug() {
         Frames::new(10).give(Frame(3));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_set(
+            total in 1..400u32,
+            operations in proptest::collection::vec((any::<bool>(), 1..90usize, any::<u32>()), 1..60),
+        ) {
+            let mut frames = Frames::new(total);
+            let mut free: BTreeSet<u32> = (0..total).collect();
+            let mut held: Vec<u32> = Vec::new();
+            for (takes, count, pick) in operations {
+                if takes {
+                    let mut taken = FrameRuns::default();
+                    prop_assert_eq!(frames.take(count, &mut taken), count.min(free.len()));
+                    let blocks = |free: &BTreeSet<u32>| (0..total / 16).any(|block| {
+                        (block * 16..block * 16 + 16).all(|frame| free.contains(&frame))
+                    });
+                    if count >= 16 && blocks(&free) {
+                        prop_assert!(taken.runs()[0].count >= 16, "whole blocks first");
+                    }
+                    for frame in taken.frames() {
+                        prop_assert!(free.remove(&frame.0));
+                        held.push(frame.0);
+                    }
+                } else {
+                    for _ in 0..count.min(held.len()) {
+                        let frame = held.swap_remove(pick as usize % held.len());
+                        frames.give(Frame(frame));
+                        free.insert(frame);
+                    }
+                }
+                prop_assert_eq!(frames.free() as usize, free.len());
+            }
+        }
+
+        #[test]
+        fn a_stash_hands_out_what_it_was_given(counts in proptest::collection::vec(1..20u32, 1..20), most in 1..9u32) {
+            let mut stash = FrameRuns::default();
+            let mut given = BTreeSet::new();
+            let mut at = 0;
+            for count in counts {
+                let run = FrameRun { first: Frame(at), count };
+                given.extend(run.frames());
+                stash.push_run(run);
+                at += count + (count % 3);
+            }
+            let mut taken = BTreeSet::new();
+            while let Some(run) = stash.take_run(most) {
+                prop_assert!(run.count <= most);
+                taken.extend(run.frames());
+            }
+            prop_assert!(stash.is_empty());
+            prop_assert_eq!(given, taken);
+        }
     }
 }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::index::{bits, parts};
 use crate::limits::HOLE_ENTRIES;
 
 /// Which pages were ever written.
@@ -77,13 +78,17 @@ impl Holes {
         (run.end - run.start >= least).then_some(run)
     }
 
-    /// Data is sent to `page`.
-    pub fn mark_written(&mut self, page: u64) {
-        let group = page / 64;
-        if !self.known || group < self.full_below {
+    /// Data is sent to these pages.
+    pub fn mark_written(&mut self, pages: Range<u64>) {
+        if !self.known {
             return;
         }
-        *self.written.entry(group).or_insert(0) |= 1 << (page % 64);
+        for (first, slot, count) in parts(pages) {
+            let group = first / 64;
+            if group >= self.full_below {
+                *self.written.entry(group).or_insert(0) |= bits(slot, count);
+            }
+        }
         while self.written.get(&self.full_below) == Some(&u64::MAX) {
             self.written.remove(&self.full_below);
             self.full_below += 1;
@@ -126,8 +131,8 @@ mod tests {
             for (what, page) in operations {
                 match what {
                     0 => { holes.cut(page); written.retain(|at| *at < page); }
-                    1 => for at in page..page + 70 { holes.mark_written(at); written.insert(at); },
-                    _ => { holes.mark_written(page); written.insert(page); }
+                    1 => { holes.mark_written(page..page + 70); written.extend(page..page + 70); }
+                    _ => { holes.mark_written(page..page + 1); written.insert(page); }
                 }
                 let mut run = 0;
                 let longest = (0..500).map(|page| { run = if written.contains(&page) { 0 } else { run + 1 }; run }).max();
@@ -150,7 +155,7 @@ mod tests {
     fn a_stream_costs_nothing() {
         let mut holes = Holes::of_empty_file();
         for page in 0..100_000 {
-            holes.mark_written(page);
+            holes.mark_written(page..page + 1);
         }
         assert!(holes.written.len() <= 1);
     }

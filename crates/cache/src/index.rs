@@ -10,6 +10,7 @@
 //! |---|---|---|---|---|
 //! | present | Clean | yes | yes | no |
 //! | present, dirty | Dirty | yes | yes, in place | yes, unless in `flight` |
+//! | partial, dirty | some bytes of it were written, the rest is on the device (`partial.rs`) | those bytes | yes, in place | once it is filled |
 //! | busy | being copied into | wait | wait | no |
 //! | filling | being read from the device | wait | wait | no |
 //! | present, flight, sending | Writeback | yes | yes, with a new frame | no |
@@ -17,8 +18,11 @@
 //! | dirty, failing | could not be written | yes | yes | when somebody asks again |
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use forebay_block::Frame;
+
+use crate::frames::FrameRun;
 
 /// Pages in a chunk.
 pub(crate) const CHUNK_PAGES: u64 = 64;
@@ -31,7 +35,10 @@ pub(crate) struct Chunk {
     frames: [u32; CHUNK_PAGES as usize],
     epochs: [u64; CHUNK_PAGES as usize],
     pins: [u8; CHUNK_PAGES as usize],
+    /// Pages with a pin.
+    pub(crate) pinned: u64,
     pub(crate) present: u64,
+    pub(crate) partial: u64,
     pub(crate) dirty: u64,
     pub(crate) busy: u64,
     pub(crate) filling: u64,
@@ -48,7 +55,9 @@ impl Chunk {
             frames: [NO_FRAME; CHUNK_PAGES as usize],
             epochs: [0; CHUNK_PAGES as usize],
             pins: [0; CHUNK_PAGES as usize],
+            pinned: 0,
             present: 0,
+            partial: 0,
             dirty: 0,
             busy: 0,
             filling: 0,
@@ -81,39 +90,115 @@ impl Chunk {
         self.epochs[slot] = epoch;
     }
 
-    pub(crate) fn pinned(&self, slot: usize) -> bool {
-        self.pins[slot] > 0
+    /// How many of `most` pages from `slot` on lie one after the other in memory, from that of `slot` on.
+    pub(crate) fn frames_in_a_row(&self, slot: usize, most: u32) -> u32 {
+        let frames = &self.frames[slot..slot + most as usize];
+        1 + frames.windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count() as u32
     }
 
-    /// Pins a page for a reader; false when too many readers hold it already.
-    pub(crate) fn pin(&mut self, slot: usize) -> bool {
-        match self.pins[slot].checked_add(1) {
-            Some(pins) => {
-                self.pins[slot] = pins;
-                true
-            }
-            None => false,
+    /// Gives the pages from `slot` on the frames of a run.
+    pub(crate) fn set_frames(&mut self, slot: usize, run: FrameRun) {
+        for (frame, given) in self.frames[slot..].iter_mut().zip(run.frames()) {
+            *frame = given.0;
         }
     }
 
-    pub(crate) fn unpin(&mut self, slot: usize) {
-        assert!(self.pins[slot] > 0, "a page is unpinned once per pin");
-        self.pins[slot] -= 1;
+    /// The frames of the pages of a mask, in order.
+    pub(crate) fn frames_of(&self, mask: u64) -> impl Iterator<Item = Frame> + '_ {
+        runs(mask)
+            .flat_map(|(slot, count)| &self.frames[slot..slot + count as usize])
+            .map(|frame| Frame(*frame))
+    }
+
+    /// Takes the frames of the pages of a mask, in order.
+    pub(crate) fn take_frames(&mut self, mask: u64) -> impl Iterator<Item = Frame> + '_ {
+        let pages = runs(mask).flat_map(|(slot, count)| slot..slot + count as usize);
+        pages.map(|slot| Frame(std::mem::replace(&mut self.frames[slot], NO_FRAME)))
+    }
+
+    pub(crate) fn set_epochs(&mut self, slot: usize, count: u32, epoch: u64) {
+        self.epochs[slot..slot + count as usize].fill(epoch);
+    }
+
+    /// Pins up to `most` pages from `slot` on for a reader; returns how many: a page may have too many readers already.
+    pub(crate) fn pin(&mut self, slot: usize, most: u32) -> u32 {
+        let mut count = 0;
+        for pins in &mut self.pins[slot..slot + most as usize] {
+            let Some(more) = pins.checked_add(1) else { break };
+            *pins = more;
+            count += 1;
+        }
+        self.pinned |= bits(slot, count);
+        count
+    }
+
+    pub(crate) fn unpin(&mut self, slot: usize, count: u32) {
+        for slot in slot..slot + count as usize {
+            assert!(self.pins[slot] > 0, "a page is unpinned once per pin");
+            self.pins[slot] -= 1;
+            if self.pins[slot] == 0 {
+                self.pinned &= !(1 << slot);
+            }
+        }
+    }
+
+    /// The pages that are clean, and that nobody uses.
+    pub(crate) fn idle_clean(&self) -> u64 {
+        self.present & !(self.dirty | self.busy | self.filling | self.flight | self.pinned)
     }
 
     /// Whether a page is clean, and nobody uses it.
     pub(crate) fn is_idle_clean(&self, slot: usize) -> bool {
-        let used = self.dirty | self.busy | self.filling | self.flight;
-        self.present & !used & (1 << slot) != 0 && !self.pinned(slot)
+        self.idle_clean() & (1 << slot) != 0
     }
 
-    fn any_pinned(&self) -> bool {
-        self.pins.iter().any(|pins| *pins > 0)
+    /// The dirty pages that may be sent.
+    pub(crate) fn sendable(&self) -> u64 {
+        self.dirty & !(self.busy | self.flight | self.failing | self.partial)
+    }
+
+    /// Those of `mask` that became dirty in this epoch or before.
+    pub(crate) fn not_after(&self, mask: u64, epoch: u64) -> u64 {
+        let late = |at: &usize| mask & (1 << at) != 0 && self.epochs[*at] > epoch;
+        (0..CHUNK_PAGES as usize).filter(late).fold(mask, |mask, at| mask & !(1 << at))
+    }
+
+    /// Of `count` pages from `slot` on how many, from the first on, became dirty in the same epoch; and which.
+    pub(crate) fn epochs_in_a_row(&self, slot: usize, most: u32) -> (u64, u32) {
+        let epochs = &self.epochs[slot..slot + most as usize];
+        (epochs[0], epochs.iter().take_while(|epoch| **epoch == epochs[0]).count() as u32)
     }
 
     fn is_empty(&self) -> bool {
-        self.present | self.busy | self.filling | self.flight | self.listed == 0
+        self.present | self.partial | self.busy | self.filling | self.flight | self.listed == 0
     }
+}
+
+/// The bits of `count` pages from `slot` on.
+pub(crate) fn bits(slot: usize, count: u32) -> u64 {
+    if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << slot }
+}
+
+/// The runs of ones of a mask, lowest first: slot and length.
+pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (usize, u32)> {
+    std::iter::from_fn(move || {
+        let slot = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        let count = (mask >> slot).trailing_ones();
+        mask &= !bits(slot, count);
+        Some((slot, count))
+    })
+}
+
+/// A range of pages, chunk by chunk: the first page of each part, its slot, and how many pages.
+pub(crate) fn parts(pages: Range<u64>) -> impl Iterator<Item = (u64, usize, u32)> {
+    let mut at = pages.start;
+    std::iter::from_fn(move || {
+        let (_, slot) = place(at);
+        let count = (CHUNK_PAGES - slot as u64).min(pages.end.saturating_sub(at));
+        let first = at;
+        at += count;
+        (count > 0).then_some((first, slot, count as u32))
+    })
 }
 
 /// The chunk and the slot within it of a page.
@@ -145,22 +230,29 @@ impl Index {
         (&mut **self.chunks.entry(number).or_insert_with(|| Box::new(Chunk::new())), slot)
     }
 
+    /// Changes the chunk of a page, and keeps the list of chunks with anything dirty.
+    ///
+    /// # Panics
+    /// When the page has no chunk.
+    pub(crate) fn change<R>(&mut self, page: u64, change: impl FnOnce(&mut Chunk) -> R) -> R {
+        let (number, _) = place(page);
+        let chunk = self.chunks.get_mut(&number).expect("a page in use has a chunk");
+        let was_dirty = chunk.dirty != 0;
+        let result = change(chunk);
+        match (was_dirty, chunk.dirty != 0) {
+            (false, true) => self.dirty.insert(number),
+            (true, false) => self.dirty.remove(&number),
+            _ => true,
+        };
+        result
+    }
+
     pub(crate) fn mark_dirty(&mut self, page: u64) {
-        let (number, slot) = place(page);
-        let chunk = self.chunks.get_mut(&number).expect("a dirty page has a chunk");
-        if chunk.dirty == 0 {
-            self.dirty.insert(number);
-        }
-        chunk.dirty |= 1 << slot;
+        self.change(page, |chunk| chunk.dirty |= 1 << place(page).1);
     }
 
     pub(crate) fn clear_dirty(&mut self, page: u64) {
-        let (number, slot) = place(page);
-        let chunk = self.chunks.get_mut(&number).expect("a dirty page has a chunk");
-        chunk.dirty &= !(1 << slot);
-        if chunk.dirty == 0 {
-            self.dirty.remove(&number);
-        }
+        self.change(page, |chunk| chunk.dirty &= !(1 << place(page).1));
     }
 
     /// Drops a page's chunk when nothing is left in it.
@@ -171,53 +263,40 @@ impl Index {
         }
     }
 
-    /// The first page from `from` on (and below `below`) that is dirty and passes.
+    /// The first page from `from` on (and below `below`) of those that `which` picks of each chunk's dirty ones.
     pub(crate) fn next_dirty(
         &self,
         from: u64,
         below: u64,
-        passes: impl Fn(u64, &Chunk, usize) -> bool,
+        which: impl Fn(u64, &Chunk) -> u64,
     ) -> Option<u64> {
         if from >= below {
             return None;
         }
         let (first, slot) = place(from);
         for &number in self.dirty.range(first..=place(below - 1).0) {
-            let chunk = &self.chunks[&number];
-            let mut bits = chunk.dirty;
+            let mut mask = which(number * CHUNK_PAGES, &self.chunks[&number]);
             if number == first {
-                bits &= u64::MAX << slot;
+                mask &= u64::MAX << slot;
             }
-            while bits != 0 {
-                let slot = bits.trailing_zeros() as usize;
-                let page = number * CHUNK_PAGES + slot as u64;
-                if page >= below {
-                    return None;
-                }
-                if passes(page, chunk, slot) {
-                    return Some(page);
-                }
-                bits &= bits - 1;
+            if mask != 0 {
+                let page = number * CHUNK_PAGES + u64::from(mask.trailing_zeros());
+                return (page < below).then_some(page);
             }
         }
         None
     }
 
-    /// The last dirty page that passes, at `from` or above it.
-    pub(crate) fn last_dirty(&self, from: u64, passes: impl Fn(u64, &Chunk, usize) -> bool) -> Option<u64> {
-        for &number in self.dirty.range(place(from).0..).rev() {
-            let chunk = &self.chunks[&number];
-            let mut bits = chunk.dirty;
-            while bits != 0 {
-                let slot = 63 - bits.leading_zeros() as usize;
-                let page = number * CHUNK_PAGES + slot as u64;
-                if page < from {
-                    return None;
-                }
-                if passes(page, chunk, slot) {
-                    return Some(page);
-                }
-                bits &= !(1 << slot);
+    /// The last page at `from` or above of those that `which` picks of each chunk's dirty ones.
+    pub(crate) fn last_dirty(&self, from: u64, which: impl Fn(u64, &Chunk) -> u64) -> Option<u64> {
+        let (first, slot) = place(from);
+        for &number in self.dirty.range(first..).rev() {
+            let mut mask = which(number * CHUNK_PAGES, &self.chunks[&number]);
+            if number == first {
+                mask &= u64::MAX << slot;
+            }
+            if mask != 0 {
+                return Some(number * CHUNK_PAGES + 63 - u64::from(mask.leading_zeros()));
             }
         }
         None
@@ -243,9 +322,7 @@ impl Index {
 
     /// Whether no page is being copied, filled, written or read anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.chunks
-            .values()
-            .all(|chunk| chunk.busy | chunk.filling | chunk.flight == 0 && !chunk.any_pinned())
+        self.chunks.values().all(|chunk| chunk.busy | chunk.filling | chunk.flight | chunk.pinned == 0)
     }
 
     /// Pages at `from` or above that have a chunk.
@@ -253,7 +330,7 @@ impl Index {
         self.chunks
             .range(place(from).0..)
             .flat_map(|(number, chunk)| {
-                let bits = chunk.present | chunk.listed;
+                let bits = chunk.present | chunk.partial | chunk.listed;
                 (0..CHUNK_PAGES)
                     .filter(move |slot| bits & (1 << slot) != 0)
                     .map(move |slot| number * CHUNK_PAGES + slot)

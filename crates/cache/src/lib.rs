@@ -11,7 +11,7 @@
 //!
 //! In order of a page's life:
 //! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and is in which
-//! state, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
+//! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
 //! caller's side, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
 //! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
 //! [`epochs`] which writes a sync covers.
@@ -23,6 +23,7 @@ pub mod frames;
 pub mod holes;
 pub mod index;
 pub mod limits;
+pub mod partial;
 pub mod read;
 pub mod space;
 pub mod throttle;
@@ -31,7 +32,8 @@ pub mod write;
 pub mod writeback;
 
 pub use file::{CachedFile, Gaps, Liberties, Origin};
-pub use frames::Frames;
+pub use frames::{FrameRun, FrameRuns, Frames};
+pub use partial::Patch;
 pub use read::{ReadStep, ReadStop};
 pub use throttle::{Admission, Throttle};
 pub use ticket::{Failure, Request, TicketId};

@@ -22,7 +22,7 @@ pub const GAP_PAGES: u64 = 8;
 pub const STEP_PAGES: usize = 64;
 
 /// Pages one read from the device brings at most.
-pub const FILL_PAGES: u64 = 64;
+pub const FILL_PAGES: u64 = GATHER_PAGES;
 
 /// A file is becoming dense, and space is reserved for all of its dirty span, from this share of dirty pages on:
 /// one in so many.

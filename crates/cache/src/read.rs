@@ -8,23 +8,34 @@ use std::ops::Range;
 use forebay_block::{Bio, Class, Errno, Frame, Operation, Source};
 
 use crate::file::{CachedFile, Liberties};
+use crate::frames::{FrameRun, FrameRuns};
+use crate::index::{bits, parts};
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
-use crate::write::WriteStop;
+use crate::partial::{Partial, Rest};
 use crate::writeback::flight::Flight;
 use crate::writeback::gather::Segments;
 use crate::writeback::settle::Settled;
 
-/// One copy from a frame into the caller's buffer.
+/// One copy from memory into the caller's buffer: of one page, or of several that lie one after the other in the file
+/// and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadStep {
-    /// The page read.
+    /// The first page read.
     pub page: u64,
-    /// Its frame, pinned; `None` for zeroes.
+    /// Its frame; it and those that follow are pinned. `None` for zeroes.
     pub frame: Option<Frame>,
     /// The first byte within the page.
     pub at: usize,
     /// How many bytes.
     pub length: usize,
+}
+
+impl ReadStep {
+    /// The pages it reads.
+    #[must_use]
+    pub fn pages(&self) -> Range<u64> {
+        self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
+    }
 }
 
 /// Why a step of a read ended.
@@ -58,61 +69,93 @@ impl CachedFile {
         &mut self,
         offset: u64,
         length: usize,
-        stash: &mut Vec<Frame>,
+        stash: &mut FrameRuns,
         steps: &mut Vec<ReadStep>,
     ) -> (usize, ReadStop) {
         let end = offset + length as u64;
-        let mut planned = 0;
+        let (mut planned, mut pages) = (0, 0);
         loop {
-            if planned == length || steps.len() >= STEP_PAGES {
+            if planned == length || pages >= STEP_PAGES as u64 {
                 return (planned, ReadStop::Done);
             }
             let position = offset + planned as u64;
-            let (page, at) = (position / PAGE, (position % PAGE) as usize);
-            let part = (length - planned).min(PAGE as usize - at);
-            if self.is_frozen() {
-                return (planned, ReadStop::Busy);
+            let wanted = position / PAGE..end.div_ceil(PAGE).min(position / PAGE + STEP_PAGES as u64 - pages);
+            let at = (position % PAGE) as usize;
+            match self.begin_step(wanted, at, length - planned, stash) {
+                Ok(step) => {
+                    planned += step.length;
+                    pages += step.pages().end - step.page;
+                    steps.push(step);
+                }
+                Err(stop) => return (planned, stop),
             }
-            let absent_is_zero = self.absent_is_zero(page);
-            let frame = match self.index.get_mut(page) {
-                Some((chunk, slot)) if (chunk.busy | chunk.filling) & (1 << slot) != 0 => {
-                    return (planned, ReadStop::Busy);
-                }
-                Some((chunk, slot)) if chunk.present & (1 << slot) != 0 => {
-                    if !chunk.pin(slot) {
-                        return (planned, ReadStop::Busy);
-                    }
-                    chunk.frame(slot)
-                }
-                _ if absent_is_zero => None,
-                _ => return (planned, self.begin_fill(page..end.div_ceil(PAGE), stash)),
-            };
-            steps.push(ReadStep { page, frame, at, length: part });
-            planned += part;
         }
+    }
+
+    /// The first of the wanted pages, and those after it that are alike and neighbours in memory.
+    fn begin_step(
+        &mut self,
+        wanted: Range<u64>,
+        at: usize,
+        left: usize,
+        stash: &mut FrameRuns,
+    ) -> Result<ReadStep, ReadStop> {
+        if self.is_frozen() {
+            return Err(ReadStop::Busy);
+        }
+        let page = wanted.start;
+        let step = |frame, count: u64| {
+            let length = left.min((count * PAGE) as usize - at);
+            ReadStep { page, frame, at, length }
+        };
+        if let Some((chunk, slot)) = self.index.get_mut(page) {
+            let bit = 1 << slot;
+            if (chunk.busy | chunk.filling) & bit != 0 {
+                return Err(ReadStop::Busy);
+            }
+            if chunk.present & bit != 0 {
+                let usable = chunk.present & !(chunk.busy | chunk.filling);
+                let most = (wanted.end - page).min(64 - slot as u64) as u32;
+                let alike = (usable >> slot).trailing_ones().min(most);
+                let alike = chunk.frames_in_a_row(slot, alike);
+                return match chunk.pin(slot, alike) {
+                    0 => Err(ReadStop::Busy),
+                    count => Ok(step(chunk.frame(slot), u64::from(count))),
+                };
+            }
+            if chunk.partial & bit != 0 {
+                let step = step(chunk.frame(slot), 1);
+                if !self.partials[&page].mask.holds(at..at + step.length) {
+                    return Err(self.begin_fill_of_partial(page));
+                }
+                return if chunk.pin(slot, 1) == 1 { Ok(step) } else { Err(ReadStop::Busy) };
+            }
+        }
+        let zeroes =
+            wanted.clone().take_while(|page| self.is_absent(*page) && self.absent_is_zero(*page)).count();
+        if zeroes > 0 { Ok(step(None, zeroes as u64)) } else { Err(self.begin_fill(wanted, stash)) }
     }
 
     /// The copies are made: the pages are let go.
     pub fn end_read(&mut self, steps: &[ReadStep], settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
-            let (chunk, slot) = self.index.get_mut(step.page).expect("a pinned page has a chunk");
-            chunk.unpin(slot);
+            for (page, slot, count) in parts(step.pages()) {
+                let (chunk, _) = self.index.get_mut(page).expect("a pinned page has a chunk");
+                chunk.unpin(slot, count);
+            }
             if self.liberties == Liberties::Shared {
-                self.drop_idle_clean(step.page, settled);
+                step.pages().for_each(|page| self.drop_idle_clean(page, settled));
             }
         }
     }
 
-    pub(crate) fn begin_fill_of_one(&mut self, page: u64, stash: &mut Vec<Frame>) -> WriteStop {
-        match self.begin_fill(page..page + 1, stash) {
-            ReadStop::Fill(bio) => WriteStop::Fill(bio),
-            ReadStop::Failed(errno) => WriteStop::Failed(errno),
-            ReadStop::NoFrames => WriteStop::NoFrames,
-            ReadStop::Busy | ReadStop::Done => WriteStop::Busy,
-        }
+    fn is_absent(&self, page: u64) -> bool {
+        self.index.get(page).is_none_or(|(chunk, slot)| {
+            (chunk.present | chunk.partial | chunk.busy | chunk.filling) & (1 << slot) == 0
+        })
     }
 
-    fn begin_fill(&mut self, wanted: Range<u64>, stash: &mut Vec<Frame>) -> ReadStop {
+    fn begin_fill(&mut self, wanted: Range<u64>, stash: &mut FrameRuns) -> ReadStop {
         if let Some(errno) = self.fill_errors.remove(&wanted.start) {
             self.index.tidy(wanted.start);
             return ReadStop::Failed(errno);
@@ -120,37 +163,82 @@ impl CachedFile {
         if self.draining {
             return ReadStop::Busy;
         }
+        let wanted = wanted.start..wanted.end.min(wanted.start + FILL_PAGES);
+        let fills =
+            |page: &u64| self.is_absent(*page) && (*page == wanted.start || !self.absent_is_zero(*page));
+        let most = wanted.clone().take_while(fills).count() as u32;
         let mut segments = Segments::default();
-        let mut pages = 0;
-        for page in wanted.clone().take(FILL_PAGES as usize) {
-            if pages > 0 && self.absent_is_zero(page) {
-                break;
+        let mut page = wanted.start;
+        while let left @ 1.. = most - (page - wanted.start) as u32
+            && let Some(run) = stash.take_run(left)
+        {
+            let mut first = run.first;
+            for (page, slot, count) in parts(page..page + u64::from(run.count)) {
+                let (chunk, _) = self.index.chunk_mut(page);
+                chunk.set_frames(slot, FrameRun { first, count });
+                chunk.filling |= bits(slot, count);
+                first.0 += count;
             }
-            let (chunk, slot) = self.index.chunk_mut(page);
-            if (chunk.present | chunk.busy | chunk.filling) & (1 << slot) != 0 {
-                break;
-            }
-            let Some(frame) = stash.pop() else { break };
-            chunk.set_frame(slot, frame);
-            chunk.filling |= 1 << slot;
-            segments.push_frame(frame);
-            pages += 1;
+            segments.push_frames(run);
+            page += u64::from(run.count);
         }
-        if pages == 0 {
-            self.index.tidy(wanted.start);
+        if page == wanted.start {
+            self.index.tidy(page);
             return ReadStop::NoFrames;
         }
-        let flight = self.flights.start(Flight::Fill { pages: wanted.start..wanted.start + pages });
-        ReadStop::Fill(Bio {
+        ReadStop::Fill(self.fill(wanted.start..page, segments, Class::Waited))
+    }
+
+    /// A reader wants of a partial page what is not here.
+    fn begin_fill_of_partial(&mut self, page: u64) -> ReadStop {
+        if let Some(errno) = self.fill_errors.remove(&page) {
+            return ReadStop::Failed(errno);
+        }
+        if self.draining {
+            return ReadStop::Busy;
+        }
+        self.send_fill_of_partial(page, Class::Waited).map_or(ReadStop::Busy, ReadStop::Fill)
+    }
+
+    /// What is missing of a partial page, and of its neighbours, is read; `None` where it is on its way.
+    pub(crate) fn send_fill_of_partial(&mut self, page: u64, class: Class) -> Option<Bio> {
+        let wanted = |partial: Option<&Partial>| match partial.map(|partial| partial.rest) {
+            Some(Rest::OnDevice(spare)) => Some(spare),
+            _ => None,
+        };
+        let mut spares = Vec::new();
+        while (spares.len() as u64) < FILL_PAGES
+            && let Some(spare) = wanted(self.partials.get(&(page + spares.len() as u64)))
+        {
+            spares.push(spare);
+        }
+        if spares.is_empty() {
+            return None;
+        }
+        let mut segments = Segments::default();
+        spares.iter().for_each(|spare| segments.push_frame(*spare));
+        let pages = page..page + spares.len() as u64;
+        let bio = self.fill(pages.clone(), segments, class);
+        let (_, flight) = Self::flight_of(&bio);
+        for (page, spare) in pages.zip(spares) {
+            self.arriving.insert((flight, page), spare);
+            self.partials.get_mut(&page).expect("looked at").rest = Rest::OnTheWay(flight);
+        }
+        Some(bio)
+    }
+
+    fn fill(&mut self, pages: Range<u64>, segments: Segments, class: Class) -> Bio {
+        let flight = self.flights.start(Flight::Fill { pages: pages.clone() });
+        Bio {
             operation: Operation::Read,
             target: self.target,
-            offset: wanted.start * PAGE,
-            length: pages * PAGE,
+            offset: pages.start * PAGE,
+            length: (pages.end - pages.start) * PAGE,
             segments: segments.finish().into(),
-            class: Class::Waited,
+            class,
             source: Source(self.target.0),
             owner: u64::from(flight),
-        })
+        }
     }
 
     fn drop_idle_clean(&mut self, page: u64, settled: &mut Settled) {

@@ -4,16 +4,20 @@
 //! until they are published. So a copy may be slow (the source may have to be read from another file first) and
 //! holds nobody up but users of the same pages.
 
-use forebay_block::{Bio, Errno, Frame};
+use forebay_block::Frame;
 
 use crate::file::CachedFile;
+use crate::frames::FrameRuns;
+use crate::index::{bits, parts, runs};
 use crate::limits::{PAGE, STEP_PAGES};
+use crate::partial::{Mask, Partial, Patch, Rest};
 use crate::writeback::settle::Settled;
 
-/// One copy from the caller's buffer into a frame.
+/// One copy from the caller's buffer into memory: into one page, or into several whole ones that lie one after the
+/// other in the file and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
-    /// The page written to.
+    /// The first page written to.
     pub page: u64,
     /// Its frame.
     pub frame: Frame,
@@ -25,10 +29,18 @@ pub struct Copy {
     pub prepare: Prepare,
 }
 
+impl Copy {
+    /// The pages it writes to.
+    #[must_use]
+    pub fn pages(&self) -> std::ops::Range<u64> {
+        self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
+    }
+}
+
 /// What a frame needs before a part of it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prepare {
-    /// Nothing: the rest is there already, or there is no rest.
+    /// Nothing: the rest is there already, or there is no rest, or it comes later.
     Nothing,
     /// The rest is zero.
     Zero,
@@ -45,10 +57,6 @@ pub enum WriteStop {
     NoFrames,
     /// The next page is in use; wait for a change of the file.
     Busy,
-    /// The next page has to be read first: submit this, then wait.
-    Fill(Bio),
-    /// The next page could not be read.
-    Failed(Errno),
 }
 
 /// What publishing changed for the context.
@@ -67,92 +75,267 @@ impl CachedFile {
         &mut self,
         offset: u64,
         length: usize,
-        stash: &mut Vec<Frame>,
+        stash: &mut FrameRuns,
         copies: &mut Vec<Copy>,
     ) -> (usize, u64, WriteStop) {
         let charged_before = self.charged;
-        let mut planned = 0;
+        let (mut planned, mut pages) = (0, 0);
         let stop = loop {
-            if planned == length || copies.len() >= STEP_PAGES {
+            if planned == length || pages >= STEP_PAGES {
                 break WriteStop::Done;
             }
             let position = offset + planned as u64;
             let (page, at) = (position / PAGE, (position % PAGE) as usize);
-            let length = (length - planned).min(PAGE as usize - at);
-            match self.begin_page(page, at, length, stash) {
-                Ok(copy) => copies.push(copy),
+            let left = length - planned;
+            let copy = if at == 0 && left >= PAGE as usize {
+                let most = (left / PAGE as usize).min(STEP_PAGES - pages);
+                self.begin_run(page, most as u64, stash)
+            } else {
+                self.begin_part(page, at, left.min(PAGE as usize - at), stash)
+            };
+            match copy {
+                Ok(copy) => {
+                    planned += copy.length;
+                    pages += (copy.pages().end - copy.page) as usize;
+                    copies.push(copy);
+                }
                 Err(stop) => break stop,
             }
-            planned += length;
         };
         (planned, self.charged - charged_before, stop)
     }
 
-    fn begin_page(
+    /// Whole pages from `page` on, as many of `most` as are alike and neighbours in memory.
+    fn begin_run(&mut self, page: u64, most: u64, stash: &mut FrameRuns) -> Result<Copy, WriteStop> {
+        if self.is_frozen() {
+            return Err(WriteStop::Busy);
+        }
+        let (chunk, slot) = self.index.chunk_mut(page);
+        let usable = !(chunk.busy | chunk.pinned);
+        let most = most.min(64 - slot as u64) as u32;
+        let alike = |mask: u64| (mask >> slot).trailing_ones().min(most);
+        let absent = alike(usable & !(chunk.present | chunk.partial | chunk.filling));
+        let here = alike(usable & chunk.present & !chunk.sending);
+        let sending = alike(usable & chunk.present & chunk.sending);
+        let (frame, count) = if absent > 0 {
+            let Some(run) = stash.take_run(absent) else { return Err(WriteStop::NoFrames) };
+            chunk.set_frames(slot, run);
+            self.charged += u64::from(run.count);
+            if !self.fill_errors.is_empty() {
+                for page in page..page + u64::from(run.count) {
+                    self.fill_errors.remove(&page);
+                }
+            }
+            (run.first, run.count)
+        } else if here > 0 {
+            let count = chunk.frames_in_a_row(slot, here);
+            self.charged += u64::from((bits(slot, count) & !chunk.dirty).count_ones());
+            (chunk.frame(slot).expect("a present page has a frame"), count)
+        } else if sending > 0 {
+            let Some(run) = stash.take_run(sending) else { return Err(WriteStop::NoFrames) };
+            for at in slot..slot + run.count as usize {
+                let old = chunk.take_frame(at).expect("a page in flight has a frame");
+                self.displaced.insert(page + (at - slot) as u64, (old, chunk.epoch(at)));
+            }
+            chunk.sending &= !bits(slot, run.count);
+            chunk.set_frames(slot, run);
+            self.charged += u64::from(run.count);
+            (run.first, run.count)
+        } else if usable & (1 << slot) == 0 {
+            return Err(WriteStop::Busy);
+        } else {
+            (self.begin_over_incomplete(page, stash)?, 1)
+        };
+        let (chunk, slot) = self.index.chunk_mut(page);
+        chunk.busy |= bits(slot, count);
+        let length = (u64::from(count) * PAGE) as usize;
+        Ok(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing })
+    }
+
+    /// The whole of a page that is partial, or being read in: what was to come is not needed any more.
+    fn begin_over_incomplete(&mut self, page: u64, stash: &mut FrameRuns) -> Result<Frame, WriteStop> {
+        let (chunk, slot) = self.index.chunk_mut(page);
+        let bit = 1 << slot;
+        if chunk.partial & bit != 0 {
+            chunk.partial &= !bit;
+            self.fill_errors.remove(&page);
+            let partial = self.partials.remove(&page).expect("a partial page has its mask");
+            if let Rest::OnDevice(spare) | Rest::Here(spare, _) = partial.rest {
+                stash.push(spare);
+            }
+            return Ok(chunk.frame(slot).expect("a partial page has a frame"));
+        }
+        let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+        self.divert_fill(page, frame);
+        Ok(frame)
+    }
+
+    /// A page that is being read in gets another frame; what arrives stays apart. The number of the fill.
+    fn divert_fill(&mut self, page: u64, frame: Frame) -> u32 {
+        // An older fill may still be on its way for what the page was before.
+        let mut fills = self.flights.fills_of(page);
+        let flight = fills.find(|flight| !self.arriving.contains_key(&(*flight, page)));
+        let flight = flight.expect("a page being filled has a fill");
+        let (chunk, slot) = self.index.chunk_mut(page);
+        chunk.filling &= !(1 << slot);
+        let arriving = chunk.take_frame(slot).expect("a page being filled has a frame");
+        self.arriving.insert((flight, page), arriving);
+        chunk.set_frame(slot, frame);
+        self.charged += 1;
+        flight
+    }
+
+    /// A part of one page.
+    fn begin_part(
         &mut self,
         page: u64,
         at: usize,
         length: usize,
-        stash: &mut Vec<Frame>,
+        stash: &mut FrameRuns,
     ) -> Result<Copy, WriteStop> {
         if self.is_frozen() {
             return Err(WriteStop::Busy);
         }
-        // Nothing of the old content is left when the write reaches the page's end, or the file's.
-        let replaces = at == 0 && (length == PAGE as usize || page * PAGE + length as u64 >= self.size);
-        let rest = if length == PAGE as usize { Prepare::Nothing } else { Prepare::Zero };
-        let absent_is_zero = self.absent_is_zero(page);
+        // Nothing of the old content is left when the write reaches the file's end.
+        let replaces = at == 0 && page * PAGE + length as u64 >= self.size;
+        let rest_is_zero = replaces || self.absent_is_zero(page);
         let (chunk, slot) = self.index.chunk_mut(page);
         let bit = 1 << slot;
-        if (chunk.busy | chunk.filling) & bit != 0 || chunk.pinned(slot) {
+        if (chunk.busy | chunk.pinned) & bit != 0 {
             return Err(WriteStop::Busy);
         }
-        let (frame, prepare) = if chunk.present & bit == 0 {
-            if !replaces && !absent_is_zero {
-                return Err(self.begin_fill_of_one(page, stash));
-            }
-            let Some(frame) = stash.pop() else { return Err(WriteStop::NoFrames) };
-            chunk.set_frame(slot, frame);
-            self.fill_errors.remove(&page);
-            self.charged += 1;
-            (frame, rest)
-        } else if chunk.sending & bit != 0 {
-            let Some(frame) = stash.pop() else { return Err(WriteStop::NoFrames) };
+        let (frame, prepare) = if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
+            self.charged += u64::from(chunk.dirty & bit == 0);
+            (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
+        } else if chunk.present & bit != 0 {
+            let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
             let old = chunk.take_frame(slot).expect("a page in flight has a frame");
             self.displaced.insert(page, (old, chunk.epoch(slot)));
             chunk.sending &= !bit;
             chunk.set_frame(slot, frame);
             self.charged += 1;
-            (frame, if replaces { rest } else { Prepare::From(old) })
+            (frame, if replaces { Prepare::Zero } else { Prepare::From(old) })
         } else {
-            self.charged += u64::from(chunk.dirty & bit == 0);
-            (chunk.frame(slot).expect("a present page has a frame"), Prepare::Nothing)
+            let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+            if chunk.filling & bit != 0 {
+                let flight = self.divert_fill(page, frame);
+                self.begin_partial(page, Rest::OnTheWay(flight));
+                (frame, Prepare::Nothing)
+            } else {
+                if rest_is_zero {
+                    chunk.set_frame(slot, frame);
+                    self.charged += 1;
+                } else {
+                    let Some(spare) = stash.take() else {
+                        stash.push(frame);
+                        return Err(WriteStop::NoFrames);
+                    };
+                    chunk.set_frame(slot, frame);
+                    self.charged += 1;
+                    self.begin_partial(page, Rest::OnDevice(spare));
+                }
+                self.fill_errors.remove(&page);
+                (frame, if rest_is_zero { Prepare::Zero } else { Prepare::Nothing })
+            }
         };
-        chunk.busy |= bit;
+        let (chunk, slot) = self.index.chunk_mut(page);
+        chunk.busy |= 1 << slot;
         Ok(Copy { page, frame, at, length, prepare })
     }
 
-    /// The copies are made: their pages are dirty, and the file is as long as they reach.
+    fn begin_partial(&mut self, page: u64, rest: Rest) {
+        let (chunk, slot) = self.index.chunk_mut(page);
+        chunk.partial |= 1 << slot;
+        self.partials.insert(page, Partial { mask: Box::new(Mask::new()), rest });
+    }
+
+    /// Whether only some bytes of a page are here.
+    #[must_use]
+    pub fn is_partial(&self, page: u64) -> bool {
+        self.partials.contains_key(&page)
+    }
+
+    /// The copies are made: their pages are dirty, and the file is as long as they reach. What `settled` then tells to
+    /// be zeroed or patched has to be, under the same lock.
     pub fn publish(&mut self, copies: &[Copy], settled: &mut Settled) -> Published {
         let first = self.epochs.is_empty();
-        let epoch = self.epochs.current();
         for copy in copies {
-            let (chunk, slot) = self.index.get_mut(copy.page).expect("a page being copied has a chunk");
-            let bit = 1 << slot;
-            assert!(chunk.busy & bit != 0, "a copy is published once");
-            chunk.busy &= !bit;
-            chunk.present |= bit;
-            if chunk.dirty & bit == 0 {
-                let owed = self.owed.remove(&copy.page);
-                chunk.set_epoch(slot, owed.unwrap_or(epoch));
-                if owed.is_none() {
-                    self.epochs.add(epoch);
-                }
-                self.index.mark_dirty(copy.page);
+            let end = copy.page * PAGE + (copy.at + copy.length) as u64;
+            self.size = self.size.max(end);
+            for (page, slot, count) in parts(copy.pages()) {
+                self.publish_pages(page, slot, count, settled);
             }
-            settled.freed.extend(self.parked.remove(&copy.page));
-            self.size = self.size.max(copy.page * PAGE + (copy.at + copy.length) as u64);
+            if !self.partials.is_empty() {
+                self.grow_partial(copy, settled);
+            }
         }
         Published { first, awaited: self.has_tickets() }
+    }
+
+    fn publish_pages(&mut self, page: u64, slot: usize, count: u32, settled: &mut Settled) {
+        let epoch = self.epochs.current();
+        let mask = bits(slot, count);
+        let pages = page..page + u64::from(count);
+        let newly = self.index.change(page, |chunk| {
+            assert!(chunk.busy & mask == mask, "a copy is published once");
+            chunk.busy &= !mask;
+            chunk.present |= mask & !chunk.partial;
+            let newly = mask & !chunk.dirty;
+            chunk.dirty |= mask;
+            for (slot, count) in runs(newly) {
+                chunk.set_epochs(slot, count, epoch);
+            }
+            newly
+        });
+        let mut counted = newly.count_ones() as usize;
+        if !self.owed.is_empty() {
+            for page in pages.clone() {
+                if let Some(owed) = self.owed.remove(&page) {
+                    let (chunk, slot) = self.index.chunk_mut(page);
+                    chunk.set_epoch(slot, owed);
+                    counted -= 1;
+                }
+            }
+        }
+        self.epochs.add(epoch, counted);
+        if !self.parked.is_empty() {
+            settled.freed.extend(pages.filter_map(|page| self.parked.remove(&page)));
+        }
+    }
+
+    /// A part of a partial page was written; whether it is whole now.
+    fn grow_partial(&mut self, copy: &Copy, settled: &mut Settled) {
+        let Some(partial) = self.partials.get_mut(&copy.page) else { return };
+        partial.mask.add(copy.at..copy.at + copy.length);
+        // Beyond the end there is nothing to be read.
+        let used = (self.size - copy.page * PAGE).min(PAGE) as usize;
+        if let Rest::Here(from, filled) = partial.rest {
+            self.make_whole(copy.page, from, filled, settled);
+        } else if partial.mask.holds(0..used) {
+            if let Rest::OnDevice(spare) = partial.rest {
+                settled.freed.push(spare);
+            }
+            settled.zero.extend((used < PAGE as usize).then_some((copy.frame, used)));
+            self.end_partial(copy.page);
+        }
+    }
+
+    /// What is missing of a partial page comes from a frame, which is free then.
+    pub(crate) fn make_whole(&mut self, page: u64, from: Frame, filled: usize, settled: &mut Settled) {
+        let (chunk, slot) = self.index.chunk_mut(page);
+        let to = chunk.frame(slot).expect("a partial page has a frame");
+        let bytes = self.partials[&page].mask.missing();
+        settled.patches.push(Patch { page, from, to, bytes, filled });
+        settled.freed.push(from);
+        self.end_partial(page);
+    }
+
+    fn end_partial(&mut self, page: u64) {
+        self.partials.remove(&page);
+        self.fill_errors.remove(&page);
+        let (chunk, slot) = self.index.chunk_mut(page);
+        assert!(chunk.busy & (1 << slot) == 0, "a page is made whole while nobody copies into it");
+        chunk.partial &= !(1 << slot);
+        chunk.present |= 1 << slot;
     }
 }

@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use forebay_block::{Bio, Errno, Frame, Operation, Target};
-use forebay_cache::limits::{MAX_OFFSET, PAGE};
+use forebay_cache::limits::{FILL_PAGES, MAX_OFFSET, PAGE, STEP_PAGES};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    Admission, CachedFile, Copy, Failure, Liberties, ReadStep, ReadStop, Request, Settled, TicketId,
-    WriteStop,
+    Admission, CachedFile, Copy, Failure, FrameRuns, Liberties, ReadStep, ReadStop, Request, Settled,
+    TicketId, WriteStop,
 };
 use forebay_uring::{Header, Identity};
 
@@ -23,9 +23,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::level::{Crossed, Queued};
 use crate::shared::Shared;
 use crate::volume::{Room, Volume};
-
-/// Frames taken from the pool at a time, for one file.
-const STASH: usize = 32;
 
 /// The end every file system's files can have.
 const SURE_REACH: u64 = 1 << 31;
@@ -48,7 +45,7 @@ pub(crate) struct Inode {
 pub(crate) struct State {
     pub(crate) cache: CachedFile,
     /// Frames taken from the pool and not used yet.
-    stash: Vec<Frame>,
+    stash: FrameRuns,
     /// Pages charged to the level, and not used yet.
     credit: u64,
     page_wakers: Vec<Waker>,
@@ -103,7 +100,7 @@ impl Inode {
     ) -> Self {
         let state = State {
             cache,
-            stash: Vec::new(),
+            stash: FrameRuns::default(),
             credit: 0,
             page_wakers: Vec::new(),
             ticket_wakers: Vec::new(),
@@ -191,8 +188,9 @@ impl Inode {
                 shared.send(Message::Look);
                 continue;
             }
-            if state.stash.is_empty() {
-                let wanted = data.len().div_ceil(PAGE as usize).clamp(1, 2 * STASH);
+            // A page of which a part is written takes two.
+            let wanted = data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
+            if state.stash.len() < wanted {
                 shared.refill(&mut state.stash, wanted);
             }
             let State { cache, stash, .. } = &mut *state;
@@ -202,20 +200,11 @@ impl Inode {
             if shared.level.add(charged - from_credit) == Crossed::Background {
                 after.messages.push(Message::Look);
             }
-            let mut failed = None;
             let mut starved = false;
             match stop {
-                WriteStop::Done => {}
                 WriteStop::Busy if planned == 0 => state.page_wakers.push(context.waker().clone()),
                 WriteStop::NoFrames => starved = planned == 0,
-                WriteStop::Fill(bio) => {
-                    if planned == 0 {
-                        state.page_wakers.push(context.waker().clone());
-                    }
-                    after.messages.push(Message::Submit(bio));
-                }
-                WriteStop::Failed(errno) => failed = (planned == 0).then_some(errno),
-                WriteStop::Busy => {}
+                WriteStop::Done | WriteStop::Busy => {}
             }
             drop(state);
             if planned > 0 {
@@ -225,9 +214,6 @@ impl Inode {
                 return Poll::Ready(Ok(planned));
             }
             after.finish(shared);
-            if let Some(errno) = failed {
-                return Poll::Ready(Err(self.io_error("could not read the page to change", offset, errno)));
-            }
             if !starved || !shared.reclaim_or_wait(context.waker()) {
                 return Poll::Pending;
             }
@@ -238,11 +224,11 @@ impl Inode {
         let sequence = shared.next_sequence();
         let mut state = self.lock();
         let published = state.cache.publish(copies, &mut after.settled);
-        let size = state.cache.size();
+        self.finish_memory(shared, &state, after, sequence);
         for copy in copies {
-            let length = (size - copy.page * PAGE).min(PAGE) as u16;
-            let header = Header { file: self.target.0, page: copy.page, sequence, length };
-            shared.pool.publish(copy.frame, header);
+            for (page, frame) in copy.pages().zip(copy.frame.0..) {
+                self.publish_header(shared, &state, page, Frame(frame), sequence);
+            }
         }
         if published.first {
             state.dirty_since = Some(Instant::now());
@@ -251,6 +237,25 @@ impl Inode {
             self.kick(&mut state, after);
         }
         after.wakers.append(&mut state.page_wakers);
+    }
+
+    /// Zeroes and copies what the cache tells to, under its lock.
+    fn finish_memory(&self, shared: &Shared, state: &State, after: &mut After, sequence: u64) {
+        for (frame, from) in after.settled.zero.drain(..) {
+            shared.pool.zero(frame, from..PAGE as usize);
+        }
+        for patch in after.settled.patches.drain(..) {
+            shared.pool.patch(&patch);
+            self.publish_header(shared, state, patch.page, patch.to, sequence);
+        }
+    }
+
+    /// Says what a frame holds; of a page that is not whole nothing is said.
+    fn publish_header(&self, shared: &Shared, state: &State, page: u64, frame: Frame, sequence: u64) {
+        if !state.cache.is_partial(page) {
+            let length = (state.cache.size() - page * PAGE).min(PAGE) as u16;
+            shared.pool.publish(frame, Header { file: self.target.0, page, sequence, length });
+        }
     }
 
     /// Whether a write can be accepted without space of its own.
@@ -314,11 +319,15 @@ impl Inode {
             if length == 0 {
                 return Poll::Ready(Ok(0));
             }
-            let wanted = length.div_ceil(PAGE as usize).clamp(1, 2 * STASH);
             let State { cache, stash, .. } = &mut *state;
-            let (mut planned, mut stop) = cache.begin_read(offset, length, stash, &mut steps);
+            // Without frames at first: what is here needs none, and what is read in needs as many as it is long.
+            let (mut planned, mut stop) =
+                cache.begin_read(offset, length, &mut FrameRuns::default(), &mut steps);
             if planned == 0 && stop == ReadStop::NoFrames {
-                shared.refill(stash, wanted);
+                let wanted = length.div_ceil(PAGE as usize).min(FILL_PAGES as usize);
+                if stash.len() < wanted {
+                    shared.refill(stash, wanted);
+                }
                 (planned, stop) = cache.begin_read(offset, length, stash, &mut steps);
             }
             let mut failed = None;
@@ -493,12 +502,9 @@ impl Inode {
         let keep = if shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
         let mut state = self.lock();
         state.cache.settle(bio, result, keep, &mut after.settled);
-        for (frame, from) in after.settled.zero.drain(..) {
-            shared.pool.zero(frame, from..PAGE as usize);
-        }
+        self.finish_memory(shared, &state, after, shared.next_sequence());
         // Under the lock: once it is released a writer may touch the page, and publish its header anew.
-        shared.pool.retire(&after.settled.written);
-        after.settled.written.clear();
+        shared.pool.retire(after.settled.written.drain(..));
         if bio.operation == Operation::Allocate {
             self.volume.look(&self.file);
         }

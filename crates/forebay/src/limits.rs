@@ -29,6 +29,9 @@ pub(crate) const RUN_PER_FILE: usize = 32;
 /// Frames collected when none is free: a step's worth.
 pub(crate) const RECLAIM_FRAMES: usize = forebay_cache::limits::STEP_PAGES;
 
+/// Frames with which a caller can go on: a page of which a part is written takes two.
+pub(crate) const STARVED_BELOW: u32 = 2;
+
 /// How often, in a `dirty_age`, it is looked whether something is too old.
 pub(crate) const TICKS_PER_AGE: u32 = 4;
 

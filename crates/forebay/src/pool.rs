@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
-use forebay_cache::{Copy, Frames, Prepare, ReadStep};
+use forebay_cache::{Copy, FrameRuns, Frames, Patch, Prepare, ReadStep};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::Header;
 
@@ -34,22 +34,19 @@ impl Pool {
         self.frames().free()
     }
 
-    /// Takes up to `wanted` frames, to be popped in the order of memory.
-    pub(crate) fn take(&self, wanted: usize, stash: &mut Vec<Frame>) -> usize {
-        let before = stash.len();
-        let taken = self.frames().take(wanted, stash);
-        stash[before..].reverse();
-        taken
+    /// Takes up to `wanted` frames.
+    pub(crate) fn take(&self, wanted: usize, stash: &mut FrameRuns) -> usize {
+        self.frames().take(wanted, stash)
     }
 
     /// Gives frames back; whom to wake is appended.
-    pub(crate) fn give(&self, freed: &mut Vec<Frame>, wakers: &mut Vec<Waker>) {
+    pub(crate) fn give(&self, freed: &mut FrameRuns, wakers: &mut Vec<Waker>) {
         if freed.is_empty() {
             return;
         }
         let mut frames = self.frames();
-        for frame in freed.drain(..) {
-            frames.give(frame);
+        for run in freed.drain() {
+            frames.give_run(run);
         }
         drop(frames);
         self.take_waiting(wakers);
@@ -121,14 +118,23 @@ impl Pool {
         }
     }
 
+    /// Copies what was missing of a page to where it is missing. Under the file's lock: the bytes that are missing are
+    /// nobody's yet, and the frame they come from is the caller's alone.
+    pub(crate) fn patch(&self, patch: &Patch) {
+        for bytes in &patch.bytes {
+            let filled = patch.filled.clamp(bytes.start, bytes.end);
+            // SAFETY: nobody reads or writes the missing bytes of a page, and nobody else knows the frame they are in.
+            unsafe { self.arena.copy_part(patch.from, patch.to, bytes.start..filled) };
+            self.zero(patch.to, filled..bytes.end);
+        }
+    }
+
     pub(crate) fn publish(&self, frame: Frame, header: Header) {
         self.arena.publish(frame, header);
     }
 
-    pub(crate) fn retire(&self, frames: &[Frame]) {
-        for frame in frames {
-            self.arena.retire(*frame);
-        }
+    pub(crate) fn retire(&self, frames: impl IntoIterator<Item = Frame>) {
+        frames.into_iter().for_each(|frame| self.arena.retire(frame));
     }
 
     fn frames(&self) -> MutexGuard<'_, Frames> {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-use forebay_block::{Frame, Knobs};
-use forebay_cache::Settled;
+use forebay_block::Knobs;
+use forebay_cache::{FrameRuns, Settled};
 use forebay_uring::Buffers;
 use forebay_uring::fork::ForkGuard;
 
@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::After;
 use crate::level::Level;
-use crate::limits::RECLAIM_FRAMES;
+use crate::limits::{RECLAIM_FRAMES, STARVED_BELOW};
 use crate::pool::Pool;
 use crate::table::Table;
 
@@ -130,7 +130,7 @@ impl Shared {
     }
 
     /// Fills a file's stash: generously while frames are plenty.
-    pub(crate) fn refill(&self, stash: &mut Vec<Frame>, wanted: usize) {
+    pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize) {
         let generous = (self.pool.free() as usize / 256).min(32);
         self.pool.take(wanted.max(generous), stash);
     }
@@ -144,13 +144,13 @@ impl Shared {
     /// something to take now.
     pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
         self.reclaim(RECLAIM_FRAMES);
-        if self.pool.free() > 0 {
+        if self.pool.free() >= STARVED_BELOW {
             return true;
         }
         self.pool.wait(waker);
         self.send(Message::Look);
         // Frames may have come back between the look and the registering.
-        self.pool.free() > 0
+        self.pool.free() >= STARVED_BELOW
     }
 
     /// Collects unused frames and credit of all files, and some clean pages, until `wanted` frames are free.
@@ -178,7 +178,7 @@ impl Shared {
 
     /// Takes in what a run of completions, or a copy, has freed.
     pub(crate) fn absorb(&self, settled: &mut Settled, wakers: &mut Vec<Waker>) {
-        self.pool.retire(&settled.freed);
+        self.pool.retire(settled.freed.frames());
         self.pool.give(&mut settled.freed, wakers);
         self.level.remove(std::mem::take(&mut settled.uncharged), wakers);
     }

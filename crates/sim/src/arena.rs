@@ -2,6 +2,7 @@
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Frame, Segment};
+use forebay_cache::{Patch, Settled};
 
 /// What a frame holds that was handed out and not filled: nobody may ever read it.
 const GARBAGE: u8 = 0xa5;
@@ -17,6 +18,32 @@ impl Arena {
     #[must_use]
     pub fn new(frames: u32) -> Self {
         Self { bytes: vec![GARBAGE; frames as usize * PAGE] }
+    }
+
+    /// Bytes from a frame on, and on into those that follow.
+    #[must_use]
+    pub fn span(&self, frame: Frame, at: usize, length: usize) -> &[u8] {
+        &self.bytes[frame.0 as usize * PAGE + at..][..length]
+    }
+
+    /// Bytes from a frame on, and on into those that follow, to be changed.
+    pub fn span_mut(&mut self, frame: Frame, at: usize, length: usize) -> &mut [u8] {
+        &mut self.bytes[frame.0 as usize * PAGE + at..][..length]
+    }
+
+    /// Does what the cache tells to: zeroes, and bytes that were missing of a page.
+    pub fn finish(&mut self, settled: &mut Settled) {
+        for (frame, from) in settled.zero.drain(..) {
+            self.frame_mut(frame)[from..].fill(0);
+        }
+        for Patch { from, to, bytes, filled, .. } in settled.patches.drain(..) {
+            for range in bytes {
+                let filled = filled.clamp(range.start, range.end);
+                let data = self.frame(from)[range.start..filled].to_vec();
+                self.frame_mut(to)[range.start..filled].copy_from_slice(&data);
+                self.frame_mut(to)[filled..range.end].fill(0);
+            }
+        }
     }
 
     /// The bytes of a frame.
@@ -38,7 +65,7 @@ impl Arena {
 
     /// Spoils a part of a frame.
     pub fn spoil(&mut self, frame: Frame, at: usize, length: usize) {
-        self.frame_mut(frame)[at..at + length].fill(GARBAGE);
+        self.span_mut(frame, at, length).fill(GARBAGE);
     }
 
     /// The data of segments, one after the other.

@@ -152,6 +152,7 @@ fn contract_02_holds_on_a_device_that_fails_often() {
         &marks,
         &[
             "page write failed",
+            "partial page could not be filled",
             "fill failed",
             "flush failed",
             "error told late",

@@ -39,6 +39,8 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
             "throttled",
             "starved of frames",
             "touched in flight",
+            "partial page written",
+            "partial page filled",
             "lease broken",
             "lease had",
             "abandoned",

@@ -116,28 +116,28 @@ impl Arena {
         self.zeroes.start().cast_const()
     }
 
-    /// Copies `from` into the frame, `at` bytes from its start.
+    /// Copies `from` into the frame, `at` bytes from its start, and on into the frames that follow it.
     ///
     /// # Safety
-    /// While this runs nobody else reads or writes that part of the frame: no other accessor, no request in flight
+    /// While this runs nobody else reads or writes that part of the memory: no other accessor, no request in flight
     /// that reads into it. (A request that writes *from* it would store torn bytes: give the page a new frame.)
     pub unsafe fn copy_in(&self, frame: Frame, at: usize, from: &[u8]) {
-        self.check(at, from.len());
-        // SAFETY: `check` keeps the sum within the frame, and the frame is within the mapping.
+        self.check(frame, at, from.len());
+        // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
         let into = unsafe { self.at(frame).add(at) };
         // SAFETY: `into` is valid for `from.len()` bytes, the caller promises exclusivity, and a `&[u8]` cannot
         // overlap memory that nobody holds a reference to.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
     }
 
-    /// Copies from the frame, `at` bytes from its start, into `into`.
+    /// Copies from the frame, `at` bytes from its start, and on from the frames that follow it, into `into`.
     ///
     /// # Safety
-    /// While this runs nobody writes that part of the frame: neither `copy_in`, `zero` or `copy_frame`, nor a
+    /// While this runs nobody writes that part of the memory: neither `copy_in`, `zero` or `copy_frame`, nor a
     /// request in flight that reads into it.
     pub unsafe fn copy_out(&self, frame: Frame, at: usize, into: &mut [u8]) {
-        self.check(at, into.len());
-        // SAFETY: `check` keeps the sum within the frame, and the frame is within the mapping.
+        self.check(frame, at, into.len());
+        // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
         let from = unsafe { self.at(frame).add(at) };
         // SAFETY: `from` is valid for `into.len()` bytes, the caller promises that nobody writes them, and a
         // `&mut [u8]` cannot overlap memory that nobody holds a reference to.
@@ -150,11 +150,27 @@ impl Arena {
     /// As [`Arena::copy_in`].
     pub unsafe fn zero(&self, frame: Frame, range: Range<usize>) {
         let length = range.end.checked_sub(range.start).expect("a range that does not run backwards");
-        self.check(range.start, length);
-        // SAFETY: `check` keeps the sum within the frame, and the frame is within the mapping.
+        self.check(frame, range.start, length);
+        // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
         let start = unsafe { self.at(frame).add(range.start) };
         // SAFETY: `start` is valid for `length` bytes and the caller promises exclusivity.
         unsafe { ptr::write_bytes(start, 0, length) };
+    }
+
+    /// Copies a range of one frame into the same place of another.
+    ///
+    /// # Safety
+    /// As [`Arena::copy_out`] for `from` and as [`Arena::copy_in`] for `to`.
+    pub unsafe fn copy_part(&self, from: Frame, to: Frame, range: Range<usize>) {
+        assert_ne!(from, to, "a frame is not copied onto itself");
+        assert!(range.start <= range.end && range.end <= PAGE, "a part of a frame");
+        // SAFETY: the range is within the frame, which is within the mapping.
+        let (source, length) = (unsafe { self.at(from).add(range.start) }, range.end - range.start);
+        // SAFETY: as above.
+        let into = unsafe { self.at(to).add(range.start) };
+        // SAFETY: both are parts of different frames of the mapping, and the caller promises that nobody writes the
+        // first and nobody uses the second.
+        unsafe { ptr::copy_nonoverlapping(source.cast_const(), into, length) };
     }
 
     /// Copies one frame into another.
@@ -216,11 +232,12 @@ impl Arena {
         unsafe { &*words.cast::<HeaderWords>() }
     }
 
-    /// Refuses a range beyond the frame.
-    fn check(&self, at: usize, length: usize) {
+    /// Refuses a range beyond the last frame.
+    fn check(&self, frame: Frame, at: usize, length: usize) {
+        let most = (self.layout.frames as usize).saturating_sub(frame.0 as usize) * PAGE;
         assert!(
-            at.checked_add(length).is_some_and(|end| end <= PAGE),
-            "{length} bytes at {at} are more than a frame of {PAGE}"
+            at.checked_add(length).is_some_and(|end| end <= most),
+            "{length} bytes at {at} of {frame:?} are beyond the arena"
         );
     }
 
@@ -313,11 +330,22 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "more than a frame")]
-    fn a_copy_beyond_the_frame_is_refused() {
+    #[should_panic(expected = "beyond the arena")]
+    fn a_copy_beyond_the_last_frame_is_refused() {
         let arena = Arena::new(2).unwrap();
         // SAFETY: this thread alone knows the arena.
+        unsafe { arena.copy_in(Frame(1), 4095, b"ab") };
+    }
+
+    #[test]
+    fn a_copy_goes_on_into_the_next_frame() {
+        let arena = Arena::new(2).unwrap();
+        let mut back = [0; 1];
+        // SAFETY: this thread alone knows the arena.
         unsafe { arena.copy_in(Frame(0), 4095, b"ab") };
+        // SAFETY: as above.
+        unsafe { arena.copy_out(Frame(1), 0, &mut back) };
+        assert_eq!(&back, b"b");
     }
 
     #[test]

@@ -39,33 +39,28 @@ pub(crate) enum FlushStep {
 pub(crate) struct Pages {
     pub(crate) first: u64,
     pub(crate) count: u64,
-    /// A bit per page of the run: its data was sent (else zeroes were).
-    pub(crate) carried: Vec<u64>,
+    /// What is sent for each stretch of it, in order.
+    parts: Vec<(Range<u64>, Carries)>,
     /// Whether it moves the end of the file.
     pub(crate) extending: bool,
 }
 
 impl Pages {
     pub(crate) fn starting_at(first: u64) -> Self {
-        Self { first, count: 0, carried: Vec::new(), extending: false }
+        Self { first, count: 0, parts: Vec::new(), extending: false }
     }
 
-    pub(crate) fn push(&mut self, carries: Carries) {
-        let (word, bit) = ((self.count / 64) as usize, self.count % 64);
-        if word == self.carried.len() {
-            self.carried.push(0);
+    pub(crate) fn push(&mut self, count: u64, carries: Carries) {
+        let start = self.first + self.count;
+        self.count += count;
+        match self.parts.last_mut() {
+            Some((pages, last)) if *last == carries => pages.end += count,
+            _ => self.parts.push((start..start + count, carries)),
         }
-        if carries == Carries::Data {
-            self.carried[word] |= 1 << bit;
-        }
-        self.count += 1;
     }
 
-    pub(crate) fn pages(&self) -> impl Iterator<Item = (u64, Carries)> + '_ {
-        (0..self.count).map(|at| {
-            let data = self.carried[(at / 64) as usize] & (1 << (at % 64)) != 0;
-            (self.first + at, if data { Carries::Data } else { Carries::Zeroes })
-        })
+    pub(crate) fn parts(&self) -> &[(Range<u64>, Carries)] {
+        &self.parts
     }
 }
 
@@ -113,6 +108,12 @@ impl Flights {
         self.free.push(slot);
         self.count(&flight, -1);
         flight
+    }
+
+    /// The numbers of the fills of a page.
+    pub(crate) fn fills_of(&self, page: u64) -> impl Iterator<Item = u32> + '_ {
+        let brings = move |flight: &Option<Flight>| matches!(flight, Some(Flight::Fill { pages }) if pages.contains(&page));
+        self.slots.iter().enumerate().filter(move |(_, flight)| brings(flight)).map(|(slot, _)| slot as u32)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -19,10 +19,12 @@ use std::ops::Range;
 use forebay_block::{Bio, Class, Frame, Operation, Segment, Source};
 
 use crate::file::{CachedFile, Entry, Gaps, Liberties, Reserving};
-use crate::index::Chunk;
+use crate::frames::FrameRun;
+use crate::index::{CHUNK_PAGES, Chunk, bits, parts, place};
 use crate::limits::{
     DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE, RESERVE_PAGES,
 };
+use crate::partial::{Partial, Rest};
 use crate::space;
 use crate::ticket::{Request, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
@@ -45,6 +47,9 @@ impl CachedFile {
             Reason::Periodic => self.overdue.and_then(|epoch| self.next_write_out(epoch, reason)),
             Reason::Background if self.draining => None,
             Reason::Background => {
+                if let Some(bio) = self.next_fill(None, reason.class()) {
+                    return Some(bio);
+                }
                 let first = self.sweep()?;
                 Some(self.send_run(first, reason.class()))
             }
@@ -76,12 +81,30 @@ impl CachedFile {
 
     /// The next bio towards having everything of `covers` and before written.
     fn next_write_out(&mut self, covers: u64, reason: Reason) -> Option<Bio> {
+        if let Some(bio) = self.next_fill(Some(covers), reason.class()) {
+            return Some(bio);
+        }
         if let Some(first) = self.pick(Some(covers)) {
             return Some(self.send_run(first, reason.class()));
         }
         let page = self.dirty_tail(covers)?;
         self.draining = !self.flights.is_empty();
         if self.draining { None } else { Some(self.send_tail(page, reason.class())) }
+    }
+
+    /// A page of which a part was written has to be read before it is sent.
+    fn next_fill(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
+        if self.draining || self.partials.is_empty() {
+            return None;
+        }
+        let is_due = |page: u64, partial: &Partial| {
+            let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
+            matches!(partial.rest, Rest::OnDevice(_))
+                && chunk.dirty & !(chunk.failing | chunk.flight) & (1 << slot) != 0
+                && covers.is_none_or(|covers| chunk.epoch(slot) <= covers)
+        };
+        let (page, _) = self.partials.iter().find(|(page, partial)| is_due(**page, partial))?;
+        self.send_fill_of_partial(*page, class)
     }
 
     // Picking
@@ -92,25 +115,33 @@ impl CachedFile {
         if self.draining {
             return None;
         }
-        let tail = self.tail_page();
-        let passes = |page: u64, chunk: &Chunk, slot: usize| {
-            (chunk.busy | chunk.flight | chunk.failing) & (1 << slot) == 0
-                && covers.is_none_or(|covers| chunk.epoch(slot) <= covers)
-                && tail != Some(page)
+        let which = |first: u64, chunk: &Chunk| {
+            let sendable = self.sendable(first, chunk);
+            match covers {
+                Some(covers) => chunk.not_after(sendable, covers),
+                None => sendable,
+            }
         };
         let whole = self.disk_size / PAGE;
         let cursor = self.cursor.min(whole);
-        let find = |from, below| self.index.next_dirty(from, below, passes);
+        let find = |from, below| self.index.next_dirty(from, below, which);
         let extending = || {
             if self.flights.is_extending() {
                 return None;
             }
             let first = find(whole, u64::MAX)?;
-            let last = self.index.last_dirty(first, passes)?;
+            let last = self.index.last_dirty(first, which)?;
             let is_dense = self.index.count_dirty(first) * 2 > last - first;
             Some(if is_dense { first } else { self.start_of_run(last) })
         };
         find(cursor, whole).or_else(extending).or_else(|| find(0, cursor))
+    }
+
+    /// The pages of a chunk that may be sent direct; `first` is the number of its first one.
+    fn sendable(&self, first: u64, chunk: &Chunk) -> u64 {
+        let tail =
+            self.tail_page().and_then(|tail| tail.checked_sub(first)).filter(|slot| *slot < CHUNK_PAGES);
+        chunk.sendable() & !tail.map_or(0, |slot| 1 << slot)
     }
 
     /// The next run of background writeback; `None` also once at the end of each sweep, for other files' sake: by the
@@ -136,17 +167,21 @@ impl CachedFile {
     }
 
     fn is_eligible(&self, page: u64) -> bool {
-        self.tail_page() != Some(page)
-            && self.index.get(page).is_some_and(|(chunk, slot)| {
-                chunk.dirty & !(chunk.busy | chunk.flight | chunk.failing) & (1 << slot) != 0
-            })
+        self.eligible_from(page) > 0
+    }
+
+    /// How many pages from `page` on, in its chunk, may be sent.
+    fn eligible_from(&self, page: u64) -> u64 {
+        self.index.get(page).map_or(0, |(chunk, slot)| {
+            u64::from((self.sendable(page - slot as u64, chunk) >> slot).trailing_ones())
+        })
     }
 
     fn dirty_tail(&self, covers: u64) -> Option<u64> {
         let page = self.tail_page()?;
         let (chunk, slot) = self.index.get(page)?;
-        let sendable = chunk.dirty & !(chunk.busy | chunk.flight | chunk.failing) & (1 << slot) != 0;
-        (sendable && chunk.epoch(slot) <= covers).then_some(page)
+        let is_sendable = chunk.sendable() & (1 << slot) != 0;
+        (is_sendable && chunk.epoch(slot) <= covers).then_some(page)
     }
 
     /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run is too far.
@@ -188,19 +223,21 @@ impl CachedFile {
         let end = end.min(first + most);
         let mut page = first;
         while page < end && segments.count() + 2 < GATHER_SEGMENTS {
-            if self.is_eligible(page) {
-                segments.push_frame(self.send_page(page));
-                run.push(Carries::Data);
-                page += 1;
+            let data = self.eligible_from(page).min(end - page);
+            if data > 0 {
+                let most = GATHER_SEGMENTS - segments.count() - 1;
+                let data = self.send_data(page, data as u32, most, &mut segments);
+                run.push(data, Carries::Data);
+                page += data;
                 continue;
             }
             let Some(gap) = self.gap_before_next_run(page, end) else { break };
-            for page in page..page + gap {
-                let (chunk, slot) = self.index.chunk_mut(page);
-                chunk.flight |= 1 << slot;
-                segments.push_zeroes();
-                run.push(Carries::Zeroes);
+            for (page, slot, count) in parts(page..page + gap) {
+                let (chunk, _) = self.index.chunk_mut(page);
+                chunk.flight |= bits(slot, count);
             }
+            segments.push_zeroes(gap);
+            run.push(gap, Carries::Zeroes);
             page += gap;
         }
         self.cursor = page;
@@ -209,20 +246,32 @@ impl CachedFile {
         self.bio(Operation::Write, first * PAGE, length, segments.finish(), class, flight)
     }
 
-    fn send_page(&mut self, page: u64) -> Frame {
-        self.index.clear_dirty(page);
-        self.holes.mark_written(page);
-        let (chunk, slot) = self.index.get_mut(page).expect("an eligible page has a chunk");
-        chunk.flight |= 1 << slot;
-        chunk.sending |= 1 << slot;
-        chunk.frame(slot).expect("an eligible page has a frame")
+    /// Up to `most` pages of a chunk go out, as at most so many segments; returns how many.
+    fn send_data(&mut self, page: u64, most: u32, most_segments: usize, segments: &mut Segments) -> u64 {
+        let (mut sent, enough) = (0, segments.count() + most_segments);
+        self.index.change(page, |chunk| {
+            let slot = place(page).1;
+            while sent < most && segments.count() < enough {
+                let count = chunk.frames_in_a_row(slot + sent as usize, most - sent);
+                let first = chunk.frame(slot + sent as usize).expect("a page that is sent has a frame");
+                segments.push_frames(FrameRun { first, count });
+                sent += count;
+            }
+            let mask = bits(slot, sent);
+            chunk.dirty &= !mask;
+            chunk.flight |= mask;
+            chunk.sending |= mask;
+        });
+        self.holes.mark_written(page..page + u64::from(sent));
+        u64::from(sent)
     }
 
     fn send_tail(&mut self, page: u64, class: Class) -> Bio {
         let length = self.size - page * PAGE;
-        let frame = self.send_page(page);
+        let mut segments = Segments::default();
+        self.send_data(page, 1, 1, &mut segments);
+        let segments = segments.cut(length as u32);
         let flight = self.flights.start(Flight::Tail { page, length });
-        let segments = vec![Segment::frames(frame, length as u32)];
         self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }
 
@@ -367,7 +416,7 @@ impl CachedFile {
             self.reserve_pause -= 1;
             return None;
         }
-        let any = |_: u64, _: &Chunk, _: usize| true;
+        let any = |_: u64, chunk: &Chunk| chunk.dirty;
         let lowest = self.index.next_dirty(self.origin_pages, u64::MAX, any)?;
         let end = self.index.last_dirty(first, any)? + 1;
         let start = (lowest / GATHER_PAGES * GATHER_PAGES).max(self.origin_pages);
@@ -400,11 +449,15 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn push_frame(&mut self, frame: Frame) {
-        self.push(Segment::frames(frame, PAGE as u32));
+        self.push_frames(FrameRun { first: frame, count: 1 });
     }
 
-    pub(crate) fn push_zeroes(&mut self) {
-        self.push(Segment::Zeroes { length: PAGE as u32 });
+    pub(crate) fn push_frames(&mut self, run: FrameRun) {
+        self.push(Segment::frames(run.first, run.count * PAGE as u32));
+    }
+
+    pub(crate) fn push_zeroes(&mut self, pages: u64) {
+        self.push(Segment::Zeroes { length: (pages * PAGE) as u32 });
     }
 
     fn push(&mut self, segment: Segment) {
@@ -419,6 +472,12 @@ impl Segments {
 
     pub(crate) fn count(&self) -> usize {
         self.list.len()
+    }
+
+    /// The one segment of a page, cut to so many bytes.
+    fn cut(self, length: u32) -> Vec<Segment> {
+        let [Segment::Frames { first, .. }] = self.list[..] else { unreachable!("one page, one segment") };
+        vec![Segment::frames(first, length)]
     }
 
     pub(crate) fn finish(self) -> Vec<Segment> {

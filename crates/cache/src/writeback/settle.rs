@@ -3,24 +3,31 @@
 //! Settling only collects: freed frames, levels, what has to be zeroed. The context hands all of it on once per
 //! run, so that a run of completions costs one lock of the free frames and wakes each waiter once.
 
+use std::ops::Range;
+
 use forebay_block::{Bio, Errno, Frame, Operation};
 
 use crate::file::{CachedFile, Entry, Liberties, Reserving};
+use crate::frames::FrameRuns;
+use crate::index::{bits, parts, runs};
 use crate::limits::PAGE;
+use crate::partial::{Partial, Patch, Rest};
 use crate::ticket::{Failure, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 
 /// What a run of completions changed.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// Frames that are free again.
-    pub freed: Vec<Frame>,
+    /// Frames that are free again, once what is below has been done.
+    pub freed: FrameRuns,
     /// Frames that stay, and whose content the device has now.
     pub written: Vec<Frame>,
     /// Pages that no longer count as dirty.
     pub uncharged: u64,
     /// Frames of which the bytes from here on have to be zeroed, before anybody sees them: under the same lock.
     pub zero: Vec<(Frame, usize)>,
+    /// Bytes that have to be copied within memory, before anybody sees them: under the same lock.
+    pub patches: Vec<Patch>,
 }
 
 /// Whether written pages stay as clean ones.
@@ -51,7 +58,7 @@ impl CachedFile {
             Flight::Pages(run) => self.settle_pages(&run, result, keep, settled),
             Flight::Tail { page, length } => {
                 let mut run = Pages::starting_at(page);
-                run.push(Carries::Data);
+                run.push(1, Carries::Data);
                 if result.is_ok() {
                     self.disk_size = self.disk_size.max(page * PAGE + length);
                 }
@@ -60,7 +67,7 @@ impl CachedFile {
                 let keep = if self.liberties == Liberties::Exclusive { Keep::Clean } else { keep };
                 self.settle_run(&run, result, keep, settled);
             }
-            Flight::Fill { pages } => self.settle_fill(pages.start..pages.end, result, settled),
+            Flight::Fill { pages } => self.settle_fill(flight, pages, result, settled),
             Flight::Allocate { bytes } => match result {
                 Ok(_) => self.space.add(bytes),
                 // Data can still be written without; whether there is room for it, the write will tell.
@@ -107,44 +114,62 @@ impl CachedFile {
 
     fn settle_run(&mut self, run: &Pages, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
         self.unflushed = true;
-        for (page, carries) in run.pages() {
-            let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
-            chunk.flight &= !(1 << slot);
-            if carries == Carries::Data {
-                match result {
-                    Ok(_) => self.settle_written(page, keep, settled),
-                    Err(_) => self.settle_failed(page, settled),
+        for (pages, carries) in run.parts() {
+            for (page, slot, count) in parts(pages.clone()) {
+                let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
+                chunk.flight &= !bits(slot, count);
+                match (carries, result) {
+                    (Carries::Zeroes, _) => {}
+                    (Carries::Data, Ok(_)) => self.settle_written(page, slot, count, keep, settled),
+                    (Carries::Data, Err(_)) => {
+                        (page..page + u64::from(count)).for_each(|page| self.settle_failed(page, settled));
+                    }
                 }
+                self.index.tidy(page);
             }
-            self.index.tidy(page);
         }
         if let Err(errno) = result {
-            let offset = run.first * PAGE;
-            self.write_error = Some((offset, errno));
-            self.error_sequence += 1;
-            self.tickets.fail_pages(Failure::Write { offset, errno });
-            // Not again until somebody asks, or time has passed.
-            self.overdue = None;
+            self.tell_failure(run.first * PAGE, errno);
         }
     }
 
-    fn settle_written(&mut self, page: u64, keep: Keep, settled: &mut Settled) {
-        self.charged -= 1;
-        settled.uncharged += 1;
-        if let Some((frame, epoch)) = self.displaced.remove(&page) {
-            self.epochs.remove(epoch);
-            self.free_displaced(page, frame, settled);
-            return;
+    fn tell_failure(&mut self, offset: u64, errno: Errno) {
+        self.write_error = Some((offset, errno));
+        self.error_sequence += 1;
+        self.tickets.fail_pages(Failure::Write { offset, errno });
+        // Not again until somebody asks, or time has passed.
+        self.overdue = None;
+    }
+
+    /// Pages of one chunk were written.
+    fn settle_written(&mut self, page: u64, slot: usize, count: u32, keep: Keep, settled: &mut Settled) {
+        self.charged -= u64::from(count);
+        settled.uncharged += u64::from(count);
+        let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
+        let mask = bits(slot, count);
+        let (own, touched) = (mask & chunk.sending, mask & !chunk.sending);
+        chunk.sending &= !mask;
+        for (slot, count) in runs(own) {
+            let mut done = 0;
+            while done < count {
+                let (epoch, pages) = chunk.epochs_in_a_row(slot + done as usize, count - done);
+                self.epochs.remove(epoch, pages as usize);
+                done += pages;
+            }
         }
-        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
-        chunk.sending &= !(1 << slot);
-        self.epochs.remove(chunk.epoch(slot));
-        if keep == Keep::Nothing && chunk.is_idle_clean(slot) {
-            chunk.present &= !(1 << slot);
-            settled.freed.extend(chunk.take_frame(slot));
-        } else {
-            settled.written.extend(chunk.frame(slot));
-            self.list_clean(page);
+        let dropped = if keep == Keep::Nothing { own & chunk.idle_clean() } else { 0 };
+        chunk.present &= !dropped;
+        settled.freed.extend(chunk.take_frames(dropped));
+        let kept = own & !dropped;
+        settled.written.extend(chunk.frames_of(kept));
+        let first = page - slot as u64;
+        self.list_clean(first, kept);
+        for (slot, count) in runs(touched) {
+            for page in first + slot as u64..first + slot as u64 + u64::from(count) {
+                let (frame, epoch) = self.displaced.remove(&page).expect("a touched page has another frame");
+                self.epochs.remove(epoch, 1);
+                self.free_displaced(page, frame, settled);
+            }
         }
     }
 
@@ -160,7 +185,7 @@ impl CachedFile {
         if let Some((_, epoch)) = displaced {
             // What failed is superseded; the page as it is now stands for both.
             if chunk.dirty & bit != 0 {
-                self.epochs.remove(chunk.epoch(slot));
+                self.epochs.remove(chunk.epoch(slot), 1);
                 chunk.set_epoch(slot, epoch);
             } else {
                 // Its newer content is being copied right now, and will be published as of this older epoch: until
@@ -187,23 +212,30 @@ impl CachedFile {
 
     fn settle_fill(
         &mut self,
-        pages: std::ops::Range<u64>,
+        flight: u32,
+        pages: Range<u64>,
         result: Result<u64, Errno>,
         settled: &mut Settled,
     ) {
+        let moved =
+            |page: u64| result.map(|moved| moved.saturating_sub((page - pages.start) * PAGE).min(PAGE));
+        let failing_before = self.failing_pages;
         for page in pages.clone() {
+            if let Some(frame) = self.arriving.remove(&(flight, page)) {
+                self.settle_arrived(flight, page, frame, moved(page), settled);
+                continue;
+            }
             let (chunk, slot) = self.index.get_mut(page).expect("a page being filled has a chunk");
             chunk.filling &= !(1 << slot);
-            match result {
-                Ok(moved) => {
+            match moved(page) {
+                Ok(filled) => {
                     chunk.present |= 1 << slot;
                     self.fill_errors.remove(&page);
-                    let filled = moved.saturating_sub((page - pages.start) * PAGE).min(PAGE);
                     if filled < PAGE {
                         let frame = chunk.frame(slot).expect("a filled page has a frame");
                         settled.zero.push((frame, filled as usize));
                     }
-                    self.list_clean(page);
+                    self.list_clean(page - slot as u64, 1 << slot);
                 }
                 Err(errno) => {
                     settled.freed.extend(chunk.take_frame(slot));
@@ -211,6 +243,50 @@ impl CachedFile {
                         self.fill_errors.insert(page, errno);
                     }
                     self.index.tidy(page);
+                }
+            }
+        }
+        if let Err(errno) = result
+            && self.failing_pages > failing_before
+        {
+            self.tell_failure(pages.start * PAGE, errno);
+        }
+    }
+
+    /// What was missing of a page has arrived, in a frame of its own.
+    fn settle_arrived(
+        &mut self,
+        flight: u32,
+        page: u64,
+        frame: Frame,
+        filled: Result<u64, Errno>,
+        settled: &mut Settled,
+    ) {
+        let waits = |partial: &&mut Partial| partial.rest == Rest::OnTheWay(flight);
+        let Some(partial) = self.partials.get_mut(&page).filter(waits) else {
+            // It was written in whole meanwhile.
+            settled.freed.push(frame);
+            return;
+        };
+        match filled {
+            Ok(filled) => {
+                self.fill_errors.remove(&page);
+                let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
+                if chunk.busy & (1 << slot) != 0 {
+                    partial.rest = Rest::Here(frame, filled as usize);
+                } else {
+                    self.make_whole(page, frame, filled as usize, settled);
+                }
+            }
+            Err(errno) => {
+                partial.rest = Rest::OnDevice(frame);
+                self.fill_errors.insert(page, errno);
+                let (chunk, slot) = self.index.get_mut(page).expect("a partial page has a chunk");
+                let bit = 1 << slot;
+                // One that is being copied into for the first time is not dirty yet.
+                if chunk.dirty & !chunk.failing & bit != 0 {
+                    chunk.failing |= bit;
+                    self.failing_pages += 1;
                 }
             }
         }
@@ -239,7 +315,11 @@ impl CachedFile {
                 && let Some((chunk, slot)) = self.index.get(length / PAGE)
                 && let Some(frame) = chunk.frame(slot)
             {
-                settled.zero.push((frame, (length % PAGE) as usize));
+                let from = (length % PAGE) as usize;
+                settled.zero.push((frame, from));
+                if let Some(partial) = self.partials.get_mut(&(length / PAGE)) {
+                    partial.mask.add(from..PAGE as usize);
+                }
             }
             self.space.cut(length);
             self.holes.cut(length.div_ceil(PAGE));

@@ -225,10 +225,14 @@ impl Driver {
             let mut settled = Settled::default();
             let inode = self.inode(path);
             inode.came_back(&bio);
+            let failing = inode.cache.failing_pages();
             inode.cache.settle(&bio, result, keep, &mut settled);
-            for (frame, from) in settled.zero.drain(..) {
-                self.disk.arena().frame_mut(frame)[from..].fill(0);
+            if bio.operation == Operation::Read && inode.cache.failing_pages() > failing {
+                inode.write_errors += 1;
+                self.marks.hit("partial page could not be filled");
             }
+            self.marks.add("partial page filled", settled.patches.len() as u64);
+            self.disk.arena().finish(&mut settled);
             if bio.operation == Operation::SetLength && bio.class == Class::Waited {
                 self.end_length(path, result);
             }
@@ -266,6 +270,10 @@ impl Driver {
             }
             (Operation::Read, Err(_)) => {
                 inode.failed_fills.insert(pages.start);
+                for page in pages.filter(|page| inode.cache.is_partial(*page)) {
+                    inode.failed_fills.insert(page);
+                    inode.failed_pages.insert(page);
+                }
             }
             (Operation::Punch, Err(_)) => inode.keeps_space = true,
             (Operation::SetLength, result) if bio.class == Class::Background => {

@@ -275,12 +275,13 @@ impl Driver {
 
     /// Takes in what was freed and is dirty no more, and wakes whom that concerns.
     fn absorb(&mut self, settled: &mut Settled) {
-        assert!(settled.zero.is_empty(), "what is to be zeroed is zeroed under the lock");
+        let is_finished = settled.zero.is_empty() && settled.patches.is_empty();
+        assert!(is_finished, "what is to be zeroed or patched is, under the lock");
         settled.written.clear();
         if !settled.freed.is_empty() {
-            settled.freed.drain(..).for_each(|frame| {
-                self.disk.arena().spoil(frame, 0, PAGE as usize);
-                self.frames.give(frame);
+            settled.freed.drain().for_each(|run| {
+                self.disk.arena().spoil(run.first, 0, run.count as usize * PAGE as usize);
+                self.frames.give_run(run);
             });
             let waiters = std::mem::take(&mut self.frame_waiters);
             self.wake(&waiters);

@@ -2,7 +2,7 @@
 
 use forebay_block::Target;
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Liberties, ReadStep, ReadStop, Settled};
+use forebay_cache::{FrameRuns, Liberties, ReadStep, ReadStop, Settled};
 
 use crate::driver::Driver;
 use crate::driver::caller::{Activity, STASH};
@@ -55,11 +55,11 @@ impl Driver {
             self.marks.hit("read");
             return Activity::Idle;
         }
-        let mut stash = Vec::new();
+        let mut stash = FrameRuns::default();
         self.frames.take(left.div_ceil(PAGE as usize).clamp(1, STASH), &mut stash);
         let inode = inode.as_mut().expect("an open file");
         let (planned, stop) = inode.cache.begin_read(at, left, &mut stash, &mut reading.steps);
-        stash.into_iter().for_each(|frame| self.frames.give(frame));
+        stash.drain().for_each(|run| self.frames.give_run(run));
         reading.planned = planned;
         reading.expected = ledger.bytes()[at as usize..at as usize + planned].to_vec();
         if let ReadStop::Fill(bio) = &stop {
@@ -85,7 +85,7 @@ impl Driver {
             expected = rest;
             let is_right = match step.frame {
                 None => part.iter().all(|byte| *byte == 0),
-                Some(frame) => self.disk.arena().frame(frame)[step.at..step.at + step.length] == *part,
+                Some(frame) => self.disk.arena().span(frame, step.at, step.length) == part,
             };
             assert!(is_right, "contract 11: a read of file {path} finds other bytes: {step:?}");
         }

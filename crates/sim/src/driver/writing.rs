@@ -2,7 +2,7 @@
 
 use forebay_block::{Bio, Target};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Admission, Copy, Prepare, Settled, WriteStop};
+use forebay_cache::{Admission, Copy, FrameRuns, Prepare, Settled, WriteStop};
 
 use crate::driver::Driver;
 use crate::driver::caller::{Activity, STASH};
@@ -65,16 +65,20 @@ impl Driver {
         }
         let at = offset + writing.done as u64;
         let left = writing.data.len() - writing.done;
-        let mut stash = Vec::new();
-        self.frames.take(left.div_ceil(PAGE as usize).clamp(1, STASH), &mut stash);
+        let mut stash = FrameRuns::default();
+        self.frames.take(left.div_ceil(PAGE as usize).clamp(2, STASH), &mut stash);
         let (planned, charged, stop) = inode.cache.begin_write(at, left, &mut stash, &mut writing.copies);
         let from_credit = charged.min(inode.credit);
         inode.credit -= from_credit;
-        stash.into_iter().for_each(|frame| self.frames.give(frame));
+        stash.drain().for_each(|run| self.frames.give_run(run));
         self.context.is_awake |= self.level.add(charged - from_credit);
         writing.planned = planned;
         for copy in &writing.copies {
-            inode.failed_fills.remove(&copy.page);
+            self.marks.hit(if inode.cache.is_partial(copy.page) {
+                "partial page written"
+            } else {
+                "page written"
+            });
             let arena = self.disk.arena();
             match copy.prepare {
                 Prepare::Nothing => arena.spoil(copy.frame, copy.at, copy.length),
@@ -84,18 +88,10 @@ impl Driver {
                 self.marks.hit("touched in flight");
             }
         }
-        if let WriteStop::Fill(bio) = &stop {
-            self.fill(path, bio.clone());
-        }
         match stop {
             _ if planned > 0 => Activity::Writing(writing),
-            WriteStop::Busy | WriteStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Writing(writing)),
+            WriteStop::Busy => self.sleep_on_pages(id, path, Activity::Writing(writing)),
             WriteStop::NoFrames => self.starve(id, Activity::Writing(writing)),
-            WriteStop::Failed(errno) => {
-                // What was written before stays.
-                self.check_fill_failure(path, at / PAGE, errno);
-                self.end_write(id, path, &writing)
-            }
             WriteStop::Done => unreachable!("a write that is planned plans something"),
         }
     }
@@ -146,7 +142,7 @@ impl Driver {
                 Prepare::Zero => arena.frame_mut(copy.frame).fill(0),
                 Prepare::From(old) => arena.copy(old, copy.frame),
             }
-            arena.frame_mut(copy.frame)[copy.at..copy.at + copy.length].copy_from_slice(part);
+            arena.span_mut(copy.frame, copy.at, copy.length).copy_from_slice(part);
             self.paths[path].ledger.accept(copy.page * PAGE + copy.at as u64, part);
         }
         let now = self.disk.now();
@@ -158,6 +154,7 @@ impl Driver {
         }
         let (size, expected) = (inode.cache.size(), self.paths[path].ledger.size());
         assert_eq!(size, expected, "contract 8: the size of file {path} after a write");
+        self.disk.arena().finish(&mut settled);
         if published.first || published.awaited {
             self.kick(path);
         }
@@ -195,7 +192,8 @@ impl Driver {
             }
         }
         self.absorb(&mut settled);
-        if self.frames.free() > 0 {
+        // A page of which a part is written takes two.
+        if self.frames.free() > 1 {
             return activity;
         }
         self.frame_waiters.push(id);

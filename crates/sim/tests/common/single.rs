@@ -7,8 +7,8 @@ use forebay_block::{Bio, Ended, Operation, Queue, Target, Wait};
 use forebay_cache::file::Entry;
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Copy, Failure, Frames, Liberties, Origin, Prepare, Reason, Request, Settled, TicketId,
-    WriteStop,
+    CachedFile, Copy, Failure, FrameRuns, Frames, Liberties, Origin, Prepare, Reason, Request, Settled,
+    TicketId, WriteStop,
 };
 use forebay_sim::disk::Latency;
 use forebay_sim::{Disk, Random};
@@ -52,10 +52,10 @@ impl Single {
 
     /// Plans copies; returns them, and the bytes they are of.
     pub(crate) fn plan(&mut self, offset: u64, length: usize) -> (Vec<Copy>, usize) {
-        let (mut stash, mut copies) = (Vec::new(), Vec::new());
+        let (mut stash, mut copies) = (FrameRuns::default(), Vec::new());
         self.frames.take(length.div_ceil(PAGE) + 1, &mut stash);
         let (planned, _, stop) = self.cache.begin_write(offset, length, &mut stash, &mut copies);
-        stash.into_iter().for_each(|frame| self.frames.give(frame));
+        stash.drain().for_each(|run| self.frames.give_run(run));
         assert!(planned > 0, "the write stops: {stop:?}");
         assert_eq!(stop, WriteStop::Done);
         (copies, planned)
@@ -70,11 +70,12 @@ impl Single {
                 Prepare::From(old) => arena.copy(old, copy.frame),
             }
             let (part, rest) = data.split_at(copy.length);
-            arena.frame_mut(copy.frame)[copy.at..copy.at + copy.length].copy_from_slice(part);
+            arena.span_mut(copy.frame, copy.at, copy.length).copy_from_slice(part);
             data = rest;
         }
         let mut settled = Settled::default();
         let _ = self.cache.publish(copies, &mut settled);
+        self.disk.arena().finish(&mut settled);
         self.absorb(settled);
     }
 
@@ -97,9 +98,7 @@ impl Single {
         for Ended { bio, result } in ended {
             let mut settled = Settled::default();
             self.cache.settle(&bio, result, Keep::Clean, &mut settled);
-            for (frame, from) in settled.zero.drain(..) {
-                self.disk.arena().frame_mut(frame)[from..].fill(0);
-            }
+            self.disk.arena().finish(&mut settled);
             self.absorb(settled);
         }
     }
@@ -134,7 +133,7 @@ impl Single {
     }
 
     fn absorb(&mut self, settled: Settled) {
-        settled.freed.into_iter().for_each(|frame| self.frames.give(frame));
+        settled.freed.frames().for_each(|frame| self.frames.give(frame));
     }
 }
 

@@ -1,0 +1,151 @@
+//! Pages of which only some bytes are here: a write of a hundred bytes does not wait for the page to be read.
+//!
+//! ```text
+//! absent --write of a part--> partial --more writes--> all of it written --> Dirty
+//!                                |                                             ^
+//!                                +--wanted: sent, read, or asked for--> filled-+
+//! ```
+//!
+//! The bytes that were written are told by a mask of a bit each. The others come from the device, into a frame of
+//! their own (direct I/O cannot read into the middle of a page), and from there into the page: bytes that were written,
+//! before the read or during it, stay. That frame is taken when the page becomes partial, so that filling it never
+//! waits for memory, and is free again when the page is whole. Until then the page is not sent.
+//!
+//! A page that is being read in when a writer comes becomes partial, too: what was to be the page's frame becomes the
+//! one it is filled from.
+
+use std::ops::Range;
+
+use forebay_block::Frame;
+
+use crate::limits::PAGE;
+
+/// Words of a mask.
+const WORDS: usize = PAGE as usize / 64;
+
+/// Which bytes of a page are here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mask {
+    words: [u64; WORDS],
+}
+
+impl Mask {
+    pub(crate) fn new() -> Self {
+        Self { words: [0; WORDS] }
+    }
+
+    pub(crate) fn add(&mut self, range: Range<usize>) {
+        for (word, mask) in words(range) {
+            self.words[word] |= mask;
+        }
+    }
+
+    pub(crate) fn holds(&self, range: Range<usize>) -> bool {
+        words(range).all(|(word, mask)| self.words[word] & mask == mask)
+    }
+
+    /// Stretches that are not here, in order.
+    pub(crate) fn missing(&self) -> Vec<Range<usize>> {
+        let mut missing = Vec::new();
+        let mut at = 0;
+        while at < PAGE as usize {
+            let start = self.next(at, u64::MAX);
+            at = self.next(start, 0);
+            if start < at {
+                missing.push(start..at);
+            }
+        }
+        missing
+    }
+
+    /// The first byte from `at` on whose bit is not that of `like` (all ones, or all zeroes).
+    fn next(&self, at: usize, like: u64) -> usize {
+        let mut from = at;
+        while from < PAGE as usize {
+            let differs = (self.words[from / 64] ^ like) >> (from % 64);
+            if differs != 0 {
+                return from + differs.trailing_zeros() as usize;
+            }
+            from = (from / 64 + 1) * 64;
+        }
+        PAGE as usize
+    }
+}
+
+/// The words a range touches, each with the bits of it.
+fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= range.end {
+            return None;
+        }
+        let (word, bit) = (at / 64, at % 64);
+        let count = (64 - bit).min(range.end - at);
+        at += count;
+        Some((word, (u64::MAX >> (64 - count)) << bit))
+    })
+}
+
+/// A page of which some bytes are missing.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    /// The bytes that were written.
+    pub(crate) mask: Box<Mask>,
+    /// Where the others come from.
+    pub(crate) rest: Rest,
+}
+
+/// Where the bytes that were not written are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// On the device; this frame is for reading them.
+    OnDevice(Frame),
+    /// On their way, with the flight of this number.
+    OnTheWay(u32),
+    /// In this frame, of which the first so many bytes are the device's and the others zero; the page is being copied
+    /// into, and is made whole when that is published.
+    Here(Frame, usize),
+}
+
+/// Bytes to be copied within memory: of frame `from` into the same places of frame `to`; those from `filled` on are
+/// zero instead. Made under the lock of the file, before anybody sees the page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Patch {
+    /// The page, which is whole then.
+    pub page: u64,
+    /// Where the bytes are.
+    pub from: Frame,
+    /// Where they are missing.
+    pub to: Frame,
+    /// Which bytes.
+    pub bytes: Vec<Range<usize>>,
+    /// Bytes of `from` that mean anything.
+    pub filled: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_set(ranges in proptest::collection::vec((0..4096usize, 1..900usize), 0..12)) {
+            let mut mask = Mask::new();
+            let mut plain = vec![false; PAGE as usize];
+            for (start, length) in ranges {
+                let range = start..(start + length).min(PAGE as usize);
+                prop_assert_eq!(mask.holds(range.clone()), plain[range.clone()].iter().all(|here| *here));
+                mask.add(range.clone());
+                plain[range.clone()].fill(true);
+                prop_assert!(mask.holds(range));
+            }
+            let mut missing = vec![false; PAGE as usize];
+            for range in mask.missing() {
+                prop_assert!(!range.is_empty());
+                missing[range].fill(true);
+            }
+            prop_assert!(plain.iter().zip(&missing).all(|(here, missing)| here != missing));
+        }
+    }
+}

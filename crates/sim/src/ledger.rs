@@ -104,7 +104,9 @@ impl Ledger {
         if (length as usize) < before {
             self.cut_versions(length);
         }
-        self.restate(length.min(before as u64), before.max(length as usize) as u64);
+        // The sector that contained the end has zeroes behind it already: growing makes no version of it.
+        let from = (before.next_multiple_of(SECTOR) as u64).min(length);
+        self.restate(from, length.max(before as u64));
     }
 
     /// The length that was announced was not set, and nothing else was changed meanwhile.
@@ -130,6 +132,10 @@ impl Ledger {
                 self.note(sector);
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
+        }
+        // What reads otherwise than was accepted may be what a failed flush has lost: no later one makes it durable.
+        if let Some(forsaken) = self.forsaken.as_mut().filter(|_| !differing.is_empty()) {
+            forsaken.until = self.change;
         }
         differing
     }

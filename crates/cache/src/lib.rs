@@ -12,11 +12,12 @@
 //! In order of a page's life:
 //! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and is in which
 //! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
-//! caller's side, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
+//! caller's side, [`bypass`] what goes past all this, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
 //! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
 //! [`epochs`] which writes a sync covers.
 #![forbid(unsafe_code)]
 
+pub mod bypass;
 pub mod epochs;
 pub mod file;
 pub mod frames;
@@ -31,6 +32,7 @@ pub mod ticket;
 pub mod write;
 pub mod writeback;
 
+pub use bypass::Bypass;
 pub use file::{CachedFile, Gaps, Liberties, Origin};
 pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;

@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     pub(crate) reserved_bytes: AtomicU64,
     pub(crate) bounced: AtomicU64,
     pub(crate) plugged: AtomicU64,
+    pub(crate) bypassed_bytes: AtomicU64,
     queue: Mutex<forebay_block::Counters>,
 }
 

@@ -327,6 +327,7 @@ impl Engine {
             bounced: load(&counters.bounced),
             plugged: load(&counters.plugged),
             arena_bytes: u64::from(shared.pool.arena().frames()) * page,
+            bypassed_bytes: load(&counters.bypassed_bytes),
             ..Stats::default()
         }
     }

@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use forebay_cache::limits::MAX_OFFSET;
-use forebay_cache::{Failure, Request, TicketId};
+use forebay_cache::{Admission, Failure, Request, TicketId};
 
 use crate::counters::Counters;
 use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, is_full};
+use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::table::Last;
@@ -77,12 +78,50 @@ impl File {
     /// Writes all of `data` at `offset`, at memory speed while there is room; blocks where the dirty limit is
     /// reached. What it returns `Ok` for is accepted: in memory, and durable after the next sync.
     ///
+    /// While it would have to wait for room, a write of 1 MiB and more whose offset and memory are aligned (to a page, and
+    /// as the device asks) and that lies below the end of the file goes straight from `data` to the device.
+    ///
     /// # Errors
     /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
     /// when the file system is nearly full and has no room for it; `Io` when it would have to wait for room while
     /// pages of the file cannot be written. After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        wait::block_on(self.write_at_async(data, offset))
+        let past = if data.len() < BYPASS_BYTES { 0 } else { self.write_past(data, offset)? };
+        if past > 0 && past == data.len() {
+            return Ok(());
+        }
+        wait::block_on(self.write_at_async(&data[past..], offset + past as u64))
+    }
+
+    /// Under pressure the front of a large aligned write goes from the caller's buffer to the device. Returns how much.
+    fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while data.len() - done >= BYPASS_BYTES
+            && !self.open.append
+            && self.may_write().is_ok()
+            && wait::may_block().is_ok()
+            && self.check_end(offset.checked_add(data.len() as u64), offset).is_ok()
+            && self.shared.level.admit(self.inode.lock().cache.dirty_pages()) == Admission::Wait
+        {
+            let left = data.len() - done;
+            let part = &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
+            let position = offset + done as u64;
+            match self.inode.bypass(&self.shared, part, position) {
+                None => break,
+                Some(Ok(())) => done += part.len(),
+                Some(Err(error)) => {
+                    let kind = if is_full(&error) { ErrorKind::NoSpace } else { ErrorKind::Io };
+                    return Err(Error::new(kind, "could not write past the cache; some of it may be there")
+                        .at_path(&self.inode.path)
+                        .at_offset(position)
+                        .because(error)
+                        .remedy("write it again, or read what is there"));
+                }
+            }
+        }
+        Counters::add(&self.shared.counters.bypassed_bytes, done as u64);
+        Counters::add(&self.shared.counters.accepted_bytes, done as u64);
+        Ok(done)
     }
 
     /// As [`File::write_at`]. The data is copied while the future is polled; a dropped one has accepted a prefix.

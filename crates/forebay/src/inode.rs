@@ -16,7 +16,7 @@ use forebay_cache::{
     Admission, CachedFile, Copy, Failure, FrameRuns, Liberties, ReadStep, ReadStop, Request, Settled,
     TicketId, WriteStop,
 };
-use forebay_uring::{Header, Identity};
+use forebay_uring::{Direct, Header, Identity};
 
 use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
@@ -237,6 +237,39 @@ impl Inode {
             self.kick(&mut state, after);
         }
         after.wakers.append(&mut state.page_wakers);
+    }
+
+    /// Writes from the caller's buffer to the device, on the caller's thread, which may wait. `None` where it has to go
+    /// through the cache; an error where some of it may have been written.
+    pub(crate) fn bypass(
+        self: &Arc<Self>,
+        shared: &Shared,
+        data: &[u8],
+        offset: u64,
+    ) -> Option<std::io::Result<()>> {
+        let (is_direct, alignment) = (*self.file.direct() == Direct::Yes, self.file.alignment());
+        if !is_direct || !(data.as_ptr() as usize).is_multiple_of(alignment.memory as usize) {
+            return None;
+        }
+        let mut after = After::default();
+        let mut state = self.lock();
+        let begun = state.cache.begin_bypass(offset..offset + data.len() as u64, &mut after.settled);
+        drop(state);
+        after.finish(shared);
+        let bypass = begun?;
+        let written = self.file.write_all_at(data, offset);
+        let mut state = self.lock();
+        state.cache.end_bypass(bypass);
+        // Whoever waits for the file to become quiet waits for this.
+        self.kick(&mut state, &mut after);
+        after.wakers.append(&mut state.page_wakers);
+        drop(state);
+        after.finish(shared);
+        // Moved nothing: the file system takes other memory, or other lengths, than it said.
+        if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            return None;
+        }
+        Some(written)
     }
 
     /// Zeroes and copies what the cache tells to, under its lock.
@@ -602,6 +635,7 @@ impl State {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
+/// Whether an error says that there is no space, or none left of a quota.
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

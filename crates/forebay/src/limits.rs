@@ -29,6 +29,12 @@ pub(crate) const RUN_PER_FILE: usize = 32;
 /// Frames collected when none is free: a step's worth.
 pub(crate) const RECLAIM_FRAMES: usize = forebay_cache::limits::STEP_PAGES;
 
+/// Writes of this many bytes and more may go past the cache: what reaches the device's bandwidth one at a time.
+pub(crate) const BYPASS_BYTES: usize = REQUEST_BYTES as usize;
+
+/// Bytes of one such write before it is looked again whether there is room.
+pub(crate) const BYPASS_BYTES_AT_ONCE: usize = 8 * BYPASS_BYTES;
+
 /// Frames with which a caller can go on: a page of which a part is written takes two.
 pub(crate) const STARVED_BELOW: u32 = 2;
 

@@ -203,6 +203,24 @@ impl File {
         }
     }
 
+    /// Writes all of `data` at `offset`, on the calling thread, in the mode the descriptor is in. Blocks until the device
+    /// has it; interrupted and short writes are gone on with.
+    ///
+    /// # Errors
+    /// What the kernel said; a prefix may have been written. `InvalidInput` where the mode asks for an alignment that
+    /// `data` or `offset` does not have.
+    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
+        while !data.is_empty() {
+            let written = retry_on_intr(|| rustix::io::pwrite(&self.descriptor, data, offset))?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            data = &data[written..];
+            offset += written as u64;
+        }
+        Ok(())
+    }
+
     /// Sets the length; space beyond it is given back.
     ///
     /// # Errors

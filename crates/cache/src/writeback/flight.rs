@@ -13,6 +13,8 @@ pub(crate) enum Flight {
     Tail { page: u64, length: u64 },
     /// Pages being read.
     Fill { pages: Range<u64> },
+    /// A caller's own write, past the cache.
+    Bypass,
     /// Space being allocated.
     Allocate { bytes: Range<u64> },
     /// Space below the end being given back, for a release.
@@ -141,7 +143,7 @@ impl Flights {
             | Flight::SetLength { .. } => &mut self.holding,
             Flight::Pages(pages) if pages.extending => &mut self.extending,
             Flight::Flush { .. } => &mut self.flushing,
-            Flight::Pages(_) | Flight::Fill { .. } => return,
+            Flight::Pages(_) | Flight::Fill { .. } | Flight::Bypass => return,
         };
         *counter = counter.checked_add_signed(by).expect("a flight is counted once");
     }

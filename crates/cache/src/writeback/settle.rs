@@ -73,6 +73,7 @@ impl CachedFile {
                 // Data can still be written without; whether there is room for it, the write will tell.
                 Err(_) => self.reserving = Reserving::Off,
             },
+            Flight::Bypass => unreachable!("a caller's own write has no bio"),
             // Space that could not be given back is given back by the next open.
             Flight::Punch | Flight::GiveBack => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result),

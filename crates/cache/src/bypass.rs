@@ -1,0 +1,70 @@
+//! Large writes that go from the caller's own buffer to the device, past the cache: under pressure the caller would have
+//! to wait for room anyway, and then copying its bytes first is only a cost.
+//!
+//! The pages of such a write are busy while it is under way: who reads or writes them waits. Only where none of them is
+//! dirty or in use, below the end of the file, and whole; everything else goes through the cache.
+
+use std::ops::Range;
+
+use crate::file::CachedFile;
+use crate::index::{bits, parts};
+use crate::limits::PAGE;
+use crate::writeback::flight::Flight;
+use crate::writeback::settle::Settled;
+
+/// A write past the cache that is under way; to be ended, whatever became of it.
+#[derive(Debug)]
+#[must_use = "its pages are busy until it is ended"]
+pub struct Bypass {
+    flight: u32,
+    pages: Range<u64>,
+}
+
+impl CachedFile {
+    /// A write of whole pages past the cache begins; `None` where it has to go through the cache. Clean pages of the
+    /// range are dropped.
+    pub fn begin_bypass(&mut self, bytes: Range<u64>, settled: &mut Settled) -> Option<Bypass> {
+        let pages = bytes.start / PAGE..bytes.end / PAGE;
+        let is_whole =
+            bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE) && !pages.is_empty();
+        if !is_whole || pages.end > self.disk_size / PAGE || self.is_frozen() || self.draining {
+            return None;
+        }
+        if self.flights.is_held() || !self.are_unused(pages.clone()) {
+            return None;
+        }
+        for (page, slot, count) in parts(pages.clone()) {
+            let (chunk, _) = self.index.chunk_mut(page);
+            let mask = bits(slot, count);
+            let clean = chunk.present & mask;
+            chunk.present &= !clean;
+            settled.freed.extend(chunk.take_frames(clean));
+            chunk.busy |= mask;
+        }
+        self.fill_errors.retain(|page, _| !pages.contains(page));
+        self.holes.mark_written(pages.clone());
+        let flight = self.flights.start(Flight::Bypass);
+        Some(Bypass { flight, pages })
+    }
+
+    /// It has ended, well or not: what the range holds after a failure nobody knows, so the next read looks.
+    pub fn end_bypass(&mut self, bypass: Bypass) {
+        self.flights.end(bypass.flight);
+        self.unflushed = true;
+        for (page, slot, count) in parts(bypass.pages) {
+            let (chunk, _) = self.index.get_mut(page).expect("a busy page has a chunk");
+            chunk.busy &= !bits(slot, count);
+            self.index.tidy(page);
+        }
+    }
+
+    /// Whether the pages are absent, or clean and used by nobody.
+    fn are_unused(&self, pages: Range<u64>) -> bool {
+        parts(pages).all(|(page, slot, count)| {
+            self.index.get(page).is_none_or(|(chunk, _)| {
+                let used = chunk.partial | chunk.busy | chunk.filling | chunk.flight;
+                bits(slot, count) & (used | chunk.present & !chunk.idle_clean()) == 0
+            })
+        })
+    }
+}

@@ -11,10 +11,11 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Lock, Truncate};
 
-use crate::builder::{Builder, set_queue};
+use crate::builder::{Builder, invalid, set_queue};
 use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
+use crate::flight;
 use crate::inode::{After, Inode};
 use crate::limits::{LEASE_BREAK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::open::Open;
@@ -120,15 +121,20 @@ impl Engine {
     }
 
     /// Changes a policy while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`,
-    /// `completion`, `order`. Holds from the context's next pass on; does not block.
+    /// `completion`, `order`, `flight`. Holds from the context's next pass on; does not block.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown name or value; the message names what there is.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         let shared = &self.owner.shared;
         shared.check()?;
+        if name == "flight" {
+            let bound = flight::bound(value).ok_or_else(|| invalid(name, value, flight::CHOICES))?;
+            shared.send(Message::Flight(bound));
+            return Ok(());
+        }
         let mut knobs = lock(&shared.knobs);
-        set_queue(&mut knobs, name, value, &[])?;
+        set_queue(&mut knobs, name, value, &["flight"])?;
         // Under the lock, so that the context hears of changes in their order.
         shared.send(Message::Knobs(*knobs));
         Ok(())

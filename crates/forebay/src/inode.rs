@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use forebay_block::{Bio, Errno, Frame, Operation, Target};
+use forebay_block::{Ended, Errno, Frame, Operation, Target};
 use forebay_cache::limits::{FILL_PAGES, MAX_OFFSET, PAGE, STEP_PAGES};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
@@ -491,23 +491,19 @@ impl Inode {
         state
     }
 
-    /// One bio of the file has ended.
-    pub(crate) fn settle(
-        &self,
-        shared: &Shared,
-        bio: &Bio,
-        result: std::result::Result<u64, Errno>,
-        after: &mut After,
-    ) {
-        let keep = if shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
+    /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
+    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], keep: Keep, after: &mut After) {
+        let sequence = shared.next_sequence();
         let mut state = self.lock();
-        state.cache.settle(bio, result, keep, &mut after.settled);
-        self.finish_memory(shared, &state, after, shared.next_sequence());
+        for Ended { bio, result } in ended {
+            state.cache.settle(bio, *result, keep, &mut after.settled);
+            self.finish_memory(shared, &state, after, sequence);
+            if bio.operation == Operation::Allocate {
+                self.volume.look(&self.file);
+            }
+        }
         // Under the lock: once it is released a writer may touch the page, and publish its header anew.
         shared.pool.retire(after.settled.written.drain(..));
-        if bio.operation == Operation::Allocate {
-            self.volume.look(&self.file);
-        }
         if state.cache.failing().is_some() {
             shared.level.look_again(self.target, &mut after.wakers);
         }

@@ -62,6 +62,7 @@ mod direct;
 mod engine;
 mod error;
 mod file;
+mod flight;
 mod inode;
 mod level;
 mod limits;

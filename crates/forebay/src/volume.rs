@@ -34,6 +34,7 @@ pub(crate) enum Room {
 /// One file system.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
+    number: usize,
     free: AtomicU64,
     accepted: AtomicU64,
     /// Pledges given, and up to which of them everything is written out.
@@ -53,6 +54,15 @@ impl Drop for Pledge<'_> {
 }
 
 impl Volume {
+    /// A file system; its number is its own within an engine, counted from zero.
+    pub(crate) fn new(number: usize) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Bytes free, as last seen.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free.load(Ordering::Relaxed).saturating_sub(self.accepted.load(Ordering::Relaxed))

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Device, Errno, Operation, Target, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::limits::PAGE;
@@ -25,7 +26,7 @@ use forebay_uring::{Backend, Waker};
 use crate::counters::Counters;
 use crate::direct::flow::{self, Flow};
 use crate::flight::{Flight, free_slots};
-use crate::inode::{After, Inode, State};
+use crate::inode::{After, Inode, RunEnd, State};
 use crate::limits::{DIRECT_LEAVES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::shared::Shared;
 use crate::volume::Room;
@@ -155,6 +156,7 @@ impl Writeback {
             if self.stop && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return;
             }
+            self.queue.set_awaited(self.is_awaited());
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);
@@ -193,9 +195,12 @@ impl Writeback {
         if self.inodes.len() <= number {
             self.inodes.resize_with(number + 1, || None);
         }
-        while self.flights.len() <= inode.volume.number() {
-            self.flights.push(Flight::new(self.knobs.flight));
+        let volume = inode.volume.number();
+        while self.flights.len() <= volume {
+            self.flights.push(Flight::new(Arc::clone(&inode.volume), self.knobs.flight));
         }
+        // They may be attached in another order than they are numbered in.
+        self.flights[volume].volume = Arc::clone(&inode.volume);
         self.backend.attach(inode.target, Arc::clone(&inode.file));
         self.inodes[number] = Some(inode);
     }
@@ -396,17 +401,29 @@ impl Writeback {
         }
         if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
             Counters::add(&self.shared.counters.flushes, 1);
+            state.samples.flush_begins();
         }
         self.submit(inode.volume.number(), bio);
     }
 
     fn submit(&mut self, volume: usize, bio: Bio) {
-        self.flights[volume].sent(&bio, || self.backend.now());
+        let flight = &mut self.flights[volume];
+        flight.sent(&bio, || self.backend.now());
+        self.shared.counters.note_flight(flight.pace.requests_of(Class::Background));
         self.queue.submit(bio);
     }
 
     fn inode(&self, target: Target) -> &Arc<Inode> {
         self.inodes[target.0 as usize].as_ref().expect("a file in flight is attached")
+    }
+
+    /// Whether somebody waits for what is in flight, beside those whose bios say so: a throttled writer, or who needs a
+    /// frame, or a page that is being written or read.
+    fn is_awaited(&self) -> Awaited {
+        let waits_for_pages = || self.flights.iter().any(|flight| flight.volume.has_waiting());
+        let is_awaited =
+            self.shared.level.has_waiters() || self.shared.pool.has_waiting() || waits_for_pages();
+        if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
     /// How long to sleep, at most.
@@ -420,12 +437,15 @@ impl Writeback {
 
     /// Ends what has completed, in order, and wakes once.
     fn end_run(&mut self) {
+        // Once more: it has slept, and was perhaps woken by who waits now.
+        self.queue.set_awaited(self.is_awaited());
         self.queue.run(&mut self.backend, &mut self.ended);
         if self.ended.is_empty() {
             return;
         }
         let mut ended = std::mem::take(&mut self.ended);
         let keep = if self.shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
+        let end = RunEnd { now: self.backend.now(), keep };
         for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
             let target = of_file[0].bio.target;
             if self.direct.owns(target) {
@@ -435,16 +455,15 @@ impl Writeback {
             let inode = self.inodes[target.0 as usize].as_ref().expect("a file in flight is attached");
             let flight = &mut self.flights[inode.volume.number()];
             of_file.iter().for_each(|ended| flight.ended(ended));
-            inode.settle(&self.shared, of_file, keep, &mut self.after);
+            inode.settle(&self.shared, of_file, end, &mut self.after);
             list(&mut self.leaving, inode);
         }
         ended.clear();
         self.ended = ended;
-        let now = self.backend.now();
         for flight in &mut self.flights {
-            flight.pace.look(now);
+            flight.pace.look(end.now);
         }
-        self.shared.counters.set_queue(self.queue.counters());
+        self.shared.counters.set_queue(self.queue.counters(), self.queue.held());
         self.direct.wake();
         self.after.finish(&self.shared);
     }

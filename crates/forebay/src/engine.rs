@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use forebay_block::Target;
+use forebay_block::{Latency, Target};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Lock, Truncate};
 
 use crate::builder::{Builder, invalid, set_queue};
 use crate::context::Message;
+use crate::counters::OfQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::flight;
@@ -307,7 +308,9 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.owner.shared;
-        let queue = shared.counters.queue();
+        let OfQueue { counters: queue, holds } = shared.counters.queue();
+        let latencies = shared.counters.latencies();
+        let micros = |latency: &Latency, per_mille| latency.per_mille(per_mille).as_micros() as u64;
         let page = forebay_cache::limits::PAGE;
         let counters = &shared.counters;
         let load =
@@ -333,6 +336,13 @@ impl Engine {
             bounced: load(&counters.bounced),
             plugged: load(&counters.plugged),
             arena_bytes: u64::from(shared.pool.arena().frames()) * page,
+            hold_p99_us: micros(&holds, 990),
+            written_latency_p50_us: micros(&latencies.written, 500),
+            written_latency_p99_us: micros(&latencies.written, 990),
+            writeback_latency_p50_us: micros(&latencies.durable, 500),
+            writeback_latency_p99_us: micros(&latencies.durable, 990),
+            throttle_wait_max_us: shared.level.longest_wait().as_micros() as u64,
+            peak_flight: load(&counters.peak_flight),
             ..Stats::default()
         }
     }

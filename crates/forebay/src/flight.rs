@@ -12,10 +12,12 @@ use forebay_cache::writeback::pace::{Bound, Pace};
 
 use crate::inode::Inode;
 use crate::limits::{DIRTIEST_OF, FLIGHT, FLIGHT_TIMES};
+use crate::volume::Volume;
 
 /// The way to one file system.
 #[derive(Debug)]
 pub(crate) struct Flight {
+    pub(crate) volume: Arc<Volume>,
     pub(crate) pace: Pace,
     /// Files with something dirty, the next one to write from first.
     pub(crate) dirty: VecDeque<Arc<Inode>>,
@@ -24,8 +26,8 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub(crate) fn new(bound: Bound) -> Self {
-        Self { pace: Pace::new(bound), dirty: VecDeque::new(), in_turn: false }
+    pub(crate) fn new(volume: Arc<Volume>, bound: Bound) -> Self {
+        Self { volume, pace: Pace::new(bound), dirty: VecDeque::new(), in_turn: false }
     }
 
     /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age.

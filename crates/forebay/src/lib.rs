@@ -74,6 +74,7 @@ mod stats;
 mod table;
 mod volume;
 mod wait;
+mod wakers;
 
 pub use builder::Builder;
 pub use direct::buffer::{Buffer, DirectBuffer};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Wait};
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Pace;
@@ -65,6 +66,7 @@ impl Driver {
         self.let_go();
         self.tick();
         self.serve_background();
+        self.queue.set_awaited(self.is_awaited());
         self.queue.dispatch(&mut self.disk, Wait::Not).expect("the simulated device does not break");
         // What was refused for a reason ended at once, and is not slept on.
         self.context.is_awake |= !self.context.ended.is_empty();
@@ -73,9 +75,18 @@ impl Driver {
 
     /// What has completed is ended; then the context looks again.
     pub(super) fn reap(&mut self) {
+        self.queue.set_awaited(self.is_awaited());
         self.queue.run(&mut self.disk, &mut self.context.ended);
         self.end_run();
         self.context.is_awake = true;
+    }
+
+    /// Whether somebody waits for room, for a frame, or for a page.
+    fn is_awaited(&self) -> Awaited {
+        let waits = |path: &Path| path.inode.as_ref().is_some_and(|inode| !inode.page_waiters.is_empty());
+        let is_awaited =
+            self.level.has_waiters() || !self.frame_waiters.is_empty() || self.paths.iter().any(waits);
+        if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
     fn take_messages(&mut self) {

@@ -62,10 +62,10 @@ impl Hold {
         }
     }
 
-    /// All that was held is ended.
+    /// All that was held is ended; how long the first of it was held.
     #[inline]
-    pub(crate) fn end(&mut self) {
-        self.since = None;
+    pub(crate) fn end(&mut self, now: Moment) -> Duration {
+        self.since.take().map_or(Duration::ZERO, |since| now - since)
     }
 
     /// When what is held is to be ended at the latest.
@@ -115,7 +115,7 @@ mod tests {
         let mut now = 0;
         for _ in 0..100 {
             hold.came(1, at(now));
-            hold.end();
+            hold.end(at(now));
             now += gap;
         }
         hold.came(1, at(now));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn the_device_gathers_only_for_nobody() {
         let (mut hold, _) = coming(1);
-        hold.end();
+        hold.end(at(0));
         let waited = InFlight { requests: 128, waited: 1 };
         assert_eq!(hold.gathering(Holding::Adaptive, waited, None), Wait::Something(None));
         assert_eq!(hold.gathering(Holding::Immediate, BUSY, None), Wait::Something(None));

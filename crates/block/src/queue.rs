@@ -57,10 +57,23 @@ pub struct Queue<W: Walk = Unwatched> {
     passed_over: u32,
     flight: Flight,
     hold: Hold,
+    /// Somebody waits for what is in flight, of any class.
+    awaited: Awaited,
+    /// How long what was ended last was held.
+    held: Duration,
     counters: Counters,
     latency: [Latency; 2],
     completions: Vec<Completion>,
     walk: W,
+}
+
+/// Whether somebody waits for what is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// Somebody does.
+    Yes,
+    /// Nobody does, but for the bios that say so by their class.
+    No,
 }
 
 /// How long a request was at the device.
@@ -102,6 +115,8 @@ impl<W: Walk> Queue<W> {
             passed_over: 0,
             flight: Flight::default(),
             hold: Hold::default(),
+            awaited: Awaited::No,
+            held: Duration::ZERO,
             counters: Counters::default(),
             latency: <[Latency; 2]>::default(),
             completions: Vec::new(),
@@ -346,8 +361,17 @@ impl<W: Walk> Queue<W> {
         if batch { wait } else { self.hold.gathering(holding, self.flying(), limit) }
     }
 
+    /// Whether somebody waits for background requests too, as a throttled writer does: then completions are not held
+    /// by choice, only for a [fixed time](crate::knobs::Holding::Delay). Holds until said otherwise.
+    #[inline]
+    pub fn set_awaited(&mut self, awaited: Awaited) {
+        self.awaited = awaited;
+    }
+
     fn flying(&self) -> InFlight {
-        let waited = self.flight.load(Class::Waited).requests + self.staged[Class::Waited as usize];
+        let waited = self.flight.load(Class::Waited).requests
+            + self.staged[Class::Waited as usize]
+            + usize::from(self.awaited == Awaited::Yes);
         InFlight { requests: self.flight.len(), waited }
     }
 
@@ -373,7 +397,7 @@ impl<W: Walk> Queue<W> {
             }
             return 0;
         }
-        self.hold.end();
+        self.held = self.hold.end(now);
         let before = ended.len();
         if self.knobs.order == Order::Lifo {
             self.completions.reverse();
@@ -503,6 +527,12 @@ impl<W: Walk> Queue<W> {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// How long the first completion of the last run was held, for others to end with it.
+    #[must_use]
+    pub fn held(&self) -> Duration {
+        self.held
     }
 
     /// How long requests of a class were at the device.

@@ -215,6 +215,12 @@ impl CachedFile {
         !self.flights.is_empty()
     }
 
+    /// Whether a page is being written, as it is now or as it was.
+    #[must_use]
+    pub fn is_page_in_flight(&self, page: u64) -> bool {
+        self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0)
+    }
+
     /// Where its own bytes in flight are told from those of other files: bios carry this.
     #[must_use]
     pub fn flight_of(bio: &Bio) -> (Target, u32) {

@@ -14,7 +14,7 @@
 //! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
 //! caller's side, [`bypass`] what goes past all this, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
 //! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
-//! [`epochs`] which writes a sync covers.
+//! [`epochs`] which writes a sync covers, [`samples`] how long all that takes.
 #![forbid(unsafe_code)]
 
 pub mod bypass;
@@ -26,6 +26,7 @@ pub mod index;
 pub mod limits;
 pub mod partial;
 pub mod read;
+pub mod samples;
 pub mod space;
 pub mod throttle;
 pub mod ticket;

@@ -7,16 +7,18 @@ use std::time::Duration;
 use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::pace::Bound;
 use forebay_lists::fifo::fifo;
 use forebay_uring::{Arena, Backend, BackendError, Buffers, Choice, ForkGuard, probe};
 
 use crate::context::{Knobs, Sender, Writeback};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight;
 use crate::level::Level;
 use crate::limits::{
-    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, FLIGHT, MAX_BUFFER_BYTES, MAX_CACHE_BYTES,
-    MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE, RING_ENTRIES,
+    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, FLIGHT_TIME, MAX_BUFFER_BYTES,
+    MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_AGE, PATIENCE, RING_ENTRIES,
 };
 use crate::pool::Pool;
 use crate::shared::{OnError, Parts, Shared};
@@ -28,7 +30,7 @@ pub struct Builder {
     dirty_bytes: Option<u64>,
     background_bytes: Option<u64>,
     dirty_age: Duration,
-    flight: u64,
+    flight: Bound,
     reserving: Reserving,
     backend: Choice,
     patience: Duration,
@@ -57,7 +59,7 @@ impl Default for Builder {
             dirty_bytes: None,
             background_bytes: None,
             dirty_age: Duration::from_secs(1),
-            flight: FLIGHT as u64,
+            flight: Bound::Time(FLIGHT_TIME),
             reserving: Reserving::Adaptive,
             backend: Choice::Auto,
             patience: PATIENCE,
@@ -121,7 +123,7 @@ impl Builder {
     }
 
     /// Any knob by its name, as a command line gives it: `cache_bytes`, `dirty_bytes`, `background_bytes` (bytes, or
-    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (a depth), `prealloc` (`off`, `adaptive`), `buffer_bytes`,
+    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (how much writeback has in flight: `time=MICROSECONDS` of each device's work, or a depth), `prealloc` (`off`, `adaptive`), `buffer_bytes`,
     /// `engine` (`auto`, `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is
     /// missing or forbidden); and those of [`Engine::set`].
     ///
@@ -134,7 +136,7 @@ impl Builder {
             "background_bytes" => self.background_bytes = Some(bytes(key, value)?),
             "dirty_age" => self.dirty_age = age(key, value)?,
             "flight" => {
-                self.flight = value.parse().map_err(|_| invalid(key, value, "a number of requests"))?;
+                self.flight = flight::bound(value).ok_or_else(|| invalid(key, value, flight::CHOICES))?;
             }
             "prealloc" => {
                 self.reserving = match value {
@@ -165,7 +167,6 @@ impl Builder {
             ));
         }
         let throttle = self.throttle()?;
-        let flight = range("flight", self.flight, 1, FLIGHT as u64)? as usize;
         if self.dirty_age < MIN_DIRTY_AGE {
             return Err(invalid("dirty_age", &format!("{:?}", self.dirty_age), "1 ms or more"));
         }
@@ -182,7 +183,7 @@ impl Builder {
         let parts = Parts { buffers, knobs: self.queue, on_error: self.on_error, fork };
         let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, parts);
         let shared = Arc::new(shared);
-        let knobs = Knobs { dirty_age: self.dirty_age, flight, queue: self.queue };
+        let knobs = Knobs { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue };
         let context = Writeback::new(Arc::clone(&shared), receiver, backend, knobs);
         let orphans = Arc::clone(&shared);
         let (ended, has_ended) = mpsc::channel::<()>();
@@ -260,7 +261,7 @@ fn range(key: &str, value: u64, least: u64, most: u64) -> Result<u64> {
     Err(invalid(key, &value.to_string(), &format!("{least} to {most}")))
 }
 
-fn invalid(key: &str, value: &str, allowed: &str) -> Error {
+pub(crate) fn invalid(key: &str, value: &str, allowed: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("{key} = {value} is not possible"))
         .remedy(format!("allowed: {allowed}"))
 }
@@ -315,7 +316,8 @@ mod tests {
         assert_eq!(small.kind(), ErrorKind::InvalidInput);
         assert!(small.to_string().contains("8388608"), "{small}");
         assert!(Builder::default().cache_bytes(64 << 20).dirty_bytes(64 << 20).build().is_err());
-        assert!(Builder::default().set("flight", "0").unwrap().build().is_err());
+        let flight = Builder::default().set("flight", "0").unwrap_err().to_string();
+        assert!(flight.contains("time=MICROSECONDS"), "{flight}");
         let engine = Builder::default().set("engine", "ring").unwrap_err().to_string();
         assert!(engine.contains("io_uring") && engine.contains("threads"), "{engine}");
     }

@@ -13,20 +13,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_block::{Bio, Class, Errno, Operation, Wait};
+use forebay_block::queue::Awaited;
+use forebay_block::{Bio, Class, Device, Errno, Operation, Target, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::pace::Bound;
+use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{Gaps, Reason};
 use forebay_lists::{Pop, WasEmpty, fifo};
 use forebay_uring::{Backend, Waker};
 
 use crate::counters::Counters;
 use crate::direct::flow::{self, Flow};
-use crate::inode::{After, Inode, State};
-use crate::limits::{
-    COUNTED_REQUEST_BYTES, DIRECT_LEAVES, DIRTIEST_OF, FLIGHT_BYTES, MESSAGES_PER_PASS, RUN_PER_FILE,
-    TICKS_PER_AGE,
-};
+use crate::flight::{Flight, free_slots};
+use crate::inode::{After, Inode, RunEnd, State};
+use crate::limits::{DIRECT_LEAVES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::shared::Shared;
 use crate::volume::Room;
 
@@ -43,6 +44,8 @@ pub(crate) enum Message {
     Direct(flow::Message),
     /// The policies of the queue from now on.
     Knobs(forebay_block::Knobs),
+    /// How much may be on its way to each file system from now on.
+    Flight(Bound),
     /// Look at the level.
     Look,
     /// End, when nothing is in flight.
@@ -74,8 +77,8 @@ impl Sender {
 pub(crate) struct Knobs {
     /// How long a page may be dirty.
     pub(crate) dirty_age: Duration,
-    /// Requests of a class in flight.
-    pub(crate) flight: usize,
+    /// How much may be on its way to each file system.
+    pub(crate) flight: Bound,
     /// Of the queue.
     pub(crate) queue: forebay_block::Knobs,
 }
@@ -96,17 +99,13 @@ pub(crate) struct Writeback {
     direct: Flow,
     /// Files somebody waits for.
     waited: Vec<Arc<Inode>>,
-    /// Files with something dirty, the next one to write from first.
-    dirty: VecDeque<Arc<Inode>>,
+    /// What is on its way to each file system, by its number, and its dirty files.
+    flights: Vec<Flight>,
     /// Files that may have to be let go of.
     leaving: Vec<Arc<Inode>>,
     /// Files of which something is too old.
     overdue: Vec<Arc<Inode>>,
     next_tick: Option<Instant>,
-    /// Bytes on their way, by class; large requests count for less.
-    counted_bytes: [u64; 2],
-    /// The first dirty file is in the middle of its sweep.
-    in_turn: bool,
     ended: Vec<Ended>,
     after: After,
     stop: bool,
@@ -131,12 +130,10 @@ impl Writeback {
             pending: VecDeque::new(),
             direct: Flow::default(),
             waited: Vec::new(),
-            dirty: VecDeque::new(),
+            flights: Vec::new(),
             leaving: Vec::new(),
             overdue: Vec::new(),
             next_tick: None,
-            counted_bytes: [0; 2],
-            in_turn: false,
             ended: Vec::new(),
             after: After::default(),
             stop: false,
@@ -159,6 +156,7 @@ impl Writeback {
             if self.stop && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return;
             }
+            self.queue.set_awaited(self.is_awaited());
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);
@@ -184,6 +182,7 @@ impl Writeback {
                 Message::Submit(bio) => self.pending.push_back(bio),
                 Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
                 Message::Knobs(knobs) => self.queue.set_knobs(knobs),
+                Message::Flight(bound) => self.set_flight(bound),
                 Message::Look => {}
                 Message::Stop => self.stop = true,
             }
@@ -196,8 +195,19 @@ impl Writeback {
         if self.inodes.len() <= number {
             self.inodes.resize_with(number + 1, || None);
         }
+        let volume = inode.volume.number();
+        while self.flights.len() <= volume {
+            self.flights.push(Flight::new(Arc::clone(&inode.volume), self.knobs.flight));
+        }
+        // They may be attached in another order than they are numbered in.
+        self.flights[volume].volume = Arc::clone(&inode.volume);
         self.backend.attach(inode.target, Arc::clone(&inode.file));
         self.inodes[number] = Some(inode);
+    }
+
+    fn set_flight(&mut self, bound: Bound) {
+        self.knobs.flight = bound;
+        self.flights.iter_mut().for_each(|flight| flight.pace.set_bound(bound));
     }
 
     fn look_at(&mut self, inode: Arc<Inode>) {
@@ -212,7 +222,7 @@ impl Writeback {
             list(&mut self.leaving, &inode);
         }
         if dirty {
-            self.dirty.push_back(inode);
+            self.flights[inode.volume.number()].dirty.push_back(inode);
         }
     }
 
@@ -221,7 +231,8 @@ impl Writeback {
         while self.queue.room() > 0
             && let Some(bio) = self.pending.pop_front()
         {
-            self.submit(bio);
+            let volume = self.inode(bio.target).volume.number();
+            self.submit(volume, bio);
         }
         while self.queue.room() > DIRECT_LEAVES
             && let Some(bio) = self.direct.next_bio()
@@ -240,7 +251,9 @@ impl Writeback {
             state.cache.set_gaps(gaps);
             state.cache.set_free_bytes(inode.volume.free_bytes());
             // However much others have to write, each has something on its way.
-            while self.queue.room() > 0 && (!state.cache.in_flight() || self.has_room(Class::Waited)) {
+            let volume = inode.volume.number();
+            while self.queue.room() > 0 && (!state.cache.in_flight() || self.has_room(volume, Class::Waited))
+            {
                 let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
                 self.send(inode, &mut state, bio);
             }
@@ -259,7 +272,7 @@ impl Writeback {
 
     /// What is too old, looked for a few times per `dirty_age`.
     fn tick(&mut self) {
-        if self.dirty.is_empty() {
+        if self.flights.iter().all(|flight| flight.dirty.is_empty()) {
             self.next_tick = None;
             return;
         }
@@ -286,51 +299,28 @@ impl Writeback {
 
     /// What has been dirty for `age` becomes overdue.
     fn age(&mut self, now: Instant, age: Duration) {
-        self.dirty.retain(|inode| {
-            let mut state = inode.lock();
-            if !state.cache.is_dirty() {
-                state.unlist();
-                state.give_back_unused(&mut self.after);
-                return false;
-            }
-            if state.dirty_since.is_some_and(|since| now - since >= age) {
-                state.cache.age();
-                state.dirty_since = Some(now);
-                list(&mut self.overdue, inode);
-            }
-            true
-        });
+        for flight in &mut self.flights {
+            flight.dirty.retain(|inode| {
+                let mut state = inode.lock();
+                if !state.cache.is_dirty() {
+                    state.unlist();
+                    state.give_back_unused(&mut self.after);
+                    return false;
+                }
+                if state.dirty_since.is_some_and(|since| now - since >= age) {
+                    state.cache.age();
+                    state.dirty_since = Some(now);
+                    list(&mut self.overdue, inode);
+                }
+                true
+            });
+        }
     }
 
-    /// What is more than the background level, from one file after the other.
+    /// What is more than the background level.
     fn serve_background(&mut self) {
-        // A file answers `None` once at the end of a sweep, so each is asked twice before all count as idle.
-        let mut idle = 0;
-        while idle < 2 * self.dirty.len()
-            && self.has_room(Class::Background)
-            && self.shared.level.wants_writeback()
-        {
-            if idle == 0 && !self.in_turn {
-                self.bring_dirtiest_forward();
-            }
-            let Some(inode) = self.dirty.pop_front() else { break };
-            let gaps = self.gaps(&inode);
-            let mut state = inode.lock();
-            state.cache.set_gaps(gaps);
-            let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
-            let is_dirty = state.cache.is_dirty();
-            if !is_dirty {
-                state.unlist();
-            }
-            drop(state);
-            idle = if sent > 0 { 0 } else { idle + 1 };
-            // Its turn goes on: a file swept in one go is as dense as it gets.
-            self.in_turn = is_dirty && (sent == RUN_PER_FILE || !self.has_room(Class::Background));
-            match (is_dirty, self.in_turn) {
-                (true, true) => self.dirty.push_front(inode),
-                (true, false) => self.dirty.push_back(inode),
-                (false, _) => {}
-            }
+        for volume in 0..self.flights.len() {
+            self.serve_volume(volume);
         }
         let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
         if awaited && self.queue.in_flight() + self.queue.staged() == 0 {
@@ -342,19 +332,44 @@ impl Writeback {
         }
     }
 
-    /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age.
-    fn bring_dirtiest_forward(&mut self) {
-        let candidates = self.dirty.iter().take(DIRTIEST_OF).enumerate();
-        let dirtiest = candidates.max_by_key(|(_, inode)| inode.lock().cache.dirty_pages());
-        if let Some((at, _)) = dirtiest {
-            self.dirty.swap(0, at);
+    /// The same for one file system, from one file after the other.
+    fn serve_volume(&mut self, volume: usize) {
+        // A file answers `None` once at the end of a sweep, so each is asked twice before all count as idle.
+        let mut idle = 0;
+        while idle < 2 * self.flights[volume].dirty.len()
+            && self.shared.level.wants_writeback()
+            && self.has_room(volume, Class::Background)
+        {
+            if idle == 0 && !self.flights[volume].in_turn {
+                self.flights[volume].bring_dirtiest_forward();
+            }
+            let Some(inode) = self.flights[volume].dirty.pop_front() else { break };
+            let gaps = self.gaps(&inode);
+            let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
+            let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
+            let is_dirty = state.cache.is_dirty();
+            if !is_dirty {
+                state.unlist();
+            }
+            drop(state);
+            idle = if sent > 0 { 0 } else { idle + 1 };
+            // Its turn goes on: a file swept in one go is as dense as it gets.
+            let in_turn = is_dirty && (sent == RUN_PER_FILE || !self.has_room(volume, Class::Background));
+            let flight = &mut self.flights[volume];
+            flight.in_turn = in_turn;
+            match (is_dirty, in_turn) {
+                (true, true) => flight.dirty.push_front(inode),
+                (true, false) => flight.dirty.push_back(inode),
+                (false, _) => {}
+            }
         }
     }
 
     fn serve(&mut self, inode: &Inode, state: &mut State, reason: Reason, most: usize) -> usize {
         state.cache.set_free_bytes(inode.volume.free_bytes());
         let mut sent = 0;
-        while sent < most && self.has_room(Class::Background) {
+        while sent < most && self.has_room(inode.volume.number(), Class::Background) {
             let Some(bio) = state.cache.next_bio(reason) else { break };
             self.send(inode, state, bio);
             sent += 1;
@@ -367,12 +382,10 @@ impl Writeback {
         inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE)
     }
 
-    /// Whether more of a class may be on its way.
-    fn has_room(&self, class: Class) -> bool {
-        let requests = self.queue.in_flight_of(class) + self.queue.staged_of(class);
-        self.queue.room() > 0
-            && requests < self.knobs.flight
-            && self.counted_bytes[class as usize] < FLIGHT_BYTES
+    /// Whether more of a class may be on its way to a file system.
+    fn has_room(&mut self, volume: usize, class: Class) -> bool {
+        let free = free_slots(&self.flights, class);
+        self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
     }
 
     fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
@@ -388,13 +401,29 @@ impl Writeback {
         }
         if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
             Counters::add(&self.shared.counters.flushes, 1);
+            state.samples.flush_begins();
         }
-        self.submit(bio);
+        self.submit(inode.volume.number(), bio);
     }
 
-    fn submit(&mut self, bio: Bio) {
-        self.counted_bytes[bio.class as usize] += counted(&bio);
+    fn submit(&mut self, volume: usize, bio: Bio) {
+        let flight = &mut self.flights[volume];
+        flight.sent(&bio, || self.backend.now());
+        self.shared.counters.note_flight(flight.pace.requests_of(Class::Background));
         self.queue.submit(bio);
+    }
+
+    fn inode(&self, target: Target) -> &Arc<Inode> {
+        self.inodes[target.0 as usize].as_ref().expect("a file in flight is attached")
+    }
+
+    /// Whether somebody waits for what is in flight, beside those whose bios say so: a throttled writer, or who needs a
+    /// frame, or a page that is being written or read.
+    fn is_awaited(&self) -> Awaited {
+        let waits_for_pages = || self.flights.iter().any(|flight| flight.volume.has_waiting());
+        let is_awaited =
+            self.shared.level.has_waiters() || self.shared.pool.has_waiting() || waits_for_pages();
+        if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
     /// How long to sleep, at most.
@@ -408,22 +437,33 @@ impl Writeback {
 
     /// Ends what has completed, in order, and wakes once.
     fn end_run(&mut self) {
+        // Once more: it has slept, and was perhaps woken by who waits now.
+        self.queue.set_awaited(self.is_awaited());
         self.queue.run(&mut self.backend, &mut self.ended);
         if self.ended.is_empty() {
             return;
         }
-        for ended in std::mem::take(&mut self.ended) {
-            if self.direct.owns(ended.bio.target) {
-                self.direct.end(&ended, &mut self.backend, &self.shared);
+        let mut ended = std::mem::take(&mut self.ended);
+        let keep = if self.shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
+        let end = RunEnd { now: self.backend.now(), keep };
+        for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
+            let target = of_file[0].bio.target;
+            if self.direct.owns(target) {
+                of_file.iter().for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
                 continue;
             }
-            let Ended { bio, result } = ended;
-            let inode = self.inodes[bio.target.0 as usize].as_ref().expect("a file in flight is attached");
-            self.counted_bytes[bio.class as usize] -= counted(&bio);
-            inode.settle(&self.shared, &bio, result, &mut self.after);
+            let inode = self.inodes[target.0 as usize].as_ref().expect("a file in flight is attached");
+            let flight = &mut self.flights[inode.volume.number()];
+            of_file.iter().for_each(|ended| flight.ended(ended));
+            inode.settle(&self.shared, of_file, end, &mut self.after);
             list(&mut self.leaving, inode);
         }
-        self.shared.counters.set_queue(self.queue.counters());
+        ended.clear();
+        self.ended = ended;
+        for flight in &mut self.flights {
+            flight.pace.look(end.now);
+        }
+        self.shared.counters.set_queue(self.queue.counters(), self.queue.held());
         self.direct.wake();
         self.after.finish(&self.shared);
     }
@@ -463,7 +503,7 @@ impl Writeback {
         state.close(&mut self.after);
         drop(state);
         drop(table);
-        self.dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
+        self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.overdue.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.after.finish(&self.shared);
     }
@@ -496,11 +536,6 @@ impl Drop for Writeback {
             }
         }
     }
-}
-
-/// What a bio counts for in the bound of bytes on their way.
-fn counted(bio: &Bio) -> u64 {
-    if bio.operation.moves_bytes() { bio.length.min(COUNTED_REQUEST_BYTES) } else { 0 }
 }
 
 fn list(files: &mut Vec<Arc<Inode>>, inode: &Arc<Inode>) {

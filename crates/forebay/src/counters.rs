@@ -1,8 +1,13 @@
 //! Counters that threads add to and [`Stats`](crate::Stats) reads.
 
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_block::Latency;
+use forebay_cache::samples::Told;
 
 /// Counters beside those of the queue, which its context publishes after each pass.
 #[derive(Debug, Default)]
@@ -14,7 +19,26 @@ pub(crate) struct Counters {
     pub(crate) bounced: AtomicU64,
     pub(crate) plugged: AtomicU64,
     pub(crate) bypassed_bytes: AtomicU64,
-    queue: Mutex<forebay_block::Counters>,
+    pub(crate) peak_flight: AtomicU64,
+    latencies: Mutex<Latencies>,
+    queue: Mutex<OfQueue>,
+}
+
+/// How long sampled writes took.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Latencies {
+    /// From acceptance until the device had written them.
+    pub(crate) written: Latency,
+    /// From acceptance until they were durable.
+    pub(crate) durable: Latency,
+}
+
+/// What the queue counts.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct OfQueue {
+    pub(crate) counters: forebay_block::Counters,
+    /// How long completions were held.
+    pub(crate) holds: Latency,
 }
 
 impl Counters {
@@ -22,11 +46,36 @@ impl Counters {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_queue(&self, counters: forebay_block::Counters) {
-        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    /// So many requests of background writeback are in flight to a file system. Only the context says so.
+    pub(crate) fn note_flight(&self, requests: usize) {
+        if requests as u64 > self.peak_flight.load(Ordering::Relaxed) {
+            self.peak_flight.store(requests as u64, Ordering::Relaxed);
+        }
     }
 
-    pub(crate) fn queue(&self) -> forebay_block::Counters {
-        *self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the queue has counted, and how long what it ended last was held.
+    pub(crate) fn set_queue(&self, counters: forebay_block::Counters, held: Duration) {
+        let mut queue = lock(&self.queue);
+        let ended = counters.completions - queue.counters.completions;
+        queue.holds.add(held.as_nanos() as u64, ended);
+        queue.counters = counters;
     }
+
+    pub(crate) fn queue(&self) -> OfQueue {
+        lock(&self.queue).clone()
+    }
+
+    pub(crate) fn add_latencies(&self, told: &mut Told) {
+        let mut latencies = lock(&self.latencies);
+        told.written.drain(..).for_each(|nanoseconds| latencies.written.add(nanoseconds, 1));
+        told.durable.drain(..).for_each(|nanoseconds| latencies.durable.add(nanoseconds, 1));
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        lock(&self.latencies).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,15 +6,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use forebay_block::Target;
+use forebay_block::{Latency, Target};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Lock, Truncate};
 
-use crate::builder::{Builder, set_queue};
+use crate::builder::{Builder, invalid, set_queue};
 use crate::context::Message;
+use crate::counters::OfQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
+use crate::flight;
 use crate::inode::{After, Inode};
 use crate::limits::{LEASE_BREAK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::open::Open;
@@ -120,15 +122,20 @@ impl Engine {
     }
 
     /// Changes a policy while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`,
-    /// `completion`, `order`. Holds from the context's next pass on; does not block.
+    /// `completion`, `order`, `flight`. Holds from the context's next pass on; does not block.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown name or value; the message names what there is.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         let shared = &self.owner.shared;
         shared.check()?;
+        if name == "flight" {
+            let bound = flight::bound(value).ok_or_else(|| invalid(name, value, flight::CHOICES))?;
+            shared.send(Message::Flight(bound));
+            return Ok(());
+        }
         let mut knobs = lock(&shared.knobs);
-        set_queue(&mut knobs, name, value, &[])?;
+        set_queue(&mut knobs, name, value, &["flight"])?;
         // Under the lock, so that the context hears of changes in their order.
         shared.send(Message::Knobs(*knobs));
         Ok(())
@@ -301,7 +308,9 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.owner.shared;
-        let queue = shared.counters.queue();
+        let OfQueue { counters: queue, holds } = shared.counters.queue();
+        let latencies = shared.counters.latencies();
+        let micros = |latency: &Latency, per_mille| latency.per_mille(per_mille).as_micros() as u64;
         let page = forebay_cache::limits::PAGE;
         let counters = &shared.counters;
         let load =
@@ -328,6 +337,13 @@ impl Engine {
             plugged: load(&counters.plugged),
             arena_bytes: u64::from(shared.pool.arena().frames()) * page,
             bypassed_bytes: load(&counters.bypassed_bytes),
+            hold_p99_us: micros(&holds, 990),
+            written_latency_p50_us: micros(&latencies.written, 500),
+            written_latency_p99_us: micros(&latencies.written, 990),
+            writeback_latency_p50_us: micros(&latencies.durable, 500),
+            writeback_latency_p99_us: micros(&latencies.durable, 990),
+            throttle_wait_max_us: shared.level.longest_wait().as_micros() as u64,
+            peak_flight: load(&counters.peak_flight),
             ..Stats::default()
         }
     }

@@ -9,20 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use forebay_block::{Bio, Errno, Frame, Operation, Target};
+use forebay_block::{Ended, Errno, Frame, Moment, Operation, Target};
 use forebay_cache::limits::{FILL_PAGES, MAX_OFFSET, PAGE, STEP_PAGES};
+use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
     Admission, CachedFile, Copy, Failure, FrameRuns, Liberties, ReadStep, ReadStop, Request, Settled,
     TicketId, WriteStop,
 };
-use forebay_uring::{Direct, Header, Identity};
+use forebay_uring::{Direct, Header, Identity, clock};
 
 use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::{Crossed, Queued};
 use crate::shared::Shared;
 use crate::volume::{Room, Volume};
+use crate::wakers::Wakers;
 
 /// The end every file system's files can have.
 const SURE_REACH: u64 = 1 << 31;
@@ -48,13 +50,15 @@ pub(crate) struct State {
     stash: FrameRuns,
     /// Pages charged to the level, and not used yet.
     credit: u64,
-    page_wakers: Vec<Waker>,
+    page_wakers: Wakers,
     ticket_wakers: Vec<(TicketId, Waker)>,
     told_tickets: u64,
     /// The context has been told to look at this file, and has not looked yet.
     kicked: bool,
     /// The context has it in its list of dirty files.
     pub(crate) listed: bool,
+    /// Writes of which it is told how long they take.
+    pub(crate) samples: Samples,
     /// Since when it has been dirty.
     pub(crate) dirty_since: Option<Instant>,
     /// Where the next append goes is being decided by somebody.
@@ -67,12 +71,22 @@ pub(crate) struct State {
     is_orphan: bool,
 }
 
+/// What holds for all of a run of completions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunEnd {
+    /// When they were heard of.
+    pub(crate) now: Moment,
+    /// Whether pages that were written stay.
+    pub(crate) keep: Keep,
+}
+
 /// What to do once the lock is released.
 #[derive(Debug, Default)]
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
     messages: Vec<Message>,
     settled: Settled,
+    told: Told,
 }
 
 impl After {
@@ -84,6 +98,9 @@ impl After {
     /// Hands everything on.
     pub(crate) fn finish(&mut self, shared: &Shared) {
         shared.absorb(&mut self.settled, &mut self.wakers);
+        if !self.told.is_empty() {
+            shared.counters.add_latencies(&mut self.told);
+        }
         for message in self.messages.drain(..) {
             shared.send(message);
         }
@@ -102,11 +119,12 @@ impl Inode {
             cache,
             stash: FrameRuns::default(),
             credit: 0,
-            page_wakers: Vec::new(),
+            page_wakers: Wakers::new(Arc::clone(&volume)),
             ticket_wakers: Vec::new(),
             told_tickets: 0,
             kicked: false,
             listed: false,
+            samples: Samples::default(),
             dirty_since: None,
             appending: false,
             marked: false,
@@ -233,10 +251,16 @@ impl Inode {
         if published.first {
             state.dirty_since = Some(Instant::now());
         }
+        if state.samples.is_due(published.first)
+            && let Some(page) = copies.first().map(|copy| copy.page)
+            && !state.cache.is_page_in_flight(page)
+        {
+            state.samples.accepted(page, clock::now());
+        }
         if published.first || published.awaited {
             self.kick(&mut state, after);
         }
-        after.wakers.append(&mut state.page_wakers);
+        state.page_wakers.drain_into(&mut after.wakers);
     }
 
     /// Writes from the caller's buffer to the device, on the caller's thread, which may wait. `None` where it has to go
@@ -262,7 +286,7 @@ impl Inode {
         state.cache.end_bypass(bypass);
         // Whoever waits for the file to become quiet waits for this.
         self.kick(&mut state, &mut after);
-        after.wakers.append(&mut state.page_wakers);
+        state.page_wakers.drain_into(&mut after.wakers);
         drop(state);
         after.finish(shared);
         // Moved nothing: the file system takes other memory, or other lengths, than it said.
@@ -383,7 +407,7 @@ impl Inode {
                 shared.pool.copy_out(&steps, &mut buffer[..planned]);
                 let mut state = self.lock();
                 state.cache.end_read(&steps, &mut after.settled);
-                after.wakers.append(&mut state.page_wakers);
+                state.page_wakers.drain_into(&mut after.wakers);
                 shared.pool.take_waiting(&mut after.wakers);
                 if state.cache.has_tickets() {
                     self.kick(&mut state, &mut after);
@@ -465,7 +489,8 @@ impl Inode {
     pub(crate) fn orphan(&self) {
         let mut state = self.lock();
         state.is_orphan = true;
-        let mut wakers = std::mem::take(&mut state.page_wakers);
+        let mut wakers = Vec::new();
+        state.page_wakers.drain_into(&mut wakers);
         wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -493,7 +518,8 @@ impl Inode {
 
     /// Wakes whoever waits for a change that is no change of a page.
     pub(crate) fn wake_all(&self) {
-        let wakers = std::mem::take(&mut self.lock().page_wakers);
+        let mut wakers = Vec::new();
+        self.lock().page_wakers.drain_into(&mut wakers);
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -524,27 +550,25 @@ impl Inode {
         state
     }
 
-    /// One bio of the file has ended.
-    pub(crate) fn settle(
-        &self,
-        shared: &Shared,
-        bio: &Bio,
-        result: std::result::Result<u64, Errno>,
-        after: &mut After,
-    ) {
-        let keep = if shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
+    /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
+    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], end: RunEnd, after: &mut After) {
+        let RunEnd { now, keep } = end;
+        let sequence = shared.next_sequence();
         let mut state = self.lock();
-        state.cache.settle(bio, result, keep, &mut after.settled);
-        self.finish_memory(shared, &state, after, shared.next_sequence());
+        for Ended { bio, result } in ended {
+            state.cache.settle(bio, *result, keep, &mut after.settled);
+            self.finish_memory(shared, &state, after, sequence);
+            if bio.operation == Operation::Allocate {
+                self.volume.look(&self.file);
+            }
+            state.samples.ended(bio, *result, now, &mut after.told);
+        }
         // Under the lock: once it is released a writer may touch the page, and publish its header anew.
         shared.pool.retire(after.settled.written.drain(..));
-        if bio.operation == Operation::Allocate {
-            self.volume.look(&self.file);
-        }
         if state.cache.failing().is_some() {
             shared.level.look_again(self.target, &mut after.wakers);
         }
-        after.wakers.append(&mut state.page_wakers);
+        state.page_wakers.drain_into(&mut after.wakers);
         shared.pool.take_waiting(&mut after.wakers);
         state.tell_tickets(after);
     }
@@ -606,7 +630,7 @@ impl State {
             self.told_tickets = self.cache.finished_tickets();
             after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
             // A change of length that has ended lets on those it held.
-            after.wakers.append(&mut self.page_wakers);
+            self.page_wakers.drain_into(&mut after.wakers);
         }
     }
 
@@ -620,7 +644,7 @@ impl State {
         self.cache.discard(&mut after.settled);
         self.give_back_unused(after);
         self.is_closed = true;
-        after.wakers.append(&mut self.page_wakers);
+        self.page_wakers.drain_into(&mut after.wakers);
         after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
     }
 

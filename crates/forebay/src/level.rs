@@ -8,9 +8,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use forebay_block::Target;
+use forebay_block::{Moment, Target};
 use forebay_cache::{Admission, Throttle};
+use forebay_uring::clock;
 
 /// The level.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Level {
     dirty: AtomicU64,
     peak: AtomicU64,
     waits: AtomicU64,
+    /// The longest a writer has waited, in nanoseconds.
+    longest_wait: AtomicU64,
     waiting: Mutex<VecDeque<Arc<Waiter>>>,
     queued: AtomicU64,
 }
@@ -49,6 +53,7 @@ impl Level {
             dirty: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            longest_wait: AtomicU64::new(0),
             waiting: Mutex::new(VecDeque::new()),
             queued: AtomicU64::new(0),
         }
@@ -64,6 +69,10 @@ impl Level {
 
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn longest_wait(&self) -> Duration {
+        Duration::from_nanos(self.longest_wait.load(Ordering::Relaxed))
     }
 
     /// Whether writers wait.
@@ -144,7 +153,7 @@ impl Level {
         let mut wakers = Vec::new();
         self.remove(0, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
-        Queued { level: Arc::clone(self), waiter, taken: Taken::No }
+        Queued { level: Arc::clone(self), waiter, since: clock::now(), taken: Taken::No }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Waiter>>> {
@@ -161,6 +170,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) struct Queued {
     level: Arc<Level>,
     waiter: Arc<Waiter>,
+    since: Moment,
     taken: Taken,
 }
 
@@ -176,6 +186,8 @@ impl Queued {
         let mut granted = lock(&self.waiter.granted);
         if granted.0 > 0 {
             self.taken = Taken::Yes;
+            let waited = clock::now().nanoseconds_since(self.since);
+            self.level.longest_wait.fetch_max(waited, Ordering::Relaxed);
             return Poll::Ready(granted.0);
         }
         granted.1 = Some(context.waker().clone());

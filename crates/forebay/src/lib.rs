@@ -62,6 +62,7 @@ mod direct;
 mod engine;
 mod error;
 mod file;
+mod flight;
 mod inode;
 mod level;
 mod limits;
@@ -73,6 +74,7 @@ mod stats;
 mod table;
 mod volume;
 mod wait;
+mod wakers;
 
 pub use builder::Builder;
 pub use direct::buffer::{Buffer, DirectBuffer};

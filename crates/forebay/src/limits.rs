@@ -1,6 +1,7 @@
 //! Every bound of an engine's own, derived and checked at compile time. Those of the parts are in their crates'
 //! `limits`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use forebay_block::limits::{PLUG_BIOS, REQUEST_BYTES, TAGS};
@@ -9,19 +10,18 @@ use forebay_cache::limits::{MIN_CACHE_PAGES, PAGE};
 /// Messages a context takes before it looks at the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
 
-/// Bytes of one class in flight, bulk syncs and background writeback alike: four large requests reach the device's
-/// bandwidth, while thirty-two make a small write beside them wait sixty times as long.
-pub(crate) const FLIGHT_BYTES: u64 = 4 * REQUEST_BYTES;
-
-/// What one request counts for at most in that bound: so that two streams that each move an end in large requests
-/// take turns at the device instead of leaving it idle between.
-pub(crate) const COUNTED_REQUEST_BYTES: u64 = 2 * REQUEST_BYTES;
-
 /// Files among which the one with most dirty pages is swept next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 
-/// Requests of one class in flight, unless told: small ones need depth to reach the device's rate.
-pub(crate) const FLIGHT: usize = 96;
+/// How long a device is kept busy by what is in flight, unless told: what a read beside it waits for. Long against what
+/// a context takes to hear of an end and send the next.
+pub(crate) const FLIGHT_TIME: Duration = Duration::from_millis(2);
+
+/// What can be told.
+pub(crate) const FLIGHT_TIMES: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_secs(1);
+
+/// Requests of one class in flight, on all file systems together: small ones need depth to reach the device's rate.
+pub(crate) const FLIGHT: usize = 112;
 
 /// Bios taken from one file before the next one has a turn, in one pass.
 pub(crate) const RUN_PER_FILE: usize = 32;

@@ -36,6 +36,8 @@ pub struct Stats {
     pub dirty_bytes: u64,
     /// The most that level has been.
     pub peak_dirty_bytes: u64,
+    /// The most requests of background writeback that were in flight to one file system at a time.
+    pub peak_flight: u64,
     /// Bytes of space asked for ahead of data.
     pub reserved_bytes: u64,
     /// Direct operations that were not aligned: copied, or a block read for a part of it.

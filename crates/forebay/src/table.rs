@@ -161,6 +161,7 @@ impl Table {
 
     /// The file system of a device number.
     pub(crate) fn volume(&mut self, device: u64) -> Arc<Volume> {
-        Arc::clone(self.volumes.entry(device).or_default())
+        let number = self.volumes.len();
+        Arc::clone(self.volumes.entry(device).or_insert_with(|| Arc::new(Volume::new(number))))
     }
 }

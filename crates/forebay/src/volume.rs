@@ -7,7 +7,7 @@
 //! What was accepted while there was plenty is a pledge: its space is not allocated yet. Before the first allocation
 //! near the end, pledges are redeemed by writing them out; else the allocations would take their space away.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 
 use forebay_cache::Gaps;
 use forebay_cache::limits::GAP_PAGES;
@@ -34,6 +34,9 @@ pub(crate) enum Room {
 /// One file system.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
+    number: usize,
+    /// Callers that wait for a change of a page of its files.
+    waiting: AtomicIsize,
     free: AtomicU64,
     accepted: AtomicU64,
     /// Pledges given, and up to which of them everything is written out.
@@ -53,6 +56,25 @@ impl Drop for Pledge<'_> {
 }
 
 impl Volume {
+    /// A file system; its number is its own within an engine, counted from zero.
+    pub(crate) fn new(number: usize) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// So many callers more wait for a change of a page of its files, or fewer.
+    pub(crate) fn waits(&self, more: isize) {
+        self.waiting.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Whether callers wait for a change of a page of its files.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// Bytes free, as last seen.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free.load(Ordering::Relaxed).saturating_sub(self.accepted.load(Ordering::Relaxed))

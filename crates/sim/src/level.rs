@@ -24,6 +24,10 @@ impl Level {
         self.dirty
     }
 
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     pub(crate) fn wants_writeback(&self) -> bool {
         self.dirty >= self.throttle.background
     }

@@ -9,6 +9,7 @@ use forebay_block::knobs::Merging;
 use forebay_block::limits::PAGE;
 use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
+use forebay_cache::writeback::pace::Bound;
 
 use crate::disk::Latency;
 use crate::faults::Faults;
@@ -90,8 +91,10 @@ pub struct Plan {
     pub latency: Latency,
     /// Pages it has space for.
     pub space_pages: u64,
-    /// Background requests in flight.
-    pub flight: usize,
+    /// How much writeback has in flight to each file system.
+    pub flight: Bound,
+    /// File systems: files lie on them in turn.
+    pub volumes: usize,
     /// How long a page may be dirty.
     pub age: Duration,
     /// Whether space is reserved.
@@ -154,7 +157,8 @@ impl Plan {
             faults: faults(random),
             latency: latency(random),
             space_pages: space(random, u64::from(files) * file_pages),
-            flight: *random.pick(&[1, 2, 8, 32]),
+            flight: flight(random),
+            volumes: random.within(1..3) as usize,
             age: Duration::from_millis(*random.pick(&[1, 20, 1000])),
             reserving: *random.pick(&[Reserving::Adaptive, Reserving::Adaptive, Reserving::Off]),
             merging: *random.pick(&[Merging::On, Merging::On, Merging::Off]),
@@ -227,6 +231,11 @@ fn latency(random: &mut Random) -> Latency {
     let least = *random.pick(&[0, 10, 100]);
     let spread = *random.pick(&[0, 100, 5_000]);
     Latency { least: Duration::from_micros(least), most: Duration::from_micros(least + spread) }
+}
+
+fn flight(random: &mut Random) -> Bound {
+    let time = |micros| Bound::Time(Duration::from_micros(micros));
+    *random.pick(&[Bound::Depth(1), Bound::Depth(2), Bound::Depth(32), time(50), time(2_000)])
 }
 
 /// Enough space, in most runs.

@@ -60,7 +60,10 @@ fn contract_13_short_interrupted_and_refused_are_got_over() {
 #[test]
 fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     let marks = swarm("contract_16_every_bio", 800, Plan::swarm);
-    assert_marks(&marks, &["page write failed", "flush failed", "lost at close", "no room", "tick"]);
+    assert_marks(
+        &marks,
+        &["page write failed", "flush failed", "lost at close", "no room", "tick", "rate learned"],
+    );
 }
 
 /// Files large enough that space is reserved for them.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
 use forebay_cache::Throttle;
+use forebay_cache::writeback::pace::Bound;
 use forebay_lists::Pop;
 use forebay_lists::fifo::{self, fifo};
 use forebay_uring::{
@@ -112,7 +113,7 @@ impl Bench {
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
         let Bench { flow, backend, shared, messages, told, .. } = self;
         let queue = forebay_block::Knobs::default();
-        let knobs = Knobs { dirty_age: Duration::from_secs(1), flight: 1, queue };
+        let knobs = Knobs { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue };
         drop(Writeback::new(Arc::clone(&shared), messages, backend, knobs));
         drop(flow);
         (shared, told)

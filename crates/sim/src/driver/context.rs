@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use forebay_block::{Bio, Class, Ended, Errno, Operation, Wait};
+use forebay_block::queue::Awaited;
+use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Wait};
 use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::pace::Pace;
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{Reason, Settled};
 
 use crate::driver::Driver;
 use crate::driver::inode::Path;
+use crate::plan::Plan;
 use crate::random::PerMille;
 
 /// Bios taken from one file before the next one has a turn, in one pass.
@@ -17,6 +20,9 @@ const RUN_PER_FILE: usize = 4;
 
 /// How often, in the age of a page, it is looked whether something is too old.
 const TICKS_PER_AGE: u32 = 4;
+
+/// Requests of a class in flight, to all file systems.
+const SLOTS: usize = 48;
 
 /// An operation the file system does not have (`EOPNOTSUPP`).
 const NOT_SUPPORTED: Errno = Errno(95);
@@ -32,10 +38,21 @@ pub(super) struct Context {
     pub(super) pending: VecDeque<Bio>,
     pub(super) next_tick: Option<Duration>,
     waited: Vec<usize>,
-    dirty: VecDeque<usize>,
+    /// Files with something dirty, by file system.
+    dirty: Vec<VecDeque<usize>>,
     overdue: Vec<usize>,
     leaving: Vec<usize>,
     ended: Vec<Ended>,
+    /// What is on its way to each file system.
+    paces: Vec<Pace>,
+}
+
+impl Context {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let paces = (0..plan.volumes).map(|_| Pace::new(plan.flight)).collect();
+        let dirty = (0..plan.volumes).map(|_| VecDeque::new()).collect();
+        Self { paces, dirty, ..Self::default() }
+    }
 }
 
 impl Driver {
@@ -49,6 +66,7 @@ impl Driver {
         self.let_go();
         self.tick();
         self.serve_background();
+        self.queue.set_awaited(self.is_awaited());
         self.queue.dispatch(&mut self.disk, Wait::Not).expect("the simulated device does not break");
         // What was refused for a reason ended at once, and is not slept on.
         self.context.is_awake |= !self.context.ended.is_empty();
@@ -57,9 +75,18 @@ impl Driver {
 
     /// What has completed is ended; then the context looks again.
     pub(super) fn reap(&mut self) {
+        self.queue.set_awaited(self.is_awaited());
         self.queue.run(&mut self.disk, &mut self.context.ended);
         self.end_run();
         self.context.is_awake = true;
+    }
+
+    /// Whether somebody waits for room, for a frame, or for a page.
+    fn is_awaited(&self) -> Awaited {
+        let waits = |path: &Path| path.inode.as_ref().is_some_and(|inode| !inode.page_waiters.is_empty());
+        let is_awaited =
+            self.level.has_waiters() || !self.frame_waiters.is_empty() || self.paths.iter().any(waits);
+        if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
     fn take_messages(&mut self) {
@@ -68,8 +95,9 @@ impl Driver {
             inode.kicked = false;
             let (waited, dirty) = (inode.cache.has_tickets(), inode.cache.is_dirty());
             list(if waited { &mut self.context.waited } else { &mut self.context.leaving }, path);
-            if dirty && !self.context.dirty.contains(&path) {
-                self.context.dirty.push_back(path);
+            let listed = &mut self.context.dirty[path % self.plan.volumes];
+            if dirty && !listed.contains(&path) {
+                listed.push_back(path);
             }
         }
     }
@@ -78,14 +106,16 @@ impl Driver {
         while self.queue.room() > 0
             && let Some(bio) = self.context.pending.pop_front()
         {
-            self.queue.submit(bio);
+            self.submit(bio);
         }
     }
 
     fn serve_waited(&mut self) {
         let mut waited = std::mem::take(&mut self.context.waited);
         waited.retain(|&path| {
+            // However much others have to write, each has something on its way.
             while self.queue.room() > 0
+                && (!self.inode(path).cache.in_flight() || self.has_room(path, Class::Waited))
                 && let Some(bio) = self.next_bio(path, Reason::Sync)
             {
                 self.send(path, bio);
@@ -102,7 +132,7 @@ impl Driver {
     }
 
     fn tick(&mut self) {
-        if self.context.dirty.is_empty() {
+        if self.context.dirty.iter().all(VecDeque::is_empty) {
             self.context.next_tick = None;
             return;
         }
@@ -122,44 +152,53 @@ impl Driver {
     fn age(&mut self, now: Duration) {
         let mut dirty = std::mem::take(&mut self.context.dirty);
         let age = self.plan.age;
-        dirty.retain(|&path| {
-            let inode = self.inode(path);
-            if !inode.cache.is_dirty() {
-                inode.dirty_since = None;
-                return false;
-            }
-            if inode.dirty_since.is_some_and(|since| now - since >= age) {
-                inode.cache.age();
-                inode.dirty_since = Some(now);
-                list(&mut self.context.overdue, path);
-            }
-            true
-        });
+        for listed in &mut dirty {
+            listed.retain(|&path| {
+                let inode = self.inode(path);
+                if !inode.cache.is_dirty() {
+                    inode.dirty_since = None;
+                    return false;
+                }
+                if inode.dirty_since.is_some_and(|since| now - since >= age) {
+                    inode.cache.age();
+                    inode.dirty_since = Some(now);
+                    list(&mut self.context.overdue, path);
+                }
+                true
+            });
+        }
         self.context.dirty = dirty;
     }
 
     fn serve_background(&mut self) {
+        for volume in 0..self.plan.volumes {
+            self.serve_volume(volume);
+        }
+    }
+
+    fn serve_volume(&mut self, volume: usize) {
         let mut idle = 0;
-        while idle < 2 * self.context.dirty.len()
-            && self.has_background_room()
-            && self.level.wants_writeback()
-        {
-            let Some(path) = self.context.dirty.pop_front() else { break };
+        while idle < 2 * self.context.dirty[volume].len() && self.level.wants_writeback() {
+            let Some(&path) = self.context.dirty[volume].front() else { break };
+            if !self.has_room(path, Class::Background) {
+                break;
+            }
+            self.context.dirty[volume].pop_front();
             let sent = self.serve(path, Reason::Background, RUN_PER_FILE);
             idle = if sent > 0 { 0 } else { idle + 1 };
             if !self.inode(path).cache.is_dirty() {
                 self.inode(path).dirty_since = None;
-            } else if sent == RUN_PER_FILE || !self.has_background_room() {
-                self.context.dirty.push_front(path);
+            } else if sent == RUN_PER_FILE || !self.has_room(path, Class::Background) {
+                self.context.dirty[volume].push_front(path);
             } else {
-                self.context.dirty.push_back(path);
+                self.context.dirty[volume].push_back(path);
             }
         }
     }
 
     fn serve(&mut self, path: usize, reason: Reason, most: usize) -> usize {
         let mut sent = 0;
-        while sent < most && self.has_background_room() {
+        while sent < most && self.has_room(path, Class::Background) {
             let Some(bio) = self.next_bio(path, reason) else { break };
             self.marks.hit(if reason == Reason::Periodic {
                 "sent for its age"
@@ -172,9 +211,10 @@ impl Driver {
         sent
     }
 
-    fn has_background_room(&self) -> bool {
-        let (class, queue) = (Class::Background, &self.queue);
-        queue.room() > 0 && queue.in_flight_of(class) + queue.staged_of(class) < self.plan.flight
+    fn has_room(&mut self, path: usize, class: Class) -> bool {
+        let held: usize = self.context.paces.iter().map(|pace| pace.requests_of(class)).sum();
+        let pace = &mut self.context.paces[path % self.plan.volumes];
+        self.queue.room() > 0 && pace.has_room(class, SLOTS.saturating_sub(held))
     }
 
     fn next_bio(&mut self, path: usize, reason: Reason) -> Option<Bio> {
@@ -201,6 +241,14 @@ impl Driver {
             _ => {}
         }
         self.note(path, name(bio.operation), bio.offset, bio.length, 0);
+        self.submit(bio);
+    }
+
+    fn submit(&mut self, bio: Bio) {
+        if bio.operation.moves_bytes() {
+            let pace = &mut self.context.paces[bio.target.0 as usize % self.plan.volumes];
+            pace.sent(bio.class, bio.length, || Moment::default() + self.disk.now());
+        }
         self.queue.submit(bio);
     }
 
@@ -220,6 +268,11 @@ impl Driver {
                 self.hear_all(path);
             }
             self.count_ended(path, &bio, result);
+            if bio.operation.moves_bytes() {
+                let is_written = bio.operation != Operation::Read && result.is_ok();
+                let pace = &mut self.context.paces[path % self.plan.volumes];
+                pace.ended(bio.class, bio.length, if is_written { bio.length } else { 0 });
+            }
             let room = self.frames.free() > self.frames.total() / 16;
             let keep = if room { Keep::Clean } else { Keep::Nothing };
             let mut settled = Settled::default();
@@ -242,6 +295,10 @@ impl Driver {
             self.tell_tickets(path);
             self.absorb(&mut settled);
             list(&mut self.context.leaving, path);
+        }
+        let now = Moment::default() + self.disk.now();
+        for pace in &mut self.context.paces {
+            self.marks.add("rate learned", u64::from(pace.look(now)));
         }
     }
 
@@ -334,7 +391,7 @@ impl Driver {
         self.wake(&woken);
         self.check_closed(path, lost);
         self.paths[path].inode = None;
-        self.context.dirty.retain(|listed| *listed != path);
+        self.context.dirty[path % self.plan.volumes].retain(|listed| *listed != path);
         self.context.overdue.retain(|listed| *listed != path);
         self.absorb(&mut settled);
         self.note(path, "closed", 0, lost, 0);

@@ -86,7 +86,7 @@ impl Driver {
             level: Level::new(plan.throttle, plan.share),
             paths: (0..plan.files).map(|_| Path::default()).collect(),
             callers: (0..plan.callers).map(|_| Caller::new()).collect(),
-            context: Context::default(),
+            context: Context::new(&plan),
             operations_left: plan.operations,
             idle_ticks: 0,
             is_well: false,

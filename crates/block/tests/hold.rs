@@ -1,0 +1,112 @@
+//! When completions are ended: not while they form a batch, but at once where somebody waits.
+
+mod common;
+
+use common::{CALM, Erratic};
+use forebay_block::knobs::{Holding, Knobs};
+use forebay_block::limits::{DEVICE_HOLD, PAGE, TAGS};
+use forebay_block::queue::Awaited;
+use forebay_block::{Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue};
+use forebay_block::{Refused, Segment, Source, Tag, Target, Wait};
+
+/// Ends one request each microsecond that it is looked at, as long as there are any.
+struct Steady {
+    now: Moment,
+    taken: Vec<Tag>,
+}
+
+impl Device for Steady {
+    fn now(&mut self) -> Moment {
+        self.now
+    }
+
+    fn prepare(&mut self, tag: Tag, _: &Bio) -> Result<(), Refused> {
+        self.taken.push(tag);
+        Ok(())
+    }
+
+    fn doorbell(&mut self, _: Wait) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.now = self.now + std::time::Duration::from_micros(1);
+        if !self.taken.is_empty() {
+            completions.push(Completion { tag: self.taken.remove(0), result: Ok(PAGE as u64) });
+        }
+    }
+}
+
+fn write(page: u64) -> Bio {
+    Bio {
+        operation: Operation::Write,
+        target: Target(0),
+        offset: 2 * page * PAGE as u64,
+        length: PAGE as u64,
+        segments: vec![Segment::frames(Frame(page as u32), PAGE as u32)].into(),
+        class: Class::Background,
+        source: Source(0),
+        owner: page,
+    }
+}
+
+/// Runs with a hundred background writes on their way at a time; how many runs there were for how many bios.
+fn runs(queue: &mut Queue, device: &mut Steady, bios: u64) -> (u64, u64) {
+    let before = queue.counters();
+    let (mut next, mut ended) = (before.bios, Vec::new());
+    while queue.counters().completed_bios < before.completed_bios + bios {
+        while queue.in_flight() + queue.staged() < 100 && queue.room() > 0 {
+            queue.submit(write(next));
+            next += 1;
+        }
+        queue.dispatch(device, Wait::Not).unwrap();
+        queue.run(device, &mut ended);
+        assert!(queue.held() <= DEVICE_HOLD, "held for {:?}", queue.held());
+    }
+    let after = queue.counters();
+    (after.completion_runs - before.completion_runs, after.completed_bios - before.completed_bios)
+}
+
+#[test]
+fn contract_15_adaptive_holds_nothing_that_somebody_waits_for() {
+    let mut queue = Queue::new();
+    let mut device = Steady { now: Moment::default(), taken: Vec::new() };
+    let (_, _) = runs(&mut queue, &mut device, 200);
+    let (held, bios) = runs(&mut queue, &mut device, 1000);
+    assert!(held * 4 < bios, "batches form where nobody waits: {held} runs of {bios} bios");
+    queue.set_awaited(Awaited::Yes);
+    // What is held already ends with the first.
+    let (_, _) = runs(&mut queue, &mut device, 1);
+    let (runs_awaited, bios) = runs(&mut queue, &mut device, 1000);
+    assert_eq!(runs_awaited, bios, "each ends at once");
+    assert_eq!(queue.held(), std::time::Duration::ZERO);
+    queue.set_awaited(Awaited::No);
+    let (again, bios) = runs(&mut queue, &mut device, 1000);
+    assert!(again * 4 < bios, "{again} runs of {bios} bios");
+}
+
+/// The fixed form holds whoever waits: that is what it is compared for.
+#[test]
+fn a_fixed_delay_is_kept() {
+    let mut queue = Queue::new();
+    let delay = std::time::Duration::from_micros(20);
+    queue.set_knobs(Knobs { holding: Holding::Delay(delay), ..Knobs::default() });
+    let mut device = Steady { now: Moment::default(), taken: Vec::new() };
+    queue.set_awaited(Awaited::Yes);
+    let (held, bios) = runs(&mut queue, &mut device, 1000);
+    assert!(held * 15 < bios && held * 30 > bios, "{held} runs of {bios} bios");
+    assert!(queue.held() >= delay);
+}
+
+#[test]
+fn contract_16_all_that_is_in_flight_is_ended_at_once() {
+    let mut queue = Queue::new();
+    let mut device = Erratic::new(CALM, 1, vec![vec![0; 4096 * PAGE]], 4 * TAGS);
+    let mut ended = Vec::new();
+    for page in 0..8 {
+        queue.submit(write(page));
+        queue.dispatch(&mut device, Wait::Something(None)).unwrap();
+        queue.run(&mut device, &mut ended);
+        assert_eq!(ended.len() as u64, page + 1);
+    }
+}

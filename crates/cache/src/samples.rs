@@ -1,0 +1,198 @@
+//! How long writes take to reach the device, and to be durable: told of one write in so many.
+//!
+//! A stamp on every write would cost more than the write. So one in [`ONE_IN`] is stamped with its page and the time,
+//! and the first after the file had nothing dirty, in a list with few places. It is told a first time when that page has
+//! been written, and a second time when a flush has ended well that began after that: then, and not before, it was
+//! durable. Time is an argument, and only needed for those that are stamped.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use forebay_block::{Bio, Errno, Moment, Operation};
+
+use crate::limits::PAGE;
+
+/// One write in so many is stamped.
+pub const ONE_IN: u32 = 64;
+
+/// Stamps a file has at a time, on their way and waiting for a flush each. The oldest give way.
+const PLACES: usize = 32;
+
+/// A write that was accepted and is not written.
+#[derive(Clone, Copy, Debug)]
+struct Accepted {
+    page: u64,
+    since: Moment,
+}
+
+/// A write that was written and is not known to be durable.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    since: Moment,
+    /// Flushes that had begun before.
+    flushes: u64,
+}
+
+/// Stamped writes of one file.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// Writes until the next one is stamped.
+    left: u32,
+    accepted: VecDeque<Accepted>,
+    written: VecDeque<Written>,
+    flushes: u64,
+}
+
+/// What has been found out, in nanoseconds.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// From acceptance until the device had written it.
+    pub written: Vec<u64>,
+    /// From acceptance until it was durable.
+    pub durable: Vec<u64>,
+}
+
+impl Told {
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.durable.is_empty()
+    }
+}
+
+impl Samples {
+    /// A write is accepted; whether it is to be [stamped](Samples::accepted). `first`: the file had nothing dirty.
+    #[inline]
+    pub fn is_due(&mut self, first: bool) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0 || first
+    }
+
+    /// A write to a page of which nothing is in flight was accepted.
+    pub fn accepted(&mut self, page: u64, now: Moment) {
+        self.left = ONE_IN;
+        if self.accepted.iter().any(|accepted| accepted.page == page) {
+            return;
+        }
+        if self.accepted.len() == PLACES {
+            self.accepted.pop_front();
+        }
+        self.accepted.push_back(Accepted { page, since: now });
+    }
+
+    /// A bio of the file has ended.
+    pub fn ended(&mut self, bio: &Bio, result: Result<u64, Errno>, now: Moment, told: &mut Told) {
+        let Ok(moved) = result else { return };
+        match bio.operation {
+            Operation::Write | Operation::WriteBuffered if moved == bio.length => {
+                self.wrote(&(bio.offset / PAGE..bio.end().div_ceil(PAGE)), now, told);
+            }
+            Operation::FlushData | Operation::FlushAll => self.flushed(now, told),
+            Operation::SetLength => self.cut(bio.offset.div_ceil(PAGE)),
+            _ => {}
+        }
+    }
+
+    /// Pages have been written.
+    pub fn wrote(&mut self, pages: &Range<u64>, now: Moment, told: &mut Told) {
+        if self.accepted.is_empty() {
+            return;
+        }
+        let flushes = self.flushes;
+        self.accepted.retain(|accepted| {
+            let is_written = pages.contains(&accepted.page);
+            if is_written {
+                told.written.push(now.nanoseconds_since(accepted.since));
+                if self.written.len() == PLACES {
+                    self.written.pop_front();
+                }
+                self.written.push_back(Written { since: accepted.since, flushes });
+            }
+            !is_written
+        });
+    }
+
+    /// A flush of the file goes to the device.
+    pub fn flush_begins(&mut self) {
+        self.flushes += 1;
+    }
+
+    /// The flush that began last has ended well.
+    pub fn flushed(&mut self, now: Moment, told: &mut Told) {
+        let covered = self.written.iter().take_while(|written| written.flushes < self.flushes).count();
+        told.durable
+            .extend(self.written.drain(..covered).map(|written| now.nanoseconds_since(written.since)));
+    }
+
+    /// Pages from this one on are gone.
+    pub fn cut(&mut self, from: u64) {
+        self.accepted.retain(|accepted| accepted.page < from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(microseconds: u64) -> Moment {
+        Moment::from_nanoseconds(microseconds * 1000)
+    }
+
+    #[test]
+    fn one_write_in_so_many_is_stamped_and_the_first_after_idling() {
+        let mut samples = Samples::default();
+        let mut stamped = Vec::new();
+        for write in 0..200u32 {
+            if samples.is_due(write == 0 || write == 30) {
+                samples.accepted(u64::from(write), at(0));
+                stamped.push(write);
+            }
+        }
+        assert_eq!(stamped, [0, 30, 30 + ONE_IN, 30 + 2 * ONE_IN]);
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_written_before_it_began() {
+        let (mut samples, mut told) = (Samples::default(), Told::default());
+        samples.accepted(3, at(10));
+        samples.accepted(7, at(20));
+        samples.wrote(&(0..5), at(100), &mut told);
+        assert_eq!(told.written, [90_000]);
+        samples.flush_begins();
+        samples.wrote(&(5..9), at(150), &mut told);
+        samples.flushed(at(200), &mut told);
+        assert_eq!(told.durable, [190_000], "page 7 was written while the flush was under way");
+        samples.flush_begins();
+        samples.flushed(at(300), &mut told);
+        assert_eq!(told.durable, [190_000, 280_000]);
+        assert_eq!(told.written, [90_000, 130_000]);
+    }
+
+    #[test]
+    fn a_flush_that_failed_makes_nothing_durable() {
+        let (mut samples, mut told) = (Samples::default(), Told::default());
+        samples.accepted(1, at(0));
+        samples.wrote(&(0..5), at(1), &mut told);
+        samples.flush_begins();
+        // It failed: nobody says that it ended well. The next one may.
+        samples.flush_begins();
+        samples.flushed(at(9), &mut told);
+        assert_eq!(told.durable, [9_000]);
+    }
+
+    #[test]
+    fn places_are_few_and_pages_that_are_gone_leave_theirs() {
+        let (mut samples, mut told) = (Samples::default(), Told::default());
+        for page in 0..1000 {
+            samples.accepted(page, at(page));
+        }
+        samples.cut(990);
+        samples.wrote(&(0..2000), at(1000), &mut told);
+        assert_eq!(told.written.len(), PLACES - 10);
+        samples.accepted(5, at(0));
+        samples.accepted(5, at(7));
+        told = Told::default();
+        samples.wrote(&(5..6), at(10), &mut told);
+        assert_eq!(told.written, [10_000], "the first write of a page counts");
+    }
+}

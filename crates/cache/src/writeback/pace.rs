@@ -1,0 +1,357 @@
+//! How much may be at one device: so much that it is busy for a set time, and no more.
+//!
+//! A fixed depth is wrong for somebody: thirty-two large requests are 10 ms of work for a fast device, which a read
+//! beside them waits for, and four small ones leave it idle. What is right for all is a time. The device's rate is
+//! learned from what completes, and what may be in flight is that rate times the set time:
+//!
+//! ```text
+//! room = rate x time x stretch        rate: bytes, plus so many for each request, per second while the flight was full
+//! ```
+//!
+//! By J. D. C. Little's law (Operations Research, 1961) a flight of so much is one in which a request takes the set
+//! time. So where requests take less by themselves the flight grows until they queue for the rest of it, and the device
+//! never runs dry. Where they take more by themselves the flight would shrink for ever, so it never falls below
+//! two requests (one at the device while the end of the other is being heard of), and the time is stretched where
+//! that pays: now and then a few windows go with half as much again in flight, and the stretch is kept if the device
+//! did more than in the windows before and after; and a stretch that is not needed any more is found out the same way.
+//! (Neal Cardwell and others probe for a path's bandwidth like this: BBR, ACM Queue 14, 2016. From there, too, that
+//! only what was limited by the flight tells the rate.)
+//!
+//! One for each device, so that a slow one keeps nothing from a fast one but slots, and of these [`Pace::has_room`]
+//! leaves some to the others by dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998):
+//! a device may hold so many times the slots that are left.
+
+use std::time::Duration;
+
+use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
+use forebay_block::{Class, Moment};
+
+/// Requests that are in flight whatever the rate: else the device waits between the end of one and the next.
+pub const LEAST_REQUESTS: usize = 2;
+
+/// What may be in flight before anything is known: a dozen small requests.
+const FIRST_ROOM: u64 = 256 << 10;
+
+/// A device may hold so many times the slots that nobody holds.
+const TIMES_FREE: usize = 4;
+
+/// A window closes when so many requests have ended, a flight's worth of them, and the set time has passed.
+const WINDOW_REQUESTS: u64 = 8;
+
+/// What is compared are so many flights' worth of requests, since what is sent together may end together; those of so
+/// many before do not count, while the flight becomes what is tried.
+const COMPARED_FLIGHTS: u64 = 8;
+const SETTLING_FLIGHTS: u64 = 2;
+
+/// How much more, or less, a trial has in flight, and one step of the stretch is.
+const STEP: f64 = 1.5;
+
+/// The largest stretch: some 50 ms of work at the default time.
+const MOST_STRETCH: f64 = 25.6;
+
+/// A device must do so much more for it to have half as much again in flight.
+const WORTH: f64 = 1.08;
+
+/// It may do so much less when it has a third less in flight, and that is kept.
+const AS_GOOD: f64 = 0.97;
+
+/// Windows between two trials, at first and at most.
+const FIRST_PAUSE: u32 = 8;
+const LONGEST_PAUSE: u32 = 256;
+
+/// How the flight is bounded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// By the device's work: it is kept busy for so long.
+    Time(Duration),
+    /// By so many requests of a class, whatever they carry: for comparison.
+    Depth(usize),
+}
+
+/// What is in flight of one class.
+#[derive(Clone, Copy, Default, Debug)]
+struct Load {
+    requests: usize,
+    cost: u64,
+}
+
+/// Completions while the flight was full.
+#[derive(Clone, Copy, Default, Debug)]
+struct Window {
+    nanoseconds: u64,
+    requests: u64,
+    cost: u64,
+    /// Bytes written.
+    written: u64,
+}
+
+impl Window {
+    fn add(&mut self, other: Window) {
+        self.nanoseconds += other.nanoseconds;
+        self.requests += other.requests;
+        self.cost += other.cost;
+        self.written += other.written;
+    }
+
+    fn rate(self) -> f64 {
+        self.cost as f64 / self.nanoseconds as f64
+    }
+}
+
+/// What the flight is like now.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    /// As it should be; so many windows until the next trial.
+    Rest(u32),
+    /// The same, measured before a trial of this step.
+    Before(f64),
+    /// A trial of this step; the rate before.
+    Trial { step: f64, before: f64 },
+    /// As it should be, measured again; the rates before and in the trial.
+    After { step: f64, before: f64, tried: f64 },
+}
+
+/// The flight to one device.
+#[derive(Debug)]
+pub struct Pace {
+    bound: Bound,
+    load: [Load; 2],
+    /// What the last request sent costs: so much the next one will.
+    last: u64,
+    /// Up to when completions have been counted.
+    looked: Moment,
+    /// More was to be sent since then, and had no room.
+    is_full: bool,
+    /// What has ended since then.
+    ended: Window,
+    window: Window,
+    /// Cost per nanosecond, as a moving average over about two windows; zero while nothing is known.
+    rate: f64,
+    /// Bytes written per nanosecond, in the same way.
+    write_rate: f64,
+    stretch: f64,
+    phase: Phase,
+    /// The rate when the trial began.
+    anchor: f64,
+    /// Requests ended in this phase, and what is compared of it.
+    phase_requests: u64,
+    compared: Window,
+    pause: u32,
+    /// The next trial is of less, where there is a stretch to be taken back.
+    tries_less: bool,
+}
+
+impl Pace {
+    /// A device of which nothing is known.
+    #[must_use]
+    pub fn new(bound: Bound) -> Self {
+        Self {
+            bound,
+            load: [Load::default(); 2],
+            last: 0,
+            looked: Moment::default(),
+            is_full: false,
+            ended: Window::default(),
+            window: Window::default(),
+            rate: 0.0,
+            write_rate: 0.0,
+            stretch: 1.0,
+            phase: Phase::Rest(0),
+            anchor: 0.0,
+            phase_requests: 0,
+            compared: Window::default(),
+            pause: 0,
+            tries_less: false,
+        }
+    }
+
+    /// Bounds the flight so from now on.
+    pub fn set_bound(&mut self, bound: Bound) {
+        self.bound = bound;
+    }
+
+    /// Whether one more request of a class may be sent, with so many slots that no device holds. What nobody waits for
+    /// leaves room to what somebody does: it has what that leaves, and the least in any case.
+    pub fn has_room(&mut self, class: Class, free_slots: usize) -> bool {
+        let own = self.load[class as usize];
+        let has_room = own.requests < free_slots.saturating_mul(TIMES_FREE)
+            && match self.bound {
+                Bound::Depth(depth) => own.requests < depth,
+                Bound::Time(time) => {
+                    let cost = match class {
+                        Class::Waited => own.cost,
+                        Class::Background => self.cost(),
+                    };
+                    // Half of the next one, so that the flight is neither more nor less than its room on average.
+                    own.requests < LEAST_REQUESTS || cost + self.last / 2 < self.room(time)
+                }
+            };
+        self.is_full |= !has_room;
+        has_room
+    }
+
+    /// A request of so many bytes is sent. The clock is read only where nothing was in flight.
+    pub fn sent(&mut self, class: Class, bytes: u64, now: impl FnOnce() -> Moment) {
+        if self.requests() == 0 {
+            // What passed while there was nothing in flight says nothing about the device.
+            self.looked = now();
+            self.ended = Window::default();
+        }
+        self.last = bytes + REQUEST_COST_BYTES;
+        let load = &mut self.load[class as usize];
+        load.requests += 1;
+        load.cost += self.last;
+    }
+
+    /// A request has ended that was sent as this, and wrote so many bytes. The run it belongs to ends with
+    /// [`look`](Pace::look).
+    ///
+    /// # Panics
+    /// When none was sent.
+    pub fn ended(&mut self, class: Class, bytes: u64, written: u64) {
+        let cost = bytes + REQUEST_COST_BYTES;
+        let load = &mut self.load[class as usize];
+        assert!(load.requests > 0 && load.cost >= cost, "a request ends once");
+        load.requests -= 1;
+        load.cost -= cost;
+        self.ended.requests += 1;
+        self.ended.cost += cost;
+        self.ended.written += written;
+    }
+
+    /// All that had completed by now has been told. Whether something was learned.
+    pub fn look(&mut self, now: Moment) -> bool {
+        if self.ended.requests == 0 {
+            return false;
+        }
+        let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut self.looked, now));
+        let ended = std::mem::take(&mut self.ended);
+        // A device that might have done more, had there been more, does not tell how much it can do.
+        if !std::mem::take(&mut self.is_full) {
+            return false;
+        }
+        let ended = Window { nanoseconds, ..ended };
+        self.window.add(ended);
+        self.try_on(ended);
+        let least = match self.bound {
+            Bound::Time(time) => time.as_nanos() as u64,
+            Bound::Depth(_) => 1_000_000,
+        };
+        let requests = WINDOW_REQUESTS.max(self.requests() as u64);
+        if self.window.requests < requests || self.window.nanoseconds < least.max(1) {
+            return false;
+        }
+        self.learn();
+        true
+    }
+
+    /// Pages the device writes in a second, as far as known.
+    #[must_use]
+    pub fn pages_per_second(&self) -> Option<u64> {
+        (self.rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.load[0].requests + self.load[1].requests
+    }
+
+    /// Requests of one class in flight.
+    #[must_use]
+    pub fn requests_of(&self, class: Class) -> usize {
+        self.load[class as usize].requests
+    }
+
+    fn cost(&self) -> u64 {
+        self.load[0].cost + self.load[1].cost
+    }
+
+    /// What may be in flight.
+    fn room(&self, time: Duration) -> u64 {
+        if self.rate == 0.0 {
+            return FIRST_ROOM;
+        }
+        let step = if let Phase::Trial { step, .. } = self.phase { step } else { 1.0 };
+        // What is compared must differ by the step alone, so the rate it began with holds for all of a trial.
+        let rate = if let Phase::Rest(_) = self.phase { self.rate } else { self.anchor };
+        let room = rate * time.as_nanos() as f64;
+        // The least is stretched as well, where the rate that it allows would keep it there.
+        let least = LEAST_REQUESTS as f64 * self.last as f64;
+        (room.max(least) * self.stretch * step) as u64
+    }
+
+    fn learn(&mut self) {
+        let window = std::mem::take(&mut self.window);
+        let write_rate = window.written as f64 / window.nanoseconds as f64;
+        if self.rate == 0.0 {
+            (self.rate, self.write_rate) = (window.rate(), write_rate);
+        } else {
+            self.rate += (window.rate() - self.rate) / 2.0;
+            self.write_rate += (write_rate - self.write_rate) / 2.0;
+        }
+        self.phase = match self.phase {
+            Phase::Rest(left) => Phase::Rest(left.saturating_sub(1)),
+            // Another device, as it were: what was begun proves nothing, and its room would be wrong.
+            _ if !(0.5..2.0).contains(&(self.rate / self.anchor)) => Phase::Rest(self.pause),
+            phase => phase,
+        };
+    }
+
+    /// Goes on with the trial that is under way, or begins one.
+    fn try_on(&mut self, ended: Window) {
+        if self.phase == Phase::Rest(0) {
+            self.begin_trial();
+        }
+        if let Phase::Rest(_) = self.phase {
+            return;
+        }
+        let depth = self.requests().max(LEAST_REQUESTS) as u64;
+        self.phase_requests += ended.requests;
+        if self.phase_requests <= SETTLING_FLIGHTS * depth {
+            return;
+        }
+        self.compared.add(ended);
+        if self.compared.requests < COMPARED_FLIGHTS * depth {
+            return;
+        }
+        let rate = std::mem::take(&mut self.compared).rate();
+        self.phase_requests = 0;
+        self.phase = match self.phase {
+            Phase::Before(step) => Phase::Trial { step, before: rate },
+            Phase::Trial { step, before } => Phase::After { step, before, tried: rate },
+            Phase::After { step, before, tried } => {
+                self.judge(step, tried, before, rate);
+                Phase::Rest(self.pause)
+            }
+            Phase::Rest(_) => unreachable!("no trial is under way"),
+        };
+    }
+
+    fn begin_trial(&mut self) {
+        if self.rate == 0.0 || matches!(self.bound, Bound::Depth(_)) {
+            return;
+        }
+        let can_more = self.stretch * STEP <= MOST_STRETCH;
+        self.tries_less = self.stretch > 1.0 && (self.tries_less || !can_more);
+        self.phase = Phase::Before(if self.tries_less { 1.0 / STEP } else { STEP });
+        self.anchor = self.rate;
+        self.phase_requests = 0;
+        self.compared = Window::default();
+    }
+
+    /// More in flight has to be better than both before and after, so that a device that is just getting faster is no
+    /// reason; and less as good as both.
+    fn judge(&mut self, step: f64, tried: f64, before: f64, after: f64) {
+        let best = before.max(after);
+        let is_kept = if step > 1.0 { tried > best * WORTH } else { tried > best * AS_GOOD };
+        if is_kept {
+            self.stretch = (self.stretch * step).max(1.0);
+            // The way it pays is gone on.
+            self.pause = 0;
+        } else {
+            self.tries_less = step > 1.0;
+            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+}

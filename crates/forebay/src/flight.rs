@@ -1,0 +1,93 @@
+//! What a context has on its way to one file system, how much that may be, and which of its files are dirty.
+//!
+//! One for each file system (device number), so that a slow one holds up no other: each has a flight of its own, and
+//! a turn of its own among its files.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_block::{Bio, Class, Ended, Moment, Operation};
+use forebay_cache::writeback::pace::{Bound, Pace};
+
+use crate::inode::Inode;
+use crate::limits::{DIRTIEST_OF, FLIGHT, FLIGHT_TIMES};
+use crate::volume::Volume;
+
+/// The way to one file system.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) pace: Pace,
+    /// Files with something dirty, the next one to write from first.
+    pub(crate) dirty: VecDeque<Arc<Inode>>,
+    /// The first dirty file is in the middle of its sweep.
+    pub(crate) in_turn: bool,
+}
+
+impl Flight {
+    pub(crate) fn new(volume: Arc<Volume>, bound: Bound) -> Self {
+        Self { volume, pace: Pace::new(bound), dirty: VecDeque::new(), in_turn: false }
+    }
+
+    /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age.
+    pub(crate) fn bring_dirtiest_forward(&mut self) {
+        let candidates = self.dirty.iter().take(DIRTIEST_OF).enumerate();
+        let dirtiest = candidates.max_by_key(|(_, inode)| inode.lock().cache.dirty_pages());
+        if let Some((at, _)) = dirtiest {
+            self.dirty.swap(0, at);
+        }
+    }
+
+    /// A bio goes to the queue. What moves no bytes takes no part: a flush is not the device's rate.
+    pub(crate) fn sent(&mut self, bio: &Bio, now: impl FnOnce() -> Moment) {
+        if bio.operation.moves_bytes() {
+            self.pace.sent(bio.class, bio.length, now);
+        }
+    }
+
+    /// A bio has come back.
+    pub(crate) fn ended(&mut self, Ended { bio, result }: &Ended) {
+        if bio.operation.moves_bytes() {
+            let is_written = bio.operation != Operation::Read && result.is_ok();
+            self.pace.ended(bio.class, bio.length, if is_written { bio.length } else { 0 });
+        }
+    }
+}
+
+/// Slots of a class that no file system's flight holds.
+pub(crate) fn free_slots(flights: &[Flight], class: Class) -> usize {
+    FLIGHT.saturating_sub(flights.iter().map(|flight| flight.pace.requests_of(class)).sum())
+}
+
+/// What the knob `flight` takes.
+pub(crate) const CHOICES: &str = "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
+
+/// The knob `flight`: a depth, or `time=MICROSECONDS`.
+pub(crate) fn bound(value: &str) -> Option<Bound> {
+    if let Some(micros) = value.strip_prefix("time=") {
+        let time = Duration::from_micros(micros.parse().ok()?);
+        return FLIGHT_TIMES.contains(&time).then_some(Bound::Time(time));
+    }
+    let depth: usize = value.parse().ok()?;
+    (1..=FLIGHT).contains(&depth).then_some(Bound::Depth(depth))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flight_is_a_depth_or_a_time() {
+        assert_eq!(bound("7"), Some(Bound::Depth(7)));
+        assert_eq!(bound("112"), Some(Bound::Depth(FLIGHT)));
+        assert_eq!(bound("time=2000"), Some(Bound::Time(Duration::from_millis(2))));
+        for value in ["0", "113", "", "time", "time=", "time=99", "time=1000001", "time=2ms", "-1", "2 ms"] {
+            assert_eq!(bound(value), None, "{value}");
+        }
+        for edge in ["time=100", "time=1000000"] {
+            assert!(bound(edge).is_some(), "{edge}");
+        }
+        assert!(CHOICES.contains(&FLIGHT.to_string()));
+    }
+}

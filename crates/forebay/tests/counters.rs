@@ -1,0 +1,89 @@
+//! What an engine tells of itself.
+
+mod support;
+
+use std::time::Duration;
+
+use forebay::{Engine, Open};
+use support::{PAGE, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_write_is_told_when_it_is_written_and_again_when_it_is_durable() {
+    let directory = support::directory();
+    let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
+    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    file.write_at(&[1; PAGE as usize], 0).unwrap();
+    assert!(eventually(SOON, || engine.stats().dirty_bytes == 0), "what is old is written out");
+    let stats = engine.stats();
+    assert!(stats.written_latency_p50_us > 0, "{stats:?}");
+    assert_eq!(stats.writeback_latency_p99_us, 0, "nothing is durable yet: {stats:?}");
+    file.sync_data().unwrap();
+    let stats = engine.stats();
+    // One write alone: its two times.
+    assert!(stats.writeback_latency_p50_us >= stats.written_latency_p50_us, "{stats:?}");
+    assert!(stats.writeback_latency_p99_us >= stats.writeback_latency_p50_us, "{stats:?}");
+    // The end of a file goes another way.
+    file.write_at(b"the end", PAGE).unwrap();
+    file.sync_data().unwrap();
+    assert!(engine.stats().writeback_latency_p50_us <= stats.writeback_latency_p99_us);
+    file.close().unwrap();
+}
+
+#[test]
+fn the_longest_wait_for_room_is_told() {
+    let directory = support::directory();
+    let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20).build().unwrap();
+    let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    assert_eq!(engine.stats().throttle_wait_max_us, 0);
+    let block = vec![7; 1 << 20];
+    let mut at = 0;
+    while engine.stats().throttle_waits == 0 && at < 1 << 30 {
+        file.write_at(&block, at).unwrap();
+        at += block.len() as u64;
+    }
+    let stats = engine.stats();
+    assert!(stats.throttle_waits > 0, "a writer is faster than the device");
+    assert!(stats.throttle_wait_max_us > 0, "{stats:?}");
+    file.close().unwrap();
+}
+
+/// The bound that a depth is holds, changed while writeback runs too; and what is waited for goes past it.
+#[test]
+fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {
+    let directory = support::directory();
+    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).set("flight", "3").unwrap();
+    let engine = engine.build().unwrap();
+    let bulk = engine.open(directory.path().join("bulk"), Open::create()).unwrap();
+    bulk.set_len(64 << 20).unwrap();
+    let log = engine.open(directory.path().join("log"), Open::append()).unwrap();
+    let round = |syncs: u32| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for at in 0..64 {
+                    bulk.write_at(&vec![3; 1 << 20], at << 20).unwrap();
+                }
+            });
+            for _ in 0..syncs {
+                log.append(b"a record").unwrap();
+                log.sync_data().unwrap();
+            }
+        });
+    };
+    round(20);
+    let stats = engine.stats();
+    assert!((1..=3).contains(&stats.peak_flight), "{stats:?}");
+    assert!(stats.flushes >= 20, "{stats:?}");
+    // By time: as deep as it takes, but slots are left to others.
+    engine.set("flight", "time=2000").unwrap();
+    round(20);
+    let stats = engine.stats();
+    assert!(stats.peak_flight <= 90, "{stats:?}");
+    for refused in ["0", "time=0", "deep", "113"] {
+        let error = engine.set("flight", refused).unwrap_err().to_string();
+        assert!(error.contains("time=MICROSECONDS"), "{error}");
+    }
+    log.close().unwrap();
+    bulk.close().unwrap();
+}

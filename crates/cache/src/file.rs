@@ -45,6 +45,8 @@ pub enum Origin {
     },
     /// It was there, with this many bytes.
     Existing(u64),
+    /// A device of this many bytes: it has them all, and never more or fewer.
+    Device(u64),
 }
 
 /// Whether a directory entry has still to be made durable.
@@ -135,7 +137,7 @@ impl CachedFile {
     pub fn new(target: Target, origin: Origin, liberties: Liberties) -> Self {
         let (size, entry) = match origin {
             Origin::Empty { entry } => (0, entry),
-            Origin::Existing(size) => (size, Entry::Old),
+            Origin::Existing(size) | Origin::Device(size) => (size, Entry::Old),
         };
         let holes = match (origin, liberties) {
             (Origin::Empty { .. }, Liberties::Exclusive) => Holes::of_empty_file(),

@@ -16,7 +16,7 @@ use forebay_cache::{
     Admission, CachedFile, Copy, Failure, FrameRuns, Liberties, ReadStep, ReadStop, Request, Settled,
     TicketId, WriteStop,
 };
-use forebay_uring::{Header, Identity};
+use forebay_uring::{Header, Identity, Kind};
 
 use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,6 +35,8 @@ pub(crate) struct Inode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
     pub(crate) volume: Arc<Volume>,
+    /// Bytes of a device, which has no other size.
+    pub(crate) fixed_size: Option<u64>,
     /// Ends up to here are known to be possible on its file system.
     reach: AtomicU64,
     state: Mutex<State>,
@@ -114,8 +116,9 @@ impl Inode {
             is_orphan: false,
         };
         let (target, identity) = (state.cache.target(), file.identity());
+        let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
-        Self { target, identity, path, file, volume, reach, state: Mutex::new(state) }
+        Self { target, identity, path, file, volume, fixed_size, reach, state: Mutex::new(state) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

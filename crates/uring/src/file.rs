@@ -7,14 +7,15 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::EventfdFlags;
 use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, XattrFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{DupFlags, Errno, retry_on_intr};
 
 use crate::block_device;
 use crate::direct::{self, Alignment, Direct, Mode};
@@ -354,6 +355,23 @@ impl File {
         lock::release(self.as_fd())?;
         self.locked.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Lets go of a block device, whoever still shares this: others may open it exclusively, and mount it, when this
+    /// returns (under old kernels, when a ring it was registered with has noticed). From then on no request may name
+    /// it. Nothing happens to a file that is no device.
+    ///
+    /// # Errors
+    /// What the kernel said: then the device is let go of when this is dropped.
+    pub fn let_go_of_device(&self) -> io::Result<()> {
+        if self.kind != Kind::Block {
+            return Ok(());
+        }
+        let nothing = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        // SAFETY: the number is that of a descriptor which stays open during the call and after it: what it names is
+        // exchanged in one step. It is never closed twice, for this second owner is not dropped.
+        let mut number = mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.descriptor.as_raw_fd()) });
+        Ok(rustix::io::dup3(&nothing, &mut number, DupFlags::CLOEXEC)?)
     }
 
     pub(crate) fn directory(&self) -> &Directory {

@@ -99,8 +99,11 @@ fn contract_10_a_device_is_opened_exclusively_and_tells_its_size() {
     assert_eq!(File::identity_of(device.path()).unwrap(), file.identity());
     let told = probe::block_device(device.path()).unwrap();
     assert_eq!((told.logical_block(), told.polls()), (Some(512), Some(false)));
-    drop(file);
+    let file = Arc::new(file);
+    let shared = Arc::clone(&file);
+    file.let_go_of_device().unwrap();
     drop(File::open(device.path(), &WRITE).unwrap());
+    drop((file, shared));
     let reader = File::open(device.path(), &READ).unwrap().file;
     assert_eq!((reader.length().unwrap(), reader.access()), (8 * MIB, Access::Read));
     assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EBUSY));

@@ -9,6 +9,8 @@
 //! A write beyond `disk_size` moves it, and one such write is in flight at a time. The page that contains the end
 //! of `size` is never written direct: its exact bytes go through the kernel's cache, with nothing else of the
 //! file in flight.
+//!
+//! A device has one size, and its end does not move: nothing of this is for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -83,6 +85,8 @@ pub struct CachedFile {
     pub(crate) liberties: Liberties,
     pub(crate) size: u64,
     pub(crate) disk_size: u64,
+    /// It is a device: neither size ever changes, and its end needs no care.
+    pub(crate) is_device: bool,
     /// Whole pages the file had when it was opened: nothing is reserved below.
     pub(crate) origin_pages: u64,
     pub(crate) index: Index,
@@ -148,6 +152,7 @@ impl CachedFile {
             liberties,
             size,
             disk_size: size,
+            is_device: matches!(origin, Origin::Device(_)),
             origin_pages: size.div_ceil(PAGE),
             index: Index::default(),
             holes,
@@ -356,9 +361,21 @@ impl CachedFile {
         self.space = Space::default();
     }
 
-    /// The page that contains the end of the file, if the end is inside a page.
+    /// The page that contains the end of the file, if the end is inside a page. A device has none: its last page is
+    /// written direct like the others, as long as it is.
     pub(crate) fn tail_page(&self) -> Option<u64> {
-        (!self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
+        (!self.is_device && !self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
+    }
+
+    /// Pages below this one do not move the end of the file when they are written.
+    pub(crate) fn inner_pages(&self) -> u64 {
+        if self.is_device { self.size.div_ceil(PAGE) } else { self.disk_size / PAGE }
+    }
+
+    /// Bytes that go over the line for these pages: whole ones, but for the last of a device.
+    pub(crate) fn bytes_of(&self, pages: &Range<u64>) -> u64 {
+        let end = pages.end * PAGE;
+        (if self.is_device { end.min(self.size) } else { end }) - pages.start * PAGE
     }
 
     /// Whether a page that is not here is zero for sure.

@@ -229,12 +229,13 @@ impl CachedFile {
 
     fn fill(&mut self, pages: Range<u64>, segments: Segments, class: Class) -> Bio {
         let flight = self.flights.start(Flight::Fill { pages: pages.clone() });
+        let length = self.bytes_of(&pages);
         Bio {
             operation: Operation::Read,
             target: self.target,
             offset: pages.start * PAGE,
-            length: (pages.end - pages.start) * PAGE,
-            segments: segments.finish().into(),
+            length,
+            segments: segments.cut_to(length).into(),
             class,
             source: Source(self.target.0),
             owner: u64::from(flight),

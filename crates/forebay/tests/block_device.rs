@@ -375,6 +375,27 @@ fn contract_10_what_the_device_cannot_store_is_told_by_the_sync() {
     file.close().unwrap();
 }
 
+/// A device that shrinks under its user: nothing reads as zeroes that was never there.
+#[test]
+fn contract_10_a_device_that_goes_away_is_an_error() {
+    let Some(device) = Device::new("goes_away", Shape::new(4 * MIB, 512)) else { return };
+    let engine = patient_engine();
+    let file = engine.open(device.path(), Open::write()).unwrap();
+    file.write_at(&[7; 10_000], 0).unwrap();
+    file.sync_data().unwrap();
+    file.write_at(&[8; 10_000], MIB).unwrap();
+    std::fs::OpenOptions::new().write(true).open(device.image()).unwrap().set_len(0).unwrap();
+    device.take_size();
+    let mut buffer = [0; 5000];
+    assert_eq!(kind_of(file.read_at(&mut buffer, 2 * MIB)), ErrorKind::Io);
+    file.write_at(b"few", 3 * MIB).unwrap();
+    assert_eq!(kind_of(file.read_at(&mut buffer, 3 * MIB)), ErrorKind::Io, "what is around it is gone");
+    assert_eq!(file.read_at(&mut buffer, MIB).unwrap(), 5000, "this one is here");
+    assert!(buffer == [8; 5000]);
+    assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
+    assert_eq!(kind_of(file.close()), ErrorKind::Io);
+}
+
 #[test]
 fn contract_10_past_the_cache() {
     let seed = support::seed();

@@ -107,8 +107,8 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(node).ok()?.st_rdev;
     let number = (rustix::fs::major(number), rustix::fs::minor(number));
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
-    mounts.filter(|mount| mount.device == number).next_back().map(|mount| mount.point)
+    let mut mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
+    mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
 }
 
 /// Bytes of memory this process may use: the least of the machine's and of its control groups' limits.

@@ -18,6 +18,7 @@ use std::ops::Range;
 use forebay_block::{Bio, Errno, Frame, Target};
 
 use crate::epochs::Epochs;
+use crate::fence::Fence;
 use crate::holes::Holes;
 use crate::index::{Index, runs};
 use crate::limits::PAGE;
@@ -104,6 +105,8 @@ pub struct CachedFile {
     pub(crate) owed: BTreeMap<u64, u64>,
     pub(crate) flights: Flights,
     pub(crate) tickets: Tickets,
+    /// What is being discarded.
+    pub(crate) fences: Vec<Fence>,
     /// Pages dirty, being written or being copied into.
     pub(crate) charged: u64,
     /// Clean pages, oldest first.
@@ -164,6 +167,7 @@ impl CachedFile {
             owed: BTreeMap::new(),
             flights: Flights::default(),
             tickets: Tickets::default(),
+            fences: Vec::new(),
             charged: 0,
             clean: VecDeque::new(),
             cursor: 0,
@@ -355,7 +359,7 @@ impl CachedFile {
     /// handle is left: what was dirty is lost.
     pub fn discard(&mut self, settled: &mut Settled) {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
-        self.drop_pages_from(0, settled);
+        self.drop_pages(0..u64::MAX, settled);
         self.failing_pages = 0;
         // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
         self.space = Space::default();
@@ -396,8 +400,9 @@ impl CachedFile {
         }
     }
 
-    pub(crate) fn drop_pages_from(&mut self, from: u64, settled: &mut Settled) {
-        for page in self.index.pages_from(from) {
+    /// Drops the pages of a range, whatever is in them; nobody uses them.
+    pub(crate) fn drop_pages(&mut self, pages: Range<u64>, settled: &mut Settled) {
+        for page in self.index.pages_in(&pages) {
             let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
             let bit = 1 << slot;
             let (was_dirty, was_failing, epoch) =
@@ -421,7 +426,7 @@ impl CachedFile {
             self.failing_pages -= u64::from(was_failing);
             self.index.tidy(page);
         }
-        self.clean.retain(|page| *page < from);
-        self.fill_errors.split_off(&from);
+        self.clean.retain(|page| !pages.contains(page));
+        self.fill_errors.retain(|page, _| !pages.contains(page));
     }
 }

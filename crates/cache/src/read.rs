@@ -104,6 +104,11 @@ impl CachedFile {
             return Err(ReadStop::Busy);
         }
         let page = wanted.start;
+        let unfenced = self.unfenced_from(page);
+        if unfenced == 0 {
+            return Err(ReadStop::Busy);
+        }
+        let wanted = page..wanted.end.min(page.saturating_add(unfenced));
         let step = |frame, count: u64| {
             let length = left.min((count * PAGE) as usize - at);
             ReadStep { page, frame, at, length }

@@ -219,6 +219,42 @@ impl File {
         wait::block_on(self.ask(Request::SetLength(length)))
     }
 
+    /// Tells a block device that it need not keep a range; pages in it that are not written yet are dropped. Reads and
+    /// writes of the range that begin meanwhile wait; those that have begun end first. Blocks until the device has done
+    /// it.
+    ///
+    /// Only whole pages of 4 KiB (at the end of the device, what there is of one) are discarded: what the range has of
+    /// others stays. **What is read from a discarded range is unspecified**, zeroes or not, until it is written
+    /// again. Nothing is flushed: durable, it is after the next sync.
+    ///
+    /// # Errors
+    /// `Unsupported` on a regular file, and where the device cannot discard; `NotPermitted` on a handle for reading;
+    /// `NoSpace` where the device ends before the range does; `Io` with the system's reason. After an error
+    /// everything is as it was.
+    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        wait::block_on(self.discard_async(offset, length))
+    }
+
+    /// As [`File::discard`]. Dropped, it goes on.
+    ///
+    /// # Errors
+    /// As [`File::discard`].
+    pub async fn discard_async(&self, offset: u64, length: u64) -> Result<()> {
+        self.may_write()?;
+        let Some(size) = self.inode.fixed_size else {
+            return Err(Error::new(ErrorKind::Unsupported, "a discard of a regular file")
+                .at_path(&self.inode.path)
+                .remedy("File::set_len gives back the space at its end; holes are punched by fallocate(1)"));
+        };
+        let end = offset.checked_add(length);
+        check_device_end(&self.inode.path, size, end, offset)?;
+        let pages = self.inode.lock().cache.whole_pages(&(offset..offset + length));
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.ask(Request::Discard { first: pages.start, pages: pages.end - pages.start }).await
+    }
+
     /// Makes everything accepted before the call durable: written, and the file flushed (`fdatasync`); the first
     /// time also the directory entry of a file we made. Blocks.
     ///
@@ -406,18 +442,15 @@ impl Drop for Ticket {
     }
 }
 
-/// Whether a write ends on a device; offset and end as the caller has them.
+/// Whether what is to be changed ends on a device; offset and end as the caller has them.
 pub(crate) fn check_device_end(path: &Path, size: u64, end: Option<u64>, offset: u64) -> Result<()> {
     if end.is_some_and(|end| end <= size) {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::NoSpace,
-        format!("a write beyond the end of the block device, which has {size} bytes"),
-    )
-    .at_path(path)
-    .at_offset(offset)
-    .remedy("nothing of it was accepted"))
+    Err(Error::new(ErrorKind::NoSpace, format!("beyond the end of the block device, which has {size} bytes"))
+        .at_path(path)
+        .at_offset(offset)
+        .remedy("nothing of it was done"))
 }
 
 /// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.

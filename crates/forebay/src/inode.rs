@@ -544,6 +544,15 @@ impl Inode {
             .at_path(&self.path)
             .because(std::io::Error::from_raw_os_error(errno.0))
             .remedy("close all handles of the file, then read back and rewrite what matters"),
+            Failure::Discard(errno) => {
+                let kind = match errno.0 {
+                    libc::EOPNOTSUPP => ErrorKind::Unsupported,
+                    _ => ErrorKind::Io,
+                };
+                Error::new(kind, "the device did not discard; what was written there is as it was")
+                    .at_path(&self.path)
+                    .because(std::io::Error::from_raw_os_error(errno.0))
+            }
             Failure::SetLength(errno) => Error::new(ErrorKind::Io, "could not set the length")
                 .at_path(&self.path)
                 .because(std::io::Error::from_raw_os_error(errno.0)),

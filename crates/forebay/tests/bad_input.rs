@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
 use support::mount::{FileSystem, Memory, Mount};
-use support::{MIB, PAGE, eventually, kind_of, pattern, process, skip, within};
+use support::{MIB, PAGE, eventually, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);

@@ -46,16 +46,29 @@ fn shapes() -> [Shape; 6] {
 /// What should be on the device.
 struct Model {
     bytes: Vec<u8>,
+    /// Where it was discarded and not written since, nothing is known.
+    known: Vec<bool>,
 }
 
 impl Model {
+    fn of(bytes: Vec<u8>) -> Self {
+        let known = vec![true; bytes.len()];
+        Self { bytes, known }
+    }
+
     fn write(&mut self, offset: usize, data: &[u8]) {
         self.bytes[offset..offset + data.len()].copy_from_slice(data);
+        self.known[offset..offset + data.len()].fill(true);
+    }
+
+    fn discard(&mut self, offset: usize, length: usize) {
+        self.known[offset..offset + length].fill(false);
     }
 
     fn assert(&self, offset: usize, found: &[u8], what: &str) {
-        let expected = &self.bytes[offset..offset + found.len()];
-        let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        let expected = self.bytes[offset..].iter().zip(&self.known[offset..]);
+        let differs =
+            found.iter().zip(expected).position(|(found, (expected, known))| *known && found != expected);
         assert_eq!(differs.map(|at| at + offset), None, "{what}: first byte that differs");
     }
 }
@@ -78,7 +91,7 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
     let engine = engine_by(way);
     let open = || engine.open(device.path(), Open::write().uncached(seed.is_multiple_of(2))).unwrap();
     let mut handles = vec![open()];
-    let mut model = Model { bytes: device.stored() };
+    let mut model = Model::of(device.stored());
     for operation in 0..operations {
         let which = random.below(handles.len() as u64) as usize;
         let what = format!("{shape:?}, {way}, seed {seed}, operation {operation}");
@@ -97,7 +110,12 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
                 assert_eq!(read as u64, (length as u64).min(size.saturating_sub(offset)), "{what}");
                 model.assert(offset.min(size) as usize, &buffer[..read], &what);
             }
-            85..90 => {
+            85..87 => {
+                let (offset, length) = place(&mut random, size);
+                handles[which].discard(offset, length as u64).unwrap();
+                model.discard(offset as usize, length);
+            }
+            87..90 => {
                 handles[which].sync_data().unwrap();
                 if random.below(4) == 0 {
                     model.assert(0, &device.stored(), &what);
@@ -216,6 +234,129 @@ fn contract_10_synced_is_on_the_device() {
         expected[shape.size() as usize - 4..].copy_from_slice(b"last");
         assert!(device.stored() == expected);
     }
+}
+
+#[test]
+fn contract_10_a_discard_drops_what_is_dirty() {
+    let shape = Shape::new(4 * MIB + 512, 512);
+    let Some(device) = Device::new("a_discard_drops_what_is_dirty", shape) else { return };
+    let engine = patient_engine();
+    let file = engine.open(device.path(), Open::write()).unwrap();
+    file.write_at(&pattern(1, shape.size() as usize), 0).unwrap();
+    assert!(engine.stats().dirty_bytes >= 4 * MIB);
+    file.discard(0, shape.size()).unwrap();
+    assert_eq!(engine.stats().dirty_bytes, 0);
+    file.sync_data().unwrap();
+    assert_eq!(engine.stats().written_bytes, 0, "nothing of it was written");
+    // A part of a page: the rest of it is the device's, whatever that is.
+    file.write_at(b"few", 5000).unwrap();
+    file.discard(4096, 4096).unwrap();
+    file.write_at(b"others", 7000).unwrap();
+    file.sync_data().unwrap();
+    assert!(device.stored()[7000..7006] == *b"others");
+    assert_eq!(engine.stats().written_bytes, PAGE);
+    file.close().unwrap();
+}
+
+#[test]
+fn contract_10_a_discard_leaves_the_rest_alone() {
+    for shape in shapes() {
+        let Some(device) = Device::new("a_discard_leaves_the_rest_alone", shape) else { return };
+        let (engine, size) = (patient_engine(), shape.size());
+        let file = engine.open(device.path(), Open::write()).unwrap();
+        let mut model = Model::of(pattern(1, size as usize));
+        file.write_at(&model.bytes, 0).unwrap();
+        file.sync_data().unwrap();
+        // Dirty, clean, and not here at all; the borders of pages and chunks of pages, and the end.
+        file.write_at(&pattern(2, 300_000), 1000).unwrap();
+        model.write(1000, &pattern(2, 300_000));
+        for (offset, length) in
+            [(5000, 3000), (8192, 4096), (100_001, 200_000), (262_143, 262_146), (size - 700, 700)]
+        {
+            file.discard(offset, length).unwrap();
+            model.discard(offset as usize, length as usize);
+            let mut buffer = vec![0; size as usize];
+            assert_eq!(file.read_at(&mut buffer, 0).unwrap() as u64, size);
+            model.assert(0, &buffer, "through the cache");
+        }
+        file.discard(size, 0).unwrap();
+        file.close().unwrap();
+        model.assert(0, &device.stored(), "on the device");
+    }
+}
+
+/// Threads whose pages lie side by side discard them and write them again, while pages of theirs are in flight.
+#[test]
+fn contract_10_what_is_written_after_a_discard_stays() {
+    const THREADS: u64 = 4;
+    let shape = Shape::new(2 * MIB, 512);
+    let Some(device) = Device::new("what_is_written_after_a_discard", shape) else { return };
+    for way in ["auto", "threads"] {
+        let builder = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
+        let builder = builder.dirty_age(Duration::from_millis(1)).set("engine", way).unwrap();
+        let engine = builder.build().unwrap();
+        let file = engine.open(device.path(), Open::write()).unwrap();
+        let seed = support::seed();
+        let last: Vec<Vec<(u64, Vec<u8>)>> = std::thread::scope(|scope| {
+            let run = |thread: u64| {
+                let (file, mut random) = (&file, Random(seed ^ thread));
+                move || {
+                    let mut last = std::collections::BTreeMap::new();
+                    for round in 0..300 {
+                        // Some pages of its own in a row.
+                        let stripe = (random.below(16) * THREADS + thread) * 8 * PAGE;
+                        let length = (1 + random.below(7)) * PAGE;
+                        file.write_at(&vec![round as u8; length as usize], stripe).unwrap();
+                        if random.below(3) == 0 {
+                            std::thread::sleep(Duration::from_micros(random.below(1500)));
+                        }
+                        file.discard(stripe, 8 * PAGE).unwrap();
+                        let data = pattern(random.next(), 1 + random.below(length) as usize);
+                        let at = stripe + random.below(100);
+                        file.write_at(&data, at).unwrap();
+                        let mut buffer = vec![0; data.len()];
+                        file.read_at(&mut buffer, at).unwrap();
+                        assert!(buffer == data, "thread {thread}, round {round}");
+                        last.insert(stripe, (at, data));
+                    }
+                    last.into_values().collect()
+                }
+            };
+            let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        file.sync_data().unwrap();
+        let stored = device.stored();
+        for (at, data) in last.into_iter().flatten() {
+            assert!(stored[at as usize..at as usize + data.len()] == data, "{way}: at {at}");
+        }
+        file.close().unwrap();
+    }
+}
+
+#[test]
+fn contract_10_a_discard_that_is_refused_changes_nothing() {
+    // A file system that has no holes.
+    let Some(memory) = Memory::new("a_discard_that_is_refused", "ramfs") else { return };
+    let inside = tempfile::tempdir_in(memory.path()).unwrap();
+    let Some(device) = Device::new_in("a_discard_that_is_refused", Shape::new(MIB, 512), inside) else {
+        return;
+    };
+    let engine = patient_engine();
+    let file = engine.open(device.path(), Open::write()).unwrap();
+    let data = pattern(1, 50_000);
+    file.write_at(&data, 3000).unwrap();
+    assert_eq!(kind_of(file.discard(0, MIB)), ErrorKind::Unsupported);
+    for (offset, length) in [(0, MIB + 1), (MIB, 1), (u64::MAX, 2)] {
+        assert_eq!(kind_of(file.discard(offset, length)), ErrorKind::NoSpace);
+    }
+    let reader = engine.open(device.path(), Open::read()).unwrap();
+    assert_eq!(kind_of(reader.discard(0, MIB)), ErrorKind::NotPermitted);
+    file.sync_data().unwrap();
+    assert!(device.stored()[3000..53_000] == data);
+    let directory = support::directory();
+    let regular = engine.open(directory.path().join("file"), Open::create()).unwrap();
+    assert_eq!(kind_of(regular.discard(0, 0)), ErrorKind::Unsupported);
 }
 
 #[test]
@@ -405,7 +546,7 @@ fn contract_10_past_the_cache() {
         let file = engine.open_direct(device.path(), Open::write()).unwrap();
         assert_eq!((file.len(), file.describe()), (size, "direct".to_owned()));
         assert_eq!(kind_of(engine.open(device.path(), Open::read())), ErrorKind::Busy);
-        let (mut random, mut model) = (Random(seed), Model { bytes: device.stored() });
+        let (mut random, mut model) = (Random(seed), Model::of(device.stored()));
         for operation in 0..150 {
             let (offset, length) = place(&mut random, size);
             let what = format!("{shape:?}, operation {operation}");

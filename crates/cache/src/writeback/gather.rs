@@ -288,7 +288,7 @@ impl CachedFile {
         Some(self.bio(Operation::SetLength, length, 0, Vec::new(), Class::Waited, flight))
     }
 
-    fn bio(
+    pub(crate) fn bio(
         &self,
         operation: Operation,
         offset: u64,
@@ -304,11 +304,15 @@ impl CachedFile {
     // Serving tickets
 
     fn next_for_tickets(&mut self) -> Option<Bio> {
+        if let Some(bio) = self.next_discard() {
+            return Some(bio);
+        }
         // Who came first is served first: a stream of syncs cannot keep the first from ending.
         if let Some(bio) = self.next_for_written() {
             return Some(bio);
         }
-        let waits = self.tickets.waiting.iter().map(|ticket| ticket.covers);
+        let waits =
+            self.tickets.waiting.iter().filter(|ticket| ticket.request.writes()).map(|ticket| ticket.covers);
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
         let next = self.next_write_out(oldest, Reason::Sync);

@@ -74,6 +74,7 @@ impl CachedFile {
             // Space that could not be given back is given back by the next open.
             Flight::Punch | Flight::GiveBack => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result),
+            Flight::Discard { ticket, pages } => self.settle_discard(ticket, pages, result, settled),
             Flight::SetLength { ticket, length } => {
                 if result.is_ok() {
                     self.cut_or_grow(length, settled);
@@ -308,7 +309,7 @@ impl CachedFile {
 
     fn cut_or_grow(&mut self, length: u64, settled: &mut Settled) {
         if length < self.size {
-            self.drop_pages_from(length.div_ceil(PAGE), settled);
+            self.drop_pages(length.div_ceil(PAGE)..u64::MAX, settled);
             if !length.is_multiple_of(PAGE)
                 && let Some((chunk, slot)) = self.index.get(length / PAGE)
                 && let Some(frame) = chunk.frame(slot)

@@ -71,11 +71,6 @@ impl Device {
         self.directory.path().join("image")
     }
 
-    /// A file of the device's queue under `/sys`.
-    pub(crate) fn setting(&self, name: &str) -> PathBuf {
-        Path::new("/sys/block").join(self.node.file_name().unwrap()).join("queue").join(name)
-    }
-
     /// Makes it anew, so that it refuses writes; perhaps with another number.
     pub(crate) fn make_read_only(&mut self) {
         detach(&self.node).unwrap();

@@ -30,6 +30,9 @@ impl CachedFile {
         if !is_whole || pages.end > self.disk_size / PAGE || self.is_frozen() || self.draining {
             return None;
         }
+        if self.unfenced_from(pages.start) < pages.end - pages.start {
+            return None;
+        }
         if self.flights.is_held() || !self.are_unused(pages.clone()) {
             return None;
         }

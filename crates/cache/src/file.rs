@@ -9,6 +9,8 @@
 //! A write beyond `disk_size` moves it, and one such write is in flight at a time. The page that contains the end
 //! of `size` is never written direct: its exact bytes go through the kernel's cache, with nothing else of the
 //! file in flight.
+//!
+//! A device has one size, and its end does not move: nothing of this is for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -16,6 +18,7 @@ use std::ops::Range;
 use forebay_block::{Bio, Errno, Frame, Target};
 
 use crate::epochs::Epochs;
+use crate::fence::Fence;
 use crate::holes::Holes;
 use crate::index::{Index, runs};
 use crate::limits::PAGE;
@@ -45,6 +48,8 @@ pub enum Origin {
     },
     /// It was there, with this many bytes.
     Existing(u64),
+    /// A device of this many bytes: it has them all, and never more or fewer.
+    Device(u64),
 }
 
 /// Whether a directory entry has still to be made durable.
@@ -81,6 +86,8 @@ pub struct CachedFile {
     pub(crate) liberties: Liberties,
     pub(crate) size: u64,
     pub(crate) disk_size: u64,
+    /// It is a device: neither size ever changes, and its end needs no care.
+    pub(crate) is_device: bool,
     /// Whole pages the file had when it was opened: nothing is reserved below.
     pub(crate) origin_pages: u64,
     pub(crate) index: Index,
@@ -98,6 +105,8 @@ pub struct CachedFile {
     pub(crate) owed: BTreeMap<u64, u64>,
     pub(crate) flights: Flights,
     pub(crate) tickets: Tickets,
+    /// What is being discarded.
+    pub(crate) fences: Vec<Fence>,
     /// Pages dirty, being written or being copied into.
     pub(crate) charged: u64,
     /// Clean pages, oldest first.
@@ -135,7 +144,7 @@ impl CachedFile {
     pub fn new(target: Target, origin: Origin, liberties: Liberties) -> Self {
         let (size, entry) = match origin {
             Origin::Empty { entry } => (0, entry),
-            Origin::Existing(size) => (size, Entry::Old),
+            Origin::Existing(size) | Origin::Device(size) => (size, Entry::Old),
         };
         let holes = match (origin, liberties) {
             (Origin::Empty { .. }, Liberties::Exclusive) => Holes::of_empty_file(),
@@ -146,6 +155,7 @@ impl CachedFile {
             liberties,
             size,
             disk_size: size,
+            is_device: matches!(origin, Origin::Device(_)),
             origin_pages: size.div_ceil(PAGE),
             index: Index::default(),
             holes,
@@ -157,6 +167,7 @@ impl CachedFile {
             owed: BTreeMap::new(),
             flights: Flights::default(),
             tickets: Tickets::default(),
+            fences: Vec::new(),
             charged: 0,
             clean: VecDeque::new(),
             cursor: 0,
@@ -354,15 +365,27 @@ impl CachedFile {
     /// handle is left: what was dirty is lost.
     pub fn discard(&mut self, settled: &mut Settled) {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
-        self.drop_pages_from(0, settled);
+        self.drop_pages(0..u64::MAX, settled);
         self.failing_pages = 0;
         // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
         self.space = Space::default();
     }
 
-    /// The page that contains the end of the file, if the end is inside a page.
+    /// The page that contains the end of the file, if the end is inside a page. A device has none: its last page is
+    /// written direct like the others, as long as it is.
     pub(crate) fn tail_page(&self) -> Option<u64> {
-        (!self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
+        (!self.is_device && !self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
+    }
+
+    /// Pages below this one do not move the end of the file when they are written.
+    pub(crate) fn inner_pages(&self) -> u64 {
+        if self.is_device { self.size.div_ceil(PAGE) } else { self.disk_size / PAGE }
+    }
+
+    /// Bytes that go over the line for these pages: whole ones, but for the last of a device.
+    pub(crate) fn bytes_of(&self, pages: &Range<u64>) -> u64 {
+        let end = pages.end * PAGE;
+        (if self.is_device { end.min(self.size) } else { end }) - pages.start * PAGE
     }
 
     /// Whether a page that is not here is zero for sure.
@@ -383,8 +406,9 @@ impl CachedFile {
         }
     }
 
-    pub(crate) fn drop_pages_from(&mut self, from: u64, settled: &mut Settled) {
-        for page in self.index.pages_from(from) {
+    /// Drops the pages of a range, whatever is in them; nobody uses them.
+    pub(crate) fn drop_pages(&mut self, pages: Range<u64>, settled: &mut Settled) {
+        for page in self.index.pages_in(&pages) {
             let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
             let bit = 1 << slot;
             let (was_dirty, was_failing, epoch) =
@@ -408,7 +432,7 @@ impl CachedFile {
             self.failing_pages -= u64::from(was_failing);
             self.index.tidy(page);
         }
-        self.clean.retain(|page| *page < from);
-        self.fill_errors.split_off(&from);
+        self.clean.retain(|page| !pages.contains(page));
+        self.fill_errors.retain(|page, _| !pages.contains(page));
     }
 }

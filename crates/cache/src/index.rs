@@ -325,17 +325,54 @@ impl Index {
         self.chunks.values().all(|chunk| chunk.busy | chunk.filling | chunk.flight | chunk.pinned == 0)
     }
 
-    /// Pages at `from` or above that have a chunk.
-    pub(crate) fn pages_from(&self, from: u64) -> Vec<u64> {
+    /// The same of a range of pages.
+    pub(crate) fn is_quiet_in(&self, pages: &Range<u64>) -> bool {
+        self.chunks.range(numbers(pages)).all(|(number, chunk)| {
+            (chunk.busy | chunk.filling | chunk.flight | chunk.pinned) & part_of(*number, pages) == 0
+        })
+    }
+
+    /// The chunks of a range of pages, each with the bits of those that are in it.
+    pub(crate) fn chunks_in(&mut self, pages: &Range<u64>) -> impl Iterator<Item = (u64, &mut Chunk)> {
+        let pages = pages.clone();
         self.chunks
-            .range(place(from).0..)
+            .range_mut(numbers(&pages))
+            .map(move |(number, chunk)| (part_of(*number, &pages), &mut **chunk))
+    }
+
+    /// Drops the chunks of a range of pages in which nothing is left.
+    pub(crate) fn tidy_in(&mut self, pages: &Range<u64>) {
+        let chunks = self.chunks.range(numbers(pages));
+        let empty: Vec<u64> =
+            chunks.filter(|(_, chunk)| chunk.is_empty()).map(|(number, _)| *number).collect();
+        for number in empty {
+            self.chunks.remove(&number);
+        }
+    }
+
+    /// Pages of a range that have a frame, or are listed as if they had one.
+    pub(crate) fn pages_in(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.chunks
+            .range(numbers(pages))
             .flat_map(|(number, chunk)| {
-                let bits = chunk.present | chunk.partial | chunk.listed;
-                (0..CHUNK_PAGES)
-                    .filter(move |slot| bits & (1 << slot) != 0)
+                let bits = (chunk.present | chunk.partial | chunk.listed) & part_of(*number, pages);
+                runs(bits)
+                    .flat_map(|(slot, count)| slot as u64..slot as u64 + u64::from(count))
                     .map(move |slot| number * CHUNK_PAGES + slot)
             })
-            .filter(|page| *page >= from)
             .collect()
     }
+}
+
+/// Numbers of the chunks of a range of pages.
+fn numbers(pages: &Range<u64>) -> Range<u64> {
+    let start = place(pages.start).0;
+    start..pages.end.div_ceil(CHUNK_PAGES).max(start)
+}
+
+/// The bits of those pages of a chunk that are in a range.
+fn part_of(number: u64, pages: &Range<u64>) -> u64 {
+    let first = number * CHUNK_PAGES;
+    let (start, end) = (pages.start.saturating_sub(first), pages.end.saturating_sub(first).min(CHUNK_PAGES));
+    if start < end { bits(start as usize, (end - start) as u32) } else { 0 }
 }

@@ -104,6 +104,11 @@ impl CachedFile {
             return Err(ReadStop::Busy);
         }
         let page = wanted.start;
+        let unfenced = self.unfenced_from(page);
+        if unfenced == 0 {
+            return Err(ReadStop::Busy);
+        }
+        let wanted = page..wanted.end.min(page.saturating_add(unfenced));
         let step = |frame, count: u64| {
             let length = left.min((count * PAGE) as usize - at);
             ReadStep { page, frame, at, length }
@@ -229,12 +234,13 @@ impl CachedFile {
 
     fn fill(&mut self, pages: Range<u64>, segments: Segments, class: Class) -> Bio {
         let flight = self.flights.start(Flight::Fill { pages: pages.clone() });
+        let length = self.bytes_of(&pages);
         Bio {
             operation: Operation::Read,
             target: self.target,
             offset: pages.start * PAGE,
-            length: (pages.end - pages.start) * PAGE,
-            segments: segments.finish().into(),
+            length,
+            segments: segments.cut_to(length).into(),
             class,
             source: Source(self.target.0),
             owner: u64::from(flight),

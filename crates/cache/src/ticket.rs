@@ -24,11 +24,24 @@ pub enum Request {
     SetLength(u64),
     /// Everything accepted before is written, and space reserved but not used is given back.
     Release,
+    /// The device need not keep these pages, which are dropped: of `first` and those after it, so many. Only of a
+    /// device, and not beyond its end.
+    Discard {
+        /// The first page.
+        first: u64,
+        /// How many.
+        pages: u64,
+    },
 }
 
 impl Request {
     pub(crate) fn flushes(self) -> bool {
         matches!(self, Request::FlushData | Request::FlushAll)
+    }
+
+    /// Whether what was accepted before is written for it.
+    pub(crate) fn writes(self) -> bool {
+        !matches!(self, Request::SetLength(_) | Request::Discard { .. })
     }
 }
 
@@ -46,6 +59,8 @@ pub enum Failure {
     Flush(Errno),
     /// The length could not be set.
     SetLength(Errno),
+    /// The device did not discard. What was accepted is as it was.
+    Discard(Errno),
 }
 
 #[derive(Debug)]
@@ -95,9 +110,7 @@ impl Tickets {
     /// written out has the others written first, for it may be the last to ask.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
         self.fail_flushes(failure);
-        for ticket in
-            self.waiting.iter_mut().filter(|ticket| !matches!(ticket.request, Request::SetLength(_)))
-        {
+        for ticket in self.waiting.iter_mut().filter(|ticket| ticket.request.writes()) {
             ticket.failed.get_or_insert(failure);
         }
     }
@@ -141,6 +154,9 @@ impl CachedFile {
         self.retry_failing();
         let covers = self.epochs.close();
         let id = self.tickets.add(request, covers);
+        if let Request::Discard { first, pages } = request {
+            self.raise_fence(id, first..first + pages);
+        }
         if request.flushes()
             && let Some(errno) = self.poisoned
         {

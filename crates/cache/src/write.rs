@@ -87,9 +87,13 @@ impl CachedFile {
             let position = offset + planned as u64;
             let (page, at) = (position / PAGE, (position % PAGE) as usize);
             let left = length - planned;
+            let unfenced = self.unfenced_from(page);
+            if unfenced == 0 {
+                break WriteStop::Busy;
+            }
             let copy = if at == 0 && left >= PAGE as usize {
                 let most = (left / PAGE as usize).min(STEP_PAGES - pages);
-                self.begin_run(page, most as u64, stash)
+                self.begin_run(page, unfenced.min(most as u64), stash)
             } else {
                 self.begin_part(page, at, left.min(PAGE as usize - at), stash)
             };

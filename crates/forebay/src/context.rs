@@ -10,6 +10,7 @@
 //! turn. The thread sleeps in the doorbell and nowhere else, and without a timer when nothing is dirty.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -498,6 +499,7 @@ impl Writeback {
         }
         let mut state = inode.lock();
         drop(self.backend.detach(inode.target));
+        let_go_of_device(&inode.path, &inode.file);
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);
         state.close(&mut self.after);
@@ -535,6 +537,13 @@ impl Drop for Writeback {
                 Pop::Busy => std::thread::yield_now(),
             }
         }
+    }
+}
+
+/// A block device can be mounted, or opened by others, once its last handle is closed, whoever still knows the file.
+pub(crate) fn let_go_of_device(path: &Path, file: &forebay_uring::File) {
+    if let Err(error) = file.let_go_of_device() {
+        tracing::debug!(path = %path.display(), %error, "the device is held a moment longer");
     }
 }
 

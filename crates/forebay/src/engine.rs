@@ -1,5 +1,6 @@
 //! The engine: opens files, and writes everything out at the end.
 
+mod device;
 mod direct;
 
 use std::path::Path;
@@ -102,9 +103,13 @@ impl Engine {
     /// A regular file is read and written with direct I/O where its file system grants it; where not,
     /// [`File::describe`] says why and everything works through the kernel's cache.
     ///
+    /// A block device is opened exclusively, for reading too: nobody can mount it, or open it so, until its handles are
+    /// closed. It keeps the size it had then.
+    ///
     /// # Errors
-    /// `Open` with the system's reason; `Busy` when another engine has it open for writing; `Unsupported` for what is
-    /// not a regular file; `NotPermitted` when it is open here already and cannot be written.
+    /// `Open` with the system's reason; `Busy` when another engine has it open for writing, or for a block device that
+    /// is mounted or held; `Unsupported` for what is neither regular file nor block device, and for a handle of a
+    /// device that would append or cut; `NotPermitted` when it is open here already and cannot be written.
     pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
         let path = path.as_ref();
         let shared = &self.owner.shared;
@@ -167,6 +172,10 @@ impl Engine {
         let Some(inode) = self.owner.shared.table().share(identity) else { return Ok(None) };
         let refused = if open.create_new {
             Some(already_there())
+        } else if inode.file.kind() == Kind::Block
+            && let Err(error) = device::check(path, open)
+        {
+            Some(error)
         } else if open.write && inode.file.access() == Access::Read {
             Some(only_for_reading())
         } else if open.write {
@@ -209,7 +218,7 @@ impl Engine {
     }
 
     fn open_new(&self, path: &Path, open: &Open) -> Result<Arc<Inode>> {
-        let opened = open_regular(path, open)?;
+        let opened = open_file(path, open)?;
         let file = opened.file;
         let identity = file.identity();
         // Renamed onto our path between the look and the open, where there is one.
@@ -236,24 +245,34 @@ impl Engine {
         target: Target,
     ) -> Result<Arc<Inode>> {
         let at_path = |error: Error| error.at_path(path);
-        let liberties =
-            if open.write { self.claim(&file, target).map_err(at_path)? } else { Liberties::Shared };
+        let is_device = file.kind() == Kind::Block;
+        let liberties = match (is_device, open.write) {
+            (true, _) => Liberties::Exclusive,
+            (false, true) => self.claim(&file, target).map_err(at_path)?,
+            (false, false) => Liberties::Shared,
+        };
         let length = file.length().map_err(cannot_look).map_err(at_path)?;
-        if liberties == Liberties::Exclusive {
+        if liberties == Liberties::Exclusive && !is_device {
             give_back_after_crash(path, &file, length);
         }
         if let forebay_uring::Direct::Refused(reason) = file.direct() {
             tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
         }
         let origin = match (created, length) {
+            _ if is_device => Origin::Device(length),
             (true, _) => Origin::Empty { entry: Entry::New },
             (false, 0) => Origin::Empty { entry: Entry::Old },
             (false, length) => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
-        cache.set_reserving(if created { self.owner.reserving } else { self.reserving(&file, length) });
+        cache.set_reserving(match (is_device, created) {
+            (true, _) => Reserving::Off,
+            (false, true) => self.owner.reserving,
+            (false, false) => self.reserving(&file, length),
+        });
         let mut table = self.owner.shared.table();
-        let volume = table.volume(file.identity().device);
+        // What a device number is to a device, it is to the file system on it when there is one.
+        let volume = if is_device { Arc::default() } else { table.volume(file.identity().device) };
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
@@ -439,8 +458,8 @@ impl Drop for Owner {
     }
 }
 
-/// Opens a regular file with what writers would need, where that is permitted: readers share the descriptor.
-fn open_regular(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
+/// Opens a file or device with what writers would need, where that is permitted: readers share the descriptor.
+fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
     let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
     let create = match (open.create_new, open.create) {
         (true, _) => Create::New,
@@ -448,24 +467,31 @@ fn open_regular(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
         _ => Create::No,
     };
     let mut how = How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
-    let mut opened = forebay_uring::File::open(path, &how);
+    let mut opened = device::open_patiently(path, &how);
     if !open.write
         && let Err(error) = &opened
         && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY))
     {
         // Readers share the descriptor that writers would need, where there may be any.
         how.access = Access::Read;
-        opened = forebay_uring::File::open(path, &how);
+        opened = device::open_patiently(path, &how);
     }
     let opened = match opened {
-        // A directory, or a socket.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO)) => {
-            return Err(not_regular(path).because(error));
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            return Err(device::held(path).because(error));
+        }
+        // A directory, or a socket; or a node whose device is gone.
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO)) && !is_device(path) =>
+        {
+            return Err(not_served(path).because(error));
         }
         opened => opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?,
     };
-    if opened.file.kind() != Kind::Regular {
-        return Err(not_regular(path));
+    match opened.file.kind() {
+        Kind::Regular => {}
+        Kind::Block => device::check(path, open)?,
+        Kind::Other => return Err(not_served(path)),
     }
     Ok(opened)
 }
@@ -533,10 +559,15 @@ fn give_back_after_crash(path: &Path, file: &forebay_uring::File, length: u64) {
     }
 }
 
-fn not_regular(path: &Path) -> Error {
-    Error::new(ErrorKind::Unsupported, "not a regular file")
+fn not_served(path: &Path) -> Error {
+    Error::new(ErrorKind::Unsupported, "neither a regular file nor a block device")
         .at_path(path)
-        .remedy("buffered I/O is for regular files; block devices are not served yet")
+        .remedy("pipes, sockets and the like need no buffer: use std::fs")
+}
+
+fn is_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 fn cannot_look(error: std::io::Error) -> Error {
@@ -547,6 +578,7 @@ fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
     match cause.raw_os_error() {
         Some(libc::EACCES) => error
             .remedy("writing needs permission to read too: a part of a page is read before it is changed"),
+        Some(libc::EROFS) => error.remedy("it can be read only: open it with Open::read"),
         Some(libc::EWOULDBLOCK) => error.remedy("another program holds a lease on it and does not let go"),
         _ => error,
     }

@@ -14,7 +14,8 @@ pub enum ErrorKind {
     Open,
     /// The handle was not opened for this.
     NotPermitted,
-    /// The file system has no space (or quota) left. Told at the write, before the bytes were accepted.
+    /// The file system has no space (or quota) left, or the block device ends before the write does. Told at the
+    /// write, before the bytes were accepted.
     NoSpace,
     /// A read or write failed at the device. A page that could not be written stays dirty.
     Io,
@@ -31,7 +32,8 @@ pub enum ErrorKind {
     Forked,
     /// A blocking call from a place that must not block: one of the engine's own threads or callbacks.
     WouldDeadlock,
-    /// Another program holds the file (an `OFD` lock of another engine), or it is open in this one in another way.
+    /// Another program holds the file (an `OFD` lock of another engine) or the block device (mounted, or open
+    /// exclusively), or it is open in this engine in another way.
     Busy,
     /// A bounded pool of memory has no room left.
     NoMemory,
@@ -142,6 +144,7 @@ impl std::error::Error for Error {
     }
 }
 
+/// The kind that stands for it, and the error itself as what it was caused by.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind {
@@ -151,7 +154,11 @@ impl From<Error> for io::Error {
             ErrorKind::NoMemory => io::ErrorKind::OutOfMemory,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
-            ErrorKind::Open => error.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind),
+            ErrorKind::Busy => io::ErrorKind::ResourceBusy,
+            ErrorKind::WouldDeadlock => io::ErrorKind::Deadlock,
+            ErrorKind::Open | ErrorKind::Io => {
+                error.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind)
+            }
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)

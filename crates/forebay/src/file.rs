@@ -1,6 +1,7 @@
 //! A handle of a file, and its verbs.
 
 use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +84,7 @@ impl File {
     ///
     /// # Errors
     /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
-    /// when the file system is nearly full and has no room for it; `Io` when it would have to wait for room while
+    /// when the file system is nearly full and has no room for it, or the block device ends before; `Io` when it would have to wait for room while
     /// pages of the file cannot be written. After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let past = if data.len() < BYPASS_BYTES { 0 } else { self.write_past(data, offset)? };
@@ -141,7 +142,7 @@ impl File {
     /// handle they came by. Blocks as [`File::write_at`].
     ///
     /// # Errors
-    /// As [`File::write_at`].
+    /// As [`File::write_at`]; `Unsupported` on a block device.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         wait::block_on(self.append_async(data))
     }
@@ -152,6 +153,7 @@ impl File {
     /// As [`File::write_at`].
     pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
         self.may_write()?;
+        self.may_move_end("a block device does not grow", "write at an offset")?;
         poll_fn(|context| plugged_no_more(self.inode.poll_append(context))).await;
         let _turn = AppendTurn(&self.inode);
         let offset = self.len();
@@ -236,7 +238,7 @@ impl File {
     /// the end. Blocks until the file system has done it.
     ///
     /// # Errors
-    /// `InvalidInput` for a length no file can have; `Io` with the system's reason.
+    /// `InvalidInput` for a length no file can have; `Unsupported` on a block device; `Io` with the system's reason.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
@@ -247,12 +249,49 @@ impl File {
     /// As [`File::set_len`].
     pub async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
+        self.may_move_end("a block device has one size", "there is nothing to set")?;
         self.check_end(Some(length), length)?;
         self.ask(Request::SetLength(length)).await
     }
 
     pub(crate) fn set_len_unchecked(&self, length: u64) -> Result<()> {
         wait::block_on(self.ask(Request::SetLength(length)))
+    }
+
+    /// Tells a block device that it need not keep a range; pages in it that are not written yet are dropped. Reads and
+    /// writes of the range that begin meanwhile wait; those that have begun end first. Blocks until the device has done
+    /// it.
+    ///
+    /// Only whole pages of 4 KiB (at the end of the device, what there is of one) are discarded: what the range has of
+    /// others stays. **What is read from a discarded range is unspecified**, zeroes or not, until it is written
+    /// again. Nothing is flushed: durable, it is after the next sync.
+    ///
+    /// # Errors
+    /// `Unsupported` on a regular file, and where the device cannot discard; `NotPermitted` on a handle for reading;
+    /// `NoSpace` where the device ends before the range does; `Io` with the system's reason. After an error
+    /// everything is as it was.
+    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        wait::block_on(self.discard_async(offset, length))
+    }
+
+    /// As [`File::discard`]. Dropped, it goes on.
+    ///
+    /// # Errors
+    /// As [`File::discard`].
+    pub async fn discard_async(&self, offset: u64, length: u64) -> Result<()> {
+        self.may_write()?;
+        let Some(size) = self.inode.fixed_size else {
+            return Err(Error::new(ErrorKind::Unsupported, "a discard of a regular file")
+                .at_path(&self.inode.path)
+                .remedy("File::set_len gives back the space at its end; holes are punched by fallocate(1)"));
+        };
+        let end = offset.checked_add(length);
+        check_device_end(&self.inode.path, size, end, offset)?;
+        let pages = self.inode.lock().cache.whole_pages(&(offset..offset + length));
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.ask(Request::Discard { first: pages.start, pages: pages.end - pages.start }).await
     }
 
     /// Makes everything accepted before the call durable: written, and the file flushed (`fdatasync`); the first
@@ -364,7 +403,20 @@ impl File {
             .remedy("open it with Open::write"))
     }
 
+    /// Whether the end can be moved: that of a file.
+    fn may_move_end(&self, what: &str, remedy: &str) -> Result<()> {
+        match self.inode.fixed_size {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Unsupported, what)
+                .at_path(&self.inode.path)
+                .remedy(remedy.to_owned())),
+        }
+    }
+
     fn check_end(&self, end: Option<u64>, offset: u64) -> Result<()> {
+        if let Some(size) = self.inode.fixed_size {
+            return check_device_end(&self.inode.path, size, end, offset);
+        }
         let refuse = |what: &str| {
             Err(Error::new(ErrorKind::InvalidInput, what).at_path(&self.inode.path).at_offset(offset))
         };
@@ -427,6 +479,17 @@ impl Drop for Ticket {
             self.inode.abandon(id);
         }
     }
+}
+
+/// Whether what is to be changed ends on a device; offset and end as the caller has them.
+pub(crate) fn check_device_end(path: &Path, size: u64, end: Option<u64>, offset: u64) -> Result<()> {
+    if end.is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::NoSpace, format!("beyond the end of the block device, which has {size} bytes"))
+        .at_path(path)
+        .at_offset(offset)
+        .remedy("nothing of it was done"))
 }
 
 /// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.

@@ -17,7 +17,7 @@ use forebay_cache::{
     Admission, CachedFile, Copy, Failure, FrameRuns, Liberties, ReadStep, ReadStop, Request, Settled,
     TicketId, WriteStop,
 };
-use forebay_uring::{Direct, Header, Identity, clock};
+use forebay_uring::{Direct, Header, Identity, Kind, clock};
 
 use crate::context::Message;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +37,8 @@ pub(crate) struct Inode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
     pub(crate) volume: Arc<Volume>,
+    /// Bytes of a device, which has no other size.
+    pub(crate) fixed_size: Option<u64>,
     /// Ends up to here are known to be possible on its file system.
     reach: AtomicU64,
     state: Mutex<State>,
@@ -132,8 +134,9 @@ impl Inode {
             is_orphan: false,
         };
         let (target, identity) = (state.cache.target(), file.identity());
+        let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
-        Self { target, identity, path, file, volume, reach, state: Mutex::new(state) }
+        Self { target, identity, path, file, volume, fixed_size, reach, state: Mutex::new(state) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -598,6 +601,15 @@ impl Inode {
             .at_path(&self.path)
             .because(std::io::Error::from_raw_os_error(errno.0))
             .remedy("close all handles of the file, then read back and rewrite what matters"),
+            Failure::Discard(errno) => {
+                let kind = match errno.0 {
+                    libc::EOPNOTSUPP => ErrorKind::Unsupported,
+                    _ => ErrorKind::Io,
+                };
+                Error::new(kind, "the device did not discard; what was written there is as it was")
+                    .at_path(&self.path)
+                    .because(std::io::Error::from_raw_os_error(errno.0))
+            }
             Failure::SetLength(errno) => Error::new(ErrorKind::Io, "could not set the length")
                 .at_path(&self.path)
                 .because(std::io::Error::from_raw_os_error(errno.0)),

@@ -59,6 +59,9 @@ pub(crate) const LEASE_TRIES: u32 = 5;
 /// The same where a crash has left space to be given back.
 pub(crate) const LEASE_TRIES_AFTER_CRASH: u32 = 200;
 
+/// How often a block device is asked for, a millisecond apart, while somebody holds it.
+pub(crate) const DEVICE_TRIES: u32 = 20;
+
 /// How long `close` and a dropped engine wait for the device.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

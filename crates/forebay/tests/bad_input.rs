@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
-use support::mount::{FileSystem, Loop, Memory, Mount};
-use support::{MIB, PAGE, eventually, kind_of, pattern, process, skip, within};
+use support::mount::{FileSystem, Memory, Mount};
+use support::{MIB, PAGE, eventually, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ fn a_directory_that_vanishes_takes_no_data_along() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_unsupported() {
+fn what_is_neither_file_nor_device_is_unsupported() {
     let engine = small_engine();
     let directory = support::directory();
     let fifo = directory.path().join("fifo");
@@ -124,26 +124,9 @@ fn what_is_no_regular_file_is_unsupported() {
     for path in others {
         for open in [Open::read(), Open::write(), Open::create(), Open::append()] {
             let (engine, at, what) = (engine.clone(), path.to_owned(), format!("{path:?}, {open:?}"));
-            let kind = within(SOON, "opening no regular file", move || kind_of(engine.open(at, open)));
+            let kind = within(SOON, "opening no file", move || kind_of(engine.open(at, open)));
             assert_eq!(kind, ErrorKind::Unsupported, "{what}");
         }
-    }
-}
-
-#[test]
-fn a_block_device_is_unsupported() {
-    let directory = support::directory();
-    let image = directory.path().join("image");
-    std::fs::File::create(&image).unwrap().set_len(MIB).unwrap();
-    if !support::is_root() {
-        return skip("block_device", "only root has a block device to spare");
-    }
-    let device = match Loop::attach(&image) {
-        Ok(device) => device,
-        Err(error) => return skip("block_device", &error),
-    };
-    for open in [Open::read(), Open::write(), Open::create()] {
-        assert_eq!(kind_of(small_engine().open(&device.0, open)), ErrorKind::Unsupported);
     }
 }
 

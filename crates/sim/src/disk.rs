@@ -24,6 +24,9 @@ use crate::faults::{Faults, NO_SPACE, NOT_ALIGNED};
 use crate::random::Random;
 use crate::stored::{Keep, SECTOR, StoredFile, Survivor, Unfinished};
 
+/// What the bytes of a discarded range are: whoever counts on zeroes is found out.
+const DISCARDED: u8 = 0xd5;
+
 /// How long requests take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Latency {
@@ -58,6 +61,8 @@ pub struct Disk {
     files: Vec<StoredFile>,
     /// Per file, the pages no write succeeds on.
     bad: Vec<Range<u64>>,
+    /// Which files are devices of their own: what they hold never changes its size.
+    devices: Vec<bool>,
     space_pages: u64,
     staged: Vec<(Tag, Bio)>,
     flying: Vec<Flying>,
@@ -80,6 +85,7 @@ impl Disk {
             arena: Arena::new(frames),
             files: (0..files).map(|_| StoredFile::new()).collect(),
             bad: (0..files).map(|_| 0..0).collect(),
+            devices: vec![false; files as usize],
             space_pages,
             staged: Vec::new(),
             flying: Vec::new(),
@@ -114,6 +120,16 @@ impl Disk {
     /// Pages of a file that no write succeeds on from now on.
     pub fn set_bad(&mut self, target: Target, pages: Range<u64>) {
         self.bad[target.0 as usize] = pages;
+    }
+
+    /// Makes a file a device of so many bytes, all zero and durable.
+    pub fn make_device(&mut self, target: Target, bytes: u64) {
+        let file = &mut self.files[target.0 as usize];
+        assert_eq!(file.size(), 0, "it is a file already");
+        file.set_size(bytes, self.sequence);
+        file.flush(self.sequence);
+        file.flush_name();
+        self.devices[target.0 as usize] = true;
     }
 
     /// The memory of the frames.
@@ -245,7 +261,14 @@ impl Disk {
                 self.files[file].set_size(bio.offset, sequence);
                 Ok(0)
             }
-            Operation::WriteFua | Operation::WriteZeroes | Operation::Discard => {
+            Operation::Discard => {
+                if self.random.happens(self.faults.allocate) {
+                    return Err(Errno::IO);
+                }
+                self.files[file].write(bio.offset, &vec![DISCARDED; bio.length as usize], sequence);
+                Ok(0)
+            }
+            Operation::WriteFua | Operation::WriteZeroes => {
                 panic!("the cache asks for none of these: {bio:?}")
             }
         }
@@ -331,14 +354,29 @@ impl Disk {
         if let Some(other) = mine().find(|other| is_alone(bio) || is_alone(other)) {
             panic!("contract 8: {bio:?} is in flight together with {other:?}");
         }
-        let changes =
-            |bio: &Bio| matches!(bio.operation, Operation::Write | Operation::Allocate | Operation::Punch);
+        if self.devices[bio.target.0 as usize] {
+            let is_of_files = matches!(
+                bio.operation,
+                Operation::WriteBuffered | Operation::SetLength | Operation::Allocate | Operation::Punch
+            );
+            assert!(!is_of_files, "contract 10: a device has no end to be cared for: {bio:?}");
+            assert!(
+                bio.end() <= self.file(bio.target).size(),
+                "contract 10: beyond the end of the device: {bio:?}"
+            );
+        }
+        let changes = |bio: &Bio| {
+            let (write, discard) = (Operation::Write, Operation::Discard);
+            [write, discard, Operation::Allocate, Operation::Punch].contains(&bio.operation)
+        };
         let touches = |other: &&Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
         if let Some(other) = mine().filter(touches).find(|other| changes(bio) || changes(other)) {
             panic!("contract 15: {bio:?} is in flight together with {other:?}");
         }
         if bio.operation == Operation::Write {
-            let is_whole = bio.offset.is_multiple_of(page) && bio.length.is_multiple_of(page);
+            let is_end = self.devices[bio.target.0 as usize] && bio.end() == self.file(bio.target).size();
+            let is_whole = bio.offset.is_multiple_of(page)
+                && (bio.length.is_multiple_of(page) || is_end && bio.length.is_multiple_of(SECTOR as u64));
             assert!(is_whole, "contract 8: not whole pages: {bio:?}");
             let size = self.file(bio.target).size();
             let extends = |bio: &Bio| bio.operation == Operation::Write && bio.end() > size;

@@ -27,7 +27,7 @@ pub struct Faults {
     pub flush_directory: PerMille,
     /// A change of length fails.
     pub set_length: PerMille,
-    /// Space is not allocated, or not given back.
+    /// Space is not allocated, not given back, or not discarded.
     pub allocate: PerMille,
 }
 

@@ -7,14 +7,15 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::EventfdFlags;
 use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, XattrFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{DupFlags, Errno, retry_on_intr};
 
 use crate::block_device;
 use crate::direct::{self, Alignment, Direct, Mode};
@@ -38,13 +39,25 @@ pub enum Kind {
     Other,
 }
 
-/// Which file it is, whatever its names.
+/// Which file it is, whatever its names; a block device is itself, whichever node names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
-    /// The file system's device number.
+    /// The file system's device number; of a block device, its own.
     pub device: u64,
-    /// The inode's number on it.
+    /// The inode's number on it; of a block device, one that no file has.
     pub inode: u64,
+}
+
+impl Identity {
+    /// No file system numbers a file so.
+    const DEVICE: u64 = u64::MAX;
+
+    fn of(status: &rustix::fs::Stat) -> Self {
+        match kind_of(FileType::from_raw_mode(status.st_mode)) {
+            Kind::Block => Self { device: status.st_rdev, inode: Self::DEVICE },
+            Kind::Regular | Kind::Other => Self { device: status.st_dev, inode: status.st_ino },
+        }
+    }
 }
 
 /// An open file.
@@ -63,10 +76,12 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, waiting [`LEASE_PATIENCE`] at most for somebody's lease on it.
+    /// Opens a file, waiting [`LEASE_PATIENCE`] at most for somebody's lease on it. A block device is opened
+    /// exclusively, for reading too.
     ///
     /// # Errors
-    /// What the kernel said; `WouldBlock` where the lease was not given up in time.
+    /// What the kernel said; `WouldBlock` where the lease was not given up in time; `ResourceBusy` for a device that
+    /// is mounted or held exclusively; `ReadOnlyFilesystem` where one that refuses writes is opened for them.
     pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
         Self::open_within(path, how, LEASE_PATIENCE)
     }
@@ -85,6 +100,12 @@ impl File {
             retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
         }
         let alignment = direct::alignment(descriptor.as_fd(), kind);
+        if kind == Kind::Block
+            && how.access == Access::ReadWrite
+            && block_device::is_read_only(descriptor.as_fd())?
+        {
+            return Err(Errno::ROFS.into());
+        }
         let direct = direct::go_direct(descriptor.as_fd(), kind, alignment)?;
         let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
         let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
@@ -95,7 +116,7 @@ impl File {
             descriptor,
             access: how.access,
             kind,
-            identity: Identity { device: status.st_dev, inode: status.st_ino },
+            identity: Identity::of(&status),
             direct,
             alignment,
             directory,
@@ -115,7 +136,7 @@ impl File {
     /// What the kernel said, `NotFound` among it.
     pub fn identity_of(path: &Path) -> io::Result<Identity> {
         let status = rustix::fs::stat(path)?;
-        Ok(Identity { device: status.st_dev, inode: status.st_ino })
+        Ok(Identity::of(&status))
     }
 
     /// What kind of file it is.
@@ -153,13 +174,13 @@ impl File {
         }
     }
 
-    /// Bytes in the file, or on the device.
+    /// Bytes in the file, or in the whole blocks of the device.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn length(&self) -> io::Result<u64> {
         match self.kind {
-            Kind::Block => block_device::size(self.as_fd()),
+            Kind::Block => block_device::reachable(self.as_fd()),
             Kind::Regular | Kind::Other => {
                 let length = rustix::fs::fstat(&self.descriptor)?.st_size;
                 Ok(u64::try_from(length).expect("the kernel keeps lengths positive"))
@@ -182,11 +203,14 @@ impl File {
         rustix::fs::seek(&self.descriptor, SeekFrom::Start(end)).is_ok()
     }
 
-    /// Bytes this user may still allocate on the file's file system.
+    /// Bytes this user may still allocate on the file's file system; without end on a device, where nothing has to be.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn free_bytes(&self) -> io::Result<u64> {
+        if self.kind == Kind::Block {
+            return Ok(u64::MAX);
+        }
         let status = rustix::fs::fstatvfs(&self.descriptor)?;
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
@@ -349,6 +373,23 @@ impl File {
         lock::release(self.as_fd())?;
         self.locked.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Lets go of a block device, whoever still shares this: others may open it exclusively, and mount it, when this
+    /// returns (under old kernels, when a ring it was registered with has noticed). From then on no request may name
+    /// it. Nothing happens to a file that is no device.
+    ///
+    /// # Errors
+    /// What the kernel said: then the device is let go of when this is dropped.
+    pub fn let_go_of_device(&self) -> io::Result<()> {
+        if self.kind != Kind::Block {
+            return Ok(());
+        }
+        let nothing = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        // SAFETY: the number is that of a descriptor which stays open during the call and after it: what it names is
+        // exchanged in one step. It is never closed twice, for this second owner is not dropped.
+        let mut number = mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.descriptor.as_raw_fd()) });
+        Ok(rustix::io::dup3(&nothing, &mut number, DupFlags::CLOEXEC)?)
     }
 
     pub(crate) fn directory(&self) -> &Directory {

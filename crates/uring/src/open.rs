@@ -4,6 +4,9 @@
 //! plain one after it; the answer decides whose directory entry must be made durable. `O_DIRECT` is never asked for
 //! here: an open that is refused for it has already created the file.
 //!
+//! A block device is opened exclusively, for reading too: a device that is mounted, or that somebody else holds so, is
+//! refused, and it cannot be mounted while we have it.
+//!
 //! An open that would break somebody's lease asks without blocking, which tells the holder, and asks again, ever
 //! more slowly, until its patience ends.
 
@@ -13,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, Mode as Permissions, OFlags};
+use rustix::fs::{FileType, Mode as Permissions, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::file::File;
@@ -120,19 +123,17 @@ pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Resul
 
 /// Opens what is there; asks again, ever more slowly, while somebody holds a lease.
 fn open_existing(path: &Path, flags: OFlags, deadline: Instant) -> io::Result<OwnedFd> {
-    let block =
-        rustix::fs::stat(path).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_block_device());
-    let flags = match block {
-        // Exclusive, without `O_CREAT`, refuses a device that is mounted or used so by another.
-        true if flags.contains(OFlags::RDWR) => flags | OFlags::EXCL,
-        true => flags,
-        false => flags | OFlags::NONBLOCK,
-    };
     let mut pause = Duration::from_millis(1);
     loop {
-        match rustix::fs::open(path, flags, Permissions::empty()) {
-            Ok(descriptor) => return Ok(descriptor),
-            Err(Errno::INTR) => {}
+        let expected = rustix::fs::stat(path).is_ok_and(|status| is_device(&status));
+        // Exclusive, without `O_CREAT`, refuses a device that is mounted or held so by another.
+        let how = if expected { OFlags::EXCL } else { OFlags::NONBLOCK };
+        match rustix::fs::open(path, flags | how, Permissions::empty()) {
+            // The path may name something else by now.
+            Ok(descriptor) if is_device(&rustix::fs::fstat(&descriptor)?) == expected => {
+                return Ok(descriptor);
+            }
+            Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if Instant::now() + pause < deadline => {
                 thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(50));
@@ -140,6 +141,10 @@ fn open_existing(path: &Path, flags: OFlags, deadline: Instant) -> io::Result<Ow
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+fn is_device(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode).is_block_device()
 }
 
 fn is_link(path: &Path) -> bool {

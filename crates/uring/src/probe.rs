@@ -101,6 +101,16 @@ pub fn block_device(path: &Path) -> Option<BlockDevice> {
     })
 }
 
+/// Where a block device's file system is mounted, as far as this process can see; the last place it was mounted at.
+#[must_use]
+pub fn mounted_at(node: &Path) -> Option<PathBuf> {
+    let number = rustix::fs::stat(node).ok()?.st_rdev;
+    let number = (rustix::fs::major(number), rustix::fs::minor(number));
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let mut mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
+    mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
+}
+
 /// Bytes of memory this process may use: the least of the machine's and of its control groups' limits.
 #[must_use]
 pub fn memory_limit() -> u64 {
@@ -135,6 +145,7 @@ pub(crate) fn device(number: u64) -> Option<BlockDevice> {
 /// A line of `/proc/self/mountinfo`.
 #[derive(PartialEq, Eq, Debug)]
 struct Mount {
+    device: (u32, u32),
     point: PathBuf,
     file_system: String,
     source: PathBuf,
@@ -148,11 +159,13 @@ fn mount_of(path: &Path) -> Option<Mount> {
     mounts.filter(|mount| path.starts_with(&mount.point)).max_by_key(|mount| mount.point.as_os_str().len())
 }
 
-/// Fields: 5 the point; after a lone dash the file system and its source.
+/// Fields: 3 the device's numbers; 5 the point; after a lone dash the file system and its source.
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
+    let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
     Some(Mount {
+        device: (major.parse().ok()?, minor.parse().ok()?),
         point: unescape(fields.get(4)?),
         file_system: OsStr::from_bytes(fields.get(dash + 1)?).to_string_lossy().into_owned(),
         source: unescape(fields.get(dash + 2)?),
@@ -227,6 +240,7 @@ mod tests {
         let line = br"36 35 98:0 /mnt1 /mnt/with\040blank rw,noatime master:1 - ext3 /dev/ro\134ot rw,errors=continue";
         let mount = parse_mount(line).unwrap();
         let expected = Mount {
+            device: (98, 0),
             point: "/mnt/with blank".into(),
             file_system: "ext3".into(),
             source: r"/dev/ro\ot".into(),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_block::{Completion, Device, Errno, Frame, Operation, Refused, Tag, Target, Wait};
+use forebay_block::{Completion, Device, Errno, Frame, Operation, Refused, Tag, Wait};
 use forebay_uring::{Access, Arena, Create, Direct, File, Fixed, How, Kind, Register, Ring, Truncate, probe};
 use support::loop_device::{LoopDevice, Shape};
 use support::{FILE, PAGE_BYTES, directory, frames, moving, process, still, wait_for};
@@ -95,11 +95,34 @@ fn contract_10_a_device_is_opened_exclusively_and_tells_its_size() {
     assert_eq!(alignment.offset, 512);
     assert!(alignment.memory.is_power_of_two() && alignment.memory <= 4096, "{alignment:?}");
     assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EBUSY));
-    assert_eq!(File::open(device.path(), &READ).unwrap().file.length().unwrap(), 8 * MIB);
+    assert_eq!(File::open(device.path(), &READ).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    assert_eq!(File::identity_of(device.path()).unwrap(), file.identity());
     let told = probe::block_device(device.path()).unwrap();
     assert_eq!((told.logical_block(), told.polls()), (Some(512), Some(false)));
-    drop(file);
+    let file = Arc::new(file);
+    let shared = Arc::clone(&file);
+    file.let_go_of_device().unwrap();
     drop(File::open(device.path(), &WRITE).unwrap());
+    drop((file, shared));
+    let reader = File::open(device.path(), &READ).unwrap().file;
+    assert_eq!((reader.length().unwrap(), reader.access()), (8 * MIB, Access::Read));
+    assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+}
+
+#[test]
+fn contract_10_a_device_has_whole_blocks_and_refuses_what_it_cannot_write() {
+    for (bytes, logical_block, reachable) in
+        [(MIB + 512, 512, MIB + 512), (MIB + 512, 4096, MIB), (MIB + 2048 + 100, 512, MIB + 2048)]
+    {
+        let shape = Shape { bytes, logical_block };
+        let Some(mut device) = LoopDevice::new("whole_blocks", directory(), shape) else { return };
+        let file = File::open(device.path(), &WRITE).unwrap().file;
+        assert_eq!(file.length().unwrap(), reachable);
+        drop(file);
+        device.make_read_only(shape);
+        assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EROFS));
+        assert_eq!(File::open(device.path(), &READ).unwrap().file.length().unwrap(), reachable);
+    }
 }
 
 #[test]
@@ -155,8 +178,9 @@ fn a_discard_by_a_system_call_does_the_same() {
 fn large_blocks_are_told_and_kept_to() {
     let shape = Shape { bytes: 8 * MIB, logical_block: 4096 };
     let Some(mut bench) = Bench::new("large_blocks", shape, FIXED) else { return };
-    let file = File::open(bench.device.path(), &READ).unwrap().file;
+    let file = bench.ring.detach(FILE);
     assert_eq!((file.logical_block().unwrap(), file.alignment().offset), (4096, 4096));
+    bench.ring.attach(FILE, file);
     assert_eq!(bench.ask(&moving(Operation::Write, 512, &[frames(0, 512)])), Err(Errno(libc::EINVAL)));
     assert_eq!(bench.ask(&moving(Operation::Write, PAGE, &[frames(0, PAGE_BYTES)])), Ok(PAGE));
 }
@@ -232,7 +256,6 @@ fn contract_16_a_device_that_cannot_store_says_so() {
     assert!(good.len() >= 16 && bad.len() >= 128, "{} good, {} bad", good.len(), bad.len());
     let told = |error: Result<u64, Errno>| error == Err(Errno::IO) || error == Err(Errno(libc::ENOSPC));
     assert!(bad.iter().all(|done| told(done.result)), "{bad:?}");
-    bench.ring.attach(Target(1), Arc::new(File::open(bench.device.path(), &READ).unwrap().file));
     drop(bench);
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum Flight {
     Flush { serves: Vec<TicketId>, step: FlushStep },
     /// A change of length.
     SetLength { ticket: TicketId, length: u64 },
+    /// Pages being discarded.
+    Discard { ticket: TicketId, pages: Range<u64> },
 }
 
 /// Where a sync has got to.
@@ -143,7 +145,7 @@ impl Flights {
             | Flight::SetLength { .. } => &mut self.holding,
             Flight::Pages(pages) if pages.extending => &mut self.extending,
             Flight::Flush { .. } => &mut self.flushing,
-            Flight::Pages(_) | Flight::Fill { .. } | Flight::Bypass => return,
+            Flight::Pages(_) | Flight::Fill { .. } | Flight::Bypass | Flight::Discard { .. } => return,
         };
         *counter = counter.checked_add_signed(by).expect("a flight is counted once");
     }

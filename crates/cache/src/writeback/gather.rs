@@ -122,7 +122,7 @@ impl CachedFile {
                 None => sendable,
             }
         };
-        let whole = self.disk_size / PAGE;
+        let whole = self.inner_pages();
         let cursor = self.cursor.min(whole);
         let find = |from, below| self.index.next_dirty(from, below, which);
         let extending = || {
@@ -217,7 +217,7 @@ impl CachedFile {
     fn send_pages(&mut self, first: u64, class: Class) -> Bio {
         let mut run = Pages::starting_at(first);
         let mut segments = Segments::default();
-        let whole = self.disk_size / PAGE;
+        let whole = self.inner_pages();
         run.extending = first >= whole;
         let (end, most) = if run.extending { (u64::MAX, EXTENDING_PAGES) } else { (whole, GATHER_PAGES) };
         let end = end.min(first + most);
@@ -241,9 +241,9 @@ impl CachedFile {
             page += gap;
         }
         self.cursor = page;
-        let length = run.count * PAGE;
+        let length = self.bytes_of(&(first..first + run.count));
         let flight = self.flights.start(Flight::Pages(run));
-        self.bio(Operation::Write, first * PAGE, length, segments.finish(), class, flight)
+        self.bio(Operation::Write, first * PAGE, length, segments.cut_to(length), class, flight)
     }
 
     /// Up to `most` pages of a chunk go out, as at most so many segments; returns how many.
@@ -270,7 +270,7 @@ impl CachedFile {
         let length = self.size - page * PAGE;
         let mut segments = Segments::default();
         self.send_data(page, 1, 1, &mut segments);
-        let segments = segments.cut(length as u32);
+        let segments = segments.cut_to(length);
         let flight = self.flights.start(Flight::Tail { page, length });
         self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }
@@ -288,7 +288,7 @@ impl CachedFile {
         Some(self.bio(Operation::SetLength, length, 0, Vec::new(), Class::Waited, flight))
     }
 
-    fn bio(
+    pub(crate) fn bio(
         &self,
         operation: Operation,
         offset: u64,
@@ -304,11 +304,15 @@ impl CachedFile {
     // Serving tickets
 
     fn next_for_tickets(&mut self) -> Option<Bio> {
+        if let Some(bio) = self.next_discard() {
+            return Some(bio);
+        }
         // Who came first is served first: a stream of syncs cannot keep the first from ending.
         if let Some(bio) = self.next_for_written() {
             return Some(bio);
         }
-        let waits = self.tickets.waiting.iter().map(|ticket| ticket.covers);
+        let waits =
+            self.tickets.waiting.iter().filter(|ticket| ticket.request.writes()).map(|ticket| ticket.covers);
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
         let next = self.next_write_out(oldest, Reason::Sync);
@@ -474,13 +478,16 @@ impl Segments {
         self.list.len()
     }
 
-    /// The one segment of a page, cut to so many bytes.
-    fn cut(self, length: u32) -> Vec<Segment> {
-        let [Segment::Frames { first, .. }] = self.list[..] else { unreachable!("one page, one segment") };
-        vec![Segment::frames(first, length)]
-    }
-
-    pub(crate) fn finish(self) -> Vec<Segment> {
+    /// The segments of so many bytes: of the last page a part may be left out.
+    pub(crate) fn cut_to(mut self, length: u64) -> Vec<Segment> {
+        let have: u64 = self.list.iter().map(|segment| u64::from(segment.length())).sum();
+        if have > length {
+            let last = self.list.last_mut().expect("what is too long has a segment");
+            let Segment::Frames { first, length: whole, .. } = *last else {
+                unreachable!("zeroes are not written up to an end")
+            };
+            *last = Segment::frames(first, whole - (have - length) as u32);
+        }
         self.list
     }
 }

@@ -45,13 +45,11 @@ impl CachedFile {
         let (target, flight) = Self::flight_of(bio);
         assert_eq!(target, self.target, "a bio comes back to its file");
         let keep = if self.liberties == Liberties::Exclusive { keep } else { Keep::Nothing };
-        // A write that ended short was sent again by the request path; less than all of it here is a failure.
+        // What ended short was sent again by the request path; less than all of it here is a failure. A read may have
+        // come to the end of the file, which others may have moved; a device that ends before its end has shrunk.
+        let is_whole = bio.operation.moves_bytes() && (bio.operation != Operation::Read || self.is_device);
         let result = match result {
-            Ok(moved)
-                if bio.operation.moves_bytes() && bio.operation != Operation::Read && moved < bio.length =>
-            {
-                Err(Errno(5))
-            }
+            Ok(moved) if is_whole && moved < bio.length => Err(Errno::IO),
             other => other,
         };
         match self.flights.end(flight) {
@@ -77,6 +75,7 @@ impl CachedFile {
             // Space that could not be given back is given back by the next open.
             Flight::Punch | Flight::GiveBack => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result),
+            Flight::Discard { ticket, pages } => self.settle_discard(ticket, pages, result, settled),
             Flight::SetLength { ticket, length } => {
                 if result.is_ok() {
                     self.cut_or_grow(length, settled);
@@ -107,7 +106,7 @@ impl CachedFile {
     }
 
     fn settle_pages(&mut self, run: &Pages, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
-        if result.is_ok() {
+        if result.is_ok() && !self.is_device {
             self.disk_size = self.disk_size.max((run.first + run.count) * PAGE);
         }
         self.settle_run(run, result, keep, settled);
@@ -311,7 +310,7 @@ impl CachedFile {
 
     fn cut_or_grow(&mut self, length: u64, settled: &mut Settled) {
         if length < self.size {
-            self.drop_pages_from(length.div_ceil(PAGE), settled);
+            self.drop_pages(length.div_ceil(PAGE)..u64::MAX, settled);
             if !length.is_multiple_of(PAGE)
                 && let Some((chunk, slot)) = self.index.get(length / PAGE)
                 && let Some(frame) = chunk.frame(slot)

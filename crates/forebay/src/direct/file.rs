@@ -18,6 +18,7 @@ use crate::direct::plug;
 use crate::direct::shape::Span;
 use crate::direct::transfer::{Aside, Asked, Copying, Transfer};
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::check_device_end;
 use crate::limits::DIRECT_BYTES;
 use crate::open::Open;
 use crate::shared::Shared;
@@ -67,7 +68,12 @@ impl DirectFile {
     /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `Io` when the device could not be
     /// read.
     pub fn read_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
-        match self.shared.check().and_then(|()| self.span(offset, buffer.bytes().len())) {
+        let mut length = buffer.bytes().len();
+        if self.inode.is_device() {
+            // Where a device ends inside of a block, the kernel refuses to read even what is before.
+            length = length.min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX));
+        }
+        match self.shared.check().and_then(|()| self.span(offset, length)) {
             Ok(span) => self.transfer(Verb::Read(span), span, buffer),
             Err(error) => Transfer::told(Err(error), buffer),
         }
@@ -88,9 +94,10 @@ impl DirectFile {
     ///
     /// # Errors
     /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `NotPermitted` on a handle for
-    /// reading; `NoSpace` and `Io` with the system's reason.
+    /// reading; `NoSpace` and `Io` with the system's reason; `NoSpace`, too, where a block device ends before the write
+    /// does.
     pub fn write_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
-        match self.may_write().and_then(|()| self.span(offset, buffer.bytes().len())) {
+        match self.may_write().and_then(|()| self.span_of_write(offset, buffer.bytes().len())) {
             Ok(span) => {
                 Counters::add(&self.shared.counters.accepted_bytes, span.length);
                 self.transfer(Verb::Write(span), span, buffer)
@@ -136,8 +143,8 @@ impl DirectFile {
     /// Cuts or grows the file, in order with the reads and writes around it. Blocks until the file system has done it.
     ///
     /// # Errors
-    /// `InvalidInput` for a length no file can have; `NotPermitted` on a handle for reading; `Io` with the system's
-    /// reason.
+    /// `InvalidInput` for a length no file can have; `NotPermitted` on a handle for reading; `Unsupported` on a block
+    /// device; `Io` with the system's reason.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
@@ -148,6 +155,11 @@ impl DirectFile {
     /// As [`DirectFile::set_len`].
     pub async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
+        if self.inode.is_device() {
+            return Err(
+                Error::new(ErrorKind::Unsupported, "a block device has one size").at_path(&self.inode.path)
+            );
+        }
         self.check_end(Some(length), length)?;
         self.ask(Verb::SetLength(length)).await.0.map(|_| ())
     }
@@ -266,6 +278,13 @@ impl DirectFile {
         }
         self.check_end(offset.checked_add(length), offset)?;
         Ok(Span { offset, length, block: self.inode.block() })
+    }
+
+    fn span_of_write(&self, offset: u64, length: usize) -> Result<Span> {
+        if self.inode.is_device() {
+            check_device_end(&self.inode.path, self.len(), offset.checked_add(length as u64), offset)?;
+        }
+        self.span(offset, length)
     }
 
     fn check_end(&self, end: Option<u64>, offset: u64) -> Result<()> {

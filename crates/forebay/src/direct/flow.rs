@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use forebay_block::{Bio, Ended, Errno, Target};
 
+use crate::context::let_go_of_device;
 use crate::direct::active::{Active, Next};
 use crate::direct::inode::{DirectInode, Handle};
 use crate::direct::lane::{Lane, Manner, Step};
@@ -373,6 +374,7 @@ impl Flow {
             tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
         }
         drop(backend.detach(target));
+        let_go_of_device(&inode.path, &inode.file);
         table.free_target(target);
         drop(table);
         inode.close();

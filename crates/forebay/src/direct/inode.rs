@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use forebay_block::{Errno, Target};
-use forebay_uring::{Alignment, Identity};
+use forebay_uring::{Alignment, Identity, Kind};
 
 use crate::context::Message;
 use crate::direct::flow;
@@ -66,6 +66,11 @@ impl DirectInode {
     /// Bytes in a block: what is not whole ones is read, changed and written.
     pub(crate) fn block(&self) -> u64 {
         u64::from(self.alignment.offset.max(self.alignment.memory))
+    }
+
+    /// Whether it is a block device, which keeps its length.
+    pub(crate) fn is_device(&self) -> bool {
+        self.file.kind() == Kind::Block
     }
 
     pub(crate) fn length(&self) -> u64 {

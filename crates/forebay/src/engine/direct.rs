@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_uring::Access;
+use forebay_uring::{Access, Kind};
 
 use super::{
-    Engine, Owner, already_there, cannot_look, lock, lock_out_engines, only_for_reading, open_otherwise,
-    open_regular,
+    Engine, Owner, already_there, cannot_look, device, lock, lock_out_engines, only_for_reading, open_file,
+    open_otherwise,
 };
 use crate::context::Message;
 use crate::direct::buffer::Buffer;
@@ -69,6 +69,7 @@ impl Engine {
         drop(table);
         let refused = match open.write {
             true if inode.file.access() == Access::Read => Err(only_for_reading()),
+            _ if inode.file.kind() == Kind::Block => device::check(path, open),
             true => lock_out_engines(&inode.file),
             false => Ok(()),
         };
@@ -83,8 +84,8 @@ impl Engine {
     }
 
     fn open_new_direct(&self, path: &Path, open: &Open) -> Result<Arc<DirectInode>> {
-        let forebay_uring::Opened { file, created } = open_regular(path, open)?;
-        if open.write {
+        let forebay_uring::Opened { file, created } = open_file(path, open)?;
+        if open.write && file.kind() == Kind::Regular {
             lock_out_engines(&file).map_err(|error| error.at_path(path))?;
         }
         if let forebay_uring::Direct::Refused(reason) = file.direct() {

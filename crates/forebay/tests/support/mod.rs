@@ -1,7 +1,8 @@
-//! What the tests share: seeded randomness, directories, skips that say why, other processes, and two helpers of
-//! their own: `mount` (file systems on loop devices) and `history` (what a file may hold after a crash).
+//! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
+//! `device` (a loop device), `mount` (file systems on loop devices) and `history` (what a file may hold after a crash).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod device;
 pub(crate) mod history;
 pub(crate) mod mount;
 pub(crate) mod process;

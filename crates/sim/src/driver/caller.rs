@@ -224,7 +224,7 @@ impl Driver {
         self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
             Request::FlushData | Request::FlushAll => self.check_sync(&mut handle, asking.change, result),
-            Request::SetLength(_) => {}
+            Request::SetLength(_) | Request::Discard { .. } => {}
             Request::WriteOut | Request::Release => {
                 self.check_failure(path, result);
                 self.check_told(&mut handle, result);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Bio, Ended, Operation, Queue, Target, Wait};
-use forebay_cache::file::Entry;
+use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
     CachedFile, Copy, Failure, FrameRuns, Frames, Liberties, Origin, Prepare, Reason, Request, Settled,
@@ -28,8 +28,20 @@ pub(crate) struct Single {
 impl Single {
     /// A new file, ours alone.
     pub(crate) fn new() -> Self {
+        Self::of(Origin::Empty { entry: Entry::New })
+    }
+
+    /// A device of so many bytes.
+    pub(crate) fn device(bytes: u64) -> Self {
+        let mut single = Self::of(Origin::Device(bytes));
+        single.disk.make_device(TARGET, bytes);
+        single.cache.set_reserving(Reserving::Off);
+        single
+    }
+
+    fn of(origin: Origin) -> Self {
         let latency = Latency { least: Duration::from_micros(10), most: Duration::from_micros(10) };
-        let mut cache = CachedFile::new(TARGET, Origin::Empty { entry: Entry::New }, Liberties::Exclusive);
+        let mut cache = CachedFile::new(TARGET, origin, Liberties::Exclusive);
         cache.set_free_bytes(1 << 40);
         Self {
             cache,
@@ -50,10 +62,21 @@ impl Single {
         }
     }
 
+    /// Why nothing of a write can be planned.
+    pub(crate) fn refused(&mut self, offset: u64, length: usize) -> WriteStop {
+        let (mut stash, mut copies) = (FrameRuns::default(), Vec::new());
+        self.frames.take(length.div_ceil(PAGE) + 1, &mut stash);
+        let (planned, _, stop) = self.cache.begin_write(offset, length, &mut stash, &mut copies);
+        stash.drain().for_each(|run| self.frames.give_run(run));
+        assert_eq!(planned, 0, "it is planned");
+        stop
+    }
+
     /// Plans copies; returns them, and the bytes they are of.
     pub(crate) fn plan(&mut self, offset: u64, length: usize) -> (Vec<Copy>, usize) {
         let (mut stash, mut copies) = (FrameRuns::default(), Vec::new());
-        self.frames.take(length.div_ceil(PAGE) + 1, &mut stash);
+        // Two more for what its first and its last page may have to be read into.
+        self.frames.take(length.div_ceil(PAGE) + 3, &mut stash);
         let (planned, _, stop) = self.cache.begin_write(offset, length, &mut stash, &mut copies);
         stash.drain().for_each(|run| self.frames.give_run(run));
         assert!(planned > 0, "the write stops: {stop:?}");

@@ -16,9 +16,6 @@ use crate::file::{File, Kind};
 use crate::open::Directory;
 use crate::vectors::Shape;
 
-/// `BLKDISCARD`: type 0x12, number 119; takes an offset and a length in bytes.
-const BLKDISCARD: libc::Ioctl = 0x1277;
-
 /// One request.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -69,20 +66,10 @@ impl Job {
                 let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
                 retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))?;
             }
-            Operation::Discard => self.discard()?,
+            Operation::Discard => file.discard(offset, length)?,
             Operation::SetLength => file.truncate(offset)?,
         }
         Ok(0)
-    }
-
-    fn discard(&self) -> io::Result<()> {
-        if self.file.kind() != Kind::Block {
-            return self.file.punch(self.offset, self.length);
-        }
-        let range = [self.offset, self.length];
-        // SAFETY: the descriptor is open for the length of the call, which reads two numbers of 64 bits.
-        let result = unsafe { libc::ioctl(self.file.as_fd().as_raw_fd(), BLKDISCARD, range.as_ptr()) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Nothing else moves bytes of the file meanwhile.

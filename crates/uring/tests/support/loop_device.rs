@@ -31,11 +31,8 @@ impl LoopDevice {
         }
         let image = directory.path().join("image");
         fs::File::create(&image).unwrap().set_len(shape.bytes).unwrap();
-        let block = shape.logical_block.to_string();
-        let arguments = ["--find", "--show", "--sector-size", &block].map(OsStr::new);
-        let arguments: Vec<&OsStr> = arguments.into_iter().chain([image.as_os_str()]).collect();
-        match run("losetup", &arguments) {
-            Ok(path) => Some(Self { directory, path: path.into(), is_attached: true }),
+        match attach(&image, shape, &[]) {
+            Ok(path) => Some(Self { directory, path, is_attached: true }),
             Err(error) => {
                 skip_or_fail(test, &error);
                 None
@@ -56,6 +53,13 @@ impl LoopDevice {
         run("losetup", &[OsStr::new("--set-capacity"), self.path.as_os_str()]).unwrap();
     }
 
+    /// Makes it anew, read-only, perhaps with another number.
+    pub(crate) fn make_read_only(&mut self, shape: Shape) {
+        self.detach();
+        self.path = attach(&self.image(), shape, &["--read-only"]).unwrap();
+        self.is_attached = true;
+    }
+
     /// Takes the image from under it: at once, or when its last user closes it.
     pub(crate) fn detach(&mut self) {
         self.is_attached = false;
@@ -67,6 +71,13 @@ impl LoopDevice {
         let name = self.path.file_name().unwrap().to_str().unwrap();
         Path::new("/sys/block").join(name).join("loop/backing_file").exists()
     }
+}
+
+fn attach(image: &Path, shape: Shape, more: &[&str]) -> Result<PathBuf, String> {
+    let block = shape.logical_block.to_string();
+    let arguments = ["--find", "--show", "--sector-size", &block];
+    let arguments = arguments.iter().chain(more).map(OsStr::new).chain([image.as_os_str()]);
+    Ok(run("losetup", &arguments.collect::<Vec<_>>())?.into())
 }
 
 impl Drop for LoopDevice {

@@ -24,6 +24,26 @@ pub(crate) enum FileSystem {
     Ext4Journal,
 }
 
+impl FileSystem {
+    /// The program that makes one.
+    pub(crate) fn maker(self) -> &'static str {
+        match self {
+            FileSystem::Xfs => "mkfs.xfs",
+            FileSystem::Ext4 | FileSystem::Ext4Journal => "mkfs.ext4",
+        }
+    }
+
+    /// Makes one in an image.
+    pub(crate) fn make_on(self, image: &Path) {
+        let options: &[&str] = match self {
+            FileSystem::Xfs => &["-q", "-f", "-d", "agcount=16"],
+            FileSystem::Ext4 | FileSystem::Ext4Journal => &["-q", "-F", "-m", "0"],
+        };
+        let arguments = options.iter().map(OsStr::new).chain([image.as_os_str()]);
+        process::run(self.maker(), &arguments.collect::<Vec<_>>()).unwrap();
+    }
+}
+
 /// A mounted file system; unmounted and removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Mount {
@@ -58,17 +78,10 @@ impl Mount {
         let mut mount = Self { directory, file_system, is_mounted: false };
         std::fs::create_dir(mount.path()).unwrap();
         std::fs::File::create(mount.image()).unwrap().set_len(bytes).unwrap();
-        let image = mount.image();
-        let (program, options): (&str, &[&str]) = match file_system {
-            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-d", "agcount=16"]),
-            FileSystem::Ext4 | FileSystem::Ext4Journal => ("mkfs.ext4", &["-q", "-F", "-m", "0"]),
-        };
-        let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
-        arguments.push(image.as_os_str());
-        if !process::exists(program) {
-            return Err(format!("there is no {program}"));
+        if !process::exists(file_system.maker()) {
+            return Err(format!("there is no {}", file_system.maker()));
         }
-        process::run(program, &arguments).unwrap();
+        file_system.make_on(&mount.image());
         mount.mount()?;
         Ok(mount)
     }

@@ -83,12 +83,19 @@ impl Disk {
         self.directory.path().join("mounted")
     }
 
+    /// The loop device's node.
+    pub(crate) fn device(&self) -> PathBuf {
+        super::mount::device_of(&self.path())
+    }
+
     fn image(&self) -> PathBuf {
         self.directory.path().join("image")
     }
 
-    /// From now on requests fail, until [`Disk::heal`].
+    /// From now on requests fail, until [`Disk::heal`]. What the file system has to write for itself is written
+    /// before, so that a short while of this hits data alone.
     pub(crate) fn fail(&self) {
+        process::shell("sync -f \"$1\"", &self.path()).unwrap();
         std::fs::File::create(self.directory.path().join("failing")).unwrap();
     }
 
@@ -177,6 +184,7 @@ impl Server {
         let _ = std::fs::create_dir(&mount_point);
         let socket = directory.join("socket");
         let _ = std::fs::remove_file(&socket);
+        let log = directory.join("log");
         // The first filter is the outermost: errors in front of the cache hit writes, behind it flushes.
         let filters = match fails {
             Fails::Writes => ["--filter=error", "--filter=cache"],
@@ -193,6 +201,8 @@ impl Server {
             .arg(format!("error-file={}", directory.join("failing").display()))
             .env("TMPDIR", directory)
             .stdin(Stdio::null())
+            // A line for each error it was told to make.
+            .stderr(std::fs::File::create(&log).unwrap())
             .spawn();
         let mut server = server.map_err(|error| format!("nbdkit: {error}"))?;
         let listens = eventually(SOON, || socket.exists());
@@ -208,7 +218,8 @@ impl Server {
         let file = file.map_err(|error| format!("nbdfuse: {error}")).inspect_err(|_| end(&mut server))?;
         let started = Self { server, file, mount_point, device };
         if !listens || !eventually(SOON, || started.device.exists()) {
-            return Err("nbdkit and nbdfuse show no device; is there /dev/fuse?".to_owned());
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            return Err(format!("nbdkit and nbdfuse show no device; is there /dev/fuse? {said}"));
         }
         Ok(started)
     }

@@ -122,10 +122,7 @@ impl Mount {
 
     /// The loop device's node.
     pub(crate) fn device(&self) -> PathBuf {
-        let path = self.path();
-        let arguments = ["-n", "-o", "SOURCE", "--mountpoint"].map(OsStr::new);
-        let arguments: Vec<&OsStr> = arguments.into_iter().chain([path.as_os_str()]).collect();
-        process::run("findmnt", &arguments).unwrap().into()
+        device_of(&self.path())
     }
 
     fn mount(&mut self) -> Result<(), String> {
@@ -170,6 +167,13 @@ impl Drop for Mount {
             panic!("{}: {error}", self.path().display());
         }
     }
+}
+
+/// The node of the device that is mounted somewhere.
+pub(crate) fn device_of(path: &Path) -> PathBuf {
+    let arguments = ["-n", "-o", "SOURCE", "--mountpoint"].map(OsStr::new);
+    let arguments: Vec<&OsStr> = arguments.into_iter().chain([path.as_os_str()]).collect();
+    process::run("findmnt", &arguments).unwrap().into()
 }
 
 /// A loop device; detached when dropped.

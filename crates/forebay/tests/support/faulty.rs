@@ -96,6 +96,11 @@ impl Disk {
     /// before, so that a short while of this hits data alone.
     pub(crate) fn fail(&self) {
         process::shell("sync -f \"$1\"", &self.path()).unwrap();
+        self.fail_when_thawed();
+    }
+
+    /// As [`Disk::fail`], on a disk that hangs: what it has in hand fails.
+    pub(crate) fn fail_when_thawed(&self) {
         std::fs::File::create(self.directory.path().join("failing")).unwrap();
     }
 

@@ -179,6 +179,18 @@ impl CachedFile {
         }
     }
 
+    /// Its directory entry has still to be made durable, though the file was there: it was made and closed without a
+    /// sync.
+    pub fn set_entry(&mut self, entry: Entry) {
+        self.entry = entry;
+    }
+
+    /// Whether its directory entry has still to be made durable.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
     /// Its name at the device.
     #[must_use]
     pub fn target(&self) -> Target {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Class, Errno, Operation, Wait};
 use forebay_block::{Ended, Queue};
+use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::{Gaps, Reason};
 use forebay_lists::{Pop, WasEmpty, fifo};
@@ -457,6 +458,9 @@ impl Writeback {
             tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
         }
         let mut state = inode.lock();
+        if state.cache.entry() == Entry::New {
+            table.unsynced.remember(inode.identity);
+        }
         drop(self.backend.detach(inode.target));
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);

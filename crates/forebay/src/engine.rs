@@ -246,6 +246,9 @@ impl Engine {
         let mut cache = CachedFile::new(target, origin, liberties);
         cache.set_reserving(if created { self.owner.reserving } else { self.reserving(&file, length) });
         let mut table = self.owner.shared.table();
+        if !created && table.unsynced.take(file.identity()) {
+            cache.set_entry(Entry::New);
+        }
         let volume = table.volume(file.identity().device);
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));

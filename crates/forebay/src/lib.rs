@@ -60,6 +60,7 @@ mod context;
 mod counters;
 mod direct;
 mod engine;
+mod entries;
 mod error;
 mod file;
 mod inode;

@@ -47,6 +47,10 @@ pub(crate) const CACHE_OF_MEMORY: u64 = 16;
 /// The largest cache: frames are numbered by 32 bits, and one number says "none".
 pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
 
+/// Files made here and closed without a sync, of which the engine remembers that their directory is to be synced: 16
+/// bytes each, a megabyte and a half with the table's own.
+pub(crate) const UNSYNCED_ENTRIES: usize = 1 << 16;
+
 /// How often a lease is asked for, a millisecond apart, while somebody has the file open.
 pub(crate) const LEASE_TRIES: u32 = 5;
 

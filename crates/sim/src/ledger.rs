@@ -41,6 +41,8 @@ pub struct Ledger {
     synced: u64,
     forsaken: Option<Forsaken>,
     name_is_synced: bool,
+    /// A flush of its directory failed, and all handles were closed since: no later one brings it back.
+    name_is_forsaken: bool,
 }
 
 impl Ledger {
@@ -55,6 +57,7 @@ impl Ledger {
             synced: 0,
             forsaken: None,
             name_is_synced: false,
+            name_is_forsaken: false,
         }
     }
 
@@ -151,9 +154,14 @@ impl Ledger {
         self.sizes.drain(..base.saturating_sub(1));
     }
 
-    /// A sync ended well while the file's name was new to us.
+    /// A sync ended well, of a file that was made here: its name is durable too.
     pub fn name_synced(&mut self) {
-        self.name_is_synced = true;
+        self.name_is_synced = !self.name_is_forsaken;
+    }
+
+    /// All handles were closed after a failed flush of its directory: its name may be gone for good.
+    pub fn forsake_name(&mut self) {
+        self.name_is_forsaken = true;
     }
 
     /// All handles were closed after a failed flush: what was accepted so far may be gone for good.

@@ -4,7 +4,6 @@
 //! into is spoiled at the first: if anybody sends or reads it meanwhile, that is found.
 
 use forebay_block::Target;
-use forebay_cache::file::Entry;
 use forebay_cache::{Liberties, Request, TicketId};
 
 use crate::driver::Driver;
@@ -159,14 +158,13 @@ impl Driver {
         if self.paths[path].inode.is_none() {
             let is_shared = self.random.happens(self.plan.shared);
             let liberties = if is_shared { Liberties::Shared } else { Liberties::Exclusive };
-            let entry = if self.paths[path].exists { Entry::Old } else { Entry::New };
+            let entry = self.paths[path].entry;
             let stored = self.disk.file(target);
             let size = stored.size();
             let mut inode = Inode::open(target, entry, size, liberties, self.plan.reserving);
             // Left by a write that failed: it is not ours to give back.
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
-            self.paths[path].exists = true;
             self.note(path, "opened", 0, size, 0);
         }
         self.inode(path).handles += 1;

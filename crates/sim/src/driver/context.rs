@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use forebay_block::{Bio, Class, Ended, Errno, Operation, Wait};
+use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{Reason, Settled};
@@ -333,7 +334,12 @@ impl Driver {
         let woken: Vec<usize> = inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
         self.wake(&woken);
         self.check_closed(path, lost);
-        self.paths[path].inode = None;
+        let closed = self.paths[path].inode.take().expect("just looked at");
+        // As the engine remembers it, for the next open.
+        self.paths[path].entry = closed.cache.entry();
+        if closed.cache.entry() == Entry::New {
+            self.marks.hit("closed with its name unsynced");
+        }
         self.context.dirty.retain(|listed| *listed != path);
         self.context.overdue.retain(|listed| *listed != path);
         self.absorb(&mut settled);

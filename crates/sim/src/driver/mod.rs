@@ -84,7 +84,7 @@ impl Driver {
             frames: Frames::new(plan.frames),
             frame_waiters: Vec::new(),
             level: Level::new(plan.throttle, plan.share),
-            paths: (0..plan.files).map(|_| Path::default()).collect(),
+            paths: (0..plan.files).map(|_| Path::new()).collect(),
             callers: (0..plan.callers).map(|_| Caller::new()).collect(),
             context: Context::default(),
             operations_left: plan.operations,

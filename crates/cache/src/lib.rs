@@ -14,9 +14,10 @@
 //! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
 //! caller's side, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
 //! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
-//! [`epochs`] which writes a sync covers.
+//! [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any more.
 #![forbid(unsafe_code)]
 
+pub mod discard;
 pub mod epochs;
 pub mod file;
 pub mod frames;

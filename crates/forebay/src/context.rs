@@ -465,6 +465,7 @@ impl Writeback {
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);
         state.close(&mut self.after);
+        inode.count_failing(&self.shared, &mut state, &mut self.after);
         drop(state);
         drop(table);
         self.dirty.retain(|listed| !Arc::ptr_eq(listed, inode));

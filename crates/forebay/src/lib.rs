@@ -62,6 +62,7 @@ mod direct;
 mod engine;
 mod entries;
 mod error;
+mod failing;
 mod file;
 mod inode;
 mod level;

@@ -95,5 +95,13 @@ pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 40;
 
 const _: () = assert!(DIRECT_LEAVES < PLUG_BIOS && DIRECT_FLIGHT < TAGS);
 
+/// Pages of one file that cannot be written: this part of the dirty limit. Who would add to them hears of it.
+pub(crate) const FAILING_OF_FILE: u64 = 16;
+
+/// The same of all files of one device, of which several may be bad before the device counts as dead.
+pub(crate) const FAILING_OF_DEVICE: u64 = 4;
+
+const _: () = assert!(FAILING_OF_DEVICE < FAILING_OF_FILE, "one file does not stop its device");
+
 /// The shortest `dirty_age`.
 pub(crate) const MIN_DIRTY_AGE: Duration = Duration::from_millis(1);

@@ -170,6 +170,160 @@ fn contract_02_flushes_fail_for_a_while_on_xfs() {
     flushes_fail_for_a_while(FileSystem::Xfs);
 }
 
+// 2: the way out
+
+fn is_discarded(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io && error.os_error() == Some(libc::ECANCELED)
+}
+
+#[test]
+fn contract_02_what_cannot_be_written_can_be_dropped() {
+    let Some(disk) = Disk::new("can_be_dropped", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let path = disk.path().join("file");
+    durable(&path);
+    let engine = engine();
+    let [file, other] = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
+    file.write_at(&pattern(2, LENGTH), 0).unwrap();
+    file.append(&pattern(3, 30_000)).unwrap();
+    assert_eq!(other.len(), LENGTH as u64 + 30_000);
+    disk.fail();
+    assert!(is_io(&file.sync_data().unwrap_err()));
+    assert_eq!(file.discard_dirty().unwrap(), LENGTH as u64 + 8 * 4096);
+    assert_eq!(engine.stats().dirty_bytes, 0, "its memory is free");
+    assert_eq!(other.len(), LENGTH as u64, "the size is the file system's");
+    // Not before: a sync is a flush too, and the file system has something to write for that.
+    disk.heal();
+    file.sync_data().expect("it knows, and nothing is dirty");
+    assert!(is_discarded(&other.sync_data().unwrap_err()), "others hear of it");
+    other.sync_data().expect("once");
+    let late = engine.open(&path, Open::write()).unwrap();
+    assert!(is_discarded(&late.sync_data().unwrap_err()));
+    let mut through = vec![0; LENGTH];
+    assert_eq!(other.read_at(&mut through, 0).unwrap(), LENGTH);
+    assert!(through == pattern(1, LENGTH), "what was there before");
+    file.append(b"more").unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(file.discard_dirty().unwrap(), 0, "nothing is dirty, nothing is dropped");
+    other.sync_data().expect("and nobody told");
+    let mut expected = pattern(1, LENGTH);
+    expected.extend_from_slice(b"more");
+    assert_on_disk(&path, &expected, "written after the way out");
+    for file in [file, other, late] {
+        file.close().unwrap();
+    }
+}
+
+#[test]
+fn contract_02_dropping_what_is_dirty_does_not_undo_a_failed_flush() {
+    let Some(disk) = Disk::new("does_not_undo", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else { return };
+    let path = disk.path().join("file");
+    durable(&path);
+    let engine = engine();
+    let file = engine.open(&path, Open::write()).unwrap();
+    file.write_at(&pattern(2, 5000), 0).unwrap();
+    disk.fail();
+    assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
+    disk.heal();
+    file.write_at(&pattern(3, 5000), 0).unwrap();
+    assert_eq!(file.discard_dirty().unwrap(), 8192);
+    assert_eq!(kind_of(file.sync_data()), ErrorKind::Poisoned);
+    assert_eq!(kind_of(file.close()), ErrorKind::Poisoned);
+    let fresh = engine.open(&path, Open::write()).unwrap();
+    fresh.sync_data().unwrap();
+    let mut through = vec![0; 5000];
+    fresh.read_at(&mut through, 0).unwrap();
+    assert!(through == pattern(2, 5000), "what was written before the flush failed");
+}
+
+#[test]
+fn contract_02_only_who_may_write_may_drop() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 100]).unwrap();
+    let engine = engine();
+    let [reader, writer] = [Open::read(), Open::write()].map(|open| engine.open(&path, open).unwrap());
+    writer.write_at(&[2; 100], 50).unwrap();
+    assert_eq!(kind_of(reader.discard_dirty()), ErrorKind::NotPermitted);
+    assert_eq!(reader.len(), 150);
+    assert_eq!(support::block_on(writer.discard_dirty_async()).unwrap(), 4096);
+    assert_eq!(reader.len(), 100);
+    writer.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), [1; 100]);
+}
+
+// 2: bounds
+
+/// A file that has as many pages that cannot be written as it may have takes no more, and does again when it is well.
+#[test]
+fn contract_02_too_many_pages_that_cannot_be_written_are_told_at_the_write() {
+    let Some(disk) = Disk::new("too_many_pages", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let (path, other) = (disk.path().join("file"), disk.path().join("other"));
+    durable(&path);
+    durable(&other);
+    let engine = engine();
+    let file = engine.open(&path, Open::write()).unwrap();
+    let beside = engine.open(&other, Open::write()).unwrap();
+    file.write_at(&pattern(2, LENGTH), 0).unwrap();
+    disk.fail();
+    assert!(is_io(&file.sync_data().unwrap_err()));
+    let dirty = engine.stats().dirty_bytes;
+    for _ in 0..100 {
+        assert!(is_io(&file.write_at(&[3; 4096], 0).unwrap_err()));
+        assert!(is_io(&file.append(&[3; 100]).unwrap_err()));
+    }
+    assert_eq!(engine.stats().dirty_bytes, dirty, "nothing of it was accepted");
+    // A mebibyte is more than a sixteenth of what may be dirty, and less than a quarter.
+    beside.write_at(&pattern(4, 4096), 0).unwrap();
+    disk.heal();
+    file.sync_data().unwrap();
+    file.write_at(&pattern(3, 4096), 0).unwrap();
+    file.sync_data().unwrap();
+    beside.sync_data().unwrap();
+}
+
+/// One writer fills all the memory there is for a device that takes nothing; who writes elsewhere goes on.
+#[test]
+fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
+    let Some(disk) = Disk::new("memory_of_all", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    count_engine_panics();
+    let paths = ["one", "two"].map(|name| disk.path().join(name));
+    paths.iter().for_each(|path| std::fs::write(path, vec![1; 16 << 20]).unwrap());
+    let engine = Engine::builder().cache_bytes(12 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
+    let engine = engine.dirty_age(Duration::from_millis(30)).close_timeout(SOON).build().unwrap();
+    let [one, two] = paths.map(|path| engine.open(path, Open::write()).unwrap());
+    disk.fail();
+    let elsewhere = support::directory();
+    let elsewhere = engine.open(elsewhere.path().join("file"), Open::create()).unwrap();
+    within(SOON, "writing beside a dead device", {
+        let engine = engine.clone();
+        move || {
+            let fill = |file: &forebay::File| {
+                (0..).find_map(|at: u64| file.write_at(&[2; 65536], at % 256 * 65536).err()).unwrap()
+            };
+            assert!(is_io(&fill(&one)));
+            // Another file of the device, once as much of the first has failed as the device may have.
+            assert!(is_io(&fill(&two)));
+            assert!(is_io(&two.append(&[1]).unwrap_err()));
+            for at in 0..64 {
+                elsewhere.write_at(&pattern(at, 1 << 20), at << 20).unwrap();
+            }
+            elsewhere.sync_data().unwrap();
+            elsewhere.close().unwrap();
+            // Also after every page was tried again, many times.
+            std::thread::sleep(Duration::from_millis(300));
+            let dirty = engine.stats().dirty_bytes;
+            // The last step of a writer may go beyond the limit.
+            assert!(dirty <= 9 << 20, "{dirty} bytes dirty");
+            assert!(is_io(&fill(&one)) && is_io(&fill(&two)));
+            for file in [one, two] {
+                file.discard_dirty().unwrap();
+            }
+            assert_eq!(engine.stats().dirty_bytes, 0);
+        }
+    });
+    no_engine_panics();
+}
+
 // 2 and 5: a device that is gone
 
 /// An engine that remembers what its callback was told.

@@ -86,6 +86,39 @@ fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     no_engine_panics();
 }
 
+/// What is at a device that hangs cannot be dropped: that waits, and what is not at it is dropped then.
+#[test]
+fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
+    let Some((disk, path)) = disk("in_flight_is_not_dropped") else { return };
+    std::fs::write(&path, pattern(1, 8 << 20)).unwrap();
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let (engine, _) = engine();
+    let [syncing, dropping] = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
+    syncing.write_at(&pattern(2, 8 << 20), 0).unwrap();
+    disk.freeze();
+    let sync = std::thread::spawn(move || syncing.sync_data());
+    assert!(eventually(SOON, || disk.is_busy()));
+    let (told, tell) = std::sync::mpsc::channel();
+    let dropped = std::thread::spawn(move || {
+        let dropped = dropping.discard_dirty();
+        told.send(()).unwrap();
+        dropped
+    });
+    assert!(tell.recv_timeout(Duration::from_millis(300)).is_err(), "what is at the device was dropped");
+    disk.thaw();
+    let dropped = within(SOON, "dropping what is dirty", move || dropped.join().unwrap()).unwrap() as usize;
+    let error = within(SOON, "a sync of what is dropped", move || sync.join().unwrap()).unwrap_err();
+    assert_eq!(error.os_error(), Some(libc::ECANCELED), "{error}");
+    assert!((1..8 << 20).contains(&dropped), "{dropped} bytes dropped");
+    let found = std::fs::read(&path).unwrap();
+    let (old, new) = (pattern(1, 8 << 20), pattern(2, 8 << 20));
+    let pages = found.chunks(4096).zip(old.chunks(4096).zip(new.chunks(4096)));
+    let written = pages.clone().filter(|(found, (_, new))| found == new).count();
+    assert_eq!(written * 4096 + dropped, 8 << 20, "each page is written or dropped");
+    assert!(pages.clone().all(|(found, (old, new))| found == old || found == new));
+    no_engine_panics();
+}
+
 /// Dropping the engine ends by its deadline and reports; the device then writes from memory that is still there.
 #[test]
 fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
@@ -115,8 +148,7 @@ fn contract_05_and_12_a_sync_ends_with_its_engine() {
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     let sync = std::thread::spawn(move || file.sync_data());
-    let is_under_way = || engine.stats().syncs == 1;
-    assert!(eventually(SOON, is_under_way));
+    assert!(eventually(SOON, || disk.is_busy()));
     within(SOON, "shutting down on a disk that hangs", {
         let engine = engine.clone();
         move || assert_eq!(kind_of(engine.shutdown(PATIENCE)), ErrorKind::TimedOut)

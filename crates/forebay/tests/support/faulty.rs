@@ -88,6 +88,14 @@ impl Disk {
         super::mount::device_of(&self.path())
     }
 
+    /// Whether requests are at the device.
+    pub(crate) fn is_busy(&self) -> bool {
+        let device = self.device();
+        let name = device.file_name().unwrap();
+        let counts = std::fs::read_to_string(Path::new("/sys/block").join(name).join("inflight")).unwrap();
+        counts.split_whitespace().any(|count| count != "0")
+    }
+
     fn image(&self) -> PathBuf {
         self.directory.path().join("image")
     }

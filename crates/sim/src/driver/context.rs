@@ -303,7 +303,7 @@ impl Driver {
     }
 
     /// Wakes those whose tickets have ended.
-    fn tell_tickets(&mut self, path: usize) {
+    pub(super) fn tell_tickets(&mut self, path: usize) {
         let inode = self.inode(path);
         if inode.told_tickets != inode.cache.finished_tickets() {
             inode.told_tickets = inode.cache.finished_tickets();

@@ -10,6 +10,7 @@
 mod caller;
 mod check;
 mod context;
+mod discarding;
 mod inode;
 mod operation;
 mod reading;

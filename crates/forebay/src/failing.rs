@@ -9,10 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use forebay_cache::Failure;
-
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{After, Inode, State};
+use crate::inode::{After, Inode, State, is_full};
 use crate::limits::{FAILING_OF_DEVICE, FAILING_OF_FILE};
 use crate::shared::Shared;
 
@@ -68,19 +66,20 @@ impl Inode {
 
     /// Why a write would be in vain: it would add to pages that cannot be written, of which there are too many.
     pub(crate) fn refusal(&self, shared: &Shared, state: &State) -> Option<Error> {
-        if state.unwritable >= file_cap(shared)
-            && let Some((offset, errno)) = state.cache.write_error()
-        {
-            return Some(self.failure(Failure::Write { offset, errno }));
-        }
         let failing = &self.volume.failing;
-        if failing.pages.load(Ordering::Acquire) < device_share(shared) {
-            return None;
-        }
-        let errno = failing.errno.load(Ordering::Relaxed);
-        let error = Error::new(ErrorKind::Io, "the device could not write what it was given before");
-        let error = error.at_path(&self.path).because(std::io::Error::from_raw_os_error(errno));
-        Some(error.remedy("sync the files on it to try again, or drop what they have dirty"))
+        let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(shared));
+        let (whose, errno) = match own {
+            Some((_, errno)) => ("of this file", errno.0),
+            None if failing.pages.load(Ordering::Acquire) >= device_share(shared) => {
+                ("on its device", failing.errno.load(Ordering::Relaxed))
+            }
+            None => return None,
+        };
+        let cause = std::io::Error::from_raw_os_error(errno);
+        let kind = if is_full(&cause) { ErrorKind::NoSpace } else { ErrorKind::Io };
+        let what = format!("too many pages {whose} could not be written; nothing more is accepted");
+        let error = Error::new(kind, what).at_path(&self.path).because(cause);
+        Some(error.remedy("sync to try again, or give up with `discard_dirty`"))
     }
 
     /// One step of dropping what is dirty: `Ready` with the pages dropped. The caller holds the file.

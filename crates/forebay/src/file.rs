@@ -81,8 +81,8 @@ impl File {
     /// # Errors
     /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
     /// when the file system is nearly full and has no room for it; `Io` when it would have to wait for room while
-    /// pages of the file cannot be written, or when there are too many such pages: of the file a sixteenth of
-    /// `dirty_bytes`, of its device a quarter. After an error a prefix may have been accepted.
+    /// pages of the file cannot be written; `Io` or `NoSpace`, as the device said, when there are too many such pages:
+    /// of the file a sixteenth of `dirty_bytes`, of its device a quarter. After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         wait::block_on(self.write_at_async(data, offset))
     }

@@ -628,6 +628,6 @@ impl State {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

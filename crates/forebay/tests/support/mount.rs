@@ -22,6 +22,8 @@ pub(crate) enum FileSystem {
     Ext4,
     /// ext4 that journals data, and so refuses direct I/O.
     Ext4Journal,
+    /// btrfs, for its quotas.
+    Btrfs,
 }
 
 impl FileSystem {
@@ -30,6 +32,7 @@ impl FileSystem {
         match self {
             FileSystem::Xfs => "mkfs.xfs",
             FileSystem::Ext4 | FileSystem::Ext4Journal => "mkfs.ext4",
+            FileSystem::Btrfs => "mkfs.btrfs",
         }
     }
 
@@ -38,6 +41,7 @@ impl FileSystem {
         let options: &[&str] = match self {
             FileSystem::Xfs => &["-q", "-f", "-d", "agcount=16"],
             FileSystem::Ext4 | FileSystem::Ext4Journal => &["-q", "-F", "-m", "0"],
+            FileSystem::Btrfs => &["-q", "-f"],
         };
         let arguments = options.iter().map(OsStr::new).chain([image.as_os_str()]);
         process::run(self.maker(), &arguments.collect::<Vec<_>>()).unwrap();
@@ -129,7 +133,7 @@ impl Mount {
         let device = Loop::attach(&self.image())?;
         let options = match self.file_system {
             FileSystem::Ext4Journal => "data=journal",
-            FileSystem::Xfs | FileSystem::Ext4 => "rw",
+            FileSystem::Xfs | FileSystem::Ext4 | FileSystem::Btrfs => "rw",
         };
         let path = self.path();
         let arguments = [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];

@@ -119,6 +119,8 @@ pub struct CachedFile {
     pub(crate) draining: bool,
     /// The epoch that became too old, while it is being written out.
     pub(crate) overdue: Option<u64>,
+    /// Those who wait to drop what is dirty: nothing new is started.
+    pub(crate) discarding: u64,
     pub(crate) space: Space,
     /// Up to here there may be space from an allocation that failed on its way.
     pub(crate) littered: u64,
@@ -132,6 +134,7 @@ pub struct CachedFile {
     pub(crate) unflushed: bool,
     pub(crate) poisoned: Option<Errno>,
     pub(crate) failing_pages: u64,
+    pub(crate) unwritable_pages: u64,
     pub(crate) write_error: Option<(u64, Errno)>,
     pub(crate) error_sequence: u64,
     /// Pages that could not be read, until somebody is told; forgotten when the page has content again.
@@ -174,6 +177,7 @@ impl CachedFile {
             swept: false,
             draining: false,
             overdue: None,
+            discarding: 0,
             space: Space::default(),
             littered: 0,
             gaps: Gaps::OverHoles,
@@ -184,10 +188,23 @@ impl CachedFile {
             unflushed: true,
             poisoned: None,
             failing_pages: 0,
+            unwritable_pages: 0,
             write_error: None,
             error_sequence: 0,
             fill_errors: BTreeMap::new(),
         }
+    }
+
+    /// Its directory entry has still to be made durable, though the file was there: it was made and closed without a
+    /// sync.
+    pub fn set_entry(&mut self, entry: Entry) {
+        self.entry = entry;
+    }
+
+    /// Whether its directory entry has still to be made durable.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        self.entry
     }
 
     /// Its name at the device.
@@ -331,6 +348,19 @@ impl CachedFile {
         self.failing_pages
     }
 
+    /// Pages of which the last write failed: unlike [`CachedFile::failing_pages`] also while it is tried again, so that
+    /// what is bounded by it stays so.
+    #[must_use]
+    pub fn unwritable_pages(&self) -> u64 {
+        self.unwritable_pages
+    }
+
+    /// Why a page could not be written, the last time one could not.
+    #[must_use]
+    pub fn write_error(&self) -> Option<(u64, Errno)> {
+        self.write_error
+    }
+
     /// Why no sync of this file succeeds any more.
     #[must_use]
     pub fn poisoned(&self) -> Option<Errno> {
@@ -366,7 +396,6 @@ impl CachedFile {
     pub fn discard(&mut self, settled: &mut Settled) {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages(0..u64::MAX, settled);
-        self.failing_pages = 0;
         // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
         self.space = Space::default();
     }
@@ -408,31 +437,38 @@ impl CachedFile {
 
     /// Drops the pages of a range, whatever is in them; nobody uses them.
     pub(crate) fn drop_pages(&mut self, pages: Range<u64>, settled: &mut Settled) {
+        self.clean.retain(|page| !pages.contains(page));
         for page in self.index.pages_in(&pages) {
             let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
-            let bit = 1 << slot;
-            let (was_dirty, was_failing, epoch) =
-                (chunk.dirty & bit != 0, chunk.failing & bit != 0, chunk.epoch(slot));
-            chunk.present &= !bit;
-            chunk.partial &= !bit;
-            chunk.failing &= !bit;
-            chunk.listed &= !bit;
-            settled.freed.extend(chunk.take_frame(slot));
-            if was_dirty {
-                self.index.clear_dirty(page);
-                self.epochs.remove(epoch, 1);
-                self.charged -= 1;
-                settled.uncharged += 1;
-            }
-            if let Some(Rest::OnDevice(spare) | Rest::Here(spare, _)) =
-                self.partials.remove(&page).map(|partial| partial.rest)
-            {
-                settled.freed.push(spare);
-            }
-            self.failing_pages -= u64::from(was_failing);
-            self.index.tidy(page);
+            chunk.listed &= !(1 << slot);
+            self.drop_page(page, settled);
         }
-        self.clean.retain(|page| !pages.contains(page));
         self.fill_errors.retain(|page, _| !pages.contains(page));
+    }
+
+    /// Drops one page, whose content is lost if it is dirty.
+    pub(crate) fn drop_page(&mut self, page: u64, settled: &mut Settled) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
+        let bit = 1 << slot;
+        let (was_dirty, epoch) = (chunk.dirty & bit != 0, chunk.epoch(slot));
+        self.failing_pages -= u64::from(chunk.failing & bit != 0);
+        self.unwritable_pages -= u64::from(chunk.unwritable & bit != 0);
+        chunk.present &= !bit;
+        chunk.partial &= !bit;
+        chunk.failing &= !bit;
+        chunk.unwritable &= !bit;
+        settled.freed.extend(chunk.take_frame(slot));
+        if was_dirty {
+            self.index.clear_dirty(page);
+            self.epochs.remove(epoch, 1);
+            self.charged -= 1;
+            settled.uncharged += 1;
+        }
+        if let Some(Rest::OnDevice(spare) | Rest::Here(spare, _)) =
+            self.partials.remove(&page).map(|partial| partial.rest)
+        {
+            settled.freed.push(spare);
+        }
+        self.index.tidy(page);
     }
 }

@@ -16,6 +16,7 @@
 //! | present, flight, sending | Writeback | yes | yes, with a new frame | no |
 //! | flight | zeroes, or an older frame, are being written here | as the rest says | yes | no |
 //! | dirty, failing | could not be written | yes | yes | when somebody asks again |
+//! | dirty, unwritable | could not be written the last time | as the rest says | yes | as the rest says |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -45,6 +46,8 @@ pub(crate) struct Chunk {
     pub(crate) flight: u64,
     pub(crate) sending: u64,
     pub(crate) failing: u64,
+    /// Their last write failed, and is perhaps being tried again.
+    pub(crate) unwritable: u64,
     /// Already in the list of clean pages.
     pub(crate) listed: u64,
 }
@@ -64,6 +67,7 @@ impl Chunk {
             flight: 0,
             sending: 0,
             failing: 0,
+            unwritable: 0,
             listed: 0,
         }
     }
@@ -313,6 +317,16 @@ impl Index {
                 u64::from(bits.count_ones())
             })
             .sum()
+    }
+
+    /// All dirty pages, in order.
+    pub(crate) fn dirty_pages(&self) -> Vec<u64> {
+        let pages = |number: &u64| {
+            let first = number * CHUNK_PAGES;
+            runs(self.chunks[number].dirty)
+                .flat_map(move |(slot, count)| first + slot as u64..first + slot as u64 + u64::from(count))
+        };
+        self.dirty.iter().flat_map(pages).collect()
     }
 
     /// All chunks, each with the number of its first page.

@@ -11,13 +11,15 @@
 //!
 //! In order of a page's life:
 //! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and is in which
-//! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
-//! caller's side, [`bypass`] what goes past all this, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
-//! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
-//! [`epochs`] which writes a sync covers, `fence` what is being discarded, [`samples`] how long all that takes.
+//! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their
+//! invariants, [`write`](mod@write) and [`read`] the caller's side, [`bypass`] what goes past all this, [`holes`] what
+//! is known to be zero, [`space`] what is reserved ahead, [`writeback`] which page goes next, why, and what its end
+//! means, [`ticket`] what somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a
+//! device takes nothing any more, `fence` what is being discarded, [`samples`] how long all that takes.
 #![forbid(unsafe_code)]
 
 pub mod bypass;
+pub mod discard;
 pub mod epochs;
 mod fence;
 pub mod file;

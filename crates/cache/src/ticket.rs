@@ -136,6 +136,17 @@ impl Tickets {
         }
     }
 
+    /// Ends every ticket that covers what will never be written.
+    pub(crate) fn fail_covering(&mut self, covers_some: impl Fn(u64) -> bool, failure: Failure) {
+        let covering = self
+            .waiting
+            .iter()
+            .filter(|ticket| !matches!(ticket.request, Request::SetLength(_)) && covers_some(ticket.covers));
+        for id in covering.map(|ticket| ticket.id).collect::<Vec<_>>() {
+            self.finish(id, Err(failure));
+        }
+    }
+
     pub(crate) fn first_set_length(&self) -> Option<(TicketId, u64)> {
         self.waiting.iter().find_map(|ticket| match ticket.request {
             Request::SetLength(length) => Some((ticket.id, length)),

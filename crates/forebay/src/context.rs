@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Device, Errno, Operation, Target, Wait};
 use forebay_block::{Ended, Queue};
+use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::writeback::settle::Keep;
@@ -498,11 +499,15 @@ impl Writeback {
             tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
         }
         let mut state = inode.lock();
+        if state.cache.entry() == Entry::New {
+            table.unsynced.remember(inode.identity);
+        }
         drop(self.backend.detach(inode.target));
         let_go_of_device(&inode.path, &inode.file);
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);
         state.close(&mut self.after);
+        inode.count_failing(&self.shared, &mut state, &mut self.after);
         drop(state);
         drop(table);
         self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));

@@ -271,6 +271,9 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let mut table = self.owner.shared.table();
+        if !created && table.unsynced.take(file.identity()) {
+            cache.set_entry(Entry::New);
+        }
         // What a device number is to a device, it is to the file system on it when there is one.
         let volume = if is_device { Arc::default() } else { table.volume(file.identity().device) };
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use forebay_cache::limits::MAX_OFFSET;
+use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::{Admission, Failure, Request, TicketId};
 
 use crate::counters::Counters;
 use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failing::Hold;
 use crate::inode::{Inode, is_full};
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
@@ -84,8 +85,10 @@ impl File {
     ///
     /// # Errors
     /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
-    /// when the file system is nearly full and has no room for it, or the block device ends before; `Io` when it would have to wait for room while
-    /// pages of the file cannot be written. After an error a prefix may have been accepted.
+    /// when the file system is nearly full and has no room for it, or the block device ends before; `Io` when it would
+    /// have to wait for room while pages of the file cannot be written; `Io` or `NoSpace`, as the device said, when there
+    /// are too many such pages: of the file a sixteenth of `dirty_bytes`, of its device a quarter. After an error a prefix
+    /// may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let past = if data.len() < BYPASS_BYTES { 0 } else { self.write_past(data, offset)? };
         if past > 0 && past == data.len() {
@@ -333,6 +336,37 @@ impl File {
         Counters::add(&self.shared.counters.syncs, 1);
         let result = self.ask(request).await;
         self.and_untold(result)
+    }
+
+    /// Drops what was accepted and is not written: the way out when a device takes nothing any more, or when what was
+    /// written is not wanted. The file is then as its file system has it, its size included. Returns the bytes of the
+    /// pages dropped; a page of which a part was written is dropped whole.
+    ///
+    /// What is at the device is waited for, and is not dropped when it lands; so on a device that hangs this blocks.
+    /// Who waits for a sync of dropped bytes hears that they are dropped (`Io`, with `ECANCELED`), and so does every
+    /// other handle, once. A file that a failed flush has poisoned stays so until all its handles are closed. What was
+    /// accepted before an earlier sync ended well is durable, and is not touched.
+    ///
+    /// # Errors
+    /// `NotPermitted` on a handle for reading; `Io` when the file's size cannot be told.
+    pub fn discard_dirty(&self) -> Result<u64> {
+        wait::block_on(self.discard_dirty_async())
+    }
+
+    /// As [`File::discard_dirty`]. Dropped before its end, it has dropped nothing.
+    ///
+    /// # Errors
+    /// As [`File::discard_dirty`].
+    pub async fn discard_dirty_async(&self) -> Result<u64> {
+        self.may_write()?;
+        let hold = Hold::new(&self.inode, &self.shared);
+        let dropped =
+            poll_fn(|context| plugged_no_more(self.inode.poll_discard(&self.shared, context))).await;
+        drop(hold);
+        let pages = dropped?;
+        // It knows.
+        let _ = self.and_untold(Ok(()));
+        Ok(pages * PAGE)
     }
 
     /// Writes everything out (without flushing) and lets go of the file; the last handle gives back space that was

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use forebay_block::{Ended, Errno, Frame, Moment, Operation, Target};
+use forebay_cache::discard::DISCARDED;
 use forebay_cache::limits::{FILL_PAGES, MAX_OFFSET, PAGE, STEP_PAGES};
 use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub(crate) is_closed: bool,
     /// There is no context any more.
     is_orphan: bool,
+    /// Pages that cannot be written, as counted against the device.
+    pub(crate) unwritable: u64,
 }
 
 /// What holds for all of a run of completions.
@@ -87,7 +90,7 @@ pub(crate) struct RunEnd {
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
     messages: Vec<Message>,
-    settled: Settled,
+    pub(crate) settled: Settled,
     told: Told,
 }
 
@@ -132,6 +135,7 @@ impl Inode {
             marked: false,
             is_closed: false,
             is_orphan: false,
+            unwritable: 0,
         };
         let (target, identity) = (state.cache.target(), file.identity());
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
@@ -181,11 +185,13 @@ impl Inode {
             let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
                 Some(Poll::Pending) => {
                     shared.check()?;
-                    return match self.lock().cache.failing() {
-                        // A device that takes nothing makes no room.
-                        Some((at, errno)) => {
-                            Poll::Ready(Err(self.failure(Failure::Write { offset: at, errno })))
-                        }
+                    let state = self.lock();
+                    // A device that takes nothing makes no room.
+                    let failing = state.cache.failing();
+                    let failing =
+                        failing.map(|(offset, errno)| self.failure(Failure::Write { offset, errno }));
+                    return match failing.or_else(|| self.refusal(shared, &state)) {
+                        Some(error) => Poll::Ready(Err(error)),
                         None => Poll::Pending,
                     };
                 }
@@ -196,7 +202,7 @@ impl Inode {
             let mut state = self.lock();
             state.credit += granted;
             // Under the lock: what is accepted before a shutdown looks at the file is written out by it.
-            if let Err(error) = shared.check() {
+            if let Err(error) = shared.check().and(self.refusal(shared, &state).map_or(Ok(()), Err)) {
                 state.give_back_unused(&mut after);
                 drop(state);
                 after.finish(shared);
@@ -537,6 +543,12 @@ impl Inode {
         Poll::Pending
     }
 
+    /// The context looks at the file, and who waits for its pages does.
+    pub(crate) fn look_again(self: &Arc<Self>, state: &mut State, after: &mut After) {
+        state.page_wakers.drain_into(&mut after.wakers);
+        self.kick(state, after);
+    }
+
     fn kick(self: &Arc<Self>, state: &mut State, after: &mut After) {
         if !state.kicked {
             state.kicked = true;
@@ -568,6 +580,7 @@ impl Inode {
         }
         // Under the lock: once it is released a writer may touch the page, and publish its header anew.
         shared.pool.retire(after.settled.written.drain(..));
+        self.count_failing(shared, &mut state, after);
         if state.cache.failing().is_some() {
             shared.level.look_again(self.target, &mut after.wakers);
         }
@@ -586,12 +599,15 @@ impl Inode {
     /// What a failed ticket means to the caller.
     pub(crate) fn failure(&self, failure: Failure) -> Error {
         match failure {
+            Failure::Write { offset, errno: DISCARDED } => {
+                self.io_error("what was written here was dropped by `discard_dirty`", offset, DISCARDED)
+            }
             Failure::Write { offset, errno } => {
                 let error = self.io_error("could not write a page out; it stays dirty", offset, errno);
                 if is_full(&std::io::Error::from_raw_os_error(errno.0)) {
                     error.remedy("free space on the file system, then sync again")
                 } else {
-                    error.remedy("sync again to try again")
+                    error.remedy("sync again to try again, or give up with `discard_dirty`")
                 }
             }
             Failure::Flush(errno) => Error::new(
@@ -622,6 +638,16 @@ impl State {
     pub(crate) fn give_back_unused(&mut self, after: &mut After) {
         after.settled.freed.append(&mut self.stash);
         after.settled.uncharged += std::mem::take(&mut self.credit);
+    }
+
+    /// There is no context any more.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.is_orphan
+    }
+
+    /// Wakes somebody when a page of the file, or its size, has changed.
+    pub(crate) fn wait_for_pages(&mut self, waker: &Waker) {
+        self.page_wakers.push(waker.clone());
     }
 
     /// It is not dirty any more.

@@ -20,6 +20,8 @@ pub(crate) struct Level {
     throttle: Throttle,
     share: u64,
     dirty: AtomicU64,
+    /// Of these, pages that cannot be written, beyond the share of their device.
+    beyond: AtomicU64,
     peak: AtomicU64,
     waits: AtomicU64,
     /// The longest a writer has waited, in nanoseconds.
@@ -51,6 +53,7 @@ impl Level {
             throttle,
             share: (throttle.limit / 256).clamp(16, 1024),
             dirty: AtomicU64::new(0),
+            beyond: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             longest_wait: AtomicU64::new(0),
@@ -61,6 +64,30 @@ impl Level {
 
     pub(crate) fn dirty(&self) -> u64 {
         self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Pages from which on writers wait.
+    pub(crate) fn limit(&self) -> u64 {
+        self.throttle.limit
+    }
+
+    /// Pages that are held against a writer.
+    fn counted(&self) -> u64 {
+        self.dirty().saturating_sub(self.beyond.load(Ordering::Acquire))
+    }
+
+    /// So many pages of a device were beyond its share, and are now; whom to wake is appended. Who waits to write to
+    /// that device hears why, and who waits for room elsewhere may have it.
+    pub(crate) fn change_beyond(&self, before: u64, now: u64, wakers: &mut Vec<Waker>) {
+        if before < now {
+            self.beyond.fetch_add(now - before, Ordering::AcqRel);
+            let waiting = self.lock();
+            wakers.extend(waiting.iter().filter_map(|waiter| lock(&waiter.granted).1.take()));
+            drop(waiting);
+            self.remove(0, wakers);
+        } else {
+            self.beyond.fetch_sub(before - now, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -87,7 +114,7 @@ impl Level {
 
     /// May a writer of a file with `file_dirty` dirty pages go on?
     pub(crate) fn admit(&self, file_dirty: u64) -> Admission {
-        self.throttle.admit(self.dirty(), file_dirty)
+        self.throttle.admit(self.counted(), file_dirty)
     }
 
     /// Pages became dirty.
@@ -114,7 +141,7 @@ impl Level {
             return;
         }
         let mut waiting = self.lock();
-        while self.dirty() + self.share <= self.throttle.limit {
+        while self.counted() + self.share <= self.throttle.limit {
             let Some(waiter) = waiting.pop_front() else { break };
             self.queued.fetch_sub(1, Ordering::Release);
             let _ = self.add(self.share);
@@ -254,6 +281,21 @@ mod tests {
         assert_eq!(wakers.len(), 1);
         level.remove(16, &mut wakers);
         assert_eq!(poll(&mut mine), Poll::Ready(16), "its place is kept");
+    }
+
+    #[test]
+    fn contract_02_what_a_dead_device_holds_is_not_held_against_others() {
+        let level = level();
+        level.add(1024);
+        let mut elsewhere = level.queue(Target(1));
+        assert!(poll(&mut elsewhere).is_pending());
+        let mut wakers = Vec::new();
+        level.change_beyond(0, 768, &mut wakers);
+        assert_eq!(wakers.len(), 1, "who waits looks again");
+        assert_eq!(poll(&mut elsewhere), Poll::Ready(16), "and has room");
+        assert_eq!(level.admit(900), Admission::Granted);
+        level.change_beyond(768, 0, &mut wakers);
+        assert_eq!(level.admit(900), Admission::Wait);
     }
 
     #[test]

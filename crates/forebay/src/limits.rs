@@ -53,6 +53,10 @@ pub(crate) const CACHE_OF_MEMORY: u64 = 16;
 /// The largest cache: frames are numbered by 32 bits, and one number says "none".
 pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
 
+/// Files made here and closed without a sync, of which the engine remembers that their directory is to be synced: 16
+/// bytes each, a megabyte and a half with the table's own.
+pub(crate) const UNSYNCED_ENTRIES: usize = 1 << 16;
+
 /// How often a lease is asked for, a millisecond apart, while somebody has the file open.
 pub(crate) const LEASE_TRIES: u32 = 5;
 
@@ -99,6 +103,14 @@ pub(crate) const DEFAULT_BUFFER_BYTES: u64 = 16 * REQUEST_BYTES;
 pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 40;
 
 const _: () = assert!(DIRECT_LEAVES < PLUG_BIOS && DIRECT_FLIGHT < TAGS);
+
+/// Pages of one file that cannot be written: this part of the dirty limit. Who would add to them hears of it.
+pub(crate) const FAILING_OF_FILE: u64 = 16;
+
+/// The same of all files of one device, of which several may be bad before the device counts as dead.
+pub(crate) const FAILING_OF_DEVICE: u64 = 4;
+
+const _: () = assert!(FAILING_OF_DEVICE < FAILING_OF_FILE, "one file does not stop its device");
 
 /// The shortest `dirty_age`.
 pub(crate) const MIN_DIRTY_AGE: Duration = Duration::from_millis(1);

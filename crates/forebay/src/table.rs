@@ -7,6 +7,7 @@ use forebay_block::Target;
 use forebay_uring::Identity;
 
 use crate::direct::inode::DirectInode;
+use crate::entries::Entries;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
@@ -16,6 +17,8 @@ pub(crate) struct Table {
     by_identity: HashMap<Identity, Entry>,
     /// Those open past the cache.
     direct: HashMap<Identity, DirectEntry>,
+    /// Of files that are not open any more.
+    pub(crate) unsynced: Entries,
     free_targets: Vec<u32>,
     next_target: u32,
     volumes: HashMap<u64, Arc<Volume>>,

@@ -13,6 +13,8 @@ use forebay_cache::Gaps;
 use forebay_cache::limits::GAP_PAGES;
 use forebay_uring::File;
 
+use crate::failing::Failing;
+
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
 
@@ -42,6 +44,8 @@ pub(crate) struct Volume {
     /// Pledges given, and up to which of them everything is written out.
     pledged: AtomicU64,
     redeemed: AtomicU64,
+    /// What cannot be written there.
+    pub(crate) failing: Failing,
 }
 
 /// A write accepted without space of its own, while it is under way.

@@ -3,6 +3,8 @@
 //!
 //! The child is this program executed again. Before each step it tells its number, and after each sync that went
 //! well what that covers; so the parent, which makes the same row of steps, knows what the file may hold.
+//!
+//! `FOREBAY_TEST_KILLS=N` kills N times on each file system instead of a few: 200 take half a minute on each.
 
 mod support;
 
@@ -117,6 +119,12 @@ enum Ahead {
     Some,
 }
 
+/// How often is killed: as often as told, else so many times.
+fn kills(unless_told: usize) -> usize {
+    let told = std::env::var("FOREBAY_TEST_KILLS").ok();
+    told.map_or(unless_told, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"))
+}
+
 fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
     let seed = support::seed();
     let mut random = Random(seed);
@@ -173,20 +181,20 @@ fn contract_04_and_01_and_09_killed_here() {
     if process::task().is_none() {
         let directory = support::directory();
         // It may be any file system.
-        kill_many(directory.path(), 50, Ahead::Some);
+        kill_many(directory.path(), kills(50), Ahead::Some);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_xfs() {
     if let Some(mount) = Mount::new("killed_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        kill_many(&mount.path(), 16, Ahead::Some);
+        kill_many(&mount.path(), kills(40), Ahead::Some);
     }
 }
 
 #[test]
 fn contract_04_and_01_and_09_killed_on_ext4() {
     if let Some(mount) = Mount::new("killed_on_ext4", FileSystem::Ext4, 256 * MIB) {
-        kill_many(&mount.path(), 16, Ahead::Nothing);
+        kill_many(&mount.path(), kills(40), Ahead::Nothing);
     }
 }

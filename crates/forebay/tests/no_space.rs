@@ -109,6 +109,67 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
     file.close().unwrap();
 }
 
+/// A directory of which no more than so much may be written; told again, the limit is another one.
+fn limit(mount: &Mount, mebibytes: u64) -> std::path::PathBuf {
+    let limited = mount.path().join("limited");
+    let make = "test -d \"$1\" || { btrfs subvolume create \"$1\" && btrfs quota enable \"$1\"; }";
+    process::shell(&format!("({make}) && btrfs qgroup limit {mebibytes}m \"$1\""), &limited).unwrap();
+    limited
+}
+
+/// What is free says nothing of a quota, so that it is told by the writeback: the sync fails, nothing is lost, and what
+/// would only add to it is refused at the write. With more of it the same sync goes well.
+#[test]
+fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
+    let Some(mount) = Mount::new("quota_reached", FileSystem::Btrfs, 512 * MIB) else { return };
+    let path = limit(&mount, 16).join("file");
+    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
+    let engine = engine.close_timeout(SOON).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let data = pattern(3, 32 << 20);
+    file.write_at(&data, 0).unwrap();
+    let error = file.sync_data().unwrap_err();
+    assert_eq!((error.kind(), error.os_error()), (ErrorKind::Io, Some(libc::EDQUOT)), "{error}");
+    assert!(error.to_string().contains("free space"), "no remedy: {error}");
+    let error = file.append(&[1; 4096]).unwrap_err();
+    assert_eq!((error.kind(), error.os_error()), (ErrorKind::NoSpace, Some(libc::EDQUOT)), "{error}");
+    let mut through = vec![0; data.len()];
+    assert_eq!(file.read_at(&mut through, 0).unwrap(), data.len());
+    assert!(through == data, "a page that could not be written changed");
+    limit(&mount, 256);
+    file.sync_data().unwrap();
+    assert!(std::fs::read(&path).unwrap() == data);
+    file.append(&[1; 4096]).unwrap();
+    file.close().unwrap();
+}
+
+/// The way out: what has no place is dropped, and the file is a prefix of what was written, and works.
+#[test]
+fn contract_09_and_02_what_has_no_place_can_be_dropped() {
+    let Some(mount) = Mount::new("no_place", FileSystem::Btrfs, 512 * MIB) else { return };
+    let path = limit(&mount, 16).join("file");
+    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
+    let engine = engine.close_timeout(SOON).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let data = pattern(3, 32 << 20);
+    file.write_at(&data, 0).unwrap();
+    assert_eq!(file.sync_data().unwrap_err().os_error(), Some(libc::EDQUOT));
+    assert!(file.discard_dirty().unwrap() >= 16 << 20);
+    let length = file.len() as usize;
+    assert!(length <= 16 << 20, "{length} bytes of a quota of 16 MiB");
+    let mut through = vec![0; length];
+    assert_eq!(file.read_at(&mut through, 0).unwrap(), length);
+    assert!(through == data[..length], "not what was written first");
+    file.sync_data().unwrap();
+    // Not even a cut has room before.
+    limit(&mount, 64);
+    file.set_len(1 << 20).unwrap();
+    file.write_at(&[9; 4096], 0).unwrap();
+    file.sync_data().unwrap();
+    file.close().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+}
+
 /// Closing a file of which some pages have no place writes out all the others.
 #[test]
 fn contract_05_closing_writes_out_what_can_be_written() {

@@ -6,186 +6,27 @@
 
 mod support;
 
-use std::panic;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, File, Open};
-use support::history::{History, SHAPES, Shape, Step, Workload};
+use forebay::{ErrorKind, Open};
+use support::load::{
+    count_engine_panics, elsewhere_all_is_well, engine, lose_power_under_load, no_engine_panics,
+};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, within};
-
-/// Panics of the engine's own threads: they end no test by themselves.
-static ENGINE_PANICS: AtomicUsize = AtomicUsize::new(0);
-
-fn count_engine_panics() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            let name = std::thread::current().name().unwrap_or_default().to_owned();
-            if name.starts_with("forebay") {
-                ENGINE_PANICS.fetch_add(1, Ordering::Relaxed);
-            }
-            before(info);
-        }));
-    });
-}
-
-fn no_engine_panics() {
-    assert_eq!(ENGINE_PANICS.load(Ordering::Relaxed), 0, "an engine's thread panicked");
-}
-
-fn engine(errors: &Arc<Mutex<Vec<String>>>) -> Engine {
-    let errors = Arc::clone(errors);
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).background_bytes(4 << 20);
-    let engine = engine.dirty_age(Duration::from_millis(40)).close_timeout(Duration::from_secs(10));
-    engine.on_error(move |error| errors.lock().unwrap().push(error.to_string())).build().unwrap()
-}
-
-/// One file that is written until something fails.
-struct Writer {
-    path: PathBuf,
-    shape: Shape,
-    seed: u64,
-}
-
-/// How a writer ended.
-struct Ended {
-    path: PathBuf,
-    history: History,
-    what: String,
-    syncs: usize,
-}
-
-impl Writer {
-    /// Writes until a call fails; then every later sync has to fail too, and closing tells of it.
-    ///
-    /// A sync that returns after the power went is not counted: with no power nobody would have been told. (ext4
-    /// tells some of those that its journal is written, when another file's sync found it aborted first.)
-    fn run(self, engine: &Engine, power_gone: &AtomicBool) -> Ended {
-        let file = engine.open(&self.path, Open::create_new()).unwrap();
-        let mut history = History::default();
-        let mut syncs = 0;
-        let mut failed = None;
-        for step in Workload::new(self.seed, self.shape) {
-            history.begin(&step);
-            match take(&file, &step) {
-                Ok(()) if step == Step::Sync && !power_gone.load(Ordering::Acquire) => {
-                    history.synced();
-                    syncs += 1;
-                }
-                Ok(()) => {}
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-        }
-        let failed = failed.expect("a workload has no end");
-        assert!(matches!(failed.kind(), ErrorKind::Io | ErrorKind::Poisoned), "{:?}: {failed}", self.shape);
-        assert!(failed.os_error().is_some(), "without the system's word: {failed}");
-        // After a failed write something is dirty, or lost: no sync may say otherwise.
-        let more = Step::Write { offset: 0, data: vec![1] };
-        if self.shape != Shape::Append {
-            history.begin(&more);
-            let _ = take(&file, &more);
-        }
-        file.sync_data().expect_err("a sync on a dead file system");
-        file.sync_all().expect_err("a sync on a dead file system");
-        let start = Instant::now();
-        file.close().expect_err("what was accepted could not be written");
-        assert!(start.elapsed() < Duration::from_secs(5), "closing took {:?}", start.elapsed());
-        Ended { path: self.path, history, what: format!("{:?}, seed {}", self.shape, self.seed), syncs }
-    }
-}
-
-fn take(file: &File, step: &Step) -> forebay::Result<()> {
-    match step {
-        Step::Write { offset, data } => file.write_at(data, *offset),
-        Step::Append { data } => file.append(data).map(drop),
-        Step::SetLength(length) => file.set_len(*length),
-        Step::Sync => file.sync_data(),
-    }
-}
-
-fn cut_off_under_load(mount: &mut Mount, rounds: usize) {
-    count_engine_panics();
-    let seed = support::seed();
-    let mut random = Random(seed);
-    let mut synced = 0;
-    for round in 0..rounds {
-        let errors = Arc::default();
-        let engine = engine(&errors);
-        let start = Arc::new(Barrier::new(SHAPES.len() + 1));
-        let power_gone = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = SHAPES
-            .into_iter()
-            .map(|shape| {
-                let path = mount.path().join(format!("{round}-{shape:?}"));
-                let writer = Writer { path, shape, seed: random.next() >> 1 };
-                let (engine, start) = (engine.clone(), Arc::clone(&start));
-                let power_gone = Arc::clone(&power_gone);
-                std::thread::spawn(move || {
-                    start.wait();
-                    writer.run(&engine, &power_gone)
-                })
-            })
-            .collect();
-        start.wait();
-        std::thread::sleep(Duration::from_micros(20_000 + random.below(350_000)));
-        power_gone.store(true, Ordering::Release);
-        mount.cut_off();
-        let ended = within(Duration::from_secs(20), "a writer on a dead file system", move || {
-            writers.into_iter().map(std::thread::JoinHandle::join).collect::<Vec<_>>()
-        });
-        let ended: Vec<Ended> = ended
-            .into_iter()
-            .map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
-            .collect();
-        no_engine_panics();
-        elsewhere_all_is_well(&engine);
-        engine.shutdown(Duration::from_secs(10)).unwrap();
-        drop(engine);
-        mount.reboot();
-        for Ended { path, history, what, syncs } in ended {
-            synced += syncs;
-            if !path.exists() {
-                assert_eq!(syncs, 0, "round {round}, {what}: synced, and not there");
-                continue;
-            }
-            let found = std::fs::read(&path).unwrap();
-            history.check(&found).unwrap_or_else(|wrong| panic!("round {round}, {what}: {wrong}"));
-            std::fs::remove_file(&path).unwrap();
-        }
-    }
-    println!("{rounds} losses of power, {synced} syncs before them");
-    assert!(synced > rounds, "too few syncs before the power went: {synced}");
-}
-
-fn elsewhere_all_is_well(engine: &Engine) {
-    let directory = support::directory();
-    let path = directory.path().join("elsewhere");
-    let file = engine.open(&path, Open::create()).unwrap();
-    file.write_at(&[5; 300_000], 1000).unwrap();
-    file.sync_data().unwrap();
-    file.close().unwrap();
-    assert_eq!(std::fs::read(&path).unwrap().len(), 301_000);
-}
+use support::{MIB, within};
 
 #[test]
 fn contract_03_and_01_power_lost_on_xfs() {
     if let Some(mut mount) = Mount::new("power_lost_on_xfs", FileSystem::Xfs, 2048 * MIB) {
-        cut_off_under_load(&mut mount, 6);
+        lose_power_under_load(&mut mount, 6);
     }
 }
 
 #[test]
 fn contract_03_and_01_power_lost_on_ext4() {
     if let Some(mut mount) = Mount::new("power_lost_on_ext4", FileSystem::Ext4, 512 * MIB) {
-        cut_off_under_load(&mut mount, 6);
+        lose_power_under_load(&mut mount, 6);
     }
 }
 

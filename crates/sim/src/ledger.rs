@@ -41,6 +41,8 @@ pub struct Ledger {
     synced: u64,
     forsaken: Option<Forsaken>,
     name_is_synced: bool,
+    /// A flush of its directory failed, and all handles were closed since: no later one brings it back.
+    name_is_forsaken: bool,
 }
 
 impl Ledger {
@@ -55,6 +57,7 @@ impl Ledger {
             synced: 0,
             forsaken: None,
             name_is_synced: false,
+            name_is_forsaken: false,
         }
     }
 
@@ -124,12 +127,19 @@ impl Ledger {
         let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
         let mut differing = BTreeSet::new();
         self.change += 1;
-        if before.len() != self.bytes.len() {
-            self.sizes.push(Accepted { change: self.change, value: self.size() });
+        let size = self.size();
+        if before.len() as u64 != size && !take_back(&mut self.sizes, |value| *value == size) {
+            self.sizes.push(Accepted { change: self.change, value: size });
         }
         for sector in 0..before.len().max(self.bytes.len()).div_ceil(SECTOR) {
-            if padded(&before, sector) != padded(&self.bytes, sector) {
-                self.note(sector);
+            let content = padded(&self.bytes, sector);
+            if padded(&before, sector) != content {
+                let versions = self.sectors.get_mut(sector);
+                let is_known =
+                    versions.is_some_and(|versions| take_back(versions, |value| *bytes_of(value) == content));
+                if !is_known {
+                    self.note(sector);
+                }
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
         }
@@ -157,9 +167,14 @@ impl Ledger {
         self.sizes.drain(..base.saturating_sub(1));
     }
 
-    /// A sync ended well while the file's name was new to us.
+    /// A sync ended well, of a file that was made here: its name is durable too.
     pub fn name_synced(&mut self) {
-        self.name_is_synced = true;
+        self.name_is_synced = !self.name_is_forsaken;
+    }
+
+    /// All handles were closed after a failed flush of its directory: its name may be gone for good.
+    pub fn forsake_name(&mut self) {
+        self.name_is_forsaken = true;
     }
 
     /// All handles were closed after a failed flush: what was accepted so far may be gone for good.
@@ -264,6 +279,16 @@ impl Default for Ledger {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Forgets what was accepted after the last version like this one, and never reached the device; false where there is
+/// none. What is on the device then is as old as it was: a flush that failed may have forsaken it.
+fn take_back<T>(versions: &mut Vec<Accepted<T>>, is_it: impl Fn(&T) -> bool) -> bool {
+    let at = versions.iter().rposition(|version| is_it(&version.value));
+    if let Some(at) = at {
+        versions.truncate(at + 1);
+    }
+    at.is_some()
 }
 
 /// The bytes of a sector, with zeroes beyond the end.

@@ -30,6 +30,8 @@ pub struct Mix {
     pub sync: u64,
     /// Close, and open some file after.
     pub close: u64,
+    /// Drop what is dirty.
+    pub discard: u64,
 }
 
 /// How often each side moves, in shares.
@@ -119,7 +121,9 @@ impl Plan {
         let plan = Self::swarm(seed);
         let faults = plan.faults.passing();
         let disturbance = Disturbance { bad_pages: PerMille(0), ..plan.disturbance };
-        Self { faults, disturbance, space_pages: u64::MAX / 2, ..plan }
+        // Who drops is heard of too.
+        let mix = Mix { discard: 0, ..plan.mix };
+        Self { faults, disturbance, mix, space_pages: u64::MAX / 2, ..plan }
     }
 
     /// A run as the seed has it.
@@ -205,6 +209,7 @@ fn mix(random: &mut Random) -> Mix {
         set_length: *random.pick(&[0, 1, 10]),
         sync: *random.pick(&[1, 5, 20]),
         close: *random.pick(&[0, 1, 5]),
+        discard: *random.pick(&[0, 0, 1]),
     }
 }
 

@@ -55,5 +55,5 @@ fn contract_01_what_was_synced_is_there_with_its_name_and_size() {
         let mix = forebay_sim::plan::Mix { sync: 30, append: 20, ..plan.mix };
         Plan { mix, operations: 40, file_pages: 16, shared: PerMille(100), ..plan }
     });
-    assert_marks(&marks, &["power loss", "sync ok"]);
+    assert_marks(&marks, &["power loss", "sync ok", "closed with its name unsynced"]);
 }

@@ -145,7 +145,7 @@ fn contract_02_holds_on_a_device_that_fails_often() {
     let marks = swarm("contract_02_holds_on", 400, |seed| {
         let plan = Plan::swarm(seed);
         let faults = Faults { write: PerMille(200), read: PerMille(50), ..plan.faults };
-        let mix = Mix { sync: 15, close: 3, write: 30, append: 10, ..plan.mix };
+        let mix = Mix { sync: 15, close: 3, write: 30, append: 10, discard: 2, ..plan.mix };
         Plan { files: 1, callers: 4, file_pages: 6, faults, mix, space_pages: 1 << 40, ..plan }
     });
     assert_marks(
@@ -158,6 +158,7 @@ fn contract_02_holds_on_a_device_that_fails_often() {
             "error told late",
             "sync failed",
             "sync ok",
+            "discarded",
             "touched in flight",
         ],
     );

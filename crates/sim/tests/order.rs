@@ -14,7 +14,7 @@ const MOST: u64 = 1_000;
 /// Writers that never pause, and now and then a sync.
 fn busy(seed: u64) -> Plan {
     let plan = Plan::passing(seed);
-    let mix = Mix { write: 60, append: 20, read: 5, set_length: 0, sync: 2, close: 0 };
+    let mix = Mix { write: 60, append: 20, read: 5, set_length: 0, sync: 2, close: 0, discard: 0 };
     Plan {
         files: 1,
         callers: 4,

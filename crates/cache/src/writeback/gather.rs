@@ -34,7 +34,7 @@ impl CachedFile {
     /// The next bio of this file for a reason, or `None`: nothing to do, or not before something in flight ends.
     /// For [`Reason::Sync`] it serves tickets and nothing else.
     pub fn next_bio(&mut self, reason: Reason) -> Option<Bio> {
-        if self.flights.is_held() {
+        if self.flights.is_held() || self.discarding > 0 {
             return None;
         }
         // Drained: the end of the file goes now, or is not due any more.
@@ -74,9 +74,10 @@ impl CachedFile {
         self.overdue.is_some()
     }
 
-    /// Whether the file waits to become quiet for a change of length: nobody may start anything.
+    /// Whether the file waits to become quiet, for a change of length or for dropping what is dirty: nobody may start
+    /// anything.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.tickets.first_set_length().is_some()
+        self.discarding > 0 || self.tickets.first_set_length().is_some()
     }
 
     /// The next bio towards having everything of `covers` and before written.

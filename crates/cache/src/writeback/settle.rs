@@ -149,6 +149,8 @@ impl CachedFile {
         let mask = bits(slot, count);
         let (own, touched) = (mask & chunk.sending, mask & !chunk.sending);
         chunk.sending &= !mask;
+        self.unwritable_pages -= u64::from((chunk.unwritable & mask).count_ones());
+        chunk.unwritable &= !mask;
         for (slot, count) in runs(own) {
             let mut done = 0;
             while done < count {
@@ -195,9 +197,18 @@ impl CachedFile {
             return;
         }
         chunk.sending &= !bit;
-        chunk.failing |= bit;
-        self.failing_pages += 1;
+        self.mark_failing(page);
         self.index.mark_dirty(page);
+    }
+
+    /// A page stays dirty that was to be written.
+    fn mark_failing(&mut self, page: u64) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a dirty page has a chunk");
+        let bit = 1 << slot;
+        self.failing_pages += u64::from(chunk.failing & bit == 0);
+        self.unwritable_pages += u64::from(chunk.unwritable & bit == 0);
+        chunk.failing |= bit;
+        chunk.unwritable |= bit;
     }
 
     /// A copy from the old frame may be under way; then it stays until that is published.
@@ -281,12 +292,10 @@ impl CachedFile {
             Err(errno) => {
                 partial.rest = Rest::OnDevice(frame);
                 self.fill_errors.insert(page, errno);
-                let (chunk, slot) = self.index.get_mut(page).expect("a partial page has a chunk");
-                let bit = 1 << slot;
+                let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
                 // One that is being copied into for the first time is not dirty yet.
-                if chunk.dirty & !chunk.failing & bit != 0 {
-                    chunk.failing |= bit;
-                    self.failing_pages += 1;
+                if chunk.dirty & (1 << slot) != 0 {
+                    self.mark_failing(page);
                 }
             }
         }

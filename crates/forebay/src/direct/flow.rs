@@ -369,7 +369,10 @@ impl Flow {
             return;
         }
         // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
-        let File { inode, .. } = self.files[target.0 as usize].take().expect("just looked at");
+        let File { inode, is_new, .. } = self.files[target.0 as usize].take().expect("just looked at");
+        if is_new {
+            table.unsynced.remember(inode.identity);
+        }
         if let Err(error) = inode.file.ofd_unlock() {
             tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
         }

@@ -21,7 +21,7 @@ pub(crate) struct DirectInode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
     pub(crate) alignment: Alignment,
-    /// This engine made it, and its directory is to be made durable with it.
+    /// This engine made it, now or at an earlier open, and its directory is to be made durable with it.
     pub(crate) created: bool,
     /// Bytes, with every write that has ended. The context's to change.
     length: AtomicU64,

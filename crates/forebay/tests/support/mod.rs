@@ -1,9 +1,12 @@
 //! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
-//! `device` (a loop device), `mount` (file systems on loop devices) and `history` (what a file may hold after a crash).
+//! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang),
+//! `history` (what a file may hold after a crash) and `load` (writers whose power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
+pub(crate) mod faulty;
 pub(crate) mod history;
+pub(crate) mod load;
 pub(crate) mod mount;
 pub(crate) mod process;
 

@@ -22,6 +22,30 @@ pub(crate) enum FileSystem {
     Ext4,
     /// ext4 that journals data, and so refuses direct I/O.
     Ext4Journal,
+    /// btrfs, for its quotas.
+    Btrfs,
+}
+
+impl FileSystem {
+    /// The program that makes one.
+    pub(crate) fn maker(self) -> &'static str {
+        match self {
+            FileSystem::Xfs => "mkfs.xfs",
+            FileSystem::Ext4 | FileSystem::Ext4Journal => "mkfs.ext4",
+            FileSystem::Btrfs => "mkfs.btrfs",
+        }
+    }
+
+    /// Makes one in an image.
+    pub(crate) fn make_on(self, image: &Path) {
+        let options: &[&str] = match self {
+            FileSystem::Xfs => &["-q", "-f", "-d", "agcount=16"],
+            FileSystem::Ext4 | FileSystem::Ext4Journal => &["-q", "-F", "-m", "0"],
+            FileSystem::Btrfs => &["-q", "-f"],
+        };
+        let arguments = options.iter().map(OsStr::new).chain([image.as_os_str()]);
+        process::run(self.maker(), &arguments.collect::<Vec<_>>()).unwrap();
+    }
 }
 
 /// A mounted file system; unmounted and removed when dropped.
@@ -58,17 +82,10 @@ impl Mount {
         let mut mount = Self { directory, file_system, is_mounted: false };
         std::fs::create_dir(mount.path()).unwrap();
         std::fs::File::create(mount.image()).unwrap().set_len(bytes).unwrap();
-        let image = mount.image();
-        let (program, options): (&str, &[&str]) = match file_system {
-            FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-d", "agcount=16"]),
-            FileSystem::Ext4 | FileSystem::Ext4Journal => ("mkfs.ext4", &["-q", "-F", "-m", "0"]),
-        };
-        let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
-        arguments.push(image.as_os_str());
-        if !process::exists(program) {
-            return Err(format!("there is no {program}"));
+        if !process::exists(file_system.maker()) {
+            return Err(format!("there is no {}", file_system.maker()));
         }
-        process::run(program, &arguments).unwrap();
+        file_system.make_on(&mount.image());
         mount.mount()?;
         Ok(mount)
     }
@@ -109,17 +126,14 @@ impl Mount {
 
     /// The loop device's node.
     pub(crate) fn device(&self) -> PathBuf {
-        let path = self.path();
-        let arguments = ["-n", "-o", "SOURCE", "--mountpoint"].map(OsStr::new);
-        let arguments: Vec<&OsStr> = arguments.into_iter().chain([path.as_os_str()]).collect();
-        process::run("findmnt", &arguments).unwrap().into()
+        device_of(&self.path())
     }
 
     fn mount(&mut self) -> Result<(), String> {
         let device = Loop::attach(&self.image())?;
         let options = match self.file_system {
             FileSystem::Ext4Journal => "data=journal",
-            FileSystem::Xfs | FileSystem::Ext4 => "rw",
+            FileSystem::Xfs | FileSystem::Ext4 | FileSystem::Btrfs => "rw",
         };
         let path = self.path();
         let arguments = [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];
@@ -157,6 +171,13 @@ impl Drop for Mount {
             panic!("{}: {error}", self.path().display());
         }
     }
+}
+
+/// The node of the device that is mounted somewhere.
+pub(crate) fn device_of(path: &Path) -> PathBuf {
+    let arguments = ["-n", "-o", "SOURCE", "--mountpoint"].map(OsStr::new);
+    let arguments: Vec<&OsStr> = arguments.into_iter().chain([path.as_os_str()]).collect();
+    process::run("findmnt", &arguments).unwrap().into()
 }
 
 /// A loop device; detached when dropped.

@@ -4,7 +4,6 @@
 //! into is spoiled at the first: if anybody sends or reads it meanwhile, that is found.
 
 use forebay_block::Target;
-use forebay_cache::file::Entry;
 use forebay_cache::{Liberties, Request, TicketId};
 
 use crate::driver::Driver;
@@ -34,6 +33,8 @@ pub(super) enum Activity {
     Reading(Reading),
     /// Waits for a ticket.
     Asking(Asking),
+    /// Holds its file to drop what is dirty.
+    Discarding,
     /// Waits until the context has let go of the file at this path.
     LettingGo(usize),
     Done,
@@ -91,6 +92,7 @@ impl Driver {
             Activity::Reading(reading) if reading.is_copying() => self.end_read(id, reading),
             Activity::Reading(reading) => self.read(id, reading),
             Activity::Asking(asking) => self.hear(id, asking),
+            Activity::Discarding => self.discard(id),
             Activity::LettingGo(path) => self.let_go_of(id, path),
             Activity::Done => self.sleep(id, Activity::Done),
         };
@@ -106,6 +108,14 @@ impl Driver {
         self.inode(path).page_waiters.push(id);
         self.marks.hit("wait for pages");
         self.sleep(id, activity)
+    }
+
+    pub(super) fn take_handle(&mut self, id: usize) -> Handle {
+        self.callers[id].handle.take().expect("a file is open")
+    }
+
+    pub(super) fn give_handle(&mut self, id: usize, handle: Handle) {
+        self.callers[id].handle = Some(handle);
     }
 
     pub(super) fn path_of(&self, id: usize) -> usize {
@@ -141,6 +151,7 @@ impl Driver {
                 let asking = self.ask(path, request, Then::GoOn);
                 self.perhaps_abandon(path, asking)
             }
+            Operation::Discard => self.begin_discard(path),
             Operation::Close => self.begin_close(id, path),
         }
     }
@@ -159,14 +170,13 @@ impl Driver {
         if self.paths[path].inode.is_none() {
             let is_shared = self.random.happens(self.plan.shared);
             let liberties = if is_shared { Liberties::Shared } else { Liberties::Exclusive };
-            let entry = if self.paths[path].exists { Entry::Old } else { Entry::New };
+            let entry = self.paths[path].entry;
             let stored = self.disk.file(target);
             let size = stored.size();
             let mut inode = Inode::open(target, entry, size, liberties, self.plan.reserving);
             // Left by a write that failed: it is not ours to give back.
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
-            self.paths[path].exists = true;
             self.note(path, "opened", 0, size, 0);
         }
         self.inode(path).handles += 1;
@@ -213,10 +223,10 @@ impl Driver {
     }
 
     fn hear(&mut self, id: usize, asking: Asking) -> Activity {
-        let mut handle = self.callers[id].handle.take().expect("a file is open");
+        let mut handle = self.take_handle(id);
         let path = handle.path;
         let Some(result) = self.inode(path).cache.fetch(asking.id) else {
-            self.callers[id].handle = Some(handle);
+            self.give_handle(id, handle);
             self.inode(path).ticket_waiters.push(id);
             return self.sleep(id, Activity::Asking(asking));
         };
@@ -232,7 +242,7 @@ impl Driver {
         }
         match asking.then {
             Then::GoOn => {
-                self.callers[id].handle = Some(handle);
+                self.give_handle(id, handle);
                 Activity::Idle
             }
             Then::Closed => Activity::Idle,

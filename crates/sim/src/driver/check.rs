@@ -8,7 +8,7 @@ use forebay_cache::{Failure, Liberties};
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Path};
-use crate::stored::Keep;
+use crate::stored::{Keep, Name};
 
 impl Driver {
     /// A bio on its way to the queue.
@@ -71,12 +71,9 @@ impl Driver {
         } else {
             let inode = self.inode(path);
             assert_eq!(inode.flush_errors, 0, "contract 2: a sync ends well on a poisoned file");
-            let name_is_new = std::mem::take(&mut inode.name_is_new);
             let ledger = &mut self.paths[path].ledger;
             ledger.synced(change);
-            if name_is_new {
-                ledger.name_synced();
-            }
+            ledger.name_synced();
             let found = self.disk.crash(Target(path as u32), Keep::Nothing, &mut self.crash_random);
             if let Err(wrong) = self.paths[path].ledger.check(&found) {
                 panic!("contract 1: a sync of file {path} ended well, but {wrong}");
@@ -147,6 +144,9 @@ impl Driver {
         }
         if flush_errors > 0 {
             self.paths[path].ledger.forsake();
+        }
+        if self.disk.file(Target(path as u32)).name() == Name::Forsaken {
+            self.paths[path].ledger.forsake_name();
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Wait};
+use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Pace;
 use forebay_cache::writeback::settle::Keep;
@@ -359,7 +360,7 @@ impl Driver {
     }
 
     /// Wakes those whose tickets have ended.
-    fn tell_tickets(&mut self, path: usize) {
+    pub(super) fn tell_tickets(&mut self, path: usize) {
         let inode = self.inode(path);
         if inode.told_tickets != inode.cache.finished_tickets() {
             inode.told_tickets = inode.cache.finished_tickets();
@@ -390,7 +391,12 @@ impl Driver {
         let woken: Vec<usize> = inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
         self.wake(&woken);
         self.check_closed(path, lost);
-        self.paths[path].inode = None;
+        let closed = self.paths[path].inode.take().expect("just looked at");
+        // As the engine remembers it, for the next open.
+        self.paths[path].entry = closed.cache.entry();
+        if closed.cache.entry() == Entry::New {
+            self.marks.hit("closed with its name unsynced");
+        }
         self.context.dirty[path % self.plan.volumes].retain(|listed| *listed != path);
         self.context.overdue.retain(|listed| *listed != path);
         self.absorb(&mut settled);

@@ -10,12 +10,19 @@ use forebay_cache::{CachedFile, Liberties, Origin, TicketId};
 use crate::ledger::Ledger;
 
 /// A path, and what is behind it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Path {
     pub(super) ledger: Ledger,
-    /// It was opened once.
-    pub(super) exists: bool,
+    /// Whether its entry is durable, as far as was seen when it was last let go of.
+    pub(super) entry: Entry,
     pub(super) inode: Option<Inode>,
+}
+
+impl Path {
+    /// Nothing is there, until it is opened.
+    pub(super) fn new() -> Self {
+        Self { ledger: Ledger::new(), entry: Entry::New, inode: None }
+    }
 }
 
 /// An open file.
@@ -36,8 +43,6 @@ pub(super) struct Inode {
     pub(super) appending: Option<usize>,
     /// Changes of length asked for, in order.
     pub(super) lengths: VecDeque<(TicketId, u64)>,
-    /// Its name was new when it was opened.
-    pub(super) name_is_new: bool,
     /// Page writes that failed.
     pub(super) write_errors: u64,
     pub(super) flush_errors: u64,
@@ -75,6 +80,7 @@ impl Inode {
     ) -> Self {
         let origin = if size == 0 { Origin::Empty { entry } } else { Origin::Existing(size) };
         let mut cache = CachedFile::new(target, origin, liberties);
+        cache.set_entry(entry);
         cache.set_reserving(reserving);
         Self {
             cache,
@@ -87,7 +93,6 @@ impl Inode {
             dirty_since: None,
             appending: None,
             lengths: VecDeque::new(),
-            name_is_new: entry == Entry::New,
             write_errors: 0,
             flush_errors: 0,
             failed_pages: BTreeSet::new(),

@@ -10,6 +10,7 @@
 mod caller;
 mod check;
 mod context;
+mod discarding;
 mod inode;
 mod operation;
 mod reading;
@@ -84,7 +85,7 @@ impl Driver {
             frames: Frames::new(plan.frames),
             frame_waiters: Vec::new(),
             level: Level::new(plan.throttle, plan.share),
-            paths: (0..plan.files).map(|_| Path::default()).collect(),
+            paths: (0..plan.files).map(|_| Path::new()).collect(),
             callers: (0..plan.callers).map(|_| Caller::new()).collect(),
             context: Context::new(&plan),
             operations_left: plan.operations,

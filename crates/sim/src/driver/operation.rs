@@ -13,6 +13,7 @@ pub(super) enum Operation {
     Read { offset: u64, length: u64 },
     SetLength(u64),
     Sync(Request),
+    Discard,
     Close,
 }
 
@@ -23,7 +24,7 @@ impl Driver {
         let size = self.paths[path].ledger.size();
         let most = self.plan.ends().end - 1;
         let random = &mut self.random;
-        let shares = [mix.write, mix.append, mix.read, mix.set_length, mix.sync, mix.close];
+        let shares = [mix.write, mix.append, mix.read, mix.set_length, mix.sync, mix.close, mix.discard];
         let mut chosen = random.below(shares.iter().sum());
         let which = shares.iter().position(|share| {
             let is_it = chosen < *share;
@@ -42,6 +43,7 @@ impl Driver {
                 Operation::Sync(*random.pick(&[Request::FlushData, Request::FlushData, Request::FlushAll]))
             }
             Some(5) => Operation::Close,
+            Some(6) => Operation::Discard,
             _ => {
                 let goes_on = random.happens(self.plan.sequential) && last_end < most;
                 let reach = if random.happens(PerMille(300)) { most } else { (size + 8192).min(most) };

@@ -1,0 +1,70 @@
+//! The power goes under load on a disk that keeps writes in a cache until it is flushed, and loses the cache: what was
+//! synced is there, and any other sector is one of the versions accepted since, or zero.
+//!
+//! A file system that is shut down loses what it had in memory; this disk loses what it had acknowledged as well, so a
+//! sync that trusts a completion is found out here.
+
+mod support;
+
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+use forebay::{Engine, Open};
+use support::faulty::{Disk, Fails};
+use support::load::lose_power_under_load;
+use support::mount::FileSystem;
+use support::{MIB, pattern};
+
+/// The disk does what the others rely on: without a flush writes are lost, and with one they are not.
+#[test]
+fn contract_03_the_disk_loses_what_is_not_flushed() {
+    let Some(mut disk) = Disk::new("disk_loses", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let path = disk.path().join("file");
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    file.sync_all().unwrap();
+    std::fs::File::open(disk.path()).unwrap().sync_all().unwrap();
+    // Aligned for direct I/O, whatever the allocator gives.
+    let buffer = vec![2u8; 3 << 12];
+    let at = buffer.as_ptr().align_offset(4096);
+    file.write_all_at(&buffer[at..at + 8192], 8192).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[8192], 2, "written, and seen by everybody");
+    drop(file);
+    disk.cut_power();
+    disk.reboot();
+    assert_eq!(std::fs::read(&path).unwrap(), vec![1; 1 << 20], "acknowledged, not flushed, and yet there");
+}
+
+#[test]
+fn contract_01_and_03_a_disk_that_loses_its_cache_on_xfs() {
+    if let Some(mut disk) = Disk::new("loses_cache_on_xfs", FileSystem::Xfs, 2048 * MIB, Fails::Writes) {
+        lose_power_under_load(&mut disk, 12);
+    }
+}
+
+#[test]
+fn contract_01_and_03_a_disk_that_loses_its_cache_on_ext4() {
+    if let Some(mut disk) = Disk::new("loses_cache_on_ext4", FileSystem::Ext4, 512 * MIB, Fails::Writes) {
+        lose_power_under_load(&mut disk, 12);
+    }
+}
+
+/// A sync of a file says something of that file: its name included, the first time.
+#[test]
+fn contract_01_a_file_that_was_made_and_synced_has_its_name() {
+    let Some(mut disk) = Disk::new("has_its_name", FileSystem::Xfs, 2048 * MIB, Fails::Writes) else {
+        return;
+    };
+    let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+    let directory = disk.path().join("directory");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::File::open(disk.path()).unwrap().sync_all().unwrap();
+    let path = directory.join("file");
+    let file = engine.open(&path, Open::create_new()).unwrap();
+    file.write_at(&pattern(1, 10_000), 0).unwrap();
+    file.sync_data().unwrap();
+    disk.cut_power();
+    drop(file);
+    drop(engine);
+    disk.reboot();
+    assert_eq!(std::fs::read(&path).unwrap(), pattern(1, 10_000));
+}

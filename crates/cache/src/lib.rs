@@ -11,9 +11,10 @@
 //!
 //! In order of a page's life:
 //! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and is in which
-//! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their invariants, [`write`](mod@write) and [`read`] the
-//! caller's side, [`holes`] what is known to be zero, [`space`] what is reserved ahead,
-//! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for,
+//! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their
+//! invariants, [`write`](mod@write) and [`read`] the caller's side, [`holes`] what is known to be zero, [`space`] what
+//! is reserved ahead, [`lease`] whether anybody else has the file open, [`writeback`] which page goes next, why, and
+//! what its end means, [`ticket`] what somebody waits for,
 //! [`epochs`] which writes a sync covers.
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod file;
 pub mod frames;
 pub mod holes;
 pub mod index;
+pub mod lease;
 pub mod limits;
 pub mod partial;
 pub mod read;

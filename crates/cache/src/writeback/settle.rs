@@ -74,7 +74,8 @@ impl CachedFile {
                 Err(_) => self.reserving = Reserving::Off,
             },
             // Space that could not be given back is given back by the next open.
-            Flight::Punch | Flight::GiveBack => {}
+            Flight::GiveBack => self.leaves_space |= result.is_err(),
+            Flight::Punch => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result),
             Flight::SetLength { ticket, length } => {
                 if result.is_ok() {

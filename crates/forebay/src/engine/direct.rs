@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use forebay_uring::Access;
 
+use super::lease::lock_out_engines;
 use super::{
-    Engine, Owner, already_there, cannot_look, lock, lock_out_engines, only_for_reading, open_otherwise,
-    open_regular,
+    Engine, Owner, already_there, cannot_look, lock, only_for_reading, open_otherwise, open_regular,
 };
 use crate::context::Message;
 use crate::direct::buffer::Buffer;

@@ -1,9 +1,11 @@
-//! What the tests share: seeded randomness, directories, skips that say why, other processes, and two helpers of
-//! their own: `mount` (file systems on loop devices) and `history` (what a file may hold after a crash).
+//! What the tests share: seeded randomness, directories, skips that say why, other processes, and three helpers of
+//! their own: `mount` (file systems on loop devices), `other` (another program that is told what to do) and `history`
+//! (what a file may hold after a crash).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod history;
 pub(crate) mod mount;
+pub(crate) mod other;
 pub(crate) mod process;
 
 use std::io::Write as _;
@@ -110,8 +112,12 @@ pub(crate) fn mark(path: &Path) -> Option<String> {
 
 /// Whether files there can carry the mark.
 pub(crate) fn can_mark(directory: &Path) -> bool {
-    let file = tempfile::NamedTempFile::new_in(directory).unwrap();
-    let path = std::ffi::CString::new(file.path().as_os_str().as_bytes()).unwrap();
+    set_mark(tempfile::NamedTempFile::new_in(directory).unwrap().path())
+}
+
+/// Leaves the mark on a file, as a crash does; false where it cannot be set.
+pub(crate) fn set_mark(path: &Path) -> bool {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: both names end in zero, and the value is one byte long.
     let result = unsafe {
         libc::setxattr(path.as_ptr(), c"user.forebay.reserved".as_ptr(), c"0".as_ptr().cast(), 1, 0)

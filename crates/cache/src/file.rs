@@ -21,6 +21,7 @@ use crate::epochs::Epochs;
 use crate::fence::Fence;
 use crate::holes::Holes;
 use crate::index::{Index, runs};
+use crate::lease::Break;
 use crate::limits::PAGE;
 use crate::partial::{Partial, Rest};
 use crate::space::Space;
@@ -84,6 +85,8 @@ pub enum Gaps {
 pub struct CachedFile {
     pub(crate) target: Target,
     pub(crate) liberties: Liberties,
+    /// Its lease is being given up.
+    pub(crate) breaking: Option<Break>,
     pub(crate) size: u64,
     pub(crate) disk_size: u64,
     /// It is a device: neither size ever changes, and its end needs no care.
@@ -124,6 +127,8 @@ pub struct CachedFile {
     pub(crate) space: Space,
     /// Up to here there may be space from an allocation that failed on its way.
     pub(crate) littered: u64,
+    /// Space beyond the end could not be given back: the next open does.
+    pub(crate) leaves_space: bool,
     pub(crate) gaps: Gaps,
     pub(crate) reserving: Reserving,
     /// Runs still to be sent before it is worth looking again whether the file is becoming dense.
@@ -156,6 +161,7 @@ impl CachedFile {
         Self {
             target,
             liberties,
+            breaking: None,
             size,
             disk_size: size,
             is_device: matches!(origin, Origin::Device(_)),
@@ -180,6 +186,7 @@ impl CachedFile {
             discarding: 0,
             space: Space::default(),
             littered: 0,
+            leaves_space: false,
             gaps: Gaps::OverHoles,
             reserving: Reserving::Adaptive,
             reserve_pause: 0,
@@ -255,20 +262,6 @@ impl CachedFile {
         (bio.target, bio.owner as u32)
     }
 
-    /// What may be done to it.
-    #[must_use]
-    pub fn liberties(&self) -> Liberties {
-        self.liberties
-    }
-
-    /// We have its lease now, and had not before: what is clean may be stale, its size may have moved.
-    pub fn own(&mut self, disk_size: u64, settled: &mut Settled) {
-        self.evict(usize::MAX, settled);
-        self.observe_disk_size(disk_size);
-        self.origin_pages = disk_size.div_ceil(PAGE);
-        self.liberties = Liberties::Exclusive;
-    }
-
     /// Failures of tickets that nobody waits for.
     pub fn take_lost(&mut self) -> Vec<Failure> {
         std::mem::take(&mut self.tickets.lost)
@@ -292,14 +285,6 @@ impl CachedFile {
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
     }
 
-    /// Somebody else has opened it: no more liberties. What was in flight under them ends before the lease is
-    /// given up; the caller waits for [`CachedFile::in_flight`] to be false.
-    pub fn share(&mut self, settled: &mut Settled) {
-        self.liberties = Liberties::Shared;
-        self.holes.forget();
-        self.evict(usize::MAX, settled);
-    }
-
     /// Whether space may be reserved ahead.
     pub fn set_reserving(&mut self, reserving: Reserving) {
         self.reserving = reserving;
@@ -319,6 +304,12 @@ impl CachedFile {
     #[must_use]
     pub fn reserved_beyond_end(&self) -> u64 {
         self.space.end().max(self.littered).saturating_sub(self.disk_size)
+    }
+
+    /// Whether there is space beyond the end that is not the user's, so that the next open has something to give back.
+    #[must_use]
+    pub fn leaves_space(&self) -> bool {
+        self.leaves_space || self.reserved_beyond_end() > 0
     }
 
     /// The file system's size was looked at, on a shared file: others may have moved the end.

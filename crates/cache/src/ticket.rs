@@ -147,6 +147,10 @@ impl Tickets {
         }
     }
 
+    pub(crate) fn is_waiting(&self, id: TicketId) -> bool {
+        self.waiting.iter().any(|ticket| ticket.id == id)
+    }
+
     pub(crate) fn first_set_length(&self) -> Option<(TicketId, u64)> {
         self.waiting.iter().find_map(|ticket| match ticket.request {
             Request::SetLength(length) => Some((ticket.id, length)),
@@ -184,7 +188,7 @@ impl CachedFile {
 
     /// Nobody will fetch the result of this ticket. What it asked for is still done.
     pub fn abandon(&mut self, id: TicketId) {
-        if self.fetch(id).is_none() && self.tickets.waiting.iter().any(|ticket| ticket.id == id) {
+        if self.fetch(id).is_none() && self.tickets.is_waiting(id) {
             self.tickets.abandoned.push(id);
         }
     }

@@ -27,6 +27,7 @@ use forebay_uring::{Backend, Waker};
 
 use crate::counters::Counters;
 use crate::direct::flow::{self, Flow};
+use crate::engine::lease::GivingUp;
 use crate::flight::{Flight, free_slots};
 use crate::inode::{After, Inode, RunEnd, State};
 use crate::limits::{DIRECT_LEAVES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
@@ -105,6 +106,10 @@ pub(crate) struct Writeback {
     flights: Vec<Flight>,
     /// Files that may have to be let go of.
     leaving: Vec<Arc<Inode>>,
+    /// Files whose lease another program waits for.
+    breaking: Vec<Arc<Inode>>,
+    /// The first moment at which a lease of those has waited long enough.
+    next_break: Option<Instant>,
     /// Files of which something is too old.
     overdue: Vec<Arc<Inode>>,
     next_tick: Option<Instant>,
@@ -134,6 +139,8 @@ impl Writeback {
             waited: Vec::new(),
             flights: Vec::new(),
             leaving: Vec::new(),
+            breaking: Vec::new(),
+            next_break: None,
             overdue: Vec::new(),
             next_tick: None,
             ended: Vec::new(),
@@ -150,6 +157,7 @@ impl Writeback {
             self.direct.wake();
             self.serve_callers();
             self.serve_waited();
+            self.give_leases_up();
             // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
             self.let_go();
             self.tick();
@@ -217,6 +225,9 @@ impl Writeback {
         let waited = state.cache.has_tickets();
         let dirty = state.cache.is_dirty() && !state.listed;
         state.listed |= dirty;
+        if state.break_deadline.is_some() {
+            list(&mut self.breaking, &inode);
+        }
         drop(state);
         if waited {
             list(&mut self.waited, &inode);
@@ -270,6 +281,23 @@ impl Writeback {
         waited.append(&mut self.waited);
         self.waited = waited;
         self.after.finish(&self.shared);
+    }
+
+    /// Lets go of leases that others wait for, as far as what has to be done before is done.
+    fn give_leases_up(&mut self) {
+        if self.breaking.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        self.next_break = None;
+        let Self { breaking, next_break, .. } = self;
+        breaking.retain(|inode| match inode.give_up_lease(now) {
+            GivingUp::Done => false,
+            GivingUp::NotBefore(moment) => {
+                *next_break = [*next_break, moment].into_iter().flatten().min();
+                true
+            }
+        });
     }
 
     /// What is too old, looked for a few times per `dirty_age`.
@@ -401,6 +429,13 @@ impl Writeback {
             }
             Counters::add(&self.shared.counters.reserved_bytes, bio.length);
         }
+        let gives_back = bio.operation == Operation::Punch
+            || bio.operation == Operation::SetLength && bio.class == Class::Background;
+        if gives_back && !inode.may_give_back(state) {
+            let refused = Err(Errno(libc::EAGAIN));
+            self.ended.push(Ended { bio, result: refused });
+            return;
+        }
         if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
@@ -433,7 +468,7 @@ impl Writeback {
         if !self.ended.is_empty() {
             return Some(Duration::ZERO);
         }
-        let due = self.next_tick.into_iter().chain(self.direct.due()).min();
+        let due = self.next_tick.into_iter().chain(self.next_break).chain(self.direct.due()).min();
         due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
@@ -512,6 +547,7 @@ impl Writeback {
         drop(table);
         self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.overdue.retain(|listed| !Arc::ptr_eq(listed, inode));
+        self.breaking.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.after.finish(&self.shared);
     }
 

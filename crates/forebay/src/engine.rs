@@ -2,6 +2,7 @@
 
 mod device;
 mod direct;
+pub(crate) mod lease;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_block::{Latency, Target};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
-use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Lock, Truncate};
+use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
 use crate::builder::{Builder, invalid, set_queue};
 use crate::context::Message;
@@ -18,8 +19,7 @@ use crate::counters::OfQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::flight;
-use crate::inode::{After, Inode};
-use crate::limits::{LEASE_BREAK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
+use crate::inode::Inode;
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -82,7 +82,7 @@ impl Engine {
         let watch = LeaseWatch::new(move |key| {
             wait::mark_as_ours();
             if let Some(shared) = weak.upgrade() {
-                give_up_lease(&shared, Target(key as u32));
+                lease::on_break(&shared, Target(key as u32));
             }
         });
         let watch = watch.map_err(|error| Error::new(ErrorKind::Io, "no watch for leases").because(error))?;
@@ -199,24 +199,6 @@ impl Engine {
         }
     }
 
-    /// The first handle that may write an inode opened for reading takes its lock and lease.
-    fn claim_shared(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.lock().cache.liberties() == Liberties::Exclusive {
-            return Ok(());
-        }
-        if self.claim(&inode.file, inode.target)? == Liberties::Exclusive {
-            let length = inode.file.length().map_err(cannot_look)?;
-            let reserving = self.reserving(&inode.file, length);
-            let mut after = After::default();
-            let mut state = inode.lock();
-            state.own(length, &mut after);
-            state.cache.set_reserving(reserving);
-            drop(state);
-            after.finish(&self.owner.shared);
-        }
-        Ok(())
-    }
-
     fn open_new(&self, path: &Path, open: &Open) -> Result<Arc<Inode>> {
         let opened = open_file(path, open)?;
         let file = opened.file;
@@ -279,6 +261,8 @@ impl Engine {
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
+        drop(table);
+        self.look_at_lease(&inode);
         Ok(inode)
     }
 
@@ -289,40 +273,6 @@ impl Engine {
         match file.has_space_from(beyond) {
             Ok(false) => self.owner.reserving,
             _ => Reserving::Off,
-        }
-    }
-
-    /// Takes the lock that keeps other engines off, and the lease if nobody else has the file open.
-    fn claim(&self, file: &forebay_uring::File, target: Target) -> Result<Liberties> {
-        lock_out_engines(file)?;
-        match self.try_lease(file, target) {
-            Ok(()) => Ok(Liberties::Exclusive),
-            Err(error) => {
-                tracing::debug!(%error, "no lease: the file counts as shared");
-                Ok(Liberties::Shared)
-            }
-        }
-    }
-
-    /// A descriptor lives a moment longer than its program where that was killed, or was passing through a child
-    /// between fork and exec: then the file should not count as shared for good. Where a crash left its mark there is
-    /// space to be given back, and more patience.
-    fn try_lease(&self, file: &forebay_uring::File, target: Target) -> std::io::Result<()> {
-        let tries = if matches!(file.reservation_mark(), Ok(Some(_))) {
-            LEASE_TRIES_AFTER_CRASH
-        } else {
-            LEASE_TRIES
-        };
-        let mut left = tries;
-        loop {
-            let taken = file.try_lease(&self.owner.leases.0, u64::from(target.0));
-            left -= 1;
-            match taken {
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && left > 0 => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                taken => return taken,
-            }
         }
     }
 
@@ -499,19 +449,6 @@ fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
     Ok(opened)
 }
 
-/// Takes the lock that keeps other engines off.
-fn lock_out_engines(file: &forebay_uring::File) -> Result<()> {
-    match file.try_ofd_lock() {
-        Ok(Lock::HeldElsewhere) => {
-            return Err(Error::new(ErrorKind::Busy, "another engine has the file open for writing")
-                .remedy("close it there first"));
-        }
-        Ok(Lock::Taken) => {}
-        Err(error) => tracing::debug!(%error, "no lock on this file system"),
-    }
-    Ok(())
-}
-
 fn already_there() -> Error {
     let there = std::io::Error::from_raw_os_error(libc::EEXIST);
     Error::new(ErrorKind::Open, "could not make the file").because(there)
@@ -525,29 +462,6 @@ fn open_otherwise(path: &Path, how: &str) -> Error {
     Error::new(ErrorKind::Busy, format!("the file is open {how} in this engine"))
         .at_path(path)
         .remedy("close its handles first: a file is open either through the cache or past it")
-}
-
-/// Somebody else opens a file we hold the lease of: write out, go on without liberties, let them in.
-fn give_up_lease(shared: &Arc<Shared>, target: Target) {
-    let Some(inode) = shared.table().by_target(target) else { return };
-    let mut after = After::default();
-    inode.lock().share(&mut after);
-    after.finish(shared);
-    let id = inode.ask(shared, Request::WriteOut);
-    inode.abandon(id);
-    let deadline = Instant::now() + LEASE_BREAK;
-    loop {
-        let state = inode.lock();
-        // Zeroes over holes may be in flight: those have to land first, however long it takes.
-        let clean = !state.cache.is_dirty() || Instant::now() >= deadline;
-        if clean && !state.cache.in_flight() {
-            break;
-        }
-        drop(state);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    tracing::info!(path = %inode.path.display(), "another program opened the file: shared from now on");
-    inode.file.release_lease();
 }
 
 /// A crash left space reserved beyond the end: the mark says that it was ours.

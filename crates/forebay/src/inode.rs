@@ -68,6 +68,8 @@ pub(crate) struct State {
     appending: bool,
     /// The reservation mark stands on the file.
     pub(crate) marked: bool,
+    /// When its lease goes at the latest, while it is being given up.
+    pub(crate) break_deadline: Option<Instant>,
     /// The context has let go of it.
     pub(crate) is_closed: bool,
     /// There is no context any more.
@@ -133,6 +135,7 @@ impl Inode {
             dirty_since: None,
             appending: false,
             marked: false,
+            break_deadline: None,
             is_closed: false,
             is_orphan: false,
             unwritable: 0,
@@ -161,7 +164,7 @@ impl Inode {
     /// Takes the reservation mark off, once nothing is reserved beyond the end.
     pub(crate) fn unmark(&self) {
         let mut state = self.lock();
-        if state.marked && state.cache.reserved_beyond_end() == 0 {
+        if state.marked && !state.cache.leaves_space() {
             match self.file.remove_reservation_mark() {
                 Ok(()) => state.marked = false,
                 Err(error) => {
@@ -502,6 +505,8 @@ impl Inode {
         state.page_wakers.drain_into(&mut wakers);
         wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
         drop(state);
+        // Nobody would give it up when another program asks for it.
+        self.file.release_lease();
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -549,7 +554,7 @@ impl Inode {
         self.kick(state, after);
     }
 
-    fn kick(self: &Arc<Self>, state: &mut State, after: &mut After) {
+    pub(crate) fn kick(self: &Arc<Self>, state: &mut State, after: &mut After) {
         if !state.kicked {
             state.kicked = true;
             after.messages.push(Message::Inode(Arc::clone(self)));
@@ -686,14 +691,21 @@ impl State {
         after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Its lease is ours now.
-    pub(crate) fn own(&mut self, disk_size: u64, after: &mut After) {
-        self.cache.own(disk_size, &mut after.settled);
+    /// Its lease is ours now; false where it has to be let go.
+    pub(crate) fn own(&mut self, disk_size: u64, after: &mut After) -> bool {
+        self.cache.own(disk_size, &mut after.settled)
     }
 
-    /// Somebody else may have it open.
-    pub(crate) fn share(&mut self, after: &mut After) {
-        self.cache.share(&mut after.settled);
+    /// Somebody else opens it.
+    pub(crate) fn begin_break(&mut self, deadline: Instant, after: &mut After) {
+        self.cache.begin_break(&mut after.settled);
+        self.break_deadline.get_or_insert(deadline);
+    }
+
+    /// Its lease goes.
+    pub(crate) fn end_break(&mut self) {
+        self.cache.end_break();
+        self.break_deadline = None;
     }
 }
 

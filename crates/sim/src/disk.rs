@@ -178,6 +178,11 @@ impl Disk {
         self.flying.len()
     }
 
+    /// What is at the device, and what it has not been told of yet.
+    pub fn flying(&self) -> impl Iterator<Item = &Bio> {
+        self.flying.iter().map(|flying| &flying.bio).chain(self.staged.iter().map(|(_, bio)| bio))
+    }
+
     /// Whether something has ended that was not reaped.
     #[must_use]
     pub fn has_completed(&self) -> bool {

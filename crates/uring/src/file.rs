@@ -348,6 +348,13 @@ impl File {
         Ok(())
     }
 
+    /// Whether the lease is held, and nobody waits for it.
+    #[must_use]
+    pub fn has_lease(&self) -> bool {
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.as_ref().is_some_and(Leased::is_whole)
+    }
+
     /// Gives the lease up, which lets whoever waits for it go on. Nothing happens where there is none.
     pub fn release_lease(&self) {
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();

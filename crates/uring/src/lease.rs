@@ -157,6 +157,13 @@ impl fmt::Debug for LeaseWatch {
     }
 }
 
+impl Leased {
+    /// Whether nobody waits for it, and the kernel has not lost its patience and taken it.
+    pub(crate) fn is_whole(&self) -> bool {
+        !is_breaking(self.descriptor)
+    }
+}
+
 impl Drop for Leased {
     fn drop(&mut self) {
         let mut leased = self.shared.leased();

@@ -66,6 +66,11 @@ impl Pages {
     pub(crate) fn parts(&self) -> &[(Range<u64>, Carries)] {
         &self.parts
     }
+
+    /// Whether it carries zeroes over holes.
+    pub(crate) fn has_zeroes(&self) -> bool {
+        self.parts.iter().any(|(_, carries)| *carries == Carries::Zeroes)
+    }
 }
 
 /// What a write carries for a page.
@@ -134,6 +139,15 @@ impl Flights {
 
     pub(crate) fn is_flushing(&self) -> bool {
         self.flushing > 0
+    }
+
+    /// Whether one is at the device that only the holder of the file's lease may send. Looks at each.
+    pub(crate) fn take_liberties(&self) -> bool {
+        self.slots.iter().flatten().any(|flight| match flight {
+            Flight::Pages(run) => run.has_zeroes(),
+            Flight::Punch | Flight::GiveBack => true,
+            _ => false,
+        })
     }
 
     fn count(&mut self, flight: &Flight, by: isize) {

@@ -370,11 +370,14 @@ impl CachedFile {
     /// Gives back what was reserved and never used: first beyond the end, then below it, from the last stretch to
     /// the first. Only under the lease.
     fn next_for_release(&mut self, tickets: &[TicketId]) -> Option<Bio> {
+        let gives_back = self.may_give_back() && self.reserved_beyond_end() > 0;
         if !self.flights.is_empty() {
+            // Somebody waits for the lease: nothing new is sent before it can be given up.
+            self.draining |= gives_back && self.is_breaking();
             return None;
         }
         let class = Class::Background;
-        if self.liberties == Liberties::Exclusive && self.reserved_beyond_end() > 0 {
+        if gives_back {
             self.space.cut(self.disk_size);
             self.littered = 0;
             let flight = self.flights.start(Flight::GiveBack);
@@ -388,6 +391,8 @@ impl CachedFile {
             let length = unused.end - unused.start;
             return Some(self.bio(Operation::Punch, unused.start, length, Vec::new(), class, flight));
         }
+        // On a shared file: the next open that has the lease gives it back.
+        self.leaves_space |= self.reserved_beyond_end() > 0;
         self.space = space::Space::default();
         for id in tickets {
             self.tickets.finish(*id, Ok(()));

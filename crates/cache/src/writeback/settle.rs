@@ -73,7 +73,8 @@ impl CachedFile {
             },
             Flight::Bypass => unreachable!("a caller's own write has no bio"),
             // Space that could not be given back is given back by the next open.
-            Flight::Punch | Flight::GiveBack => {}
+            Flight::GiveBack => self.leaves_space |= result.is_err(),
+            Flight::Punch => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result),
             Flight::Discard { ticket, pages } => self.settle_discard(ticket, pages, result, settled),
             Flight::SetLength { ticket, length } => {

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use forebay_uring::{Access, Kind};
 
+use super::lease::lock_out_engines;
 use super::{
-    Engine, Owner, already_there, cannot_look, device, lock, lock_out_engines, only_for_reading, open_file,
-    open_otherwise,
+    Engine, Owner, already_there, cannot_look, device, lock, only_for_reading, open_file, open_otherwise,
 };
 use crate::context::Message;
 use crate::direct::buffer::Buffer;

@@ -1,6 +1,7 @@
 //! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
-//! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang),
-//! `history` (what a file may hold after a crash) and `load` (writers whose power goes).
+//! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang), `other`
+//! (another program that is told what to do), `history` (what a file may hold after a crash) and `load` (writers whose
+//! power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
@@ -8,6 +9,7 @@ pub(crate) mod faulty;
 pub(crate) mod history;
 pub(crate) mod load;
 pub(crate) mod mount;
+pub(crate) mod other;
 pub(crate) mod process;
 
 use std::io::Write as _;
@@ -114,8 +116,12 @@ pub(crate) fn mark(path: &Path) -> Option<String> {
 
 /// Whether files there can carry the mark.
 pub(crate) fn can_mark(directory: &Path) -> bool {
-    let file = tempfile::NamedTempFile::new_in(directory).unwrap();
-    let path = std::ffi::CString::new(file.path().as_os_str().as_bytes()).unwrap();
+    set_mark(tempfile::NamedTempFile::new_in(directory).unwrap().path())
+}
+
+/// Leaves the mark on a file, as a crash does; false where it cannot be set.
+pub(crate) fn set_mark(path: &Path) -> bool {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: both names end in zero, and the value is one byte long.
     let result = unsafe {
         libc::setxattr(path.as_ptr(), c"user.forebay.reserved".as_ptr(), c"0".as_ptr().cast(), 1, 0)

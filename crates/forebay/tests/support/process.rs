@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a child is told to do.
-const TOLD: &str = "FOREBAY_TEST_CHILD";
+pub(crate) const TOLD: &str = "FOREBAY_TEST_CHILD";
 
 /// Lines of a child that begin like this are meant for its parent; the test harness prints others.
 const SIGN: &str = "@ ";

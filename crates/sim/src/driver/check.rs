@@ -1,7 +1,7 @@
 //! What must hold, by the number of its contract.
 
 use forebay_block::limits::{EXTENDING_REQUEST_BYTES, REQUEST_BYTES};
-use forebay_block::{Bio, Errno, Operation, Target};
+use forebay_block::{Bio, Class, Errno, Operation, Target};
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_cache::{Failure, Liberties};
@@ -118,6 +118,31 @@ impl Driver {
         if is_new && result.is_ok() {
             self.marks.hit("error told late");
         }
+    }
+
+    /// The lease goes: another program sees what was accepted before it asked, and nothing it writes is destroyed.
+    pub(super) fn check_lease_given_up(&mut self, path: usize, broken_at: u64, is_over: bool) {
+        let target = Target(path as u32);
+        let harmful = |bio: &&Bio| {
+            let gives_back = bio.operation == Operation::SetLength && bio.class == Class::Background;
+            bio.target == target && (bio.zero_bytes() > 0 || gives_back || bio.operation == Operation::Punch)
+        };
+        if let Some(bio) = self.disk.flying().find(harmful) {
+            panic!("contract 6: the lease of file {path} goes while this is at the device: {bio:?}");
+        }
+        let inode = self.paths[path].inode.as_mut().expect("an open file");
+        let gave_back = !inode.cache.leaves_space() && inode.write_errors == 0;
+        if is_over && gave_back && !inode.keeps_space {
+            let beyond = self.disk.file(target).allocated_beyond_end();
+            assert_eq!(beyond, None, "contract 6: space beyond the end of file {path} without its lease");
+        }
+        inode.keeps_space = true;
+        let has_failed = inode.write_errors > 0;
+        if is_over && !has_failed && self.paths[path].ledger.change() == broken_at {
+            self.check_contents(path, "contract 6: as another program sees it");
+            self.marks.hit("seen by others");
+        }
+        self.marks.hit(if is_over { "lease given up" } else { "lease given up early" });
     }
 
     /// A file is let go of, and so many dirty pages with it.

@@ -63,6 +63,7 @@ impl Driver {
         self.take_messages();
         self.serve_callers();
         self.serve_waited();
+        self.give_leases_up();
         // Before anything is sent again of a file that nobody has: pages that fail would keep it for good.
         self.let_go();
         self.tick();
@@ -130,6 +131,20 @@ impl Driver {
         });
         waited.append(&mut self.context.waited);
         self.context.waited = waited;
+    }
+
+    /// Leases that others wait for go when everything before is done; some early, as after a second.
+    fn give_leases_up(&mut self) {
+        for path in 0..self.paths.len() {
+            let Some(inode) = &mut self.paths[path].inode else { continue };
+            let Some(broken_at) = inode.broken_at else { continue };
+            let is_over = inode.cache.break_is_over();
+            if is_over || self.random.happens(PerMille(50)) && !inode.cache.takes_liberties() {
+                inode.cache.end_break();
+                inode.broken_at = None;
+                self.check_lease_given_up(path, broken_at, is_over);
+            }
+        }
     }
 
     fn tick(&mut self) {

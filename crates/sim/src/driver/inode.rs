@@ -54,6 +54,8 @@ pub(super) struct Inode {
     pub(super) told_lost: bool,
     /// Nothing is reserved below this byte.
     pub(super) origin_end: u64,
+    /// The last change accepted before its lease was broken, until that is given up.
+    pub(super) broken_at: Option<u64>,
     /// Space was not given back when it should have been.
     pub(super) keeps_space: bool,
     /// Numbers of its bios that have not ended.
@@ -99,6 +101,7 @@ impl Inode {
             failed_fills: BTreeSet::new(),
             told_lost: false,
             origin_end: size.next_multiple_of(PAGE),
+            broken_at: None,
             keeps_space: false,
             outstanding: BTreeSet::new(),
         }

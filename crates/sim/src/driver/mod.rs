@@ -256,19 +256,22 @@ impl Driver {
     }
 
     fn disturb_lease(&mut self, path: usize) {
+        let change = self.paths[path].ledger.change();
         let Some(inode) = &mut self.paths[path].inode else { return };
         let mut settled = Settled::default();
         match inode.cache.liberties() {
             Liberties::Exclusive => {
-                inode.cache.share(&mut settled);
-                inode.keeps_space = true;
+                inode.cache.begin_break(&mut settled);
+                inode.broken_at = Some(change);
+                self.kick(path);
                 self.marks.hit("lease broken");
             }
             Liberties::Shared => {
                 let size = self.disk.file(Target(path as u32)).size();
-                inode.cache.own(size, &mut settled);
-                inode.origin_end = size.next_multiple_of(PAGE);
-                self.marks.hit("lease had");
+                if inode.cache.own(size, &mut settled) {
+                    inode.origin_end = size.next_multiple_of(PAGE);
+                    self.marks.hit("lease had");
+                }
             }
         }
         self.absorb(&mut settled);

@@ -1,0 +1,95 @@
+//! The lease of a file, as its cache sees it: had, being given up, gone.
+//!
+//! While we hold a file's write lease nobody else has the file open, and liberties are taken: zeroes are written over
+//! known holes, clean pages are kept, space is reserved ahead and given back. When another program opens the file the
+//! kernel holds it back and tells us. Then
+//!
+//! 1. no more liberties are taken, and clean pages go ([`CachedFile::begin_break`]);
+//! 2. what was accepted before is written out, and what is reserved beyond the end given back: for that we still
+//!    have the right, and nobody will have it afterwards;
+//! 3. the lease goes ([`CachedFile::end_break`]), and with it the other program goes on.
+//!
+//! The second may take longer than the other program should wait; then the lease goes early, but never while a
+//! request is at the device that only its holder may make: zeroes that land after the other program's bytes would
+//! destroy them.
+
+use crate::file::{CachedFile, Liberties};
+use crate::limits::PAGE;
+use crate::ticket::{Request, TicketId};
+use crate::writeback::settle::Settled;
+
+/// A lease that is being given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Break {
+    /// What is written out and given back before.
+    ticket: TicketId,
+}
+
+impl CachedFile {
+    /// What may be done to it.
+    #[must_use]
+    pub fn liberties(&self) -> Liberties {
+        self.liberties
+    }
+
+    /// We have its lease now, and had not before: what is clean may be stale, its end may have moved.
+    ///
+    /// False, and nothing has changed, where something of it is dirty, in use or at the device: a page that is being
+    /// read right now may be older than what another program wrote before it went. Then the lease is to be let go.
+    #[must_use]
+    pub fn own(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
+        let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
+        if self.breaking.is_some() || self.has_tickets() || !is_quiet {
+            return false;
+        }
+        self.evict(usize::MAX, settled);
+        self.observe_disk_size(disk_size);
+        self.origin_pages = disk_size.div_ceil(PAGE);
+        self.liberties = Liberties::Exclusive;
+        true
+    }
+
+    /// Somebody else opens it: liberties end now, the lease as soon as [`CachedFile::break_is_over`].
+    pub fn begin_break(&mut self, settled: &mut Settled) {
+        if self.breaking.is_some() {
+            return;
+        }
+        self.liberties = Liberties::Shared;
+        self.holes.forget();
+        self.evict(usize::MAX, settled);
+        let ticket = self.ask(Request::Release);
+        self.abandon(ticket);
+        self.breaking = Some(Break { ticket });
+    }
+
+    /// Whether its lease is being given up.
+    #[must_use]
+    pub fn is_breaking(&self) -> bool {
+        self.breaking.is_some()
+    }
+
+    /// Whether everything is done that has to be done before the lease goes. What could not be written is not waited
+    /// for.
+    #[must_use]
+    pub fn break_is_over(&self) -> bool {
+        let is_waiting = |broken: Break| self.tickets.is_waiting(broken.ticket);
+        !self.breaking.is_some_and(is_waiting) && !self.takes_liberties()
+    }
+
+    /// Whether a request is at the device that only the lease's holder may make.
+    #[must_use]
+    pub fn takes_liberties(&self) -> bool {
+        self.flights.take_liberties()
+    }
+
+    /// The lease goes: nothing is given back any more.
+    pub fn end_break(&mut self) {
+        assert!(!self.takes_liberties(), "what only the holder of a lease may do has ended before it goes");
+        self.breaking = None;
+    }
+
+    /// Whether space may be given back that nobody else can have put there.
+    pub(crate) fn may_give_back(&self) -> bool {
+        self.liberties == Liberties::Exclusive || self.breaking.is_some()
+    }
+}

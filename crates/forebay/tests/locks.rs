@@ -1,0 +1,67 @@
+//! Locks: ours keeps other engines off, and those of other programs are respected.
+
+mod support;
+
+use std::time::Duration;
+
+use forebay::{Engine, ErrorKind, Open};
+use support::other::{self, Other};
+use support::{eventually, kind_of, pattern};
+
+/// What nothing here may take longer than.
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn another_program() {
+    other::serve();
+}
+
+fn small_engine() -> Engine {
+    Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+}
+
+/// A program that has locked the file, as databases do, is asking to be left alone with it.
+#[test]
+fn contract_06_a_file_that_another_program_has_locked_is_busy_for_writing() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    std::fs::write(&path, pattern(1, 10_000)).unwrap();
+    let engine = small_engine();
+    let mut other = Other::start();
+    for lock in ["lock_posix", "lock_ofd"] {
+        other.open("both", &path);
+        other.do_now(lock);
+        let error = engine.open(&path, Open::write()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(error.to_string().contains("lock") && error.to_string().contains("file"), "{error}");
+        // To read it is no harm.
+        let file = engine.open(&path, Open::read()).unwrap();
+        let mut found = vec![0; 20_000];
+        assert_eq!(file.read_at(&mut found, 0).unwrap(), 10_000);
+        assert!(found[..10_000] == pattern(1, 10_000));
+        assert_eq!(kind_of(engine.open(&path, Open::write())), ErrorKind::Busy);
+        file.close().unwrap();
+        other.do_now("close");
+    }
+    assert!(eventually(SOON, || engine.open(&path, Open::write()).is_ok()));
+}
+
+/// Ours is told to programs that ask, and is gone with the last handle that writes.
+#[test]
+fn contract_06_our_lock_is_seen_by_programs_that_lock() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let engine = small_engine();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let mut other = Other::start();
+    other.open("both", &path);
+    for lock in ["lock_posix", "lock_ofd"] {
+        assert_eq!(other.ask(lock), format!("error {}", libc::EAGAIN), "{lock}");
+    }
+    // The other family of locks is not ours, and in nobody's way.
+    other.do_now("flock");
+    file.write_at(&pattern(1, 10_000), 0).unwrap();
+    file.close().unwrap();
+    other.do_now("lock_posix");
+    assert_eq!(other.ask("holds 0 10000 1"), "true");
+}

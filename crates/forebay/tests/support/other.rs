@@ -1,0 +1,274 @@
+//! Another program, in a process of its own, that does to files what it is told and says how that went.
+//!
+//! It is this test program again, in the test `another_program`, which does nothing in the parent. A command is a
+//! line, its answer is a line; a call that blocks is answered when it is through. One file is open at a time, and
+//! one mapping of it.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{PAGE, pattern, process};
+
+/// The name of the test that is the other program.
+pub(crate) const NAME: &str = "another_program";
+
+/// Another program; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Other {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Other {
+    pub(crate) fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
+            .env(process::TOLD, NAME)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let commands = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut other = Self { child, commands, answers };
+        assert_eq!(other.answer(), "ready");
+        other
+    }
+
+    /// Has it do something, and waits until it has.
+    pub(crate) fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        self.answer()
+    }
+
+    /// As `ask`, where all went well; with how long it took.
+    pub(crate) fn do_now(&mut self, command: &str) -> Duration {
+        let start = Instant::now();
+        let answer = self.ask(command);
+        assert!(!answer.starts_with("error"), "{command}: {answer}");
+        start.elapsed()
+    }
+
+    /// Has it begin something.
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.commands, "{command}").unwrap();
+    }
+
+    /// How what it was told last went.
+    pub(crate) fn answer(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.answers.read_line(&mut line).unwrap() > 0, "the other program has ended");
+            if let Some(told) = process::told(line.trim_end()) {
+                return told.to_owned();
+            }
+        }
+    }
+
+    /// Opens a file: `read`, `write` or `both`.
+    pub(crate) fn open(&mut self, how: &str, path: &Path) -> Duration {
+        self.do_now(&format!("open {how} {}", path.display()))
+    }
+
+    /// Stops it as a debugger would: it keeps what it has.
+    pub(crate) fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: takes numbers; the child has not been waited for, so its number is its own.
+        let result = unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other program's side: does what it is told until nobody tells it any more.
+pub(crate) fn serve() {
+    if process::task().as_deref() != Some(NAME) {
+        return;
+    }
+    // A lease of its own that is broken would end it.
+    // SAFETY: sets no handler.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+    process::tell(format_args!("ready"));
+    let mut program = Program::default();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        match program.run(&line) {
+            Ok(answer) => process::tell(format_args!("{answer}")),
+            Err(error) => process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1))),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Program {
+    file: Option<File>,
+    mapping: Option<Mapping>,
+}
+
+impl Program {
+    fn run(&mut self, line: &str) -> std::io::Result<String> {
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap();
+        let words: Vec<&str> = words.collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        let path = |at: usize| PathBuf::from(words[at]);
+        match verb {
+            "open" => self.file = Some(open(words[0], &path(1))?),
+            "close" => self.file = None,
+            // Offset, length, salt: bytes of that pattern.
+            "write" => self.file().write_all_at(&pattern(number(2), number(1) as usize), number(0))?,
+            "holds" => {
+                let mut found = vec![0; number(1) as usize];
+                self.file().read_exact_at(&mut found, number(0))?;
+                return Ok((found == pattern(number(2), found.len())).to_string());
+            }
+            "read" => self.file().read_exact_at(&mut vec![0; number(1) as usize], number(0))?,
+            "length" => return Ok(self.file().metadata()?.len().to_string()),
+            "set_length" => self.file().set_len(number(0))?,
+            "sync" => self.file().sync_data()?,
+            "truncate" => truncate(&path(0), number(1))?,
+            "map" => self.mapping = Some(Mapping::new(self.file(), number(0) as usize)?),
+            "unmap" => self.mapping = None,
+            // Offset, length: reads a byte of each page.
+            "touch" => self.mapping().touch(number(0) as usize, number(1) as usize),
+            // Offset, length, times: writes a byte of each page as it is.
+            "poke" => self.mapping().poke(number(0) as usize, number(1) as usize, number(2)),
+            "resident" => {
+                let resident = self.mapping().resident(number(0) as usize, number(1) as usize)?;
+                return Ok(resident.to_string());
+            }
+            "lease" => fcntl(self.file(), libc::F_SETLEASE, libc::F_WRLCK)?,
+            "lock_posix" => lock(self.file(), libc::F_SETLK)?,
+            "lock_ofd" => lock(self.file(), libc::F_OFD_SETLK)?,
+            "flock" => {
+                // SAFETY: the descriptor is open.
+                check(unsafe { libc::flock(self.file().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })?;
+            }
+            other => panic!("unknown: {other}"),
+        }
+        Ok("done".to_owned())
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("a file is open")
+    }
+
+    fn mapping(&self) -> &Mapping {
+        self.mapping.as_ref().expect("a file is mapped")
+    }
+}
+
+fn open(how: &str, path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    let flags = if how.ends_with("_at_once") { libc::O_NONBLOCK } else { 0 };
+    options.custom_flags(flags);
+    match how.trim_end_matches("_at_once") {
+        "read" => options.read(true),
+        "write" => options.write(true),
+        "both" => options.read(true).write(true),
+        "cut" => options.write(true).truncate(true),
+        other => panic!("unknown: {other}"),
+    };
+    options.open(path)
+}
+
+fn truncate(path: &Path, length: u64) -> std::io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the name ends in zero.
+    check(unsafe { libc::truncate(path.as_ptr(), length.cast_signed()) })
+}
+
+fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: the descriptor is open, and the commands used here take a number.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), command, argument) })
+}
+
+/// Locks all of a file for writing.
+fn lock(file: &File, command: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: plain numbers, for which zero is a value: from the start, without end, no process.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    // SAFETY: the descriptor is open, and the pointer is to a lock that is read during the call.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const lock) })
+}
+
+fn check(result: libc::c_int) -> std::io::Result<()> {
+    if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A shared mapping of the start of a file.
+struct Mapping {
+    start: *mut u8,
+    length: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, length: usize) -> std::io::Result<Self> {
+        let (read_write, none) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+        // SAFETY: a new mapping, at a place of the kernel's choice.
+        let start = unsafe { libc::mmap(none, length, read_write, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        // What is read ahead would stand beside what is asked about.
+        // SAFETY: all of it is mapped.
+        check(unsafe { libc::madvise(start, length, libc::MADV_RANDOM) })?;
+        Ok(Self { start: start.cast(), length })
+    }
+
+    fn touch(&self, offset: usize, length: usize) {
+        assert!(offset + length <= self.length);
+        for at in (offset..offset + length).step_by(PAGE as usize) {
+            // SAFETY: within the mapping, whose file is as long.
+            std::hint::black_box(unsafe { self.start.add(at).read_volatile() });
+        }
+    }
+
+    /// Makes pages dirty as they are: bytes are written that are there already, `times` over.
+    fn poke(&self, offset: usize, length: usize, times: u64) {
+        assert!(offset + length <= self.length);
+        for _ in 0..times {
+            for at in (offset..offset + length).step_by(PAGE as usize) {
+                // SAFETY: within the mapping, whose file is as long.
+                unsafe { self.start.add(at).write_volatile(self.start.add(at).read_volatile()) };
+            }
+        }
+    }
+
+    /// How many pages of a range the kernel holds.
+    fn resident(&self, offset: usize, length: usize) -> std::io::Result<usize> {
+        let mut pages = vec![0u8; length.div_ceil(PAGE as usize)];
+        // SAFETY: the range is mapped, and there is a byte for each of its pages.
+        check(unsafe { libc::mincore(self.start.add(offset).cast(), length, pages.as_mut_ptr()) })?;
+        Ok(pages.iter().filter(|page| **page & 1 != 0).count())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us, and used by nobody after this.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
+    }
+}

@@ -103,6 +103,12 @@ impl Operation {
         )
     }
 
+    /// Whether the operation makes durable what was done before.
+    #[must_use]
+    pub fn is_flush(self) -> bool {
+        matches!(self, Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory)
+    }
+
     /// Whether the operation moves bytes, so that a completion may be short.
     #[must_use]
     pub fn moves_bytes(self) -> bool {

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::file::CachedFile;
+use crate::file::{CachedFile, Liberties};
 use crate::index::{bits, parts};
 use crate::limits::PAGE;
 use crate::writeback::flight::Flight;
@@ -22,9 +22,12 @@ pub struct Bypass {
 
 impl CachedFile {
     /// A write of whole pages past the cache begins; `None` where it has to go through the cache. Clean pages of the
-    /// range are dropped.
+    /// range are dropped. Never on a shared file, where what is written is kept for a flush.
     pub fn begin_bypass(&mut self, bytes: Range<u64>, settled: &mut Settled) -> Option<Bypass> {
         let pages = bytes.start / PAGE..bytes.end / PAGE;
+        if self.liberties == Liberties::Shared {
+            return None;
+        }
         let is_whole =
             bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE) && !pages.is_empty();
         if !is_whole || pages.end > self.disk_size / PAGE || self.is_frozen() || self.draining {
@@ -54,6 +57,7 @@ impl CachedFile {
     pub fn end_bypass(&mut self, bypass: Bypass) {
         self.flights.end(bypass.flight);
         self.unflushed = true;
+        self.note_unkept();
         for (page, slot, count) in parts(bypass.pages) {
             let (chunk, _) = self.index.get_mut(page).expect("a busy page has a chunk");
             chunk.busy &= !bits(slot, count);

@@ -21,6 +21,7 @@ use crate::epochs::Epochs;
 use crate::fence::Fence;
 use crate::holes::Holes;
 use crate::index::{Index, runs};
+use crate::kept::Kept;
 use crate::lease::Break;
 use crate::limits::PAGE;
 use crate::partial::{Partial, Rest};
@@ -87,6 +88,7 @@ pub struct CachedFile {
     pub(crate) liberties: Liberties,
     /// Its lease is being given up.
     pub(crate) breaking: Option<Break>,
+    pub(crate) kept: Kept,
     pub(crate) size: u64,
     pub(crate) disk_size: u64,
     /// It is a device: neither size ever changes, and its end needs no care.
@@ -162,6 +164,7 @@ impl CachedFile {
             target,
             liberties,
             breaking: None,
+            kept: Kept::default(),
             size,
             disk_size: size,
             is_device: matches!(origin, Origin::Device(_)),
@@ -313,8 +316,10 @@ impl CachedFile {
     }
 
     /// The file system's size was looked at, on a shared file: others may have moved the end.
-    pub fn observe_disk_size(&mut self, disk_size: u64) {
-        if self.liberties == Liberties::Shared && !self.is_dirty() && self.flights.is_empty() {
+    pub fn observe_disk_size(&mut self, disk_size: u64, settled: &mut Settled) {
+        let is_shared = self.liberties == Liberties::Shared;
+        if is_shared && !self.is_dirty() && self.flights.is_empty() && self.may_follow_cut(disk_size, settled)
+        {
             self.size = disk_size;
             self.disk_size = disk_size;
         }
@@ -452,6 +457,8 @@ impl CachedFile {
         if was_dirty {
             self.index.clear_dirty(page);
             self.epochs.remove(epoch, 1);
+        }
+        if self.unkeep(page) || was_dirty {
             self.charged -= 1;
             settled.uncharged += 1;
         }

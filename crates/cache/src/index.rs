@@ -17,6 +17,7 @@
 //! | flight | zeroes, or an older frame, are being written here | as the rest says | yes | no |
 //! | dirty, failing | could not be written | yes | yes | when somebody asks again |
 //! | dirty, unwritable | could not be written the last time | as the rest says | yes | as the rest says |
+//! | present, kept or covered | written, and kept for a flush (`kept.rs`) | yes | yes, in place | no |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -50,6 +51,10 @@ pub(crate) struct Chunk {
     pub(crate) unwritable: u64,
     /// Already in the list of clean pages.
     pub(crate) listed: u64,
+    /// Written since the last flush was sent, and kept for the next.
+    pub(crate) kept: u64,
+    /// Kept for the flush that was sent last.
+    pub(crate) covered: u64,
 }
 
 impl Chunk {
@@ -69,6 +74,8 @@ impl Chunk {
             failing: 0,
             unwritable: 0,
             listed: 0,
+            kept: 0,
+            covered: 0,
         }
     }
 
@@ -148,7 +155,7 @@ impl Chunk {
 
     /// The pages that are clean, and that nobody uses.
     pub(crate) fn idle_clean(&self) -> u64 {
-        self.present & !(self.dirty | self.busy | self.filling | self.flight | self.pinned)
+        self.present & !(self.dirty | self.busy | self.filling | self.flight | self.pinned | self.held())
     }
 
     /// Whether a page is clean, and nobody uses it.

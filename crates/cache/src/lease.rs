@@ -5,8 +5,8 @@
 //! kernel holds it back and tells us. Then
 //!
 //! 1. no more liberties are taken, and clean pages go ([`CachedFile::begin_break`]);
-//! 2. what was accepted before is written out, and what is reserved beyond the end given back: for that we still
-//!    have the right, and nobody will have it afterwards;
+//! 2. what was accepted before is written out and flushed (`kept.rs` says why), and what is reserved beyond the end
+//!    given back: for that we still have the right, and nobody will have it afterwards;
 //! 3. the lease goes ([`CachedFile::end_break`]), and with it the other program goes on.
 //!
 //! The second may take longer than the other program should wait; then the lease goes early, but never while a
@@ -21,7 +21,7 @@ use crate::writeback::settle::Settled;
 /// A lease that is being given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Break {
-    /// What is written out and given back before.
+    /// What is written out, flushed and given back before.
     ticket: TicketId,
 }
 
@@ -34,16 +34,16 @@ impl CachedFile {
 
     /// We have its lease now, and had not before: what is clean may be stale, its end may have moved.
     ///
-    /// False, and nothing has changed, where something of it is dirty, in use or at the device: a page that is being
+    /// False, and nothing has changed, where something of it is dirty, kept, in use or at the device: a page that is being
     /// read right now may be older than what another program wrote before it went. Then the lease is to be let go.
     #[must_use]
     pub fn own(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
-        if self.breaking.is_some() || self.has_tickets() || !is_quiet {
+        if self.breaking.is_some() || self.has_tickets() || self.awaits_flush() || !is_quiet {
             return false;
         }
         self.evict(usize::MAX, settled);
-        self.observe_disk_size(disk_size);
+        self.observe_disk_size(disk_size, settled);
         self.origin_pages = disk_size.div_ceil(PAGE);
         self.liberties = Liberties::Exclusive;
         true

@@ -14,9 +14,9 @@
 //! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their
 //! invariants, [`write`](mod@write) and [`read`] the caller's side, [`bypass`] what goes past all this, [`holes`] what
 //! is known to be zero, [`space`] what is reserved ahead, [`lease`] whether anybody else has the file open,
-//! [`writeback`] which page goes next, why, and what its end means, [`ticket`] what somebody waits for, [`epochs`] which
-//! writes a sync covers, [`discard`] the way out when a device takes nothing any more, `fence` what is being discarded,
-//! [`samples`] how long all that takes.
+//! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a flush, [`ticket`] what
+//! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
+//! more, `fence` what is being discarded, [`samples`] how long all that takes.
 #![forbid(unsafe_code)]
 
 pub mod bypass;
@@ -27,6 +27,7 @@ pub mod file;
 pub mod frames;
 pub mod holes;
 pub mod index;
+pub mod kept;
 pub mod lease;
 pub mod limits;
 pub mod partial;

@@ -22,7 +22,8 @@ pub enum Request {
     FlushAll,
     /// The file is cut or grown to this many bytes.
     SetLength(u64),
-    /// Everything accepted before is written, and space reserved but not used is given back.
+    /// Everything accepted before is written, and space reserved but not used is given back. On a shared file it is
+    /// flushed too: what is kept for a flush cannot be let go of before.
     Release,
     /// The device need not keep these pages, which are dropped: of `first` and those after it, so many. Only of a
     /// device, and not beyond its end.
@@ -151,6 +152,11 @@ impl Tickets {
         self.waiting.iter().any(|ticket| ticket.id == id)
     }
 
+    /// Whether a flush is waited for that was asked for before.
+    pub(crate) fn has_flush_before(&self, id: TicketId) -> bool {
+        self.waiting.iter().any(|ticket| ticket.request.flushes() && ticket.id < id)
+    }
+
     pub(crate) fn first_set_length(&self) -> Option<(TicketId, u64)> {
         self.waiting.iter().find_map(|ticket| match ticket.request {
             Request::SetLength(length) => Some((ticket.id, length)),
@@ -167,6 +173,10 @@ impl CachedFile {
     /// Takes a ticket; the context must be told that the file has one.
     pub fn ask(&mut self, request: Request) -> TicketId {
         self.retry_failing();
+        if request == Request::Release && self.wants_flush() {
+            let flush = self.ask(Request::FlushData);
+            self.abandon(flush);
+        }
         let covers = self.epochs.close();
         let id = self.tickets.add(request, covers);
         if let Request::Discard { first, pages } = request {

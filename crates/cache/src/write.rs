@@ -133,7 +133,7 @@ impl CachedFile {
             (run.first, run.count)
         } else if here > 0 {
             let count = chunk.frames_in_a_row(slot, here);
-            self.charged += u64::from((bits(slot, count) & !chunk.dirty).count_ones());
+            self.charged += u64::from((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
             (chunk.frame(slot).expect("a present page has a frame"), count)
         } else if sending > 0 {
             let Some(run) = stash.take_run(sending) else { return Err(WriteStop::NoFrames) };
@@ -209,7 +209,7 @@ impl CachedFile {
             return Err(WriteStop::Busy);
         }
         let (frame, prepare) = if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
-            self.charged += u64::from(chunk.dirty & bit == 0);
+            self.charged += u64::from((chunk.dirty | chunk.held()) & bit == 0);
             (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
         } else if chunk.present & bit != 0 {
             let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };

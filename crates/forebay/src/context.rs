@@ -9,6 +9,9 @@
 //! A pass is bounded: what somebody waits for first, then what is too old, then the background, file by file in
 //! turn. The thread sleeps in the doorbell and nowhere else, and without a timer when nothing is dirty.
 
+mod kept;
+mod leases;
+
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +30,6 @@ use forebay_uring::{Backend, Waker};
 
 use crate::counters::Counters;
 use crate::direct::flow::{self, Flow};
-use crate::engine::lease::GivingUp;
 use crate::flight::{Flight, free_slots};
 use crate::inode::{After, Inode, RunEnd, State};
 use crate::limits::{DIRECT_LEAVES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
@@ -110,6 +112,8 @@ pub(crate) struct Writeback {
     breaking: Vec<Arc<Inode>>,
     /// The first moment at which a lease of those has waited long enough.
     next_break: Option<Instant>,
+    /// Files that keep what they wrote for a flush.
+    keeping: Vec<Arc<Inode>>,
     /// Files of which something is too old.
     overdue: Vec<Arc<Inode>>,
     next_tick: Option<Instant>,
@@ -141,6 +145,7 @@ impl Writeback {
             leaving: Vec::new(),
             breaking: Vec::new(),
             next_break: None,
+            keeping: Vec::new(),
             overdue: Vec::new(),
             next_tick: None,
             ended: Vec::new(),
@@ -162,6 +167,7 @@ impl Writeback {
             self.let_go();
             self.tick();
             self.serve_background();
+            self.reclaim_kept();
             let is_idle = self.pending.is_empty() && self.direct.is_idle();
             if self.stop && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return;
@@ -281,23 +287,6 @@ impl Writeback {
         waited.append(&mut self.waited);
         self.waited = waited;
         self.after.finish(&self.shared);
-    }
-
-    /// Lets go of leases that others wait for, as far as what has to be done before is done.
-    fn give_leases_up(&mut self) {
-        if self.breaking.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        self.next_break = None;
-        let Self { breaking, next_break, .. } = self;
-        breaking.retain(|inode| match inode.give_up_lease(now) {
-            GivingUp::Done => false,
-            GivingUp::NotBefore(moment) => {
-                *next_break = [*next_break, moment].into_iter().flatten().min();
-                true
-            }
-        });
     }
 
     /// What is too old, looked for a few times per `dirty_age`.
@@ -492,8 +481,12 @@ impl Writeback {
             let inode = self.inodes[target.0 as usize].as_ref().expect("a file in flight is attached");
             let flight = &mut self.flights[inode.volume.number()];
             of_file.iter().for_each(|ended| flight.ended(ended));
-            inode.settle(&self.shared, of_file, end, &mut self.after);
+            let left = inode.settle(&self.shared, of_file, end, &mut self.after);
             list(&mut self.leaving, inode);
+            if left.is_dirty_again || left.keeps {
+                let inode = Arc::clone(inode);
+                self.note_left(&inode, left);
+            }
         }
         ended.clear();
         self.ended = ended;
@@ -548,6 +541,7 @@ impl Writeback {
         self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.overdue.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.breaking.retain(|listed| !Arc::ptr_eq(listed, inode));
+        self.keeping.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.after.finish(&self.shared);
     }
 

@@ -15,6 +15,7 @@ pub(crate) struct Counters {
     pub(crate) accepted_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) flushes: AtomicU64,
+    pub(crate) rewrites: AtomicU64,
     pub(crate) reserved_bytes: AtomicU64,
     pub(crate) bounced: AtomicU64,
     pub(crate) plugged: AtomicU64,

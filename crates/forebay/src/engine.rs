@@ -262,7 +262,9 @@ impl Engine {
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
         drop(table);
-        self.look_at_lease(&inode);
+        if !is_device {
+            self.look_at_lease(&inode);
+        }
         Ok(inode)
     }
 
@@ -301,6 +303,7 @@ impl Engine {
             resubmitted: queue.resubmitted,
             syncs: load(&counters.syncs),
             flushes: load(&counters.flushes),
+            rewrites: load(&counters.rewrites),
             throttle_waits: shared.level.waits(),
             dirty_bytes: shared.level.dirty() * page,
             peak_dirty_bytes: shared.level.peak() * page,

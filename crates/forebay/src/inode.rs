@@ -21,6 +21,7 @@ use forebay_cache::{
 use forebay_uring::{Direct, Header, Identity, Kind, clock};
 
 use crate::context::Message;
+use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::{Crossed, Queued};
 use crate::shared::Shared;
@@ -85,6 +86,15 @@ pub(crate) struct RunEnd {
     pub(crate) now: Moment,
     /// Whether pages that were written stay.
     pub(crate) keep: Keep,
+}
+
+/// What a bio that has ended leaves to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Left {
+    /// The file is dirty, and was not listed so.
+    pub(crate) is_dirty_again: bool,
+    /// It keeps pages for a flush.
+    pub(crate) keeps: bool,
 }
 
 /// What to do once the lock is released.
@@ -446,7 +456,7 @@ impl Inode {
         }
         let mut after = After::default();
         if let Ok(disk_size) = self.file.length() {
-            state.cache.observe_disk_size(disk_size);
+            state.cache.observe_disk_size(disk_size, &mut after.settled);
         }
         let end = offset.saturating_add(length as u64).min(state.cache.size());
         state.cache.start_read(&(offset.min(end)..end), &mut after.settled);
@@ -571,10 +581,11 @@ impl Inode {
     }
 
     /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
-    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], end: RunEnd, after: &mut After) {
+    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], end: RunEnd, after: &mut After) -> Left {
         let RunEnd { now, keep } = end;
         let sequence = shared.next_sequence();
         let mut state = self.lock();
+        let rewrites = state.cache.rewrites();
         for Ended { bio, result } in ended {
             state.cache.settle(bio, *result, keep, &mut after.settled);
             self.finish_memory(shared, &state, after, sequence);
@@ -592,6 +603,16 @@ impl Inode {
         state.page_wakers.drain_into(&mut after.wakers);
         shared.pool.take_waiting(&mut after.wakers);
         state.tell_tickets(after);
+        let is_dirty_again = state.cache.is_dirty() && !state.listed;
+        if is_dirty_again {
+            state.listed = true;
+            state.dirty_since.get_or_insert_with(Instant::now);
+        }
+        if state.cache.rewrites() > rewrites {
+            Counters::add(&shared.counters.rewrites, 1);
+            tracing::info!(path = %self.path.display(), "another program has mapped what was written: once more");
+        }
+        Left { is_dirty_again, keeps: state.cache.kept_pages() > 0 }
     }
 
     pub(crate) fn io_error(&self, what: &str, offset: u64, errno: Errno) -> Error {

@@ -66,6 +66,12 @@ pub(crate) const LEASE_TRIES_AFTER_CRASH: u32 = 200;
 /// How often a block device is asked for, a millisecond apart, while somebody holds it.
 pub(crate) const DEVICE_TRIES: u32 = 20;
 
+/// The part of the dirty limit that may be kept for flushes that nobody has asked for ...
+pub(crate) const KEPT_OF_LIMIT: u64 = 4;
+
+/// ... and while somebody waits for memory: not every page is worth a flush.
+pub(crate) const KEPT_OF_LIMIT_WHEN_SHORT: u64 = 16;
+
 /// How long `close` and a dropped engine wait for the device.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -30,6 +30,9 @@ pub struct Stats {
     pub syncs: u64,
     /// Flushes of a file that reached the device.
     pub flushes: u64,
+    /// Times a flush failed on a file that another program has mapped, and what it covered was written once more,
+    /// through the kernel's cache.
+    pub rewrites: u64,
     /// Times a writer waited for room.
     pub throttle_waits: u64,
     /// Bytes dirty or being written now (a level, not a counter).

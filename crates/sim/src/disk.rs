@@ -10,6 +10,7 @@
 //! that change the same bytes, nothing beside a buffered write, at most one request that moves a file's end, whole
 //! pages for direct writes, whole sectors for direct reads, and frames that do not change while they are written.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -50,6 +51,19 @@ struct Flying {
     covers: u64,
 }
 
+/// What a file suffers from others.
+#[derive(Clone, Default, Debug)]
+struct Others {
+    /// Somebody may have it mapped.
+    are_there: bool,
+    /// The kernel could not drop a page, and will say so once.
+    error: bool,
+    /// Pages of ours that were written over by what it could not drop.
+    undone: BTreeSet<u64>,
+    /// The journal did not take its size: no flush of it ends well any more.
+    aborted: bool,
+}
+
 /// The device.
 #[derive(Debug)]
 pub struct Disk {
@@ -63,6 +77,8 @@ pub struct Disk {
     bad: Vec<Range<u64>>,
     /// Which files are devices of their own: what they hold never changes its size.
     devices: Vec<bool>,
+    /// Per file, what comes of other programs that have it open.
+    others: Vec<Others>,
     space_pages: u64,
     staged: Vec<(Tag, Bio)>,
     flying: Vec<Flying>,
@@ -86,6 +102,7 @@ impl Disk {
             files: (0..files).map(|_| StoredFile::new()).collect(),
             bad: (0..files).map(|_| 0..0).collect(),
             devices: vec![false; files as usize],
+            others: vec![Others::default(); files as usize],
             space_pages,
             staged: Vec::new(),
             flying: Vec::new(),
@@ -130,6 +147,22 @@ impl Disk {
         file.flush(self.sequence);
         file.flush_name();
         self.devices[target.0 as usize] = true;
+    }
+
+    /// Whether other programs may have a file mapped from now on.
+    pub fn set_others(&mut self, target: Target, are_there: bool) {
+        self.others[target.0 as usize].are_there = are_there;
+    }
+
+    /// A file is opened anew, after whatever went wrong with it before.
+    pub fn open(&mut self, target: Target) {
+        self.others[target.0 as usize] = Others::default();
+    }
+
+    /// Pages of a file that were written and are as they were before.
+    #[must_use]
+    pub fn undone(&self, target: Target) -> &BTreeSet<u64> {
+        &self.others[target.0 as usize].undone
     }
 
     /// The memory of the frames.
@@ -229,12 +262,13 @@ impl Disk {
             Operation::Read => self.serve_read(bio),
             Operation::Write | Operation::WriteBuffered => self.serve_write(flying),
             Operation::FlushData | Operation::FlushAll => {
-                if self.random.happens(self.faults.flush) {
-                    self.files[file].forsake(flying.covers);
+                let others = &mut self.others[file];
+                if others.aborted || self.random.happens(self.faults.flush) {
+                    others.aborted |= self.files[file].forsake(flying.covers);
                     return Err(Errno::IO);
                 }
                 self.files[file].flush(flying.covers);
-                Ok(0)
+                if std::mem::take(&mut others.error) { Err(Errno::IO) } else { Ok(0) }
             }
             Operation::FlushDirectory => {
                 if self.random.happens(self.faults.flush_directory) {
@@ -317,7 +351,29 @@ impl Disk {
         if self.random.happens(self.faults.shorten) && length > unit {
             length = self.random.within(1..length / unit + 1) * unit;
         }
+        let file = bio.target.0 as usize;
+        let is_mapped = bio.operation == Operation::Write && self.others[file].are_there;
+        if is_mapped && self.random.happens(self.faults.invalidate) {
+            return self.store_under_a_mapping(flying, length);
+        }
         self.store(flying, length)
+    }
+
+    /// Writes, and one of the pages is then written over by what another program's mapping still has of it.
+    fn store_under_a_mapping(&mut self, flying: &Flying, length: u64) -> Result<u64, Errno> {
+        let (file, page) = (flying.bio.target.0 as usize, PAGE as u64);
+        let at = flying.bio.offset + self.random.below(length.div_ceil(page)) * page;
+        let mut older = self.files[file].read(at, page);
+        older.resize(PAGE, 0);
+        let written = self.store(flying, length)?;
+        let end = (flying.bio.offset + written).min(at + page);
+        if at < end {
+            self.sequence += 1;
+            self.files[file].write(at, &older[..(end - at) as usize], self.sequence);
+            self.others[file].error = true;
+            self.others[file].undone.insert(at / page);
+        }
+        Ok(written)
     }
 
     /// Writes the first `length` bytes of a request, as far as there is space.
@@ -339,6 +395,8 @@ impl Disk {
         }
         let written = end - bio.offset;
         if written > 0 {
+            let pages = bio.offset / page..end.div_ceil(page);
+            self.others[bio.target.0 as usize].undone.retain(|at| !pages.contains(at));
             file.write(bio.offset, &flying.data[..written as usize], self.sequence);
         } else if length > 0 {
             return Err(Errno(NO_SPACE));

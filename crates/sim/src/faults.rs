@@ -8,7 +8,7 @@ pub const NO_SPACE: i32 = 28;
 /// A direct request that is not aligned (`EINVAL`).
 pub const NOT_ALIGNED: i32 = 22;
 
-/// Rates of faults. The first three are no failures: whoever drives the device gets over them.
+/// Rates of faults. The first three, and `invalidate`, are no failures: whoever drives the device gets over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// A request is not taken, while others are there.
@@ -23,6 +23,9 @@ pub struct Faults {
     pub write: PerMille,
     /// A flush of a file fails, and what it should have made durable never is.
     pub flush: PerMille,
+    /// A write past another program's mapping is undone by an older page of the kernel's cache, and the next flush of
+    /// the file fails for it, on a shared file.
+    pub invalidate: PerMille,
     /// A flush of a directory fails, likewise.
     pub flush_directory: PerMille,
     /// A change of length fails.
@@ -40,6 +43,7 @@ impl Faults {
         read: PerMille(0),
         write: PerMille(0),
         flush: PerMille(0),
+        invalidate: PerMille(0),
         flush_directory: PerMille(0),
         set_length: PerMille(0),
         allocate: PerMille(0),
@@ -48,6 +52,7 @@ impl Faults {
     /// Only those that nobody may ever hear of.
     #[must_use]
     pub fn passing(self) -> Self {
-        Self { refuse: self.refuse, shorten: self.shorten, interrupt: self.interrupt, ..Self::NONE }
+        let Self { refuse, shorten, interrupt, invalidate, .. } = self;
+        Self { refuse, shorten, interrupt, invalidate, ..Self::NONE }
     }
 }

@@ -219,14 +219,19 @@ fn sometimes(random: &mut Random, per_mille: u16) -> PerMille {
 }
 
 fn faults(random: &mut Random) -> Faults {
+    let flush = PerMille(if random.below(4) == 0 { 60 } else { 0 });
+    let flush_directory = PerMille(if random.below(6) == 0 { 300 } else { 0 });
+    // A poisoned file may be read as the device has it.
+    let may_invalidate = flush == PerMille(0) && flush_directory == PerMille(0);
     Faults {
         refuse: sometimes(random, 200),
         shorten: sometimes(random, 200),
         interrupt: sometimes(random, 200),
         read: sometimes(random, 30),
         write: sometimes(random, 40),
-        flush: PerMille(if random.below(4) == 0 { 60 } else { 0 }),
-        flush_directory: PerMille(if random.below(6) == 0 { 300 } else { 0 }),
+        flush,
+        invalidate: if may_invalidate { sometimes(random, 100) } else { PerMille(0) },
+        flush_directory,
         set_length: sometimes(random, 100),
         allocate: sometimes(random, 200),
     }

@@ -269,12 +269,14 @@ impl StoredFile {
         });
     }
 
-    /// A flush failed.
-    pub fn forsake(&mut self, sequence: u64) {
+    /// A flush failed. True where the size was not durable: it is in the journal, which then takes nothing any more.
+    pub fn forsake(&mut self, sequence: u64) -> bool {
+        let size_is_lost = self.sizes.later.iter().any(|version| version.sequence <= sequence);
         self.sizes.forsake(sequence);
         for &sector in &self.volatile {
             self.sectors[sector].forsake(sequence);
         }
+        size_is_lost
     }
 
     /// Its directory was flushed.
@@ -443,7 +445,7 @@ mod tests {
     fn no_later_flush_makes_durable_what_a_failed_one_should_have() {
         let mut file = StoredFile::new();
         file.write(0, &[1; 512], 1);
-        file.forsake(1);
+        assert!(file.forsake(1), "the size with it");
         file.flush(2);
         assert_eq!(survivor(&file, Keep::Nothing).0, 0);
         assert_eq!(file.read(0, 512), [1; 512], "it is read all the same");

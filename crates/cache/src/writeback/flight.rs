@@ -11,6 +11,8 @@ pub(crate) enum Flight {
     Pages(Pages),
     /// The page that contains the end of the file, up to the end.
     Tail { page: u64, length: u64 },
+    /// Pages that go through the kernel's cache, up to this byte.
+    Rewrite { run: Pages, end: u64 },
     /// Pages being read.
     Fill { pages: Range<u64> },
     /// A caller's own write, past the cache.
@@ -153,6 +155,7 @@ impl Flights {
     fn count(&mut self, flight: &Flight, by: isize) {
         let counter = match flight {
             Flight::Tail { .. }
+            | Flight::Rewrite { .. }
             | Flight::Allocate { .. }
             | Flight::Punch
             | Flight::GiveBack

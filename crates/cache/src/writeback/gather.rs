@@ -50,9 +50,13 @@ impl CachedFile {
                 if let Some(bio) = self.next_fill(None, reason.class()) {
                     return Some(bio);
                 }
+                if self.is_rewriting() {
+                    return self.next_rewrite(None, reason.class());
+                }
                 let first = self.sweep()?;
                 Some(self.send_run(first, reason.class()))
             }
+            Reason::Reclaim => self.next_reclaim(),
         }
     }
 
@@ -84,6 +88,9 @@ impl CachedFile {
     fn next_write_out(&mut self, covers: u64, reason: Reason) -> Option<Bio> {
         if let Some(bio) = self.next_fill(Some(covers), reason.class()) {
             return Some(bio);
+        }
+        if self.is_rewriting() {
+            return self.next_rewrite(Some(covers), reason.class());
         }
         if let Some(first) = self.pick(Some(covers)) {
             return Some(self.send_run(first, reason.class()));
@@ -248,7 +255,13 @@ impl CachedFile {
     }
 
     /// Up to `most` pages of a chunk go out, as at most so many segments; returns how many.
-    fn send_data(&mut self, page: u64, most: u32, most_segments: usize, segments: &mut Segments) -> u64 {
+    pub(crate) fn send_data(
+        &mut self,
+        page: u64,
+        most: u32,
+        most_segments: usize,
+        segments: &mut Segments,
+    ) -> u64 {
         let (mut sent, enough) = (0, segments.count() + most_segments);
         self.index.change(page, |chunk| {
             let slot = place(page).1;
@@ -336,7 +349,8 @@ impl CachedFile {
         for id in ids_of(&written, |request| request == Request::WriteOut) {
             self.tickets.finish(id, Ok(()));
         }
-        let releases = ids_of(&written, |request| request == Request::Release);
+        let mut releases = ids_of(&written, |request| request == Request::Release);
+        releases.retain(|id| self.liberties == Liberties::Exclusive || !self.tickets.has_flush_before(*id));
         if !releases.is_empty()
             && let Some(bio) = self.next_for_release(&releases)
         {
@@ -354,15 +368,15 @@ impl CachedFile {
             for id in serves {
                 self.tickets.finish(id, Ok(()));
             }
-            return None;
+            // A release may have waited for that.
+            return if self.liberties == Liberties::Shared { self.next_for_written() } else { None };
         }
-        // Writes that end from here on are not covered by this flush.
-        self.unflushed = false;
+        self.begin_flush();
         let operation = if all { Operation::FlushAll } else { Operation::FlushData };
         Some(self.send_flush(operation, serves, FlushStep::File))
     }
 
-    fn send_flush(&mut self, operation: Operation, serves: Vec<TicketId>, step: FlushStep) -> Bio {
+    pub(crate) fn send_flush(&mut self, operation: Operation, serves: Vec<TicketId>, step: FlushStep) -> Bio {
         let flight = self.flights.start(Flight::Flush { serves, step });
         self.bio(operation, 0, 0, Vec::new(), Class::Waited, flight)
     }

@@ -11,6 +11,8 @@ pub enum Reason {
     Periodic,
     /// Somebody waits: a sync, a close, a change of length.
     Sync,
+    /// Memory is short, and some is kept for a flush.
+    Reclaim,
 }
 
 impl Reason {
@@ -19,7 +21,7 @@ impl Reason {
     pub fn class(self) -> Class {
         match self {
             Reason::Sync => Class::Waited,
-            Reason::Background | Reason::Periodic => Class::Background,
+            Reason::Background | Reason::Periodic | Reason::Reclaim => Class::Background,
         }
     }
 }

@@ -39,12 +39,20 @@ pub enum Keep {
     Nothing,
 }
 
+/// Whether pages are sent again by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Failing {
+    /// Only when somebody asks, or time has passed: the device refused them.
+    Yes,
+    /// They are.
+    No,
+}
+
 impl CachedFile {
     /// A bio of this file has ended.
     pub fn settle(&mut self, bio: &Bio, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
         let (target, flight) = Self::flight_of(bio);
         assert_eq!(target, self.target, "a bio comes back to its file");
-        let keep = if self.liberties == Liberties::Exclusive { keep } else { Keep::Nothing };
         // What ended short was sent again by the request path; less than all of it here is a failure. A read may have
         // come to the end of the file, which others may have moved; a device that ends before its end has shrunk.
         let is_whole = bio.operation.moves_bytes() && (bio.operation != Operation::Read || self.is_device);
@@ -62,7 +70,12 @@ impl CachedFile {
                 }
                 self.draining = false;
                 // The page that is appended to next stays, whatever else has to go.
-                let keep = if self.liberties == Liberties::Exclusive { Keep::Clean } else { keep };
+                self.settle_run(&run, result, Keep::Clean, settled);
+            }
+            Flight::Rewrite { run, end } => {
+                if result.is_ok() {
+                    self.disk_size = self.disk_size.max(end);
+                }
                 self.settle_run(&run, result, keep, settled);
             }
             Flight::Fill { pages } => self.settle_fill(flight, pages, result, settled),
@@ -75,7 +88,7 @@ impl CachedFile {
             // Space that could not be given back is given back by the next open.
             Flight::GiveBack => self.leaves_space |= result.is_err(),
             Flight::Punch => {}
-            Flight::Flush { serves, step } => self.settle_flush(&serves, step, result),
+            Flight::Flush { serves, step } => self.settle_flush(&serves, step, result, settled),
             Flight::Discard { ticket, pages } => self.settle_discard(ticket, pages, result, settled),
             Flight::SetLength { ticket, length } => {
                 if result.is_ok() {
@@ -110,27 +123,49 @@ impl CachedFile {
         if result.is_ok() && !self.is_device {
             self.disk_size = self.disk_size.max((run.first + run.count) * PAGE);
         }
-        self.settle_run(run, result, keep, settled);
+        if result.is_ok() && self.is_rewriting() {
+            // It was on its way when a flush failed.
+            self.note_direct();
+            self.settle_unwritten(run, Failing::No, settled);
+        } else {
+            self.settle_run(run, result, keep, settled);
+        }
     }
 
     fn settle_run(&mut self, run: &Pages, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
         self.unflushed = true;
+        if let Err(errno) = result {
+            self.settle_unwritten(run, Failing::Yes, settled);
+            self.tell_failure(run.first * PAGE, errno);
+            return;
+        }
+        if self.liberties == Liberties::Exclusive {
+            self.note_unkept();
+        }
         for (pages, carries) in run.parts() {
             for (page, slot, count) in parts(pages.clone()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
                 chunk.flight &= !bits(slot, count);
-                match (carries, result) {
-                    (Carries::Zeroes, _) => {}
-                    (Carries::Data, Ok(_)) => self.settle_written(page, slot, count, keep, settled),
-                    (Carries::Data, Err(_)) => {
-                        (page..page + u64::from(count)).for_each(|page| self.settle_failed(page, settled));
-                    }
+                if *carries == Carries::Data {
+                    self.settle_written(page, slot, count, keep, settled);
                 }
                 self.index.tidy(page);
             }
         }
-        if let Err(errno) = result {
-            self.tell_failure(run.first * PAGE, errno);
+    }
+
+    /// What was sent of pages has to be sent again.
+    fn settle_unwritten(&mut self, run: &Pages, failing: Failing, settled: &mut Settled) {
+        self.unflushed = true;
+        for (pages, carries) in run.parts() {
+            for page in pages.clone() {
+                let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
+                chunk.flight &= !(1 << slot);
+                if *carries == Carries::Data {
+                    self.settle_failed(page, failing, settled);
+                }
+                self.index.tidy(page);
+            }
         }
     }
 
@@ -144,11 +179,14 @@ impl CachedFile {
 
     /// Pages of one chunk were written.
     fn settle_written(&mut self, page: u64, slot: usize, count: u32, keep: Keep, settled: &mut Settled) {
-        self.charged -= u64::from(count);
-        settled.uncharged += u64::from(count);
         let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let mask = bits(slot, count);
         let (own, touched) = (mask & chunk.sending, mask & !chunk.sending);
+        let is_shared = self.liberties == Liberties::Shared;
+        // What is kept for a flush stays charged until then.
+        let uncharged = if is_shared { touched } else { mask };
+        self.charged -= u64::from(uncharged.count_ones());
+        settled.uncharged += u64::from(uncharged.count_ones());
         chunk.sending &= !mask;
         self.unwritable_pages -= u64::from((chunk.unwritable & mask).count_ones());
         chunk.unwritable &= !mask;
@@ -160,13 +198,17 @@ impl CachedFile {
                 done += pages;
             }
         }
-        let dropped = if keep == Keep::Nothing { own & chunk.idle_clean() } else { 0 };
-        chunk.present &= !dropped;
-        settled.freed.extend(chunk.take_frames(dropped));
-        let kept = own & !dropped;
-        settled.written.extend(chunk.frames_of(kept));
         let first = page - slot as u64;
-        self.list_clean(first, kept);
+        if is_shared {
+            self.keep(first, mask);
+        } else {
+            let dropped = if keep == Keep::Nothing { own & chunk.idle_clean() } else { 0 };
+            chunk.present &= !dropped;
+            settled.freed.extend(chunk.take_frames(dropped));
+            let clean = own & !dropped;
+            settled.written.extend(chunk.frames_of(clean));
+            self.list_clean(first, clean);
+        }
         for (slot, count) in runs(touched) {
             for page in first + slot as u64..first + slot as u64 + u64::from(count) {
                 let (frame, epoch) = self.displaced.remove(&page).expect("a touched page has another frame");
@@ -176,7 +218,7 @@ impl CachedFile {
         }
     }
 
-    fn settle_failed(&mut self, page: u64, settled: &mut Settled) {
+    fn settle_failed(&mut self, page: u64, failing: Failing, settled: &mut Settled) {
         let displaced = self.displaced.remove(&page);
         if let Some((frame, _)) = displaced {
             self.free_displaced(page, frame, settled);
@@ -198,7 +240,9 @@ impl CachedFile {
             return;
         }
         chunk.sending &= !bit;
-        self.mark_failing(page);
+        if failing == Failing::Yes {
+            self.mark_failing(page);
+        }
         self.index.mark_dirty(page);
     }
 
@@ -302,17 +346,27 @@ impl CachedFile {
         }
     }
 
-    fn settle_flush(&mut self, serves: &[TicketId], step: FlushStep, result: Result<u64, Errno>) {
+    fn settle_flush(
+        &mut self,
+        serves: &[TicketId],
+        step: FlushStep,
+        result: Result<u64, Errno>,
+        settled: &mut Settled,
+    ) {
         match (result, step) {
             (Ok(_), FlushStep::Directory) => self.entry = Entry::Old,
             (Ok(_), FlushStep::File) => {
+                self.end_flush(settled);
                 for id in serves {
                     self.tickets.finish(*id, Ok(()));
                 }
             }
+            // Whom it serves waits for the next one.
+            (Err(_), FlushStep::File) if self.rewrite_kept() => {}
             // Of a directory too: the kernel tells a failed flush once, and the next one ends well without the entry.
             (Err(errno), FlushStep::Directory | FlushStep::File) => {
                 self.poisoned = Some(errno);
+                self.let_kept_go(settled);
                 self.tickets.fail_flushes(Failure::Flush(errno));
             }
         }
@@ -331,6 +385,8 @@ impl CachedFile {
                     partial.mask.add(from..PAGE as usize);
                 }
             }
+            // Space allocated for a write since the cut was made is there still.
+            self.littered = self.littered.max(self.space.end());
             self.space.cut(length);
             self.holes.cut(length.div_ceil(PAGE));
             self.origin_pages = self.origin_pages.min(length.div_ceil(PAGE));

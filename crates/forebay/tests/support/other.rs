@@ -19,6 +19,9 @@ use super::{PAGE, pattern, process};
 /// The name of the test that is the other program.
 pub(crate) const NAME: &str = "another_program";
 
+/// What pages are poked with.
+pub(crate) const POKED: u8 = 0x5a;
+
 /// Another program; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Other {
@@ -112,9 +115,13 @@ pub(crate) fn serve() {
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
     process::tell(format_args!("ready"));
     let mut program = Program::default();
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        match program.run(&line) {
+    loop {
+        let mut line = String::new();
+        if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+            return;
+        }
+        let line = line.trim_end();
+        match program.run(line) {
             Ok(answer) => process::tell(format_args!("{answer}")),
             Err(error) => process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1))),
         }
@@ -153,8 +160,9 @@ impl Program {
             "unmap" => self.mapping = None,
             // Offset, length: reads a byte of each page.
             "touch" => self.mapping().touch(number(0) as usize, number(1) as usize),
-            // Offset, length, times: writes a byte of each page as it is.
-            "poke" => self.mapping().poke(number(0) as usize, number(1) as usize, number(2)),
+            // The first byte of each page is written, always the same, over and over until the next command is there;
+            // that is not answered by itself.
+            "poke_on" => self.poke_on(number(0) as usize, number(1) as usize),
             "resident" => {
                 let resident = self.mapping().resident(number(0) as usize, number(1) as usize)?;
                 return Ok(resident.to_string());
@@ -169,6 +177,15 @@ impl Program {
             other => panic!("unknown: {other}"),
         }
         Ok("done".to_owned())
+    }
+
+    fn poke_on(&self, offset: usize, length: usize) {
+        let mut input = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+        // SAFETY: the pointer is to one entry.
+        while unsafe { libc::poll(&raw mut input, 1, 0) } == 0 {
+            self.mapping().poke(offset, length);
+        }
+        std::io::stdin().read_line(&mut String::new()).unwrap();
     }
 
     fn file(&self) -> &File {
@@ -238,30 +255,33 @@ impl Mapping {
         Ok(Self { start: start.cast(), length })
     }
 
-    fn touch(&self, offset: usize, length: usize) {
+    /// The pages of a range.
+    fn pages(&self, offset: usize, length: usize) -> impl Iterator<Item = *mut u8> {
         assert!(offset + length <= self.length);
-        for at in (offset..offset + length).step_by(PAGE as usize) {
-            // SAFETY: within the mapping, whose file is as long.
-            std::hint::black_box(unsafe { self.start.add(at).read_volatile() });
+        // SAFETY: within the mapping.
+        (offset..offset + length).step_by(PAGE as usize).map(|at| unsafe { self.start.add(at) })
+    }
+
+    fn touch(&self, offset: usize, length: usize) {
+        for page in self.pages(offset, length) {
+            // SAFETY: mapped, and the file is as long.
+            std::hint::black_box(unsafe { page.read_volatile() });
         }
     }
 
-    /// Makes pages dirty as they are: bytes are written that are there already, `times` over.
-    fn poke(&self, offset: usize, length: usize, times: u64) {
-        assert!(offset + length <= self.length);
-        for _ in 0..times {
-            for at in (offset..offset + length).step_by(PAGE as usize) {
-                // SAFETY: within the mapping, whose file is as long.
-                unsafe { self.start.add(at).write_volatile(self.start.add(at).read_volatile()) };
-            }
+    fn poke(&self, offset: usize, length: usize) {
+        for page in self.pages(offset, length) {
+            // SAFETY: mapped, and the file is as long.
+            unsafe { page.write_volatile(POKED) };
         }
     }
 
     /// How many pages of a range the kernel holds.
     fn resident(&self, offset: usize, length: usize) -> std::io::Result<usize> {
         let mut pages = vec![0u8; length.div_ceil(PAGE as usize)];
+        let start = self.pages(offset, length).next().expect("a range that is not empty");
         // SAFETY: the range is mapped, and there is a byte for each of its pages.
-        check(unsafe { libc::mincore(self.start.add(offset).cast(), length, pages.as_mut_ptr()) })?;
+        check(unsafe { libc::mincore(start.cast(), length, pages.as_mut_ptr()) })?;
         Ok(pages.iter().filter(|page| **page & 1 != 0).count())
     }
 }

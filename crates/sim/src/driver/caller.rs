@@ -177,6 +177,8 @@ impl Driver {
             // Left by a write that failed: it is not ours to give back.
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
+            self.disk.open(target);
+            self.disk.set_others(target, is_shared);
             self.note(path, "opened", 0, size, 0);
         }
         self.inode(path).handles += 1;

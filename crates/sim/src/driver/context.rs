@@ -68,6 +68,7 @@ impl Driver {
         self.let_go();
         self.tick();
         self.serve_background();
+        self.reclaim_kept();
         self.queue.set_awaited(self.is_awaited());
         self.queue.dispatch(&mut self.disk, Wait::Not).expect("the simulated device does not break");
         // What was refused for a reason ended at once, and is not slept on.
@@ -212,6 +213,24 @@ impl Driver {
         }
     }
 
+    /// Flushes files of which much is kept, or anything where memory is short: frames come back by that.
+    fn reclaim_kept(&mut self) {
+        let kept = |path: &Path| path.inode.as_ref().map_or(0, |inode| inode.cache.kept_pages());
+        let total: u64 = self.paths.iter().map(kept).sum();
+        let is_short = self.level.has_waiters() || !self.frame_waiters.is_empty();
+        if total == 0 || !is_short && total < self.plan.throttle.limit / 4 {
+            return;
+        }
+        for path in 0..self.paths.len() {
+            if kept(&self.paths[path]) > 0
+                && let Some(bio) = self.next_bio(path, Reason::Reclaim)
+            {
+                self.marks.hit("reclaimed");
+                self.send(path, bio);
+            }
+        }
+    }
+
     fn serve(&mut self, path: usize, reason: Reason, most: usize) -> usize {
         let mut sent = 0;
         while sent < most && self.has_room(path, Class::Background) {
@@ -300,6 +319,13 @@ impl Driver {
                 inode.write_errors += 1;
                 self.marks.hit("partial page could not be filled");
             }
+            if result.is_err() && bio.operation.is_flush() {
+                let inode = self.inode(path);
+                let is_failure = inode.cache.poisoned().is_some();
+                inode.flush_errors += u64::from(is_failure);
+                self.marks.hit(if is_failure { "flush failed" } else { "flush got over" });
+            }
+            self.list_dirty(path);
             self.marks.add("partial page filled", settled.patches.len() as u64);
             self.disk.arena().finish(&mut settled);
             if bio.operation == Operation::SetLength && bio.class == Class::Waited {
@@ -318,6 +344,19 @@ impl Driver {
         }
     }
 
+    /// What ended badly, or was kept, may be dirty again.
+    fn list_dirty(&mut self, path: usize) {
+        let now = self.disk.now();
+        let inode = self.inode(path);
+        if inode.cache.is_dirty() {
+            inode.dirty_since.get_or_insert(now);
+            let listed = &mut self.context.dirty[path % self.plan.volumes];
+            if !listed.contains(&path) {
+                listed.push_back(path);
+            }
+        }
+    }
+
     fn count_ended(&mut self, path: usize, bio: &Bio, result: Result<u64, Errno>) {
         let inode = self.paths[path].inode.as_mut().expect("an open file");
         let pages = bio.offset / PAGE..bio.end().div_ceil(PAGE);
@@ -331,10 +370,6 @@ impl Driver {
                 inode.failed_pages.extend(pages);
                 inode.write_errors += 1;
                 self.marks.hit("page write failed");
-            }
-            (Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory, Err(_)) => {
-                inode.flush_errors += 1;
-                self.marks.hit("flush failed");
             }
             (Operation::Read, Ok(_)) => {
                 pages.for_each(|page| {

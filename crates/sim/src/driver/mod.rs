@@ -269,6 +269,7 @@ impl Driver {
             Liberties::Shared => {
                 let size = self.disk.file(Target(path as u32)).size();
                 if inode.cache.own(size, &mut settled) {
+                    self.disk.set_others(Target(path as u32), false);
                     inode.origin_end = size.next_multiple_of(PAGE);
                     self.marks.hit("lease had");
                 }

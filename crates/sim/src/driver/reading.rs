@@ -37,7 +37,7 @@ impl Driver {
         let size = self.disk.file(Target(path as u32)).size();
         let inode = self.inode(path);
         if inode.cache.liberties() == Liberties::Shared {
-            inode.cache.observe_disk_size(size);
+            inode.cache.observe_disk_size(size, &mut settled);
             let end = (offset + length).min(inode.cache.size());
             inode.cache.start_read(&(offset.min(end)..end), &mut settled);
             self.absorb(&mut settled);

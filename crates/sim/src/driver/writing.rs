@@ -59,6 +59,7 @@ impl Driver {
             writing.is_queued = true;
             self.callers[id].is_awake = false;
             let woken = self.level.queue(id);
+            self.context.is_awake = true;
             self.wake(&woken);
             self.marks.hit("throttled");
             return Activity::Writing(writing);

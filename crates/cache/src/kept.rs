@@ -1,0 +1,296 @@
+//! On a shared file a written page keeps its frame until a flush that covers it has ended well.
+//!
+//! A direct write whose range another program has mapped may leave the kernel with a page it could not drop: older
+//! bytes, which it may write over ours. It says so once, by an error of the next flush, on every descriptor. So that
+//! is no failure of the device: written once more, through the kernel's cache, both agree. That takes the bytes, and
+//! so they are kept.
+//!
+//! ```text
+//! Dirty --written--> kept --flush sent--> covered --flush ended well--> gone
+//!   ^                  |                     |
+//!   +-- the flush failed: all of them, and until one ends well everything goes through the kernel's cache
+//! ```
+//!
+//! What is kept is read from here (it may not be what the kernel has), may be touched in place, and counts as dirty
+//! memory: it is a sync that makes room. Where nobody syncs the context does, when memory is short
+//! ([`CachedFile::next_reclaim`]).
+//!
+//! Only where *all* that was written since the last good flush is kept can a second one prove anything. What was
+//! written under the lease is not kept, so a flush belongs to giving the lease up. And a second flush that fails with
+//! nothing but writes through the kernel's cache before it is a failure.
+
+use forebay_block::{Bio, Class, Operation};
+
+use crate::file::{CachedFile, Liberties};
+use crate::index::{Chunk, runs};
+use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
+use crate::writeback::gather::Segments;
+use crate::writeback::settle::Settled;
+
+/// What is kept of a file, beside the bits in its chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Pages with a bit, those that are dirty again included.
+    pages: u64,
+    /// What was written since the last flush was sent ...
+    since: Written,
+    /// ... and before that, since the last good one.
+    before: Written,
+    /// A flush has failed and none has ended well since: what is written goes through the kernel's cache.
+    rewriting: Option<Rewriting>,
+    /// Times that began.
+    rewrites: u64,
+}
+
+/// Whether anything was written.
+#[derive(Clone, Copy, Default, Debug)]
+struct Written {
+    /// Something was, and was kept; it may have been cut off since.
+    kept: bool,
+    /// Something was that is not kept.
+    unkept: bool,
+}
+
+/// What the next flush that fails would mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rewriting {
+    /// Nothing was written past the kernel's cache since the last one failed: it would be a failure.
+    AllCached,
+    /// Direct writes that were on their way then have ended since.
+    SomeDirect,
+}
+
+impl Chunk {
+    /// Pages kept for a flush.
+    pub(crate) fn held(&self) -> u64 {
+        self.kept | self.covered
+    }
+
+    /// Of those the ones that are held for nothing else.
+    fn only_held(&self, mask: u64) -> u64 {
+        mask & !(self.dirty | self.busy | self.flight)
+    }
+}
+
+impl CachedFile {
+    /// Pages whose frames stay until a flush: an upper bound, for some may be dirty again.
+    #[must_use]
+    pub fn kept_pages(&self) -> u64 {
+        self.kept.pages
+    }
+
+    /// Times a flush failed and what it covered was written again.
+    #[must_use]
+    pub fn rewrites(&self) -> u64 {
+        self.kept.rewrites
+    }
+
+    /// A flush that nobody asked for, so that frames come back; `None` where it would bring none, or one is under way.
+    pub fn next_reclaim(&mut self) -> Option<Bio> {
+        if self.kept.pages == 0 || self.flights.is_held() || self.flights.is_flushing() || self.draining {
+            return None;
+        }
+        self.begin_flush();
+        Some(self.send_flush(Operation::FlushData, Vec::new(), FlushStep::File))
+    }
+
+    /// Whether a flush may still have to tell of something written while the file was shared.
+    pub(crate) fn awaits_flush(&self) -> bool {
+        self.is_rewriting() || self.kept.since.kept || self.kept.before.kept
+    }
+
+    /// Whether a flush is needed before the file can be let go of, or its lease.
+    pub(crate) fn wants_flush(&self) -> bool {
+        self.liberties == Liberties::Shared
+            && self.poisoned.is_none()
+            && (self.charged > 0 || self.lacks_frames())
+    }
+
+    /// No flush will prove anything any more: lets go of what is kept.
+    pub(crate) fn let_kept_go(&mut self, settled: &mut Settled) {
+        self.kept.since.unkept |= self.kept.pages > 0;
+        self.end_keeping(u64::MAX, settled);
+    }
+
+    /// Pages of the chunk that begins with `first` were written.
+    pub(crate) fn keep(&mut self, first: u64, mask: u64) {
+        let (chunk, _) = self.index.get_mut(first).expect("a written page has a chunk");
+        self.kept.pages += u64::from((mask & !chunk.held()).count_ones());
+        chunk.kept |= mask;
+        chunk.covered &= !mask;
+        self.kept.since.kept = true;
+    }
+
+    /// Something was written of which no frame is kept.
+    pub(crate) fn note_unkept(&mut self) {
+        self.kept.since.unkept = true;
+    }
+
+    /// Whether something was, since the last good flush: one that fails is a failure.
+    #[must_use]
+    pub fn lacks_frames(&self) -> bool {
+        self.kept.since.unkept || self.kept.before.unkept
+    }
+
+    /// A page is dropped; whether it was kept, and so has to be uncharged where nothing else charges it.
+    pub(crate) fn unkeep(&mut self, page: u64) -> bool {
+        let (chunk, slot) = self.index.get_mut(page).expect("a page that is dropped has a chunk");
+        let was_held = chunk.held() & (1 << slot) != 0;
+        chunk.kept &= !(1 << slot);
+        chunk.covered &= !(1 << slot);
+        self.kept.pages -= u64::from(was_held);
+        was_held
+    }
+
+    /// A flush is sent: what ends from here on it does not cover.
+    pub(crate) fn begin_flush(&mut self) {
+        self.unflushed = false;
+        let since = std::mem::take(&mut self.kept.since);
+        self.kept.before.kept |= since.kept;
+        self.kept.before.unkept |= since.unkept;
+        if self.kept.pages > 0 {
+            for (_, chunk) in self.index.chunks_mut() {
+                chunk.covered |= std::mem::take(&mut chunk.kept);
+            }
+        }
+    }
+
+    /// It ended well: what it covered is durable.
+    pub(crate) fn end_flush(&mut self, settled: &mut Settled) {
+        self.kept.before = Written::default();
+        self.kept.rewriting = None;
+        self.end_keeping(0, settled);
+    }
+
+    /// Frames of covered pages are free, and of kept ones too as `kept` says, but of those that are in use otherwise.
+    fn end_keeping(&mut self, kept: u64, settled: &mut Settled) {
+        if self.kept.pages == 0 {
+            return;
+        }
+        let mut touched = Vec::new();
+        for (first, chunk) in self.index.chunks_mut() {
+            let ended = chunk.covered | chunk.kept & kept;
+            if ended == 0 {
+                continue;
+            }
+            chunk.covered = 0;
+            chunk.kept &= !kept;
+            self.kept.pages -= u64::from(ended.count_ones());
+            let free = chunk.only_held(ended);
+            self.charged -= u64::from(free.count_ones());
+            settled.uncharged += u64::from(free.count_ones());
+            // Who is reading one lets go of it.
+            let dropped = free & chunk.idle_clean();
+            chunk.present &= !dropped;
+            settled.freed.extend(chunk.take_frames(dropped));
+            touched.push(first);
+        }
+        touched.into_iter().for_each(|first| self.index.tidy(first));
+    }
+
+    /// A flush failed. True where that is got over: what was written since the last good one is dirty again, as of
+    /// before any sync that waits.
+    pub(crate) fn rewrite_kept(&mut self) -> bool {
+        let is_second = self.kept.rewriting == Some(Rewriting::AllCached);
+        if self.liberties != Liberties::Shared || self.lacks_frames() || is_second {
+            return false;
+        }
+        self.kept.rewriting = Some(Rewriting::AllCached);
+        self.kept.rewrites += 1;
+        self.unflushed = true;
+        let chunks = self.index.chunks_mut().filter(|(_, chunk)| chunk.held() != 0);
+        let held: Vec<(u64, u64)> = chunks.map(|(first, chunk)| (first, chunk.held())).collect();
+        for (first, held) in held {
+            for (slot, count) in runs(held) {
+                (slot..slot + count as usize).for_each(|slot| self.redo_from_start(first + slot as u64));
+            }
+            let (chunk, _) = self.index.get_mut(first).expect("looked at above");
+            (chunk.kept, chunk.covered) = (0, 0);
+        }
+        self.kept.pages = 0;
+        true
+    }
+
+    /// What was written of a page counts for nothing: what is here, on its way or being copied in stands for it, and
+    /// every sync that waits, waits for that.
+    fn redo_from_start(&mut self, page: u64) {
+        const OLDEST: u64 = 0;
+        let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
+        let bit = 1 << slot;
+        if let Some((_, epoch)) = self.displaced.get_mut(&page) {
+            self.epochs.remove(std::mem::replace(epoch, OLDEST), 1);
+            self.epochs.add(OLDEST, 1);
+            return;
+        }
+        if chunk.dirty & bit != 0 || chunk.sending & bit != 0 {
+            self.epochs.remove(chunk.epoch(slot), 1);
+        } else if chunk.busy & bit != 0 {
+            if self.owed.insert(page, OLDEST).is_none() {
+                self.epochs.add(OLDEST, 1);
+            }
+            return;
+        } else {
+            self.index.mark_dirty(page);
+        }
+        let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
+        chunk.set_epoch(slot, OLDEST);
+        self.epochs.add(OLDEST, 1);
+    }
+
+    /// Whether writes go through the kernel's cache: from a flush that failed to the next that ends well.
+    #[must_use]
+    pub fn is_rewriting(&self) -> bool {
+        self.kept.rewriting.is_some()
+    }
+
+    /// A direct write has ended that was on its way when a flush failed.
+    pub(crate) fn note_direct(&mut self) {
+        self.kept.rewriting = Some(Rewriting::SomeDirect);
+    }
+
+    /// The next run through the kernel's cache, of pages not after `covers`. It is alone at the device, so it is sent
+    /// when all else has ended.
+    pub(crate) fn next_rewrite(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
+        let which = |_: u64, chunk: &Chunk| match covers {
+            Some(covers) => chunk.not_after(chunk.sendable(), covers),
+            None => chunk.sendable(),
+        };
+        let first = self.index.next_dirty(0, u64::MAX, which)?;
+        self.draining = !self.flights.is_empty();
+        if self.draining {
+            return None;
+        }
+        let mut run = Pages::starting_at(first);
+        let mut segments = Segments::default();
+        while run.count < GATHER_PAGES && segments.count() + 1 < GATHER_SEGMENTS {
+            let page = first + run.count;
+            let sendable = self.index.get(page).map_or(0, |(chunk, slot)| chunk.sendable() >> slot);
+            let most = u64::from(sendable.trailing_ones()).min(GATHER_PAGES - run.count);
+            if most == 0 {
+                break;
+            }
+            let room = GATHER_SEGMENTS - segments.count() - 1;
+            let sent = self.send_data(page, most as u32, room, &mut segments);
+            run.push(sent, Carries::Data);
+        }
+        let end = self.size.min((first + run.count) * PAGE);
+        let length = end - first * PAGE;
+        let flight = self.flights.start(Flight::Rewrite { run, end });
+        let segments = segments.cut_to(length);
+        Some(self.bio(Operation::WriteBuffered, first * PAGE, length, segments, class, flight))
+    }
+
+    /// Others have cut a file that we keep pages of: those beyond are theirs to lose, unless somebody uses any.
+    pub(crate) fn may_follow_cut(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
+        if self.kept.pages == 0 || disk_size >= self.size {
+            return true;
+        }
+        if !self.index.is_quiet() {
+            return false;
+        }
+        self.drop_pages(disk_size / PAGE..u64::MAX, settled);
+        self.kept.since.unkept = true;
+        true
+    }
+}

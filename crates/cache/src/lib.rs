@@ -44,7 +44,7 @@ pub use file::{CachedFile, Gaps, Liberties, Origin};
 pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
 pub use read::{ReadStep, ReadStop};
-pub use throttle::{Admission, Throttle};
+pub use throttle::{Admission, Dirty, Part, Throttle};
 pub use ticket::{Failure, Request, TicketId};
 pub use write::{Copy, Prepare, WriteStop};
 pub use writeback::reason::Reason;

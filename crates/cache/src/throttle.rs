@@ -1,21 +1,48 @@
 //! Slowing writers near the dirty limit.
 //!
 //! ```text
-//!  dirty pages   0 ......... background ................ limit .... cache
-//!  writers       run         run, writeback works       wait       small files still run
+//!  dirty pages   0 ......... background ................ limit .... limit + spare .... cache
+//!  writers       run         run, writeback works       wait       small files wait too
+//!
+//!  rate of a     memory |--------------------------------,
+//!  writer               |                                |
+//!                device |. . . . . . . . . . . . . . . . `------------------   in grants of some milliseconds
+//!                       0                              limit
 //! ```
 //!
-//! The price of a bound on memory is that a writer faster than the device waits. Who waits goes in the order it
-//! came, and is let on only when a share of the limit is free again, so that it runs for a while: a wake per
-//! page would be two context switches per write. A file that has little dirty (a log beside a bulk load) is not
-//! made to wait for others: it runs into the room between the limit and the cache.
+//! The price of a bound on memory is that a writer faster than the device waits. Up to the limit nobody is slowed: the
+//! room is there to take bursts. At the limit writers share what the device writes out: who waits goes in the order it
+//! came, and is granted as many pages as the device writes in [`GRANT_TIME`], divided by those who wait, so that a round
+//! of all of them takes about that long. On a slow device grants are small and waits no longer; on a fast one they are
+//! large, so that a wake is not paid for every page. A file that has little dirty (a log beside a bulk load) is not made
+//! to wait for others: it runs into the room between the limit and the cache.
+//!
+//! # Several devices
+//! One limit for all would be filled by the slowest device: its pages stay longest. So each that is written may have the
+//! part of the limit that its measured rate earns, and a least part; alone it has all. (The kernel divides its limit by
+//! each device's share of recent completions: P. Zijlstra, "per device dirty throttling", 2007. A rate measured while
+//! the device was busy says the same at once, and of a device that was idle too.)
+
+use std::time::Duration;
+
+/// A round of grants to all who wait takes about so long.
+pub const GRANT_TIME: Duration = Duration::from_millis(8);
+
+/// The part of the limit any device may have: one in so many.
+const LEAST_ONE_IN: u64 = 32;
+
+/// What one grant may be of the limit: one in so many.
+const GRANT_ONE_IN: u64 = 64;
+
+/// Room of small files beyond the limit: one in so many.
+const SPARE_ONE_IN: u64 = 16;
 
 /// Whether a writer may take frames now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// It may.
     Granted,
-    /// It waits until the level has fallen below [`Throttle::resume`].
+    /// It waits for a grant.
     Wait,
 }
 
@@ -28,25 +55,85 @@ pub struct Throttle {
     pub background: u64,
     /// A file with fewer dirty pages than this does not wait at the limit.
     pub small: u64,
+    /// Pages granted at a time while the device's rate is not known.
+    pub grant: u64,
+}
+
+/// One device's part of the levels, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Writers to the device wait from here on, with as many dirty pages of its own.
+    pub limit: u64,
+    /// Background writeback to it works from here on.
+    pub background: u64,
+}
+
+/// What is dirty, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dirty {
+    /// Of all devices.
+    pub all: u64,
+    /// Of the writer's device.
+    pub of_device: u64,
+    /// Of the writer's file.
+    pub of_file: u64,
 }
 
 impl Throttle {
     /// Levels for a cache; `limit` and `background` in pages.
     #[must_use]
     pub fn new(limit: u64, background: u64) -> Self {
-        Self { limit, background: background.min(limit), small: (limit / 256).max(16) }
+        let (small, grant) = ((limit / 256).max(16), (limit / 256).clamp(16, 1024));
+        Self { limit, background: background.min(limit), small, grant }
     }
 
-    /// May a writer of a file with `file_dirty` dirty pages go on, with `dirty` in all?
+    /// The part of a device that is written alone.
     #[must_use]
-    pub fn admit(&self, dirty: u64, file_dirty: u64) -> Admission {
-        if dirty < self.limit || file_dirty < self.small { Admission::Granted } else { Admission::Wait }
+    pub fn whole(&self) -> Part {
+        Part { limit: self.limit, background: self.background }
     }
 
-    /// Writers that wait are let on when the level has fallen to this.
+    /// The parts of devices that are written together, by the pages each writes in a second. One of which that is not
+    /// known counts as the fastest: it is measured as soon as it is written to.
     #[must_use]
-    pub fn resume(&self) -> u64 {
-        self.limit - self.limit / 64
+    pub fn parts(&self, rates: &[Option<u64>]) -> Vec<Part> {
+        if let [_] = rates {
+            return vec![self.whole()];
+        }
+        let fastest = rates.iter().flatten().copied().max().unwrap_or(1).max(1);
+        let rate = |rate: &Option<u64>| u128::from(rate.unwrap_or(fastest));
+        let all: u128 = rates.iter().map(rate).sum();
+        let part = |of: u128| {
+            let earned = (u128::from(self.limit) * of / all.max(1)) as u64;
+            let limit = earned.max(self.limit / LEAST_ONE_IN).max(1);
+            let background = u128::from(limit) * u128::from(self.background) / u128::from(self.limit.max(1));
+            Part { limit, background: (background as u64).max(1) }
+        };
+        rates.iter().map(|of| part(rate(of))).collect()
+    }
+
+    /// May a writer go on, whose device has this part?
+    #[must_use]
+    pub fn admit(&self, dirty: Dirty, part: Part) -> Admission {
+        let spare = self.limit / SPARE_ONE_IN + self.small;
+        let has_room = dirty.all < self.limit && dirty.of_device < part.limit;
+        let is_small = dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare);
+        if has_room || is_small { Admission::Granted } else { Admission::Wait }
+    }
+
+    /// Pages granted at a time where so many wait for a device that writes so many pages in a second.
+    #[must_use]
+    pub fn grant(&self, rate: Option<u64>, waiting: u64) -> u64 {
+        let Some(rate) = rate else { return self.grant };
+        let round = u128::from(rate) * GRANT_TIME.as_nanos() / 1_000_000_000;
+        let each = (round / u128::from(waiting.max(1))) as u64;
+        each.clamp(1, (self.limit / GRANT_ONE_IN).max(1))
+    }
+
+    /// Whether a grant fits.
+    #[must_use]
+    pub fn fits(&self, dirty: Dirty, part: Part, grant: u64) -> bool {
+        dirty.all + grant <= self.limit && dirty.of_device + grant <= part.limit.max(grant)
     }
 }
 
@@ -54,12 +141,72 @@ impl Throttle {
 mod tests {
     use super::*;
 
+    fn dirty(all: u64, of_file: u64) -> Dirty {
+        Dirty { all, of_device: all, of_file }
+    }
+
     #[test]
     fn small_files_pass_where_bulk_waits() {
         let throttle = Throttle::new(1024, 512);
-        assert_eq!(throttle.admit(1023, 900), Admission::Granted);
-        assert_eq!(throttle.admit(1024, 900), Admission::Wait);
-        assert_eq!(throttle.admit(1024, 1), Admission::Granted);
-        assert!(throttle.resume() < throttle.limit);
+        let whole = throttle.whole();
+        assert_eq!(throttle.admit(dirty(1023, 900), whole), Admission::Granted);
+        assert_eq!(throttle.admit(dirty(1024, 900), whole), Admission::Wait);
+        assert_eq!(throttle.admit(dirty(1024, 1), whole), Admission::Granted);
+        assert_eq!(throttle.admit(dirty(1024 + 64 + 16, 1), whole), Admission::Wait, "many small ones");
+    }
+
+    #[test]
+    fn alone_a_device_has_all_however_slow() {
+        let throttle = Throttle::new(43_008, 21_504);
+        for rate in [None, Some(0), Some(1), Some(1_000_000)] {
+            assert_eq!(throttle.parts(&[rate]), [throttle.whole()]);
+        }
+    }
+
+    #[test]
+    fn contract_18_a_slow_device_cannot_fill_the_limit() {
+        let throttle = Throttle::new(43_008, 21_504);
+        // 3 GB/s beside 1 MB/s, and one of which nothing is known yet.
+        let [fast, slow] = throttle.parts(&[Some(750_000), Some(250)])[..] else { unreachable!() };
+        assert!(fast.limit >= 42_000 && fast.background >= 21_000, "{fast:?}");
+        assert_eq!(slow, Part { limit: 1344, background: 672 });
+        let [known, unknown] = throttle.parts(&[Some(1000), None])[..] else { unreachable!() };
+        assert_eq!(known, unknown);
+        assert_eq!(known.limit, 21_504);
+        let full = Dirty { all: 3000, of_device: 1344, of_file: 1000 };
+        assert_eq!(throttle.admit(full, slow), Admission::Wait, "the slow one's writer");
+        assert_eq!(throttle.admit(Dirty { of_device: 1656, ..full }, fast), Admission::Granted);
+    }
+
+    #[test]
+    fn parts_are_as_the_rates_are() {
+        let throttle = Throttle::new(10_000, 4_000);
+        let parts = throttle.parts(&[Some(100), Some(300), Some(600)]);
+        assert_eq!(parts.iter().map(|part| part.limit).collect::<Vec<_>>(), [1000, 3000, 6000]);
+        assert_eq!(parts[1].background, 1200);
+        for rates in [vec![Some(0), Some(0)], vec![None, None, None], vec![Some(u64::MAX); 3]] {
+            let parts = throttle.parts(&rates);
+            assert!(parts.iter().all(|part| (312..=10_000).contains(&part.limit)), "{rates:?}: {parts:?}");
+            assert!(parts.windows(2).all(|two| two[0] == two[1]), "{rates:?}: {parts:?}");
+        }
+    }
+
+    /// What a round of grants takes of the device's time, whatever its rate and however many wait.
+    #[test]
+    fn a_round_of_grants_takes_some_milliseconds() {
+        let throttle = Throttle::new(43_008, 21_504);
+        for rate in [250, 2_500, 25_000, 250_000, 2_500_000] {
+            for waiting in [1, 2, 8, 64] {
+                let grant = throttle.grant(Some(rate), waiting);
+                let round = grant as f64 * waiting as f64 / rate as f64;
+                assert!((1..=672).contains(&grant));
+                // A page each is the least.
+                let most = 0.008f64.max(waiting as f64 / rate as f64);
+                assert!(round <= most, "{rate} pages a second, {waiting} wait: {round} s");
+            }
+        }
+        assert_eq!(throttle.grant(None, 8), 168);
+        assert!(throttle.fits(dirty(43_000, 0), throttle.whole(), 8));
+        assert!(!throttle.fits(dirty(43_001, 0), throttle.whole(), 8));
     }
 }

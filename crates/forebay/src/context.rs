@@ -242,6 +242,16 @@ impl Writeback {
         }
         if dirty {
             self.flights[inode.volume.number()].dirty.push_back(inode);
+            self.share_out();
+        }
+    }
+
+    /// Says what part of the level each file system has that is being written.
+    fn share_out(&self) {
+        if self.flights.len() > 1 {
+            let written = self.flights.iter().filter(|flight| flight.is_written());
+            let written: Vec<_> = written.map(|flight| &*flight.volume).collect();
+            self.shared.level.share_out(&written);
         }
     }
 
@@ -356,7 +366,7 @@ impl Writeback {
         // A file answers `None` once at the end of a sweep, so each is asked twice before all count as idle.
         let mut idle = 0;
         while idle < 2 * self.flights[volume].dirty.len()
-            && self.shared.level.wants_writeback()
+            && self.shared.level.wants_writeback(&self.flights[volume].volume)
             && self.has_room(volume, Class::Background)
         {
             if idle == 0 && !self.flights[volume].in_turn {
@@ -491,8 +501,9 @@ impl Writeback {
         ended.clear();
         self.ended = ended;
         for flight in &mut self.flights {
-            flight.pace.look(end.now);
+            flight.look(end.now);
         }
+        self.share_out();
         self.shared.counters.set_queue(self.queue.counters(), self.queue.held());
         self.direct.wake();
         self.after.finish(&self.shared);

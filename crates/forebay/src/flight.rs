@@ -46,6 +46,20 @@ impl Flight {
         }
     }
 
+    /// A run of completions is over: its rate may be known better.
+    pub(crate) fn look(&mut self, now: Moment) {
+        if self.pace.look(now)
+            && let Some(rate) = self.pace.pages_per_second()
+        {
+            self.volume.share.set_rate(rate);
+        }
+    }
+
+    /// Whether it has something dirty, or on its way.
+    pub(crate) fn is_written(&self) -> bool {
+        !self.dirty.is_empty() || self.pace.requests() > 0
+    }
+
     /// A bio has come back.
     pub(crate) fn ended(&mut self, Ended { bio, result }: &Ended) {
         if bio.operation.moves_bytes() {

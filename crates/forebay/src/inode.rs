@@ -54,6 +54,9 @@ pub(crate) struct State {
     stash: FrameRuns,
     /// Pages charged to the level, and not used yet.
     credit: u64,
+    /// What it counts for in its file system's share of the level.
+    counted: u64,
+    volume: Arc<Volume>,
     page_wakers: Wakers,
     ticket_wakers: Vec<(TicketId, Waker)>,
     told_tickets: u64,
@@ -136,6 +139,8 @@ impl Inode {
             cache,
             stash: FrameRuns::default(),
             credit: 0,
+            counted: 0,
+            volume: Arc::clone(&volume),
             page_wakers: Wakers::new(Arc::clone(&volume)),
             ticket_wakers: Vec::new(),
             told_tickets: 0,
@@ -221,9 +226,11 @@ impl Inode {
                 after.finish(shared);
                 return Poll::Ready(Err(error));
             }
-            if state.credit == 0 && shared.level.admit(state.cache.dirty_pages()) == Admission::Wait {
+            if state.credit == 0
+                && shared.level.admit(&self.volume, state.cache.dirty_pages()) == Admission::Wait
+            {
                 drop(state);
-                *queued = Some(shared.level.queue(self.target));
+                *queued = Some(shared.level.queue(self.target, &self.volume));
                 // Where nothing is on its way to the device, the context finds out who sits on unused credit.
                 shared.send(Message::Look);
                 continue;
@@ -237,7 +244,8 @@ impl Inode {
             let (planned, charged, stop) = cache.begin_write(offset, data.len(), stash, &mut copies);
             let from_credit = charged.min(state.credit);
             state.credit -= from_credit;
-            if shared.level.add(charged - from_credit) == Crossed::Background {
+            let crossed = [shared.level.add(charged - from_credit), state.recount()];
+            if crossed.contains(&Crossed::Background) {
                 after.messages.push(Message::Look);
             }
             let mut starved = false;
@@ -300,6 +308,7 @@ impl Inode {
         let mut after = After::default();
         let mut state = self.lock();
         let begun = state.cache.begin_bypass(offset..offset + data.len() as u64, &mut after.settled);
+        let _ = state.recount();
         drop(state);
         after.finish(shared);
         let bypass = begun?;
@@ -335,6 +344,11 @@ impl Inode {
             let length = (state.cache.size() - page * PAGE).min(PAGE) as u16;
             shared.pool.publish(frame, Header { file: self.target.0, page, sequence, length });
         }
+    }
+
+    /// Whether a write would have to wait for room.
+    pub(crate) fn admission(&self, shared: &Shared) -> Admission {
+        shared.level.admit(&self.volume, self.lock().cache.dirty_pages())
     }
 
     /// Whether a write can be accepted without space of its own.
@@ -594,6 +608,7 @@ impl Inode {
             }
             state.samples.ended(bio, *result, now, &mut after.told);
         }
+        let _ = state.recount();
         // Under the lock: once it is released a writer may touch the page, and publish its header anew.
         shared.pool.retire(after.settled.written.drain(..));
         self.count_failing(shared, &mut state, after);
@@ -664,6 +679,14 @@ impl State {
     pub(crate) fn give_back_unused(&mut self, after: &mut After) {
         after.settled.freed.append(&mut self.stash);
         after.settled.uncharged += std::mem::take(&mut self.credit);
+        let _ = self.recount();
+    }
+
+    /// Counts anew what it has of its file system's share of the level. Whatever changed it, the next count is right.
+    pub(crate) fn recount(&mut self) -> Crossed {
+        let now = self.cache.dirty_pages() + self.credit;
+        let before = std::mem::replace(&mut self.counted, now);
+        if now == before { Crossed::Nothing } else { self.volume.share.recount(before, now) }
     }
 
     /// There is no context any more.

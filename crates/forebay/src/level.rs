@@ -1,8 +1,8 @@
 //! The level of dirty pages of an engine, and the writers that wait for it to fall.
 //!
-//! Freed room goes to whoever waits longest, in shares: a waiter is granted a share of pages at once, charged
-//! already, and runs on it without asking again. So nobody overtakes, and a wait costs two context switches per
-//! share rather than per page.
+//! Freed room goes to whoever waits longest, among those whose file system may have more: a waiter is granted so many
+//! pages at once, charged already, and runs on them without asking again. So nobody overtakes on the same file system,
+//! a slow one holds up nobody else, and a wait costs two context switches per grant rather than per page.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay_block::{Moment, Target};
-use forebay_cache::{Admission, Throttle};
+use forebay_cache::{Admission, Dirty, Part, Throttle};
 use forebay_uring::clock;
+
+use crate::volume::Volume;
 
 /// The level.
 #[derive(Debug)]
 pub(crate) struct Level {
     throttle: Throttle,
-    share: u64,
     dirty: AtomicU64,
     /// Of these, pages that cannot be written, beyond the share of their device.
     beyond: AtomicU64,
@@ -26,12 +27,67 @@ pub(crate) struct Level {
     waits: AtomicU64,
     /// The longest a writer has waited, in nanoseconds.
     longest_wait: AtomicU64,
-    waiting: Mutex<VecDeque<Arc<Waiter>>>,
+    waiting: Mutex<Waiting>,
     queued: AtomicU64,
+}
+
+/// Who waits.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Of each file system somebody waits for.
+    lines: Vec<Line>,
+    /// How many ever came: the next one's number.
+    came: u64,
+}
+
+/// Who waits to write to one file system, in the order they came.
+#[derive(Debug)]
+struct Line {
+    volume: Arc<Volume>,
+    waiters: VecDeque<Arc<Waiter>>,
+}
+
+impl Waiting {
+    fn iter(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        self.lines.iter().flat_map(|line| &line.waiters)
+    }
+
+    fn push(&mut self, target: Target, volume: &Arc<Volume>) -> Arc<Waiter> {
+        let (number, volume) = (self.came, Arc::clone(volume));
+        self.came += 1;
+        let at = self.lines.iter().position(|line| Arc::ptr_eq(&line.volume, &volume));
+        let at = at.unwrap_or_else(|| {
+            self.lines.push(Line { volume: Arc::clone(&volume), waiters: VecDeque::new() });
+            self.lines.len() - 1
+        });
+        let waiter = Arc::new(Waiter { number, target, volume, granted: Mutex::new((0, None)) });
+        self.lines[at].waiters.push_back(Arc::clone(&waiter));
+        waiter
+    }
+
+    /// Takes one out; false where it is not there any more.
+    fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
+        for line in &mut self.lines {
+            if let Some(at) = line.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+                line.waiters.remove(at);
+                self.tidy();
+                return true;
+            }
+        }
+        false
+    }
+
+    fn tidy(&mut self) {
+        self.lines.retain(|line| !line.waiters.is_empty());
+    }
 }
 
 #[derive(Debug)]
 struct Waiter {
+    /// In the order they came.
+    number: u64,
+    /// Where that file lies.
+    volume: Arc<Volume>,
     /// The file it wants to write.
     target: Target,
     /// Pages granted; and who to tell.
@@ -51,13 +107,12 @@ impl Level {
     pub(crate) fn new(throttle: Throttle) -> Self {
         Self {
             throttle,
-            share: (throttle.limit / 256).clamp(16, 1024),
             dirty: AtomicU64::new(0),
             beyond: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             longest_wait: AtomicU64::new(0),
-            waiting: Mutex::new(VecDeque::new()),
+            waiting: Mutex::default(),
             queued: AtomicU64::new(0),
         }
     }
@@ -107,14 +162,32 @@ impl Level {
         self.queued.load(Ordering::Acquire) > 0
     }
 
-    /// Whether background writeback has work.
-    pub(crate) fn wants_writeback(&self) -> bool {
-        self.dirty() >= self.throttle.background
+    /// Whether background writeback to a file system has work.
+    pub(crate) fn wants_writeback(&self, volume: &Volume) -> bool {
+        self.dirty() >= self.throttle.background || volume.share.dirty() >= self.part(volume).background
     }
 
-    /// May a writer of a file with `file_dirty` dirty pages go on?
-    pub(crate) fn admit(&self, file_dirty: u64) -> Admission {
-        self.throttle.admit(self.counted(), file_dirty)
+    /// May a writer of a file with `of_file` dirty pages go on?
+    pub(crate) fn admit(&self, volume: &Volume, of_file: u64) -> Admission {
+        self.throttle.admit(self.dirty_of(volume, of_file), self.part(volume))
+    }
+
+    /// Says what part of the level each file system that is written may have from now on.
+    pub(crate) fn share_out(&self, volumes: &[&Volume]) {
+        let rates: Vec<_> = volumes.iter().map(|volume| volume.share.rate()).collect();
+        let is_alone = volumes.len() < 2;
+        for (volume, part) in volumes.iter().zip(self.throttle.parts(&rates)) {
+            volume.share.set_part((!is_alone).then_some(part));
+        }
+    }
+
+    fn dirty_of(&self, volume: &Volume, of_file: u64) -> Dirty {
+        Dirty { all: self.counted(), of_device: volume.share.dirty(), of_file }
+    }
+
+    fn part(&self, volume: &Volume) -> Part {
+        let (part, whole) = (volume.share.part(), self.throttle.whole());
+        Part { limit: part.limit.min(whole.limit), background: part.background.min(whole.background) }
     }
 
     /// Pages became dirty.
@@ -141,14 +214,28 @@ impl Level {
             return;
         }
         let mut waiting = self.lock();
-        while self.counted() + self.share <= self.throttle.limit {
-            let Some(waiter) = waiting.pop_front() else { break };
+        while let Some((at, grant)) = self.next_grant(&waiting) {
+            let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };
+            waiting.tidy();
             self.queued.fetch_sub(1, Ordering::Release);
-            let _ = self.add(self.share);
+            let _ = self.add(grant);
+            // Until it is taken and counted as the file's.
+            let _ = waiter.volume.share.recount(0, grant);
             let mut granted = lock(&waiter.granted);
-            granted.0 = self.share;
+            granted.0 = grant;
             wakers.extend(granted.1.take());
         }
+    }
+
+    /// The line of which the first has waited longest of those that have room, and how much for.
+    fn next_grant(&self, waiting: &Waiting) -> Option<(usize, u64)> {
+        let lines = waiting.lines.iter().enumerate().filter_map(|(at, line)| {
+            let grant = self.throttle.grant(line.volume.share.rate(), line.waiters.len() as u64);
+            let dirty = self.dirty_of(&line.volume, 0);
+            let number = line.waiters.front()?.number;
+            self.throttle.fits(dirty, self.part(&line.volume), grant).then_some((number, at, grant))
+        });
+        lines.min().map(|(_, at, grant)| (at, grant))
     }
 
     /// A page of a file could not be written: who waits to write more of it has to look, and keeps its place.
@@ -168,12 +255,11 @@ impl Level {
         wakers.collect::<Vec<_>>().into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for a share, to write a file; drop it to stop waiting.
-    pub(crate) fn queue(self: &Arc<Self>, target: Target) -> Queued {
+    /// Waits for a grant, to write a file; drop it to stop waiting.
+    pub(crate) fn queue(self: &Arc<Self>, target: Target, volume: &Arc<Volume>) -> Queued {
         self.waits.fetch_add(1, Ordering::Relaxed);
-        let waiter = Arc::new(Waiter { target, granted: Mutex::new((0, None)) });
         let mut waiting = self.lock();
-        waiting.push_back(Arc::clone(&waiter));
+        let waiter = waiting.push(target, volume);
         self.queued.fetch_add(1, Ordering::Release);
         drop(waiting);
         // The level may have fallen between the look and the queueing, with nobody there to be told.
@@ -183,7 +269,7 @@ impl Level {
         Queued { level: Arc::clone(self), waiter, since: clock::now(), taken: Taken::No }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Waiter>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         lock(&self.waiting)
     }
 }
@@ -213,6 +299,7 @@ impl Queued {
         let mut granted = lock(&self.waiter.granted);
         if granted.0 > 0 {
             self.taken = Taken::Yes;
+            let _ = self.waiter.volume.share.recount(granted.0, 0);
             let waited = clock::now().nanoseconds_since(self.since);
             self.level.longest_wait.fetch_max(waited, Ordering::Relaxed);
             return Poll::Ready(granted.0);
@@ -228,13 +315,13 @@ impl Drop for Queued {
             return;
         }
         let mut waiting = self.level.lock();
-        if let Some(at) = waiting.iter().position(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
-            waiting.remove(at);
+        if waiting.remove(&self.waiter) {
             self.level.queued.fetch_sub(1, Ordering::Release);
             return;
         }
         drop(waiting);
         let granted = lock(&self.waiter.granted).0;
+        let _ = self.waiter.volume.share.recount(granted, 0);
         let mut wakers = Vec::new();
         self.level.remove(granted, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
@@ -255,10 +342,10 @@ mod tests {
 
     #[test]
     fn contract_15_room_goes_to_who_waits_longest() {
-        let level = level();
+        let (level, volume) = (level(), Arc::new(Volume::new(0)));
         assert_eq!(level.add(1024), Crossed::Background);
-        assert_eq!(level.admit(900), Admission::Wait);
-        let (mut first, mut second) = (level.queue(Target(0)), level.queue(Target(0)));
+        assert_eq!(level.admit(&Volume::new(0), 900), Admission::Wait);
+        let (mut first, mut second) = (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         level.remove(16, &mut wakers);
@@ -272,9 +359,9 @@ mod tests {
 
     #[test]
     fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
-        let level = level();
+        let (level, volume) = (level(), Arc::new(Volume::new(0)));
         level.add(1024);
-        let (mut mine, mut other) = (level.queue(Target(1)), level.queue(Target(2)));
+        let (mut mine, mut other) = (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
         assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
         let mut wakers = Vec::new();
         level.look_again(Target(1), &mut wakers);
@@ -285,28 +372,75 @@ mod tests {
 
     #[test]
     fn contract_02_what_a_dead_device_holds_is_not_held_against_others() {
-        let level = level();
+        let (level, volume) = (level(), Arc::new(Volume::new(0)));
         level.add(1024);
-        let mut elsewhere = level.queue(Target(1));
+        let mut elsewhere = level.queue(Target(1), &volume);
         assert!(poll(&mut elsewhere).is_pending());
         let mut wakers = Vec::new();
         level.change_beyond(0, 768, &mut wakers);
         assert_eq!(wakers.len(), 1, "who waits looks again");
         assert_eq!(poll(&mut elsewhere), Poll::Ready(16), "and has room");
-        assert_eq!(level.admit(900), Admission::Granted);
+        assert_eq!(level.admit(&volume, 900), Admission::Granted);
         level.change_beyond(768, 0, &mut wakers);
-        assert_eq!(level.admit(900), Admission::Wait);
+        assert_eq!(level.admit(&volume, 900), Admission::Wait);
     }
 
     #[test]
     fn a_place_given_up_gives_its_share_to_the_next() {
-        let level = level();
+        let (level, volume) = (level(), Arc::new(Volume::new(0)));
         level.add(1024);
-        let (first, mut second) = (level.queue(Target(0)), level.queue(Target(0)));
+        let (first, mut second) = (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
         level.remove(16, &mut Vec::new());
         drop(first);
         assert_eq!(poll(&mut second), Poll::Ready(16));
-        drop(level.queue(Target(0)));
+        drop(level.queue(Target(0), &volume));
         assert_eq!(level.queued.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn contract_15_a_slow_file_system_holds_up_no_other() {
+        let level = level();
+        let [slow, fast] = [0, 1].map(|number| Arc::new(Volume::new(number)));
+        slow.share.set_rate(10);
+        fast.share.set_rate(100_000);
+        level.share_out(&[&slow, &fast]);
+        // The slow one has its part, 32 pages, and a writer who waits for more.
+        level.add(32);
+        let _ = slow.share.recount(0, 32);
+        assert_eq!(level.admit(&slow, 32), Admission::Wait);
+        let mut first = level.queue(Target(0), &slow);
+        assert!(poll(&mut first).is_pending(), "there is room, and not for it");
+        // The fast one fills the rest; its writer came later, and goes on as soon as it has written something.
+        level.add(992);
+        let _ = fast.share.recount(0, 992);
+        let mut second = level.queue(Target(1), &fast);
+        assert!(poll(&mut second).is_pending());
+        let mut wakers = Vec::new();
+        let _ = fast.share.recount(64, 0);
+        level.remove(64, &mut wakers);
+        assert_eq!(poll(&mut second), Poll::Ready(16), "a 64th of the limit");
+        assert!(poll(&mut first).is_pending());
+        // A page that the slow one has written is its writer's.
+        let _ = slow.share.recount(1, 0);
+        level.remove(1, &mut wakers);
+        assert_eq!(poll(&mut first), Poll::Ready(1));
+        // Alone it has all that is free.
+        let third = level.queue(Target(0), &slow);
+        drop(second);
+        level.share_out(&[&slow]);
+        level.remove(0, &mut wakers);
+        assert_eq!(lock(&third.waiter.granted).0, 1);
+    }
+
+    #[test]
+    fn what_is_granted_and_not_taken_is_nobodys() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0)));
+        volume.share.set_rate(100_000);
+        level.add(1024);
+        let queued = level.queue(Target(0), &volume);
+        level.remove(100, &mut Vec::new());
+        assert_eq!((level.dirty(), volume.share.dirty()), (940, 16));
+        drop(queued);
+        assert_eq!((level.dirty(), volume.share.dirty()), (924, 0));
     }
 }

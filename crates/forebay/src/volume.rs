@@ -9,11 +9,12 @@
 
 use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 
-use forebay_cache::Gaps;
 use forebay_cache::limits::GAP_PAGES;
+use forebay_cache::{Gaps, Part};
 use forebay_uring::File;
 
 use crate::failing::Failing;
+use crate::level::Crossed;
 
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
@@ -33,12 +34,74 @@ pub(crate) enum Room {
     Scarce,
 }
 
+/// The part of the dirty level that a file system's files have, and may have.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// Pages dirty, being written, or granted to writers.
+    dirty: AtomicU64,
+    /// The part of the limit and of the background level. Above both while it is written alone: then theirs hold.
+    limit: AtomicU64,
+    background: AtomicU64,
+    /// Pages it writes in a second; zero while that is not known.
+    rate: AtomicU64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        let [dirty, rate] = [0, 0].map(AtomicU64::new);
+        let [limit, background] = [u64::MAX, u64::MAX].map(AtomicU64::new);
+        Self { dirty, limit, background, rate }
+    }
+}
+
+impl Share {
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// What was counted as so many pages are so many now. Whether writeback became due by that.
+    pub(crate) fn recount(&self, before: u64, now: u64) -> Crossed {
+        if now <= before {
+            self.dirty.fetch_sub(before - now, Ordering::Relaxed);
+            return Crossed::Nothing;
+        }
+        let was = self.dirty.fetch_add(now - before, Ordering::Relaxed);
+        let background = self.background.load(Ordering::Relaxed);
+        if was < background && was + (now - before) >= background {
+            Crossed::Background
+        } else {
+            Crossed::Nothing
+        }
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        let [limit, background] = [&self.limit, &self.background].map(|of| of.load(Ordering::Relaxed));
+        Part { limit, background }
+    }
+
+    /// Its part from now on; `None` where it is written alone.
+    pub(crate) fn set_part(&self, part: Option<Part>) {
+        let part = part.unwrap_or(Part { limit: u64::MAX, background: u64::MAX });
+        self.limit.store(part.limit, Ordering::Relaxed);
+        self.background.store(part.background, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rate(&self) -> Option<u64> {
+        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
+    }
+
+    pub(crate) fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Ordering::Relaxed);
+    }
+}
+
 /// One file system.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
     number: usize,
     /// Callers that wait for a change of a page of its files.
     waiting: AtomicIsize,
+    pub(crate) share: Share,
     free: AtomicU64,
     accepted: AtomicU64,
     /// Pledges given, and up to which of them everything is written out.

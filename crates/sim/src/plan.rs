@@ -69,8 +69,6 @@ pub struct Plan {
     pub frames: u32,
     /// Levels of dirty pages.
     pub throttle: Throttle,
-    /// Pages granted at a time to a writer that waited.
-    pub share: u64,
     /// Operations in all.
     pub operations: u64,
     /// The largest file, in pages.
@@ -139,8 +137,12 @@ impl Plan {
             files,
             callers: random.within(1..5) as usize,
             frames,
-            throttle: Throttle { limit, background: limit / 2, small: *random.pick(&[0, 2, 4, 16]) },
-            share: random.within(1..5),
+            throttle: Throttle {
+                limit,
+                background: limit / 2,
+                small: *random.pick(&[0, 2, 4, 16]),
+                grant: random.within(1..5),
+            },
             operations: random.within(30..160),
             file_pages,
             bytes: *random.pick(&[700, 5_000, 20_000, 70_000]),
@@ -183,8 +185,7 @@ impl Plan {
             files: random.within(1..3) as u32,
             callers: random.within(1..4) as usize,
             frames,
-            throttle: Throttle { limit, background: limit / 2, small: 16 },
-            share: 16,
+            throttle: Throttle { limit, background: limit / 2, small: 16, grant: 16 },
             operations: random.within(40..200),
             file_pages,
             bytes: *random.pick(&[9_000, 100_000, 400_000]),

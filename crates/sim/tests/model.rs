@@ -65,7 +65,15 @@ fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     let marks = swarm("contract_16_every_bio", 800, Plan::swarm);
     assert_marks(
         &marks,
-        &["page write failed", "flush failed", "lost at close", "no room", "tick", "rate learned"],
+        &[
+            "page write failed",
+            "flush failed",
+            "lost at close",
+            "no room",
+            "tick",
+            "rate learned",
+            "level shared out",
+        ],
     );
 }
 

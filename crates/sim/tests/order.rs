@@ -20,7 +20,7 @@ fn busy(seed: u64) -> Plan {
         callers: 4,
         file_pages: 24,
         frames: 64,
-        throttle: forebay_cache::Throttle { limit: 48, background: 24, small: 4 },
+        throttle: forebay_cache::Throttle { limit: 48, background: 24, small: 4, grant: 2 },
         operations: 6_000,
         mix,
         abandoned: PerMille(0),

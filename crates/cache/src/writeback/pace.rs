@@ -248,7 +248,7 @@ impl Pace {
     /// Pages the device writes in a second, as far as known.
     #[must_use]
     pub fn pages_per_second(&self) -> Option<u64> {
-        (self.rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
+        (self.write_rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
     }
 
     /// Requests in flight.

@@ -193,8 +193,7 @@ impl Driver {
         let id = inode.cache.ask(request);
         let credit = std::mem::take(&mut inode.credit);
         self.kick(path);
-        let woken = self.level.remove(credit);
-        self.wake(&woken);
+        self.level_fell(credit);
         self.note(path, "asked", 0, 0, 0);
         Asking { id, request, change, transitions: self.disk.transitions(), then }
     }

@@ -98,10 +98,21 @@ impl Driver {
             inode.kicked = false;
             let (waited, dirty) = (inode.cache.has_tickets(), inode.cache.is_dirty());
             list(if waited { &mut self.context.waited } else { &mut self.context.leaving }, path);
-            let listed = &mut self.context.dirty[path % self.plan.volumes];
+            let volume = self.volume_of(path);
+            let listed = &mut self.context.dirty[volume];
             if dirty && !listed.contains(&path) {
                 listed.push_back(path);
+                self.share_out();
             }
+        }
+    }
+
+    fn share_out(&mut self) {
+        let Context { dirty, paces, .. } = &self.context;
+        let is_written = |&volume: &usize| !dirty[volume].is_empty() || paces[volume].requests() > 0;
+        let written: Vec<_> = (0..self.plan.volumes).filter(is_written).collect();
+        if self.level.share_out(&written) {
+            self.marks.hit("level shared out");
         }
     }
 
@@ -195,7 +206,9 @@ impl Driver {
 
     fn serve_volume(&mut self, volume: usize) {
         let mut idle = 0;
-        while idle < 2 * self.context.dirty[volume].len() && self.level.wants_writeback() {
+        while idle < 2 * self.context.dirty[volume].len()
+            && self.level.wants_writeback(volume, self.dirty_of(volume))
+        {
             let Some(&path) = self.context.dirty[volume].front() else { break };
             if !self.has_room(path, Class::Background) {
                 break;
@@ -339,9 +352,16 @@ impl Driver {
             list(&mut self.context.leaving, path);
         }
         let now = Moment::default() + self.disk.now();
-        for pace in &mut self.context.paces {
-            self.marks.add("rate learned", u64::from(pace.look(now)));
+        for (volume, pace) in self.context.paces.iter_mut().enumerate() {
+            if pace.look(now)
+                && let Some(rate) = pace.pages_per_second()
+            {
+                self.level.set_rate(volume, rate);
+                self.marks.hit("rate learned");
+            }
         }
+        self.share_out();
+        self.level_fell(0);
     }
 
     /// What ended badly, or was kept, may be dirty again.

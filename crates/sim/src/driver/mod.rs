@@ -84,7 +84,7 @@ impl Driver {
             queue: Queue::new(),
             frames: Frames::new(plan.frames),
             frame_waiters: Vec::new(),
-            level: Level::new(plan.throttle, plan.share),
+            level: Level::new(plan.throttle, plan.volumes),
             paths: (0..plan.files).map(|_| Path::new()).collect(),
             callers: (0..plan.callers).map(|_| Caller::new()).collect(),
             context: Context::new(&plan),
@@ -291,8 +291,26 @@ impl Driver {
             let waiters = std::mem::take(&mut self.frame_waiters);
             self.wake(&waiters);
         }
-        let woken = self.level.remove(std::mem::take(&mut settled.uncharged));
+        self.level_fell(std::mem::take(&mut settled.uncharged));
+    }
+
+    /// Pages are dirty no more, or somebody waits.
+    fn level_fell(&mut self, pages: u64) {
+        let of_volumes = (0..self.plan.volumes).map(|volume| self.dirty_of(volume)).collect();
+        let woken = self.level.remove(pages, of_volumes);
         self.wake(&woken);
+    }
+
+    /// Pages of a file system's files that count as dirty.
+    fn dirty_of(&self, volume: usize) -> u64 {
+        let inodes = self.paths.iter().skip(volume).step_by(self.plan.volumes);
+        let inodes = inodes.filter_map(|path| path.inode.as_ref());
+        let dirty: u64 = inodes.map(|inode| inode.cache.dirty_pages() + inode.credit).sum();
+        dirty + self.level.granted_for(volume)
+    }
+
+    fn volume_of(&self, path: usize) -> usize {
+        path % self.plan.volumes
     }
 
     fn wake(&mut self, callers: &[usize]) {

@@ -53,14 +53,18 @@ impl Driver {
             granted = self.level.take_grant(id);
             writing.is_queued = false;
         }
+        self.inode(path).credit += granted;
+        let volume = self.volume_of(path);
+        let of_volume = self.dirty_of(volume);
         let inode = self.paths[path].inode.as_mut().expect("an open file");
-        inode.credit += granted;
-        if inode.credit == 0 && self.level.admit(inode.cache.dirty_pages()) == Admission::Wait {
+        let admission = self.level.admit(volume, of_volume, inode.cache.dirty_pages());
+        if inode.credit == 0 && admission == Admission::Wait {
             writing.is_queued = true;
             self.callers[id].is_awake = false;
-            let woken = self.level.queue(id);
+            self.level.queue(id, volume);
+            self.level_fell(0);
+            // The context finds out who sits on unused room.
             self.context.is_awake = true;
-            self.wake(&woken);
             self.marks.hit("throttled");
             return Activity::Writing(writing);
         }

@@ -1,6 +1,7 @@
 //! A handle of a file, and its verbs.
 
 use std::future::{Future, poll_fn};
+use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::inode::{Inode, is_full};
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
 use crate::shared::Shared;
+use crate::slices::{Slices, SlicesMut};
 use crate::table::Last;
 use crate::volume::{Pledge, Room};
 use crate::wait;
@@ -32,9 +34,9 @@ use crate::wait;
 /// A dropped future has written, or appended, some prefix of its data; a dropped sync goes on unheard.
 #[derive(Debug)]
 pub struct File {
-    shared: Arc<Shared>,
-    inode: Arc<Inode>,
-    open: Open,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) open: Open,
     patience: Duration,
     /// The last error of a page write this handle was told of.
     seen: AtomicU64,
@@ -60,14 +62,17 @@ impl File {
     /// # Errors
     /// As [`File::read_at`].
     pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
+    }
+
+    pub(crate) async fn read_into(&self, mut buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
         self.shared.check()?;
         self.inode.start_read(&self.shared, offset, buffer.len());
         let mut done = 0;
-        while done < buffer.len() {
+        while buffer.len() > 0 {
             let Some(position) = offset.checked_add(done as u64) else { break };
-            let rest = &mut buffer[done..];
             let step = poll_fn(|context| {
-                plugged_no_more(self.inode.poll_read(&self.shared, context, rest, position))
+                plugged_no_more(self.inode.poll_read(&self.shared, context, &mut buffer, position))
             });
             match step.await? {
                 0 => break,
@@ -90,7 +95,7 @@ impl File {
     /// are too many such pages: of the file a sixteenth of `dirty_bytes`, of its device a quarter. After an error a prefix
     /// may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let past = if data.len() < BYPASS_BYTES { 0 } else { self.write_past(data, offset)? };
+        let past = self.write_past(data, offset)?;
         if past > 0 && past == data.len() {
             return Ok(());
         }
@@ -98,7 +103,10 @@ impl File {
     }
 
     /// Under pressure the front of a large aligned write goes from the caller's buffer to the device. Returns how much.
-    fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
+    pub(crate) fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if data.len() < BYPASS_BYTES {
+            return Ok(0);
+        }
         let mut done = 0;
         while data.len() - done >= BYPASS_BYTES
             && !self.open.append
@@ -133,12 +141,12 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub async fn write_at_async(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.may_write()?;
-        if self.open.append {
-            let error = Error::new(ErrorKind::NotPermitted, "the file was opened for appending");
-            return Err(error.at_path(&self.inode.path).remedy("use append, or open it with Open::write"));
-        }
-        self.write_all(data, offset).await
+        self.write_all_at(Slices::new(&[IoSlice::new(data)]), offset).await
+    }
+
+    pub(crate) async fn write_all_at(&self, data: Slices<'_>, offset: u64) -> Result<()> {
+        self.may_write_at()?;
+        self.write_all(data, offset).await.1
     }
 
     /// Writes all of `data` at the end of the file and returns where that was. Appends do not overlap, whichever
@@ -155,60 +163,68 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
-        self.may_write()?;
-        self.may_move_end("a block device does not grow", "write at an offset")?;
+        let (offset, _, result) = self.append_all(Slices::new(&[IoSlice::new(data)])).await;
+        result.map(|()| offset)
+    }
+
+    /// Where it was, and how much of it was accepted.
+    pub(crate) async fn append_all(&self, data: Slices<'_>) -> (u64, usize, Result<()>) {
+        if let Err(error) = self.may_append() {
+            return (0, 0, Err(error));
+        }
         poll_fn(|context| plugged_no_more(self.inode.poll_append(context))).await;
         let _turn = AppendTurn(&self.inode);
         let offset = self.len();
-        self.write_all(data, offset).await?;
-        Ok(offset)
+        let (accepted, result) = self.write_all(data, offset).await;
+        (offset, accepted, result)
     }
 
-    async fn write_all(&self, data: &[u8], offset: u64) -> Result<()> {
+    /// How much of it was accepted, and why no more.
+    pub(crate) async fn write_all(&self, mut data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
         let length = data.len() as u64;
-        self.check_end(offset.checked_add(length), offset)?;
-        if length == 0 {
-            return Ok(());
+        if let Err(error) = self.check_end(offset.checked_add(length), offset) {
+            return (0, Err(error));
         }
-        let _pledge = self.make_room(offset, length).await?;
-        let mut done = 0;
-        let mut queued = None;
-        while done < data.len() {
-            let rest = (&data[done..], offset + done as u64);
+        if length == 0 {
+            return (0, Ok(()));
+        }
+        let pledge = match self.make_room(offset, length).await {
+            Ok(pledge) => pledge,
+            Err(error) => return (0, Err(error)),
+        };
+        let (mut done, mut queued) = (0, None);
+        let result = loop {
+            if data.len() == 0 {
+                break Ok(());
+            }
+            let rest = (data, offset + done as u64);
             let step = poll_fn(|context| {
                 plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
             });
-            done += step.await?;
-        }
-        Counters::add(&self.shared.counters.accepted_bytes, length);
-        Ok(())
+            match step.await {
+                Ok(accepted) => {
+                    data.advance(accepted);
+                    done += accepted;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        drop(pledge);
+        Counters::add(&self.shared.counters.accepted_bytes, done as u64);
+        (done, result)
     }
 
     /// Makes sure that there will be space: a pledge while there is plenty, else an allocation now.
     async fn make_room(&self, offset: u64, length: u64) -> Result<Option<Pledge<'_>>> {
-        let (inode, volume) = (&self.inode, &self.inode.volume);
-        if inode.room_for(&self.shared, length) == Room::Plenty {
-            return Ok(Some(volume.pledge()));
+        match self.pledge(length) {
+            Some(pledge) => Ok(Some(pledge)),
+            None => make_room(&self.shared, &self.inode, offset, length).await,
         }
-        if let Some(pledged) = volume.unredeemed() {
-            let mut inodes = self.shared.table().inodes();
-            inodes.retain(|inode| Arc::ptr_eq(&inode.volume, volume));
-            let ask = |inode| Ticket::new(Arc::clone(inode), inode.ask(&self.shared, Request::WriteOut));
-            for ticket in inodes.iter().map(ask).collect::<Vec<_>>() {
-                // Why a page has no place is told to those who sync it.
-                let _ = ticket.await;
-            }
-            volume.redeem(&inode.file, pledged);
-            if inode.room_for(&self.shared, length) == Room::Plenty {
-                return Ok(Some(volume.pledge()));
-            }
-        }
-        let made = inode.make_room(offset, length);
-        if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
-            // What it took before it failed is nobody's; how the writing out goes is told to those who sync.
-            let _ = self.ask(Request::Release).await;
-        }
-        made.map(|()| None)
+    }
+
+    pub(crate) fn pledge(&self, length: u64) -> Option<Pledge<'_>> {
+        let has_plenty = self.inode.room_for(&self.shared, length) == Room::Plenty;
+        has_plenty.then(|| self.inode.volume.pledge())
     }
 
     /// Bytes in the file, with everything accepted so far.
@@ -412,12 +428,12 @@ impl File {
         (asked, last)
     }
 
-    fn ask(&self, request: Request) -> Ticket {
+    pub(crate) fn ask(&self, request: Request) -> Ticket {
         Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
     }
 
     /// An error of an earlier page write is told once to each handle, even when it has been got over.
-    fn and_untold(&self, result: Result<()>) -> Result<()> {
+    pub(crate) fn and_untold(&self, result: Result<()>) -> Result<()> {
         let mut seen = self.seen.load(Ordering::Relaxed);
         let untold = self.inode.lock().cache.untold_error(&mut seen);
         self.seen.store(seen, Ordering::Relaxed);
@@ -425,6 +441,20 @@ impl File {
             (Ok(()), Some((offset, errno))) => Err(self.inode.failure(Failure::Write { offset, errno })),
             (result, _) => result,
         }
+    }
+
+    pub(crate) fn may_write_at(&self) -> Result<()> {
+        self.may_write()?;
+        if self.open.append {
+            let error = Error::new(ErrorKind::NotPermitted, "the file was opened for appending");
+            return Err(error.at_path(&self.inode.path).remedy("use append, or open it with Open::write"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn may_append(&self) -> Result<()> {
+        self.may_write()?;
+        self.may_move_end("a block device does not grow", "write at an offset")
     }
 
     fn may_write(&self) -> Result<()> {
@@ -447,7 +477,7 @@ impl File {
         }
     }
 
-    fn check_end(&self, end: Option<u64>, offset: u64) -> Result<()> {
+    pub(crate) fn check_end(&self, end: Option<u64>, offset: u64) -> Result<()> {
         if let Some(size) = self.inode.fixed_size {
             return check_device_end(&self.inode.path, size, end, offset);
         }
@@ -515,6 +545,35 @@ impl Drop for Ticket {
     }
 }
 
+/// Where there is no plenty: writes out what others were promised space for, and then allocates.
+pub(crate) async fn make_room<'a>(
+    shared: &Arc<Shared>,
+    inode: &'a Arc<Inode>,
+    offset: u64,
+    length: u64,
+) -> Result<Option<Pledge<'a>>> {
+    let volume = &inode.volume;
+    if let Some(pledged) = volume.unredeemed() {
+        let mut inodes = shared.table().inodes();
+        inodes.retain(|inode| Arc::ptr_eq(&inode.volume, volume));
+        let ask = |inode| Ticket::new(Arc::clone(inode), inode.ask(shared, Request::WriteOut));
+        for ticket in inodes.iter().map(ask).collect::<Vec<_>>() {
+            // Why a page has no place is told to those who sync it.
+            let _ = ticket.await;
+        }
+        volume.redeem(&inode.file, pledged);
+        if inode.room_for(shared, length) == Room::Plenty {
+            return Ok(Some(volume.pledge()));
+        }
+    }
+    let made = inode.make_room(offset, length);
+    if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+        // What it took before it failed is nobody's; how the writing out goes is told to those who sync.
+        let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)).await;
+    }
+    made.map(|()| None)
+}
+
 /// Whether what is to be changed ends on a device; offset and end as the caller has them.
 pub(crate) fn check_device_end(path: &Path, size: u64, end: Option<u64>, offset: u64) -> Result<()> {
     if end.is_some_and(|end| end <= size) {
@@ -527,7 +586,7 @@ pub(crate) fn check_device_end(path: &Path, size: u64, end: Option<u64>, offset:
 }
 
 /// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.
-fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
+pub(crate) fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
     if polled.is_pending() {
         plug::release_here();
     }
@@ -535,7 +594,7 @@ fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
 }
 
 /// The exclusive right to append; ends with the append, however that ends.
-struct AppendTurn<'a>(&'a Inode);
+pub(crate) struct AppendTurn<'a>(pub(crate) &'a Inode);
 
 impl Drop for AppendTurn<'_> {
     fn drop(&mut self) {

@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::{Crossed, Queued};
 use crate::shared::Shared;
+use crate::slices::{Slices, SlicesMut};
 use crate::volume::{Room, Volume};
 use crate::wakers::Wakers;
 
@@ -70,6 +71,8 @@ pub(crate) struct State {
     pub(crate) dirty_since: Option<Instant>,
     /// Where the next append goes is being decided by somebody.
     appending: bool,
+    /// Who waits for that.
+    append_wakers: Vec<Waker>,
     /// The reservation mark stands on the file.
     pub(crate) marked: bool,
     /// When its lease goes at the latest, while it is being given up.
@@ -149,6 +152,7 @@ impl Inode {
             samples: Samples::default(),
             dirty_since: None,
             appending: false,
+            append_wakers: Vec::new(),
             marked: false,
             break_deadline: None,
             is_closed: false,
@@ -194,7 +198,7 @@ impl Inode {
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         context: &Context<'_>,
-        (data, offset): (&[u8], u64),
+        (data, offset): (Slices<'_>, u64),
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         let mut after = After::default();
@@ -256,7 +260,7 @@ impl Inode {
             }
             drop(state);
             if planned > 0 {
-                shared.pool.copy_in(&copies, &data[..planned]);
+                shared.pool.copy_in(&copies, data);
                 self.publish(shared, &copies, &mut after);
                 after.finish(shared);
                 return Poll::Ready(Ok(planned));
@@ -400,7 +404,7 @@ impl Inode {
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         context: &Context<'_>,
-        buffer: &mut [u8],
+        buffer: &mut SlicesMut<'_, '_>,
         offset: u64,
     ) -> Poll<Result<usize>> {
         let mut after = After::default();
@@ -440,7 +444,7 @@ impl Inode {
             }
             drop(state);
             if planned > 0 {
-                shared.pool.copy_out(&steps, &mut buffer[..planned]);
+                shared.pool.copy_out(&steps, buffer);
                 let mut state = self.lock();
                 state.cache.end_read(&steps, &mut after.settled);
                 state.page_wakers.drain_into(&mut after.wakers);
@@ -525,7 +529,7 @@ impl Inode {
     pub(crate) fn orphan(&self) {
         let mut state = self.lock();
         state.is_orphan = true;
-        let mut wakers = Vec::new();
+        let mut wakers = std::mem::take(&mut state.append_wakers);
         state.page_wakers.drain_into(&mut wakers);
         wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
         drop(state);
@@ -541,17 +545,22 @@ impl Inode {
     /// The exclusive right to append; `None` while somebody else has it.
     pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
-        if state.appending {
-            state.page_wakers.push(context.waker().clone());
+        if state.appending && !state.is_orphan {
+            state.append_wakers.push(context.waker().clone());
             return Poll::Pending;
         }
         state.appending = true;
         Poll::Ready(())
     }
 
+    /// Only those who wait for this are woken: whoever gives the turn up because it has to wait for a page would
+    /// wake itself, else, and others like it.
     pub(crate) fn end_append(&self) {
-        self.lock().appending = false;
-        self.wake_all();
+        let mut state = self.lock();
+        state.appending = false;
+        let wakers = std::mem::take(&mut state.append_wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Wakes whoever waits for a change that is no change of a page.

@@ -55,6 +55,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 
+mod adapters;
 mod builder;
 mod context;
 mod counters;
@@ -72,12 +73,14 @@ mod open;
 #[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
 mod pool;
 mod shared;
+mod slices;
 mod stats;
 mod table;
 mod volume;
 mod wait;
 mod wakers;
 
+pub use adapters::cursor::Cursor;
 pub use builder::Builder;
 pub use direct::buffer::{Buffer, DirectBuffer};
 pub use direct::file::DirectFile;

@@ -12,6 +12,8 @@ use forebay_cache::{Copy, FrameRuns, Frames, Patch, Prepare, ReadStep};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::Header;
 
+use crate::slices::{Slices, SlicesMut};
+
 /// Frames and who waits for one.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -74,12 +76,9 @@ impl Pool {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Makes the copies of a plan, from the caller's buffer.
-    pub(crate) fn copy_in(&self, copies: &[Copy], data: &[u8]) {
-        let mut from = data;
+    /// Makes the copies of a plan, from the caller's memory.
+    pub(crate) fn copy_in(&self, copies: &[Copy], mut from: Slices<'_>) {
         for copy in copies {
-            let (part, rest) = from.split_at(copy.length);
-            from = rest;
             match copy.prepare {
                 Prepare::Nothing => {}
                 Prepare::Zero => {
@@ -90,21 +89,28 @@ impl Pool {
                 // so nobody changes it, and it is not freed before the page is published: its page is busy.
                 Prepare::From(old) => unsafe { self.arena.copy_frame(old, copy.frame) },
             }
-            // SAFETY: the page is busy: until it is published nobody else reads, sends or drops its frame.
-            unsafe { self.arena.copy_in(copy.frame, copy.at, part) };
+            let mut done = 0;
+            while done < copy.length {
+                let part = from.take(copy.length - done);
+                // SAFETY: the page is busy: until it is published nobody else reads, sends or drops its frame.
+                unsafe { self.arena.copy_in(copy.frame, copy.at + done, part) };
+                done += part.len();
+            }
         }
     }
 
-    /// Makes the copies of a plan, into the caller's buffer.
-    pub(crate) fn copy_out(&self, steps: &[ReadStep], buffer: &mut [u8]) {
-        let mut into = buffer;
+    /// Makes the copies of a plan, into the caller's memory, which is left behind.
+    pub(crate) fn copy_out(&self, steps: &[ReadStep], into: &mut SlicesMut<'_, '_>) {
         for step in steps {
-            let (part, rest) = into.split_at_mut(step.length);
-            into = rest;
-            match step.frame {
-                None => part.fill(0),
-                // SAFETY: the page is pinned: its frame is neither written nor freed until the plan is ended.
-                Some(frame) => unsafe { self.arena.copy_out(frame, step.at, part) },
+            let mut done = 0;
+            while done < step.length {
+                let part = into.take(step.length - done);
+                match step.frame {
+                    None => part.fill(0),
+                    // SAFETY: the page is pinned: its frame is neither written nor freed until the plan is ended.
+                    Some(frame) => unsafe { self.arena.copy_out(frame, step.at + done, part) },
+                }
+                done += part.len();
             }
         }
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -571,6 +571,24 @@ fn contract_10_past_the_cache() {
         model.assert(0, &device.stored(), "synced");
         file.close().unwrap();
     }
+}
+
+#[test]
+fn contract_10_a_cursor_comes_to_the_end_of_the_device() {
+    let shape = Shape::new(MIB + 512, 512);
+    let Some(device) = Device::new("a_cursor_comes_to_the_end", shape) else { return };
+    let engine = engine();
+    let file = engine.open(device.path(), Open::write()).unwrap();
+    let mut cursor = file.cursor();
+    // As much as there is room for, and then the reason.
+    let error = std::io::copy(&mut std::io::repeat(7), &mut cursor).unwrap_err();
+    assert_eq!((error.kind(), cursor.position()), (std::io::ErrorKind::StorageFull, shape.size()));
+    cursor.seek(SeekFrom::End(-1000)).unwrap();
+    assert_eq!(cursor.write(&pattern(1, 5000)).unwrap(), 1000);
+    file.close().unwrap();
+    let stored = device.stored();
+    let (sevens, last) = stored.split_at(shape.size() as usize - 1000);
+    assert!(sevens.iter().all(|byte| *byte == 7) && *last == pattern(1, 5000)[..1000]);
 }
 
 #[test]

@@ -1,0 +1,213 @@
+//! The traits of tokio, for a cursor. Nothing of tokio's runtime is used: they work wherever they are polled.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use forebay_cache::Request;
+use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
+
+use crate::adapters::cursor::Cursor;
+use crate::counters::Counters;
+use crate::error::Result;
+use crate::file::{AppendTurn, File, Ticket, make_room, plugged_no_more};
+use crate::level::Queued;
+use crate::slices::{Slices, SlicesMut};
+
+/// Bytes accepted or read in one poll, at most: a copy of more would keep other tasks of the thread waiting.
+const POLL_BYTES: usize = 1 << 20;
+
+/// What a call that has to be polled again goes on with.
+#[derive(Default)]
+pub(super) struct Polled {
+    /// The place in the queue of writers that wait for the level to fall.
+    queued: Option<Queued>,
+    /// Space is being made for these bytes ...
+    making: Option<(Range<u64>, Making)>,
+    /// ... or has been, and they are not accepted yet.
+    made: Range<u64>,
+    /// A read from here has started.
+    reading: Option<u64>,
+    /// What is written is being written out.
+    writing_out: Option<Ticket>,
+}
+
+type Making = Pin<Box<dyn Future<Output = Result<()>> + Send + Sync>>;
+
+impl fmt::Debug for Polled {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Polled").finish_non_exhaustive()
+    }
+}
+
+impl Polled {
+    /// Whether there is space for bytes that no pledge was to be had for.
+    fn poll_room(&mut self, file: &File, context: &mut Context<'_>, bytes: Range<u64>) -> Poll<Result<()>> {
+        loop {
+            if let Some((range, making)) = &mut self.making {
+                let result = ready!(plugged_no_more(making.as_mut().poll(context)));
+                self.made = range.clone();
+                self.making = None;
+                result?;
+            }
+            if self.made.start <= bytes.start && bytes.end <= self.made.end {
+                return Poll::Ready(Ok(()));
+            }
+            let (shared, inode, range) = (Arc::clone(&file.shared), Arc::clone(&file.inode), bytes.clone());
+            let making = async move {
+                make_room(&shared, &inode, range.start, range.end - range.start).await.map(|_| ())
+            };
+            self.making = Some((bytes.clone(), Box::pin(making)));
+        }
+    }
+}
+
+impl<F: Borrow<File>> Cursor<F> {
+    /// Accepts what can be accepted now of some data, at a place.
+    fn poll_write_at(
+        polled: &mut Polled,
+        file: &File,
+        context: &mut Context<'_>,
+        mut data: Slices<'_>,
+        offset: u64,
+    ) -> Poll<Result<usize>> {
+        let (shared, inode) = (&file.shared, &file.inode);
+        let length = data.len() as u64;
+        file.check_end(offset.checked_add(length), offset)?;
+        // Nothing is accepted between two polls, so that a pledge is needed for the time of one alone.
+        let pledge = file.pledge(length);
+        if pledge.is_none() {
+            ready!(polled.poll_room(file, context, offset..offset + length))?;
+        }
+        let mut done = 0;
+        while data.len() > 0 {
+            let rest = (data, offset + done as u64);
+            match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.queued)) {
+                Poll::Ready(Ok(accepted)) => {
+                    data.advance(accepted);
+                    done += accepted;
+                }
+                // What was accepted is told first; the next call comes to the same end.
+                Poll::Pending | Poll::Ready(Err(_)) if done > 0 => break,
+                end => return end,
+            }
+        }
+        polled.made = 0..0;
+        Counters::add(&shared.counters.accepted_bytes, done as u64);
+        Poll::Ready(Ok(done))
+    }
+
+    fn poll_write_slices(&mut self, context: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        let data = Slices::new(data).cut(POLL_BYTES);
+        let fitting = self.fitting(data.len());
+        let Self { file, position, polled } = self;
+        let file = (*file).borrow();
+        if !file.open.append {
+            file.may_write_at()?;
+            if data.len() == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            let accepted = ready!(Self::poll_write_at(polled, file, context, data.cut(fitting), *position))?;
+            *position += accepted as u64;
+            return Poll::Ready(Ok(accepted));
+        }
+        file.may_append()?;
+        if data.len() == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        // The turn is not kept from one poll to the next: who never polls again would keep everybody from appending.
+        ready!(plugged_no_more(file.inode.poll_append(context)));
+        let _turn = AppendTurn(&file.inode);
+        let offset = file.len();
+        let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
+        *position = offset + accepted as u64;
+        Poll::Ready(Ok(accepted))
+    }
+}
+
+/// Needs the feature `tokio`.
+impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { file, position, polled } = self.get_mut();
+        let file = (*file).borrow();
+        file.shared.check()?;
+        let length = buffer.remaining().min(POLL_BYTES);
+        if length == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        // Once for each read: of a shared file what is here is dropped then.
+        if polled.reading != Some(*position) {
+            file.inode.start_read(&file.shared, *position, length);
+            polled.reading = Some(*position);
+        }
+        let into = &mut [IoSliceMut::new(buffer.initialize_unfilled_to(length))];
+        let into = &mut SlicesMut::new(into);
+        let read = plugged_no_more(file.inode.poll_read(&file.shared, context, into, *position));
+        let read = ready!(read);
+        polled.reading = None;
+        let read = read?;
+        buffer.advance(read);
+        *position += read as u64;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Needs the feature `tokio`. What is accepted, and when it is durable, is as with [`std::io::Write`]; `poll_flush` does
+/// nothing. `poll_shutdown` writes out what is dirty of the file, which makes it no more durable, and tells of pages that
+/// could not be written: [`File::sync_data_async`] makes it durable.
+///
+/// On a handle for appending what one poll accepts stands together; what takes several may have others' appends between:
+/// [`File::append_async`] is the verb for records.
+impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_slices(context, &[IoSlice::new(data)]).map_err(io::Error::from)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_slices(context, data).map_err(io::Error::from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { file, polled, .. } = self.get_mut();
+        let file = (*file).borrow();
+        file.shared.check()?;
+        let ticket = polled.writing_out.get_or_insert_with(|| file.ask(Request::WriteOut));
+        let result = ready!(Pin::new(ticket).poll(context));
+        polled.writing_out = None;
+        Poll::Ready(file.and_untold(result).map_err(io::Error::from))
+    }
+}
+
+/// Needs the feature `tokio`. Takes no time.
+impl<F: Borrow<File> + Unpin> AsyncSeek for Cursor<F> {
+    fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        let cursor = self.get_mut();
+        cursor.position = cursor.sought(to)?;
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        Poll::Ready(Ok(self.position))
+    }
+}

@@ -46,12 +46,14 @@ pub(crate) enum Verb {
 const COMPARE_IN_FULL: &str = "\
 Every round runs every arm once, in a random order; figures are paired by round.
 Suites: `layout` is random 4k writes into 12 new files, until synced; `plug` is
-what batching requests costs and saves, by device and depth. A suite is a file:
-give the path of your own. Without one it is a quick look at both: about three
-minutes, at most 12 GiB written. Files are in a directory of their own that is
-removed at the end, after Ctrl-C too. --set takes the engine's knobs (see
-`forebay run --help`) and, for both, the queue's: plug, merge, tags, clock,
-doorbell, completion, order. Where an arm has its own, that stands.";
+what batching requests costs and saves, by device and depth; `completion` is six
+jobs by when their completions are ended: at --scale 1 a minute each on 2 GiB, at
+0.03 of that unless told, half an hour. A suite is a file: give the path of your
+own. Without one it is a quick look at all: about four minutes, at most 12 GiB
+and what job C writes. Files are in a directory of their own that is removed at
+the end, after Ctrl-C too. --set takes the engine's knobs (see `forebay run
+--help`) and, for requests, the queue's: plug, merge, tags, clock, doorbell,
+completion, order. Where an arm has its own, that stands.";
 
 const RUN_IN_FULL: &str = "\
 Every clock stops after the final sync. Files stay where the job puts them,
@@ -62,7 +64,7 @@ dirty_age (us, ms, s), flight (requests), prealloc (off, adaptive).";
 /// `forebay compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
-    /// A suite's name, or a file [default: both, quick].
+    /// A suite's name, or a file [default: all, quick].
     pub(crate) suite: Option<PathBuf>,
     /// The file of a suite of your own.
     #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite")]
@@ -73,7 +75,7 @@ pub(crate) struct CompareArgs {
     /// Where the files go.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Rounds; below 4 no verdict is given [default: 5 or 7].
+    /// Rounds; below 4 no verdict is given [default: 5 to 9].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
     pub(crate) rounds: Option<u32>,
     /// Most time, in seconds [default: no limit].
@@ -82,9 +84,15 @@ pub(crate) struct CompareArgs {
     /// Small files, even where a suite is named.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Share of the usual sizes and times, above 0.
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
-    pub(crate) scale: f64,
+    /// Share of full sizes and times, above 0 [default: 1, or the suite's].
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) scale: Option<f64>,
+    /// A block device that job E of `completion` writes over.
+    #[arg(long, value_name = "DEVICE", requires = "allow_write_device")]
+    pub(crate) target: Option<PathBuf>,
+    /// Let it: what is on the device is lost.
+    #[arg(long)]
+    pub(crate) allow_write_device: bool,
     /// A knob of the forebay arms, as often as needed.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,

@@ -50,9 +50,9 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let mut manifest = Manifest::gather(&request.directory);
     let settings = Settings::sort(request)?;
     let mut planned = plan(request, &settings, manifest.storage.free_bytes)?;
-    if let Some(size) = planned.iter().find_map(|planned| planned.plan.size) {
+    if let Some(budget_bytes) = planned.iter().find_map(|planned| planned.plan.budget_bytes()) {
         // Its arms are left out where it has none; the kernel's can still be compared.
-        manifest.engine = wiring::describe_engine(Some(size.budget_bytes), &settings.engine)?
+        manifest.engine = wiring::describe_engine(Some(budget_bytes), &settings.engine)?
             .unwrap_or_else(|error| format!("no engine: {error}"));
     }
     if let Some(limit) = request.time_limit {
@@ -91,6 +91,7 @@ fn plan<'a>(
             seed,
             free_bytes,
             settings: &settings.queue,
+            engine_settings: &settings.engine,
         };
         let plan = Plan::new(suite, part, &wish).map_err(|error| match error {
             PlanError::NoSpace { .. } => Failure::failed(error),
@@ -137,8 +138,14 @@ fn measure(
             *limit = granted.saturating_sub(began.elapsed());
         }
         let plan = &planned.plan;
-        let setting =
-            Setting { plan, settings: &settings.engine, scratch: &scratch, quiet_within: QUIET_WITHIN, stop };
+        let setting = Setting {
+            plan,
+            settings: &settings.engine,
+            scratch: &scratch,
+            target: request.target.as_deref(),
+            quiet_within: QUIET_WITHIN,
+            stop,
+        };
         let mut progress = Progress::new(plan);
         let outcome = run_rounds(&setting, &mut wiring::runner(stop), &mut progress);
         progress.finish();
@@ -180,7 +187,9 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
     }
     if let Some(size) = plan.size {
         manifest.cell_bytes = Some(size.data_bytes());
-        manifest.budget_bytes = Some(size.budget_bytes);
+    }
+    if let Some(bytes) = plan.budget_bytes() {
+        manifest.budget_bytes.get_or_insert(bytes);
     }
     // Which engine ran stands in the heading; a cell in which another one did keeps its note.
     let known = format!(": engine: {}", manifest.engine);

@@ -36,7 +36,8 @@ pub(crate) enum Command {
 pub(crate) struct CompareRequest {
     pub(crate) suites: Vec<Suite>,
     pub(crate) form: Form,
-    pub(crate) scale: f64,
+    pub(crate) scale: Option<f64>,
+    pub(crate) target: Option<PathBuf>,
     pub(crate) directory: PathBuf,
     pub(crate) rounds: Option<u32>,
     pub(crate) time_limit: Option<Duration>,
@@ -93,6 +94,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         suites,
         form,
         scale: typed.scale,
+        target: typed.target.map(target).transpose()?,
         directory: directory(typed.dir)?,
         rounds: typed.rounds,
         time_limit: typed.seconds.map(Duration::from_secs),
@@ -129,6 +131,14 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         directory,
         json: typed.json.map(json).transpose()?,
     })
+}
+
+/// A device nobody else uses.
+fn target(path: PathBuf) -> Result<PathBuf, Failure> {
+    match forebay_lab::load::check_target(&path) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(Failure::usage(format!("--target {error}"))),
+    }
 }
 
 fn directory(path: PathBuf) -> Result<PathBuf, Failure> {
@@ -197,7 +207,7 @@ mod tests {
         let names = |request: &CompareRequest| -> Vec<String> {
             request.suites.iter().map(|suite| suite.name.clone()).collect()
         };
-        assert_eq!(names(&bare), ["layout", "plug"]);
+        assert_eq!(names(&bare), ["layout", "plug", "completion"]);
         assert_eq!(names(&comparison(&["compare", "plug"])), ["plug"]);
         assert_eq!(bare.directory, Path::new("."));
         assert_eq!(comparison(&["compare", "layout"]).form, Form::Full);

@@ -20,7 +20,12 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&[], "nothing to do (try `forebay compare`"),
         (&["compair"], "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')"),
         (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
-        (&["compare", "plag"], "plag: no such suite (there are: layout, plug; or give the path of a file)"),
+        (&["compare", "plag"], "plag: no such suite (there are: completion, layout, plug; or give"),
+        (&["compare", "--target", "/dev/null"], "--allow-write-device"),
+        (
+            &["compare", "--target", "/dev/null", "--allow-write-device"],
+            "--target /dev/null: not a block device",
+        ),
         (&["compare", "./no-such.toml"], "./no-such.toml: No such file"),
         (&["compare", "--suite", "/dev/null"], "/dev/null:1:1: missing field `name`"),
         (&["compare", "plug", "--set", "flight=8"], "no knob `flight` (there are: plug, merge"),
@@ -142,7 +147,9 @@ fn the_suites_are_told() {
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("layout       Random 4k writes") && text.contains("plug         What does"),
+        text.contains("layout       Random 4k writes")
+            && text.contains("plug         What does")
+            && text.contains("completion   Who pays for a held completion?"),
         "{text}"
     );
     assert!(text.contains("(full, quick, bare)") && text.lines().all(|line| line.len() <= 80), "{text}");

@@ -18,6 +18,12 @@ pub enum Arm {
     KernelUncachedPrealloc,
     /// `O_DIRECT` at the job's depth, 32 at least, after one `fallocate` of the whole file.
     KernelDirectPrealloc,
+    /// `O_DIRECT`, as the job asks for it.
+    KernelDirect,
+    /// `O_DIRECT` in pieces of 1 MiB, front to back, at a depth of 4, after one `fallocate`: what the same bytes cost the
+    /// system at the least. Another job than that of the other arms, so no base of theirs.
+    #[serde(rename = "kernel-direct-1m")]
+    KernelDirect1m,
     /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
     Kernel,
     /// Forebay.
@@ -39,6 +45,8 @@ impl Arm {
             Arm::KernelUncached => "kernel-uncached",
             Arm::KernelUncachedPrealloc => "kernel-uncached-prealloc",
             Arm::KernelDirectPrealloc => "kernel-direct-prealloc",
+            Arm::KernelDirect => "kernel-direct",
+            Arm::KernelDirect1m => "kernel-direct-1m",
             Arm::Kernel => "kernel",
             Arm::Forebay => "forebay",
             Arm::ForebayDeclared => "forebay-declared",
@@ -61,6 +69,7 @@ impl Arm {
                 | Arm::KernelBoundedPrealloc
                 | Arm::KernelUncached
                 | Arm::KernelUncachedPrealloc
+                | Arm::KernelDirect
                 | Arm::KernelDirectPrealloc
         )
     }

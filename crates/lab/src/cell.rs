@@ -10,15 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::job::Workload;
-use crate::through::RequestCell;
+use crate::through::{CopyCell, RequestCell};
 
-/// What one cell has to do, of either kind.
+/// What one cell has to do, of any kind.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Cell {
     /// Jobs on files, until synced.
     Jobs(CellSpec),
     /// Requests in a closed loop.
     Requests(RequestCell),
+    /// Copies into memory.
+    Copies(CopyCell),
 }
 
 /// What one cell of jobs has to do.
@@ -38,7 +40,7 @@ pub struct CellSpec {
     pub seed: u64,
     /// Read everything back after the clock has stopped, and compare.
     pub verify: Verify,
-    /// Write 4 KiB to a file of its own and sync it, every 10 ms, through the arm's own path.
+    /// Write 4 KiB to a file of its own and sync it, through the arm's own path.
     pub sync_probe: SyncProbe,
 }
 
@@ -53,11 +55,14 @@ pub enum Verify {
 
 /// Whether the sync probe runs beside the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SyncProbe {
     /// No.
     Off,
     /// Every 10 ms.
     On,
+    /// One after the other.
+    Always,
 }
 
 /// What came back.

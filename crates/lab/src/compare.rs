@@ -13,21 +13,24 @@
 //! dead process) is left out too, and the comparison as a whole counts as failed. Both lose the rounds they have:
 //! half an arm cannot be paired.
 
+mod cells;
+mod device;
 pub mod judge;
+mod notes;
 pub mod runner;
 pub mod settle;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
-use crate::job::{Declared, Workload};
+use crate::cell::{Cell, CellResult, Verify};
 use crate::load::raw::data;
-use crate::plan::{Plan, Turn, Work, spoken};
+use crate::plan::{Job, Plan, Turn, Work, spoken};
 use crate::progress::{Left, Progress, Speed};
-use crate::request::RequestSpec;
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
-use crate::through::RequestCell;
+use cells::Turned;
+use device::{Device, Found};
 use runner::{CellRunner, RunError};
 use settle::{Settled, settle};
 
@@ -40,6 +43,8 @@ pub struct Setting<'a> {
     pub settings: &'a [(String, String)],
     /// Where the files go.
     pub scratch: &'a Scratch,
+    /// The block device that jobs on one write over, if the user names one.
+    pub target: Option<&'a Path>,
     /// The longest wait for quiet between two cells.
     pub quiet_within: Duration,
     /// Whether the user wants it to end.
@@ -124,6 +129,8 @@ pub fn compare(
         started: Instant::now(),
         rounds: setting.plan.rounds,
         busy_cells: 0,
+        device: None,
+        skipped: Vec::new(),
     }
     .run()
 }
@@ -137,6 +144,10 @@ struct Comparison<'a, 'b> {
     /// Rounds that will run; less than planned if the time does not reach.
     rounds: u32,
     busy_cells: u32,
+    /// Where jobs on a device work, once one is there.
+    device: Option<Device>,
+    /// Jobs that cannot run here.
+    skipped: Vec<String>,
 }
 
 /// How a round ended.
@@ -155,6 +166,7 @@ impl Comparison<'_, '_> {
         }
         self.outcome.notes.clone_from(&plan.notes);
         self.lay_out()?;
+        self.find_device()?;
         self.warm_up()?;
 
         let mut longest_round = Duration::ZERO;
@@ -192,6 +204,9 @@ impl Comparison<'_, '_> {
     /// One short cell that does not count: it wakes the disk up, and tells its speed.
     fn warm_up(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
+        if plan.warm_up.wants_device() && self.device.is_none() {
+            return Ok(());
+        }
         self.progress.warm_up();
         let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.runner.run(&cell) {
@@ -253,38 +268,50 @@ impl Comparison<'_, '_> {
             [_] => plan.arm(*turn).name.clone(),
             jobs => format!("{}/{}", jobs[turn.job].name, plan.arm(*turn).name),
         };
-        self.outcome.orders.push(order.iter().map(named).collect());
+        let ran = order.iter().filter(|turn| !self.skipped.contains(&plan.jobs[turn.job].name));
+        self.outcome.orders.push(ran.map(named).collect());
         Ok(Round::Whole)
     }
 
     fn cell(&self, name: &str, work: &Work, seed: u64, verify: Verify) -> Result<Cell, CompareError> {
-        let scratch = self.setting.scratch;
-        Ok(match work {
-            Work::NewFiles { arm, size } => {
-                let directory = scratch.cell_directory(name).map_err(|error| self.lost(error))?;
-                let workload =
-                    Workload::random_writes_into_new_files(size.files, size.file_bytes, size.block_bytes);
-                let declared =
-                    if *arm == crate::arm::Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
-                Cell::Jobs(CellSpec {
-                    workload: workload.declared(declared),
-                    arm: *arm,
-                    directory,
-                    budget_bytes: size.budget_bytes,
-                    settings: self.setting.settings.to_vec(),
-                    seed,
-                    verify,
-                    sync_probe: SyncProbe::On,
-                })
+        let device = self.device.as_ref().map(Device::path);
+        let turned = Turned { name, seed, verify, device };
+        cells::cell(self.setting, work, turned).map_err(|error| self.lost(error))
+    }
+
+    /// Sees to a device where a job wants one. Where there is none such jobs are skipped, and that is said.
+    fn find_device(&mut self) -> Result<(), CompareError> {
+        let plan = self.setting.plan;
+        let wanting = |job: &&Job| job.arms.iter().any(|arm| arm.work.wants_device());
+        let jobs: Vec<&Job> = plan.jobs.iter().filter(wanting).collect();
+        let lengths = jobs.iter().flat_map(|job| &job.arms).filter_map(|arm| match &arm.work {
+            Work::Jobs(work) => Some(work.extent.file_bytes),
+            _ => None,
+        });
+        let Some(bytes) = lengths.max() else { return Ok(()) };
+        let reason = match device::find(self.setting, bytes).map_err(|error| self.lost(error))? {
+            Found::Device(device) => {
+                self.device = Some(device);
+                return Ok(());
             }
-            Work::Requests { way, kernel_merges, poll, spec } => Cell::Requests(RequestCell {
-                way: *way,
-                spec: RequestSpec { seed, ..(**spec).clone() },
-                kernel_merges: *kernel_merges,
-                poll: *poll,
-                directory: scratch.shared_directory().map_err(|error| self.lost(error))?,
-            }),
-        })
+            Found::Stopped => return Err(CompareError::Interrupted),
+            Found::None(reason) => reason,
+        };
+        for job in jobs {
+            let note = format!("{} is skipped: {reason}", job.title);
+            self.progress.say(&note);
+            self.outcome.notes.push(note);
+            self.outcome.measured.retain(|one| one.job != job.name);
+            self.skipped.push(job.name.clone());
+        }
+        if self.outcome.measured.is_empty() {
+            return Err(CompareError::NoArm(reason));
+        }
+        self.progress.shorten(Left {
+            rounds_in_all: self.rounds,
+            cells: u64::from(self.rounds) * self.outcome.measured.len() as u64,
+        });
+        Ok(())
     }
 
     /// Brings the file system back to where it was before the cell.
@@ -322,7 +349,7 @@ impl Comparison<'_, '_> {
             // The cells of a round that did not end.
             measured.rounds.truncate(rounds as usize);
         }
-        let noted = notes_of_arms(&self.outcome.measured);
+        let noted = notes::of_arms(&self.outcome.measured);
         self.outcome.notes.extend(noted);
         Ok(self.outcome)
     }
@@ -361,7 +388,8 @@ impl Comparison<'_, '_> {
     fn is_left_out(&self, turn: Turn) -> bool {
         let plan = self.setting.plan;
         let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
-        self.outcome.left_out.iter().any(|left_out| left_out.job == *job && left_out.arm == *arm)
+        let mut left_out = self.outcome.left_out.iter();
+        self.skipped.contains(job) || left_out.any(|left_out| left_out.job == *job && left_out.arm == *arm)
     }
 
     /// None without a limit.
@@ -420,29 +448,6 @@ fn speed_of(result: &CellResult) -> Option<Speed> {
         return of("iops").map(Speed::Operations);
     }
     of(judge::THROUGHPUT).map(Speed::Bytes)
-}
-
-/// What cells noted, each once, with the arms it is true of.
-fn notes_of_arms(measured: &[Measured]) -> Vec<String> {
-    let mut all: Vec<&str> = Vec::new();
-    let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
-    for Measured { arm, rounds, .. } in measured {
-        if !all.contains(&arm.as_str()) {
-            all.push(arm);
-        }
-        for note in rounds.iter().flat_map(|result| &result.notes) {
-            match noted.iter_mut().find(|(known, _)| known == note) {
-                Some((_, arms)) if arms.contains(&arm.as_str()) => {}
-                Some((_, arms)) => arms.push(arm),
-                None => noted.push((note, vec![arm])),
-            }
-        }
-    }
-    let said = |(note, arms): (&str, Vec<&str>)| match arms.len() {
-        count if count > 1 && count == all.len() => format!("every arm: {note}"),
-        _ => format!("{}: {note}", arms.join(", ")),
-    };
-    noted.into_iter().map(said).collect()
 }
 
 #[cfg(test)]

@@ -43,7 +43,10 @@ metrics! {
     "elapsed_s", "s", Lower;
     "context_switches", "1", Lower;
     "context_switches_per_io", "1", Lower;
+    "context_switches_per_gib", "1", Lower;
+    "system_context_switches", "1", Lower;
     "system_context_switches_per_io", "1", Lower;
+    "system_context_switches_per_gib", "1", Lower;
     "cpu_us_per_io", "us", Lower;
     "sync_probe_p50_us", "us", Lower;
     "sync_probe_p99_us", "us", Lower;
@@ -55,7 +58,11 @@ metrics! {
     "doorbells_per_io", "1", Lower;
     "requests_per_doorbell", "1", Higher;
     "bios_per_run", "1", Higher;
+    "run_bytes", "B", Higher;
     "merged_share", "1", Higher;
+    "hold_p99_us", "us", Lower;
+    "written_latency_p99_us", "us", Lower;
+    "writeback_latency_p99_us", "us", Lower;
     "latency_p50_us", "us", Lower;
     "latency_p99_us", "us", Lower;
     "ns_per_io", "ns", Lower;

@@ -12,19 +12,20 @@
 mod planner;
 pub mod queue_knobs;
 mod size;
+mod work;
 
 use std::time::Duration;
 
-use crate::arm::Arm;
-use crate::request::{RequestDevice, RequestSpec};
+use crate::request::RequestDevice;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::statistics::random::SplitMix64;
-use crate::suite::{Form, Part, Suite};
-use crate::through::{KernelMerges, Poll, Way};
+use crate::suite::{Form, Part, Suite, TableKind};
 
 use planner::Planner;
-pub use size::{FILE_STEP_BYTES, Size};
+pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Size};
 use size::{GIB, MIB};
+use work::warm_up;
+pub use work::{JobsWork, Work};
 
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
@@ -45,8 +46,8 @@ pub struct Wish<'a> {
     pub suite: &'a str,
     /// How much of it.
     pub form: Form,
-    /// Files, memory and times of this share of the form's; above 0, at most 1.
-    pub scale: f64,
+    /// Files, memory and times of this share of the form's; above 0, at most 1. As the form says if none.
+    pub scale: Option<f64>,
     /// Rounds, where the user says so.
     pub rounds: Option<u32>,
     /// Most time for the part.
@@ -55,8 +56,10 @@ pub struct Wish<'a> {
     pub seed: u64,
     /// Free bytes of the file system.
     pub free_bytes: u64,
-    /// Knobs of Forebay's arms, set before those the suite says.
+    /// Knobs of Forebay's queue, set before those the suite says.
     pub settings: &'a [(String, String)],
+    /// Knobs of Forebay's engine, set before those the suite says.
+    pub engine_settings: &'a [(String, String)],
 }
 
 /// What will be run: one part of a suite.
@@ -108,40 +111,6 @@ pub struct PlannedArm {
     pub work: Work,
 }
 
-/// What a cell does, apart from where and from which seed.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Work {
-    /// Random writes into new files.
-    NewFiles {
-        /// Through what.
-        arm: Arm,
-        /// How much.
-        size: Size,
-    },
-    /// Requests in a closed loop.
-    Requests {
-        /// Through what.
-        way: Way,
-        /// Whether the kernel may merge.
-        kernel_merges: KernelMerges,
-        /// Whether completions are polled for.
-        poll: Poll,
-        /// The rest.
-        spec: Box<RequestSpec>,
-    },
-}
-
-impl Work {
-    /// Whether it goes to the disk that the directory is on.
-    #[must_use]
-    pub fn on_disk(&self) -> bool {
-        match self {
-            Work::NewFiles { .. } => true,
-            Work::Requests { spec, .. } => spec.device.is_file(),
-        }
-    }
-}
-
 /// There is no plan that keeps the bounds.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
@@ -191,7 +160,14 @@ impl Plan {
             return Err(PlanError::Rounds { rounds });
         }
         let mut planner = Planner::new(part, cut, wish, rounds);
-        let jobs = if cut.devices.is_empty() { planner.files()? } else { planner.requests(suite)? };
+        let jobs = match part.table {
+            TableKind::Files => planner.files()?,
+            TableKind::Completion | TableKind::Beside => planner.jobs()?,
+            TableKind::Copies => planner.copies(),
+            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
+                planner.requests(suite)?
+            }
+        };
         let mut notes = planner.notes;
         if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
             notes.push(format!("below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given"));
@@ -250,12 +226,20 @@ impl Plan {
         u64::from(self.rounds) * self.cells_in_a_round()
     }
 
-    /// Bytes of data written at most, the warm-up included. (The sync probe adds 0.4 MB/s beside it.)
+    /// Bytes of memory for data of a bounded arm, where any of its cells says that: the most of them.
+    #[must_use]
+    pub fn budget_bytes(&self) -> Option<u64> {
+        let arms = self.jobs.iter().flat_map(|job| &job.arms);
+        arms.filter_map(|arm| arm.work.budget_bytes()).max()
+    }
+
+    /// Bytes of data written at most, the warm-up included, where that is fixed: jobs for a time write what they can.
+    /// (The sync probe adds 0.4 MB/s beside it.)
     #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
         let warm_up = match &self.warm_up {
             Work::NewFiles { size, .. } => size.data_bytes(),
-            Work::Requests { .. } => 0,
+            Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } => 0,
         };
         let each = self.size.map_or(0, |size| size.data_bytes());
         self.cells() * each + warm_up + self.data_bytes.unwrap_or(0)
@@ -268,9 +252,12 @@ impl Plan {
         let writing = self.most_written_bytes() as f64 / speed;
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
         let rest: f64 = arms
-            .map(|arm| match &arm.work {
-                Work::NewFiles { .. } => ASSUMED_PAUSE.as_secs_f64(),
-                Work::Requests { spec, .. } => spec.seconds + ASSUMED_REQUEST_PAUSE.as_secs_f64(),
+            .map(|arm| {
+                let pause = match &arm.work {
+                    Work::NewFiles { .. } | Work::Jobs(_) => ASSUMED_PAUSE,
+                    Work::Requests { .. } | Work::Copies { .. } => ASSUMED_REQUEST_PAUSE,
+                };
+                arm.work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
             })
             .sum();
         let whole = writing + rest * f64::from(self.rounds);
@@ -302,10 +289,7 @@ impl Plan {
                 "{}: going to run {} cells in {rounds}{}.",
                 self.title,
                 self.cells(),
-                match self.data_bytes {
-                    Some(bytes) => format!(", on a file of {} MiB that is removed again", bytes / MIB),
-                    None => ", without touching the disk".to_owned(),
-                }
+                self.ground(),
             )],
         };
         lines.push(match self.time_limit {
@@ -322,6 +306,29 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// On what its cells run.
+    fn ground(&self) -> String {
+        let arms = self.jobs.iter().flat_map(|job| &job.arms);
+        let jobs = arms.clone().find_map(|arm| match &arm.work {
+            Work::Jobs(work) => Some(work),
+            _ => None,
+        });
+        match (jobs, self.data_bytes) {
+            (Some(work), _) => format!(
+                ", {:.1} s each, on files of {} MiB that are removed again",
+                work.extent.seconds,
+                work.extent.file_bytes / MIB
+            ),
+            (None, Some(bytes)) => format!(", on a file of {} MiB that is removed again", bytes / MIB),
+            (None, None) if arms.clone().any(|arm| arm.work.on_disk()) => {
+                ", on small files that are removed again".to_owned()
+            }
+            (None, None) => ", without touching the disk".to_owned(),
+        }
+    }
+}
+
 /// One arm in one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
@@ -329,18 +336,6 @@ pub struct Turn {
     pub job: usize,
     /// Which arm of the job.
     pub arm: usize,
-}
-
-/// A bounded arm, for its speed is nearer to that of the others than that of plain buffering; of requests the first.
-fn warm_up(jobs: &[Job]) -> Work {
-    let arms = || jobs.iter().flat_map(|job| &job.arms);
-    let bounded =
-        |arm: &&PlannedArm| matches!(arm.work, Work::NewFiles { arm, .. } if arm.is_bounded_kernel());
-    let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
-    match &found.work {
-        Work::NewFiles { arm, size } => Work::NewFiles { arm: *arm, size: size.smallest() },
-        work => work.clone(),
-    }
 }
 
 /// A duration as one says it.

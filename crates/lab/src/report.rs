@@ -3,6 +3,7 @@
 //! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6 bytes asked for per
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
 
+mod completion;
 mod figures;
 mod files;
 mod reading;
@@ -59,6 +60,9 @@ pub fn comparison(document: &Document, format: Format) -> String {
             TableKind::Ladder => requests::ladder(document, part),
             TableKind::Worth => requests::worth(document, part),
             TableKind::Policies => requests::policies(document, part),
+            TableKind::Completion => completion::completion(document, part),
+            TableKind::Beside => completion::beside(document, part),
+            TableKind::Copies => completion::copies(document, part),
         });
     }
     blocks.extend(remarks(document).into_iter().map(Block::Text));

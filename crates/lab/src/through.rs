@@ -1,12 +1,13 @@
 //! Through what an arm of a suite does its I/O: jobs on files through one of the [`Arm`]s of [`crate::arm`], requests
-//! through Forebay's queue, through the kernel's own calls, or through fio. And what a request cell is told besides
-//! its specification.
+//! through Forebay's queue, through the kernel's own calls, or through fio, and copies into memory. And what a cell of
+//! requests or of copies is told.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::cell::Verify;
 use crate::request::RequestSpec;
 
 /// Through what.
@@ -16,6 +17,8 @@ pub enum Through {
     Files(Arm),
     /// Requests.
     Requests(Way),
+    /// Copies into memory.
+    Copies(CopyWay),
 }
 
 /// Through what requests go.
@@ -45,17 +48,67 @@ impl Way {
     }
 }
 
+/// Where a copy goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyWay {
+    /// Into a shared mapping of a memory file, with nothing between.
+    Memcpy,
+    /// Into the page cache, by `pwrite`.
+    Pwrite,
+    /// Into Forebay's cache, by its blocking write.
+    Forebay,
+}
+
+impl CopyWay {
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CopyWay::Memcpy => "copy-memcpy",
+            CopyWay::Pwrite => "copy-pwrite",
+            CopyWay::Forebay => "copy-forebay",
+        }
+    }
+}
+
+/// The ways of copies.
+pub const COPIES: [CopyWay; 3] = [CopyWay::Memcpy, CopyWay::Pwrite, CopyWay::Forebay];
+
+/// What one cell of copies has to do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CopyCell {
+    /// Where they go.
+    pub way: CopyWay,
+    /// Bytes of one.
+    pub block_bytes: u32,
+    /// Bytes that are copied over again and again; whole blocks.
+    pub file_bytes: u64,
+    /// How long.
+    pub seconds: f64,
+    /// Of the order and the data.
+    pub seed: u64,
+    /// Knobs of the engine, where one is used.
+    pub settings: Vec<(String, String)>,
+    /// Whether all of it is read back.
+    pub verify: Verify,
+    /// Where a file goes: an existing, empty directory.
+    pub directory: PathBuf,
+}
+
 /// The ways of requests.
 pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
 
-/// The ways of jobs on new files.
-pub const FILES: [Arm; 9] = [
+/// The ways of jobs on files.
+pub const FILES: [Arm; 11] = [
     Arm::KernelBuffered,
     Arm::KernelBounded,
     Arm::KernelBoundedPrealloc,
     Arm::KernelUncached,
     Arm::KernelUncachedPrealloc,
+    Arm::KernelDirect,
     Arm::KernelDirectPrealloc,
+    Arm::KernelDirect1m,
     Arm::Forebay,
     Arm::ForebayDeclared,
     Arm::Null,
@@ -63,11 +116,24 @@ pub const FILES: [Arm; 9] = [
 
 /// A word that names no way; says what would do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{word}: no such way of I/O (for requests: {requests}; for new files: {files})")]
+#[error("{word}: no such way of I/O (for requests: {requests}; for files: {files}; for copies: {copies})")]
 pub struct NoSuchWay {
     word: String,
     requests: String,
     files: String,
+    copies: String,
+}
+
+impl Through {
+    /// Whether it goes through Forebay's engine, which has knobs.
+    #[must_use]
+    pub fn is_engine(self) -> bool {
+        match self {
+            Through::Files(arm) => arm.is_forebay(),
+            Through::Copies(way) => way == CopyWay::Forebay,
+            Through::Requests(_) => false,
+        }
+    }
 }
 
 impl std::str::FromStr for Through {
@@ -76,10 +142,12 @@ impl std::str::FromStr for Through {
     fn from_str(word: &str) -> Result<Self, NoSuchWay> {
         let way = WAYS.into_iter().find(|way| way.name() == word).map(Through::Requests);
         let files = || FILES.into_iter().find(|arm| arm.name() == word).map(Through::Files);
-        way.or_else(files).ok_or_else(|| NoSuchWay {
+        let copies = || COPIES.into_iter().find(|way| way.name() == word).map(Through::Copies);
+        way.or_else(files).or_else(copies).ok_or_else(|| NoSuchWay {
             word: word.to_owned(),
             requests: WAYS.map(Way::name).join(", "),
             files: FILES.map(Arm::name).join(", "),
+            copies: COPIES.map(CopyWay::name).join(", "),
         })
     }
 }

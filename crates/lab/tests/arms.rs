@@ -11,13 +11,15 @@ use forebay_lab::load::{CellError, run_cell};
 
 const MIB: u64 = 1 << 20;
 
-const ARMS: [Arm; 10] = [
+const ARMS: [Arm; 12] = [
     Arm::KernelBuffered,
     Arm::KernelBounded,
     Arm::KernelBoundedPrealloc,
     Arm::KernelUncached,
     Arm::KernelUncachedPrealloc,
+    Arm::KernelDirect,
     Arm::KernelDirectPrealloc,
+    Arm::KernelDirect1m,
     Arm::Kernel,
     Arm::Forebay,
     Arm::ForebayDeclared,
@@ -132,6 +134,46 @@ fn the_kernel_arm_follows_the_job() {
         let Some(result) = run(&spec(Arm::Kernel, workload, directory.path())) else { continue };
         let batches = result.metrics.contains_key("requests_per_doorbell");
         assert_eq!(batches, io_engine == IoEngine::Ring, "{io_engine:?} {caching:?}");
+    }
+}
+
+/// Single calls and a depth, on every arm that goes through a cache: what was in flight when the time was over is
+/// there too, and as much as was written is what is found.
+#[test]
+fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
+    for arm in
+        [Arm::KernelBounded, Arm::KernelUncached, Arm::KernelDirect, Arm::Forebay, Arm::ForebayDeclared]
+    {
+        for (io_engine, depth) in [(IoEngine::Calls, 1), (IoEngine::Ring, 32)] {
+            let directory = directory();
+            let mut workload = Workload::random_writes_into_new_files(2, 16 * MIB, 65_536);
+            for job in &mut workload.jobs {
+                (job.io_engine, job.depth, job.caching) = (io_engine, depth, Caching::Uncached);
+                (job.time_based, job.runtime_us) = (TimeBased::Yes, Some(50_000));
+            }
+            let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
+            let operations = get(&result, "iops") * get(&result, "elapsed_s");
+            assert!(operations >= f64::from(2 * depth), "{}: {operations}", arm.name());
+            let verified = result.notes.iter().find(|note| note.starts_with("verified ")).unwrap();
+            let verified: f64 = verified.split(' ').nth(1).unwrap().parse().unwrap();
+            assert!(verified > 0.0 && verified <= 32.0 * MIB as f64);
+            assert!(get(&result, "system_context_switches_per_gib") > 0.0);
+            let told = result.metrics.contains_key("bios_per_run");
+            assert_eq!(told, arm.is_forebay() || io_engine == IoEngine::Ring, "{}", arm.name());
+        }
+    }
+}
+
+#[test]
+fn a_small_writer_beside_syncs_one_after_the_other() {
+    let directory = directory();
+    let mut workload = Workload::random_writes_into_new_files(1, 4 * MIB, 65_536);
+    (workload.jobs[0].time_based, workload.jobs[0].runtime_us) = (TimeBased::Yes, Some(100_000));
+    for arm in [Arm::KernelBounded, Arm::Forebay] {
+        let spec =
+            CellSpec { sync_probe: SyncProbe::Always, ..spec(arm, workload.clone(), directory.path()) };
+        let result = run(&spec).unwrap();
+        assert!(get(&result, "sync_probe_p50_us") <= get(&result, "sync_probe_p99_us"), "{result:?}");
     }
 }
 

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::arm::Arm;
+use crate::cell::CellSpec;
 use crate::plan::Wish;
 use crate::request::DATA_FILE;
 use crate::statistics::Verdict;
@@ -12,12 +13,13 @@ fn wish(rounds: u32, time_limit: Option<Duration>) -> Wish<'static> {
     Wish {
         suite: "layout",
         form: Form::Quick,
-        scale: 1.0,
+        scale: None,
         rounds: Some(rounds),
         time_limit,
         seed: 0x7f3a,
         free_bytes: 1 << 40,
         settings: &[],
+        engine_settings: &[],
     }
 }
 
@@ -34,7 +36,7 @@ fn name_of(cell: &Cell) -> String {
 fn spec_of(cell: &Cell) -> &CellSpec {
     match cell {
         Cell::Jobs(spec) => spec,
-        Cell::Requests(_) => panic!("no jobs"),
+        Cell::Requests(_) | Cell::Copies(_) => panic!("no jobs"),
     }
 }
 
@@ -67,6 +69,7 @@ fn run(plan: &Plan, stop: &Stop, mut machine: impl FnMut(&Cell) -> Result<CellRe
         plan,
         settings: &[("flight".to_owned(), "8".to_owned())],
         scratch: &scratch,
+        target: None,
         quiet_within: Duration::ZERO,
         stop,
     };
@@ -129,7 +132,7 @@ fn every_round_runs_every_arm_once_in_the_planned_order() {
 #[test]
 fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
     let suite = suite::find(Path::new("plug")).unwrap();
-    let wish = Wish { scale: 0.01, form: Form::Bare, ..wish(4, None) };
+    let wish = Wish { scale: Some(0.01), form: Form::Bare, ..wish(4, None) };
     let plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
     let mut written = None;
     let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| {
@@ -153,7 +156,7 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
         .iter()
         .map(|cell| match cell {
             Cell::Requests(cell) => cell.spec.seed,
-            Cell::Jobs(_) => 0,
+            Cell::Jobs(_) | Cell::Copies(_) => 0,
         })
         .collect();
     assert!(seeds[..9].iter().all(|seed| *seed == plan.cell_seed(0)));
@@ -280,4 +283,74 @@ fn what_cells_note_is_told_once_per_arm() {
     assert_eq!(notes.iter().filter(|note| note.starts_with("forebay: thread pool")).count(), 1);
     let others = ["every arm: verified", "forebay, forebay-again: engine"];
     assert!(others.iter().all(|other| notes.iter().any(|note| note == other)), "{notes:?}");
+}
+
+fn completion(form: Form, jobs: &[&str]) -> Plan {
+    let suite = suite::find(Path::new("completion")).unwrap();
+    let wish = Wish { scale: Some(0.0001), form, ..wish(4, None) };
+    let mut plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
+    plan.jobs.retain(|job| jobs.contains(&job.name.as_str()));
+    plan
+}
+
+/// What every cell of a comparison is given as a block device.
+fn devices_of(cells: &[Cell]) -> Vec<Option<std::path::PathBuf>> {
+    let absolute = |cell: &Cell| spec_of(cell).workload.absolute_paths().next().cloned();
+    cells.iter().map(absolute).collect()
+}
+
+#[test]
+fn a_job_on_a_device_gets_one_or_is_skipped_with_its_reason() {
+    let plan = completion(Form::Full, &["A", "E"]);
+    let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| {
+        if let Some(device) = devices_of(std::slice::from_ref(cell)).remove(0) {
+            let length = std::fs::File::open(&device).unwrap();
+            let length = std::io::Seek::seek(&mut &length, std::io::SeekFrom::End(0)).unwrap();
+            assert_eq!(length, 32 << 20);
+        }
+        Ok(fixed_speed(cell))
+    });
+    let outcome = result.unwrap();
+    let devices: Vec<_> = devices_of(&cells).into_iter().flatten().collect();
+    let skipped = outcome.notes.iter().find(|note| note.starts_with("E raw 128k qd128 is skipped: "));
+    let of_e = outcome.measured.iter().filter(|one| one.job == "E").count();
+    match skipped {
+        None => {
+            assert_eq!(devices.len(), 4 * of_e);
+            assert!(of_e > 4 && devices.iter().all(|device| device.starts_with("/dev")), "{devices:?}");
+        }
+        Some(note) => {
+            eprintln!("{note}");
+            assert_eq!((devices.len(), of_e), (0, 0));
+            assert!(outcome.orders[0].iter().all(|cell| cell.starts_with("A/")), "{:?}", outcome.orders[0]);
+        }
+    }
+    assert!(outcome.measured.iter().any(|one| one.job == "A"));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_device_of_the_user_s_is_the_one_that_is_written() {
+    let plan = completion(Form::Full, &["E"]);
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let scratch = Scratch::new_in(directory.path()).unwrap();
+    let target = Path::new("/dev/some-device");
+    let stop = Stop::default();
+    let setting = Setting {
+        plan: &plan,
+        settings: &[],
+        scratch: &scratch,
+        target: Some(target),
+        quiet_within: Duration::ZERO,
+        stop: &stop,
+    };
+    let mut cells = Vec::new();
+    let mut runner = |cell: &Cell| {
+        cells.push(cell.clone());
+        Ok(fixed_speed(cell))
+    };
+    compare(&setting, &mut runner, &mut Progress::hidden(&plan)).unwrap();
+    assert!(devices_of(&cells[1..]).iter().all(|device| device.as_deref() == Some(target)));
+    let allowed = |cell: &Cell| spec_of(cell).workload.devices == crate::job::Devices::Write;
+    assert!(cells[1..].iter().all(allowed));
 }

@@ -4,9 +4,10 @@
 //! is being compared. An arm that cannot run here refuses before anything is made, with the reason, so that it can
 //! be left out of a comparison honestly.
 //!
-//! The uncached arms call `pwritev2` rather than go through a ring at depth: such a write only copies and starts the
-//! writeback, so depth buys nothing. Measured with twelve jobs of random 4 KiB writes on ext4 and XFS, rings at depth
-//! 1, 8 and 32 were within the spread of plain calls, and on ext4 cost several times the context switches.
+//! Through the page cache a job goes by calls or over a ring at its depth, as its `ioengine` says. For the comparison
+//! on new files that is calls: such a write only copies and starts the writeback, so depth buys nothing. Measured with
+//! twelve jobs of random 4 KiB writes on ext4 and XFS, rings at depth 1, 8 and 32 were within the spread of plain
+//! calls, and on ext4 cost several times the context switches.
 
 use std::fs::OpenOptions;
 use std::io::IoSliceMut;
@@ -19,6 +20,7 @@ use io_uring::IoUring;
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::CellError;
+use super::futures::FuturesLane;
 use super::guard;
 use super::kernel::{CallsLane, KernelFiles, Opening, Space};
 use super::lane::{Buffers, Lane, NullLane};
@@ -26,7 +28,7 @@ use super::layout::{FileKind, JobPlan};
 use super::library::LibraryLane;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
-use crate::job::{Caching, IoEngine, Workload};
+use crate::job::{Caching, IoEngine, Job, Workload};
 
 /// The depth of the direct arm, where the job asks for less: what a kernel user without a cache needs to keep a
 /// device busy.
@@ -48,9 +50,14 @@ pub(crate) enum Way {
         opening: Opening,
         /// Operations in flight.
         depth: u32,
+        /// Bytes after which it writes behind and drops, if it does.
+        window_bytes: Option<u64>,
     },
     /// The library.
-    Library,
+    Library {
+        /// Operations in flight; with one, the blocking calls.
+        depth: u32,
+    },
     /// None.
     Null,
 }
@@ -77,29 +84,29 @@ pub(crate) fn refuse_workload(arm: Arm, workload: &Workload, directory: &Path) -
 
 /// The way of one of `jobs` jobs on an arm that may use `budget_bytes` of memory.
 pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> Result<Way, CellError> {
-    let opening = |caching, space| Opening { caching, space };
-    let calls = |opening, window_bytes| Way::Calls { opening, window_bytes };
-    let window = Some((budget_bytes / (2 * jobs as u64)).max(u64::from(plan.job.blocks.write.max())));
     let job = &plan.job;
+    let window = Some((budget_bytes / (2 * jobs as u64)).max(u64::from(job.blocks.write.max())));
+    let at = |opening, depth, window_bytes| match job.io_engine {
+        IoEngine::Ring => Way::Ring { opening, depth, window_bytes },
+        IoEngine::Calls | IoEngine::Null => Way::Calls { opening, window_bytes },
+    };
+    let cached = |caching, space, window| at(Opening { caching, space }, job.depth, window);
+    let ring = |space, depth| {
+        let opening = Opening { caching: Caching::Direct, space };
+        Way::Ring { opening, depth, window_bytes: None }
+    };
     let way = match arm {
-        Arm::KernelBuffered => calls(opening(Caching::Buffered, Space::AsItGrows), None),
-        Arm::KernelBounded => calls(opening(Caching::Buffered, Space::AsItGrows), window),
-        Arm::KernelBoundedPrealloc => calls(opening(Caching::Buffered, Space::Ahead), window),
-        Arm::KernelUncached => calls(opening(Caching::Uncached, Space::AsItGrows), None),
-        Arm::KernelUncachedPrealloc => calls(opening(Caching::Uncached, Space::Ahead), None),
-        Arm::KernelDirectPrealloc => {
-            let depth = job.depth.max(DIRECT_DEPTH);
-            Way::Ring { opening: opening(Caching::Direct, Space::Ahead), depth }
-        }
-        Arm::Kernel => {
-            let opening = opening(job.caching, Space::AsItGrows);
-            match job.io_engine {
-                IoEngine::Calls => calls(opening, None),
-                IoEngine::Ring => Way::Ring { opening, depth: job.depth },
-                IoEngine::Null => Way::Null,
-            }
-        }
-        Arm::Forebay | Arm::ForebayDeclared => Way::Library,
+        Arm::KernelBuffered => cached(Caching::Buffered, Space::AsItGrows, None),
+        Arm::KernelBounded => cached(Caching::Buffered, Space::AsItGrows, window),
+        Arm::KernelBoundedPrealloc => cached(Caching::Buffered, Space::Ahead, window),
+        Arm::KernelUncached => cached(Caching::Uncached, Space::AsItGrows, None),
+        Arm::KernelUncachedPrealloc => cached(Caching::Uncached, Space::Ahead, None),
+        Arm::KernelDirect => cached(Caching::Direct, Space::AsItGrows, None),
+        Arm::KernelDirectPrealloc => ring(Space::Ahead, job.depth.max(DIRECT_DEPTH)),
+        Arm::KernelDirect1m => ring(ahead_where_it_can(plan), job.depth),
+        Arm::Kernel if job.io_engine == IoEngine::Null => Way::Null,
+        Arm::Kernel => cached(job.caching, Space::AsItGrows, None),
+        Arm::Forebay | Arm::ForebayDeclared => Way::Library { depth: depth_of(job) },
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;
@@ -107,12 +114,26 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
     Ok(way)
 }
 
+/// On a device there is nothing to allocate.
+fn ahead_where_it_can(plan: &JobPlan) -> Space {
+    let device = plan.files.iter().any(|file| file.kind == FileKind::BlockDevice);
+    if device { Space::AsItGrows } else { Space::Ahead }
+}
+
+/// Operations a job keeps in flight: one, where it asks for single calls.
+pub(crate) fn depth_of(job: &Job) -> u32 {
+    match job.io_engine {
+        IoEngine::Ring => job.depth.max(1),
+        IoEngine::Calls | IoEngine::Null => 1,
+    }
+}
+
 /// A buffer for each operation in flight has to fit in memory; a slip of the pen asks for terabytes.
 fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
     const MOST_BYTES: u64 = 4 << 30;
     let depth = match way {
-        Way::Ring { depth, .. } => u64::from(depth),
-        _ => 1,
+        Way::Ring { depth, .. } | Way::Library { depth } => u64::from(depth),
+        Way::Calls { .. } | Way::Null => 1,
     };
     let blocks = &plan.job.blocks;
     let bytes = depth * u64::from(blocks.read.max().max(blocks.write.max()));
@@ -215,8 +236,9 @@ fn with_sample(
 /// What a job's thread sets up before the clock starts.
 pub(crate) enum Prepared {
     Calls { buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
-    Ring { buffers: Buffers, opening: Opening, ring: Box<IoUring> },
+    Ring { buffers: Buffers, opening: Opening, window_bytes: Option<u64>, ring: Box<IoUring> },
     Library { buffers: Buffers },
+    Futures { buffers: Vec<Box<[u8]>> },
     Null { buffers: Buffers },
 }
 
@@ -229,12 +251,18 @@ impl Prepared {
             Way::Calls { opening, window_bytes } => {
                 Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
             }
-            Way::Ring { opening, depth } => {
+            Way::Ring { opening, depth, window_bytes } => {
                 let ring = ring::set_up(depth);
                 let ring = ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
-                Self::Ring { buffers: Buffers::new(depth as usize, bytes), opening, ring: Box::new(ring) }
+                let buffers = Buffers::new(depth as usize, bytes);
+                Self::Ring { buffers, opening, window_bytes, ring: Box::new(ring) }
             }
-            Way::Library => Self::Library { buffers: Buffers::new(1, bytes) },
+            Way::Library { depth: 1 } => Self::Library { buffers: Buffers::new(1, bytes) },
+            Way::Library { depth } => {
+                // Not zeroes, which would be no memory yet.
+                let buffer = || vec![0xf0; bytes].into_boxed_slice();
+                Self::Futures { buffers: (0..depth).map(|_| buffer()).collect() }
+            }
             Way::Null => Self::Null { buffers: Buffers::new(1, bytes) },
         })
     }
@@ -249,14 +277,12 @@ impl Prepared {
             Self::Calls { buffers, opening, window_bytes } => {
                 Box::new(CallsLane::new(buffers, KernelFiles::open(plan, opening)?, window_bytes))
             }
-            Self::Ring { buffers, opening, ring } => {
+            Self::Ring { buffers, opening, window_bytes, ring } => {
                 let files = KernelFiles::open(plan, opening)?;
-                Box::new(RingLane::new(*ring, buffers, files, plan.job.submit_batch))
+                Box::new(RingLane::new(*ring, buffers, files, window_bytes, plan.job.submit_batch))
             }
-            Self::Library { buffers } => {
-                let engine = engine.expect("a cell through the library has an engine");
-                Box::new(LibraryLane::open(buffers, engine, plan)?)
-            }
+            Self::Library { buffers } => Box::new(LibraryLane::open(buffers, engine, plan)?),
+            Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine, plan)?),
             Self::Null { buffers } => Box::new(NullLane::new(buffers)),
         })
     }

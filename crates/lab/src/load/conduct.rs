@@ -23,7 +23,7 @@ use super::library;
 use super::memory::{self, Peak};
 use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
-use crate::cell::CellSpec;
+use crate::cell::{CellSpec, SyncProbe};
 
 /// A cell ready to be run.
 pub(crate) struct Stage<'a> {
@@ -82,7 +82,8 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
             let (gate, go) = channel();
             gates.push(gate);
             let (way, ready, quiet) = (probe_way(stage.ways), ready.clone(), &quiet);
-            scope.spawn(move || run_probe(plan, way, ready, &go, quiet))
+            let how = stage.spec.sync_probe;
+            scope.spawn(move || run_probe(plan, (way, how), ready, &go, quiet))
         });
         drop(ready);
         // Should one fail here, leaving drops the gates, and whoever waits at one goes home.
@@ -151,14 +152,14 @@ fn run_job(
 
 fn run_probe(
     plan: &JobPlan,
-    way: Way,
+    (way, how): (Way, SyncProbe),
     ready: Sender<Ready>,
     go: &Receiver<Go>,
     quiet: &AtomicBool,
 ) -> Result<(ProbeOutcome, Closable), CellError> {
     let (prepared, go) = set_up(plan, way, ready, go)?;
     let mut lane = prepared.open(plan, go.engine)?;
-    let outcome = probe::run(plan, lane.as_mut(), quiet)?;
+    let outcome = probe::run(plan, lane.as_mut(), how, quiet)?;
     Ok((outcome, lane))
 }
 
@@ -200,8 +201,9 @@ fn pin(cpus: &[u32]) -> Result<(), CellError> {
 fn probe_way(ways: &[Way]) -> Way {
     match ways[0] {
         Way::Calls { opening, .. } => Way::Calls { opening: small(opening), window_bytes: None },
-        Way::Ring { opening, .. } => Way::Ring { opening: small(opening), depth: 1 },
-        way => way,
+        Way::Ring { opening, .. } => Way::Ring { opening: small(opening), depth: 1, window_bytes: None },
+        Way::Library { .. } => Way::Library { depth: 1 },
+        Way::Null => Way::Null,
     }
 }
 

@@ -26,6 +26,11 @@ impl Content {
         Self { key: name.iter().fold(mix(seed), |key, &byte| fold(key, u64::from(byte))) }
     }
 
+    /// What the same file holds before anything is written: as random, and another.
+    pub(crate) fn before(self) -> Self {
+        Self { key: mix(!self.key) }
+    }
+
     /// Fills `buffer` with what belongs at `offset`.
     pub(crate) fn fill(self, offset: u64, buffer: &mut [u8]) {
         let head = head_length(offset, buffer.len());

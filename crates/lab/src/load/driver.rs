@@ -205,6 +205,9 @@ impl<'a> Drive<'a> {
             self.free.pop();
             self.flights[slot] = Some(Flight { operation, started: now });
             self.lane.start(slot, operation)?;
+            if self.lane.has_ended() {
+                self.reap(0)?;
+            }
             if operation.kind == Kind::Write {
                 self.written[operation.file] = true;
                 if let Some(how) = self.sync_due() {

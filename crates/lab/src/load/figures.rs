@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::arms::DIRECT_DEPTH;
+use super::arms::{self, DIRECT_DEPTH};
 use super::conduct::{Conducted, EngineReport};
 use super::driver::{JobOutcome, Tally};
 use super::extents::{self, Extents};
@@ -17,7 +17,7 @@ use super::sequence::repeats_offsets;
 use super::{CellReport, JobRow};
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec};
-use crate::job::{Caching, IoEngine, Overwrite};
+use crate::job::{IoEngine, Overwrite};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -27,7 +27,8 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
     let jobs = &conducted.jobs;
     let operations: u64 = jobs.iter().map(|job| job.reads.operations + job.writes.operations).sum();
     let written: u64 = jobs.iter().map(|job| job.writes.bytes).sum();
-    usage(&mut metrics, conducted, operations);
+    let bytes: u64 = jobs.iter().map(|job| job.reads.bytes + job.writes.bytes).sum();
+    usage(&mut metrics, conducted, operations, bytes);
     if spec.arm != Arm::Null {
         memory(&mut metrics, conducted);
         layout(&mut metrics, plans);
@@ -98,14 +99,25 @@ fn direction<'a>(
     }
 }
 
-fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64) {
+fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u64) {
     let usage = conducted.usage;
-    put(metrics, "context_switches", usage.context_switches as f64);
-    put_ratio(metrics, "context_switches_per_io", usage.context_switches, operations);
+    let own = usage.context_switches;
+    put(metrics, "context_switches", own as f64);
+    put_ratio(metrics, "context_switches_per_io", own, operations);
+    per_gib(metrics, "context_switches_per_gib", own, bytes);
     if let Some(switches) = usage.system_context_switches {
+        put(metrics, "system_context_switches", switches as f64);
         put_ratio(metrics, "system_context_switches_per_io", switches, operations);
+        per_gib(metrics, "system_context_switches_per_gib", switches, bytes);
     }
     put_ratio(metrics, "cpu_us_per_io", usage.cpu_us, operations);
+}
+
+/// What can be told of arms whose I/Os are of different sizes.
+fn per_gib(metrics: &mut Metrics, name: &str, count: u64, bytes: u64) {
+    if bytes > 0 {
+        put(metrics, name, count as f64 * (1u64 << 30) as f64 / bytes as f64);
+    }
 }
 
 fn memory(metrics: &mut Metrics, conducted: &Conducted) {
@@ -162,6 +174,18 @@ fn of_engine(
     let runs = after.completion_runs - before.completion_runs;
     put_ratio(metrics, "bios_per_run", after.completed_bios - before.completed_bios, runs);
     put_ratio(metrics, "merged_share", after.merged_bios - before.merged_bios, bios);
+    let moved = after.written_bytes + after.read_bytes - before.written_bytes - before.read_bytes;
+    put_ratio(metrics, "run_bytes", moved, bios);
+    put(metrics, "hold_p99_us", after.hold_p99_us as f64);
+    // Nothing was written through the cache where nothing is told.
+    for (name, microseconds) in [
+        ("written_latency_p99_us", after.written_latency_p99_us),
+        ("writeback_latency_p99_us", after.writeback_latency_p99_us),
+    ] {
+        if microseconds > 0 {
+            put(metrics, name, microseconds as f64);
+        }
+    }
     let device = after.written_bytes - before.written_bytes;
     if device > 0 && written > 0 {
         put_ratio(metrics, "written_per_asked", device, written + probed * 4096);
@@ -184,33 +208,21 @@ fn of_kernel(metrics: &mut Metrics, conducted: &Conducted, operations: u64, writ
 
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
-    let deepest = plans.iter().map(|plan| plan.job.depth).max().unwrap_or(1);
+    let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);
+    let single = |plan: &JobPlan| plan.job.io_engine == IoEngine::Calls && plan.job.depth > 1;
     match spec.arm {
         arm if arm.is_forebay() => {
             notes.extend(conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)));
             if deepest > 1 {
-                notes.push(format!(
-                    "iodepth={deepest}: a cached read or write is a copy, served by its job's own thread"
-                ));
-            }
-            if plans.iter().any(|plan| plan.job.caching == Caching::Uncached) {
-                notes.push("uncached=1: the engine's own bounded cache is used all the same".into());
+                notes.push(format!("iodepth={deepest}: so many futures, polled by their job's own thread"));
             }
         }
         Arm::KernelDirectPrealloc if deepest < DIRECT_DEPTH => {
             notes.push(format!("direct at depth {DIRECT_DEPTH} per job; the job asks for {deepest}"));
         }
-        Arm::Kernel if deepest > 1 && plans.iter().any(|plan| plan.job.io_engine == IoEngine::Calls) => {
+        Arm::KernelDirectPrealloc | Arm::KernelDirect1m | Arm::Null => {}
+        _ if plans.iter().any(single) => {
             notes.push("iodepth has no effect on an ioengine of single calls".into());
-        }
-        Arm::KernelBuffered
-        | Arm::KernelBounded
-        | Arm::KernelBoundedPrealloc
-        | Arm::KernelUncached
-        | Arm::KernelUncachedPrealloc
-            if deepest > 1 =>
-        {
-            notes.push(format!("iodepth={deepest}: this arm writes by calls, one at a time per job"));
         }
         _ => {}
     }

@@ -1,8 +1,4 @@
 //! The kernel's own paths, a call at a time: `pread`, `pwrite` and their flags.
-//!
-//! With a *window* a lane keeps what it dirtied and cached near a budget, as databases do with `sync_file_range`:
-//! after each window's worth of I/O it waits for the writeback it started a window ago, starts that of the window
-//! just written, and drops what is clean. So at most two windows of a job are in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -10,13 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use super::CellError;
 use super::lane::{Buffers, Lane};
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
+use super::window::Window;
 use crate::job::{Caching, Declared, FinalSync};
 
 /// How a job's files are opened and given space.
@@ -78,6 +75,11 @@ impl KernelFiles {
         self.files[file].as_raw_fd()
     }
 
+    /// Each file and where it is.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&File, &PathBuf)> {
+        self.files.iter().zip(&self.paths)
+    }
+
     pub(crate) fn flags(&self) -> ReadWriteFlags {
         self.flags
     }
@@ -135,42 +137,10 @@ pub(crate) struct CallsLane {
     ended: bool,
 }
 
-#[derive(Debug)]
-struct Window {
-    bytes: u64,
-    filled: u64,
-}
-
 impl CallsLane {
     /// With at most two windows of these bytes in memory, if any.
     pub(crate) fn new(buffers: Buffers, files: KernelFiles, window_bytes: Option<u64>) -> Self {
-        let window = window_bytes.map(|bytes| Window { bytes: bytes.max(1), filled: 0 });
-        Self { buffers, files, window, ended: false }
-    }
-
-    fn bound(&mut self, operation: &Operation) -> Result<(), CellError> {
-        let Some(window) = &mut self.window else { return Ok(()) };
-        window.filled += u64::from(operation.bytes);
-        if window.filled < window.bytes {
-            return Ok(());
-        }
-        window.filled = 0;
-        for (file, path) in self.files.files.iter().zip(&self.files.paths) {
-            let failed = |error| CellError::io("could not write behind", path, &error);
-            write_behind(file).map_err(failed)?;
-            fadvise(file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
-        }
-        Ok(())
-    }
-}
-
-/// Waits for what is being written and starts what is dirty.
-fn write_behind(file: &File) -> io::Result<()> {
-    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
-    // SAFETY: no memory is passed; the descriptor is open for as long as `file` lives.
-    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        Self { buffers, files, window: window_bytes.map(Window::new), ended: false }
     }
 }
 
@@ -188,7 +158,10 @@ impl Lane for CallsLane {
         let moved = self.files.transfer(&operation, buffer);
         moved.map_err(|error| self.files.failed(&operation, &error))?;
         self.ended = true;
-        self.bound(&operation)
+        match &mut self.window {
+            Some(window) => window.moved(operation.bytes, &self.files),
+            None => Ok(()),
+        }
     }
 
     fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {

@@ -3,7 +3,7 @@
 //!
 //! A lane has as many slots as it may have operations in flight, and a buffer for each. The driver fills the buffer
 //! of a free slot, starts an operation on it, and reaps what has ended. A lane that does one call at a time has one
-//! slot and has ended what it started by the time it says so. Lanes are set up before the clock starts (rings,
+//! slot and has ended what it started by the time it says so; so may one with more, and then it is reaped at once. Lanes are set up before the clock starts (rings,
 //! buffers) and opened inside it (files, declared lengths, space).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -23,6 +23,11 @@ pub(crate) trait Lane: Send {
 
     /// Starts an operation on a free slot and its buffer.
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError>;
+
+    /// Whether what was started has ended already, so that it can be reaped without a call.
+    fn has_ended(&self) -> bool {
+        false
+    }
 
     /// Adds the slots that have ended, having waited until there are `least` of them.
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError>;

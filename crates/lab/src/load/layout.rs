@@ -18,6 +18,7 @@ use super::content::Content;
 use super::guard;
 use super::sequence::{Range, Sequence};
 use super::shuffle::{Random, fold};
+use crate::cell::Verify;
 use crate::job::{Amount, Create, Devices, Fallocate, FileSize, Invalidate, Job, Overwrite, Workload};
 
 /// A job with everything known that its thread needs.
@@ -91,11 +92,17 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
     Ok(())
 }
 
-/// Makes what has to be there, and drops what is cached of it.
-pub(crate) fn prepare(plans: &[JobPlan]) -> Result<(), CellError> {
+/// Makes what has to be there, and drops what is cached of it. A device that is to be verified is written over first:
+/// an earlier cell may have left what this one should write.
+pub(crate) fn prepare(plans: &[JobPlan], verify: Verify) -> Result<(), CellError> {
     refuse_without_space(plans)?;
     for plan in plans {
         for file in &plan.files {
+            if file.kind == FileKind::BlockDevice && plan.writes() && verify == Verify::After {
+                let open = OpenOptions::new().write(true).open(&file.path);
+                let device = open.map_err(|error| CellError::io("could not open it", &file.path, &error))?;
+                fill(&device, file, file.range.start)?;
+            }
             prepare_file(&plan.job, file)?;
         }
     }
@@ -295,15 +302,17 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
     drop_cached(job, path)
 }
 
-/// In megabytes, then synced, so that the layout owes nothing to the clock.
+/// In megabytes, then synced, so that the layout owes nothing to the clock. With other data than will be written: a
+/// write that was lost would else go unnoticed.
 fn fill(handle: &File, file: &FilePlan, from: u64) -> Result<(), CellError> {
     const STEP: u64 = 1 << 20;
+    let content = file.content.before();
     let failed = |error| CellError::io("could not fill it", &file.path, &error);
     let mut buffer = vec![0; STEP as usize];
     let mut offset = from;
     while offset < file.length {
         let part = &mut buffer[..STEP.min(file.length - offset) as usize];
-        file.content.fill(offset, part);
+        content.fill(offset, part);
         handle.write_all_at(part, offset).map_err(failed)?;
         offset += part.len() as u64;
     }
@@ -391,13 +400,13 @@ mod tests {
         let job = Job { size: Some(Amount::Bytes(1 << 60)), ..writer(&["a"]) };
         let workload = Workload { jobs: vec![job.clone()], devices: Devices::Refuse };
         let plans = resolve(&workload, directory.path(), 1).unwrap();
-        let refused = prepare(&plans).unwrap_err().to_string();
+        let refused = prepare(&plans, Verify::Off).unwrap_err().to_string();
         assert!(refused.contains("MiB are free"), "{refused}");
         assert!(!directory.path().join("a").exists());
         // A length alone takes nothing.
         let sparse = Job { fallocate: Fallocate::None, ..job };
         let workload = Workload { jobs: vec![sparse], devices: Devices::Refuse };
-        prepare(&resolve(&workload, directory.path(), 1).unwrap()).unwrap();
+        prepare(&resolve(&workload, directory.path(), 1).unwrap(), Verify::Off).unwrap();
     }
 
     #[test]
@@ -410,10 +419,12 @@ mod tests {
         let late = Job { size, create: Create::OnOpen, ..writer(&["late"]) };
         let workload = Workload { jobs: vec![reader, writes, late], devices: Devices::Refuse };
         let plans = resolve(&workload, directory.path(), 1).unwrap();
-        prepare(&plans).unwrap();
+        prepare(&plans, Verify::Off).unwrap();
         let data = fs::read(directory.path().join("r")).unwrap();
         assert_eq!(data.len(), 1 << 20);
-        assert_eq!(plans[0].files[0].content.check(0, &data), Ok(()));
+        let content = plans[0].files[0].content;
+        assert_eq!(content.before().check(0, &data), Ok(()));
+        assert!(content.check(0, &data[..4096]).is_err(), "what is there beforehand is not what is written");
         assert_eq!(fs::metadata(directory.path().join("sub/w")).unwrap().len(), 1 << 20);
         assert!(!directory.path().join("late").exists());
     }

@@ -1,7 +1,5 @@
-//! Forebay's own path: every job's files in one engine.
-//!
-//! A cached write is a copy and a cached read mostly is, so a job of any depth is served by its own thread, one call
-//! after the other. What the engine keeps in flight behind that is its own affair and shows in its counters.
+//! Forebay's own path: every job's files in one engine, one blocking call after the other. What the engine keeps in
+//! flight behind that is its own affair and shows in its counters. A job with a depth goes by [`super::futures`].
 
 use std::sync::Arc;
 
@@ -11,7 +9,7 @@ use super::CellError;
 use super::lane::{Buffers, Lane};
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
-use crate::job::{Declared, FinalSync};
+use crate::job::{Caching, Declared, FinalSync};
 
 /// An engine with this budget (its own default if zero), unless the settings say otherwise.
 pub(crate) fn build_engine(budget_bytes: u64, settings: &[(String, String)]) -> Result<Engine, CellError> {
@@ -27,6 +25,46 @@ pub(crate) fn build_engine(budget_bytes: u64, settings: &[(String, String)]) -> 
     builder.build().map_err(|error| CellError::library("could not make the engine", &error))
 }
 
+/// Opens a job's files: uncached where the job is, with their length told where the job does that.
+pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, CellError> {
+    let job = &plan.job;
+    let mut files = Vec::with_capacity(plan.files.len());
+    for file in &plan.files {
+        let how = match (plan.writes(), file.kind) {
+            (true, FileKind::Regular) => Open::create(),
+            (true, FileKind::BlockDevice) => Open::write(),
+            (false, _) => Open::read(),
+        };
+        let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
+        let open = engine.open(&file.path, how);
+        let open = open.map_err(|error| CellError::library("could not open it", &error))?;
+        if plan.writes() && job.declared == Declared::Yes && file.kind == FileKind::Regular {
+            open.set_len(file.length)
+                .map_err(|error| CellError::library("could not give it its length", &error))?;
+        }
+        files.push(open);
+    }
+    Ok(files)
+}
+
+/// What a read came back with, against what it should have.
+pub(crate) fn check_read(read: forebay::Result<usize>, asked: usize, offset: u64) -> Result<(), CellError> {
+    match read {
+        Ok(read) if read == asked => Ok(()),
+        Ok(read) => Err(CellError::Process { what: format!("read {read} of {asked} bytes at {offset}") }),
+        Err(error) => Err(CellError::library("could not read", &error)),
+    }
+}
+
+/// The sync a job asks for.
+pub(crate) fn sync(file: &File, how: FinalSync) -> Result<(), CellError> {
+    let result = match how {
+        FinalSync::Data => file.sync_data(),
+        FinalSync::All => file.sync_all(),
+    };
+    result.map_err(|error| CellError::library("could not sync it", &error))
+}
+
 /// A job's files in the engine of its cell.
 pub(crate) struct LibraryLane {
     buffers: Buffers,
@@ -37,23 +75,13 @@ pub(crate) struct LibraryLane {
 }
 
 impl LibraryLane {
-    pub(crate) fn open(buffers: Buffers, engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
-        let mut files = Vec::with_capacity(plan.files.len());
-        for file in &plan.files {
-            let how = match (plan.writes(), file.kind) {
-                (true, FileKind::Regular) => Open::create(),
-                (true, FileKind::BlockDevice) => Open::write(),
-                (false, _) => Open::read(),
-            };
-            let open = engine.open(&file.path, how);
-            let open = open.map_err(|error| CellError::library("could not open it", &error))?;
-            if plan.writes() && plan.job.declared == Declared::Yes && file.kind == FileKind::Regular {
-                open.set_len(file.length)
-                    .map_err(|error| CellError::library("could not give it its length", &error))?;
-            }
-            files.push(open);
-        }
-        Ok(Self { buffers, files, _engine: engine, ended: false })
+    pub(crate) fn open(
+        buffers: Buffers,
+        engine: Option<Arc<Engine>>,
+        plan: &JobPlan,
+    ) -> Result<Self, CellError> {
+        let engine = engine.expect("a cell through the library has an engine");
+        Ok(Self { buffers, files: open_files(&engine, plan)?, _engine: engine, ended: false })
     }
 }
 
@@ -74,14 +102,8 @@ impl Lane for LibraryLane {
                 .write_at(buffer, operation.offset)
                 .map_err(|error| CellError::library("could not write", &error))?,
             Kind::Read => {
-                let read = file
-                    .read_at(buffer, operation.offset)
-                    .map_err(|error| CellError::library("could not read", &error))?;
-                if read < buffer.len() {
-                    let asked = buffer.len();
-                    let reason = format!("read {read} of {asked} bytes at {}", operation.offset);
-                    return Err(CellError::Process { what: reason });
-                }
+                let read = file.read_at(buffer, operation.offset);
+                check_read(read, buffer.len(), operation.offset)?;
             }
         }
         self.ended = true;
@@ -96,11 +118,7 @@ impl Lane for LibraryLane {
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
-        let result = match how {
-            FinalSync::Data => self.files[file].sync_data(),
-            FinalSync::All => self.files[file].sync_all(),
-        };
-        result.map_err(|error| CellError::library("could not sync it", &error))
+        sync(&self.files[file], how)
     }
 
     fn close(self: Box<Self>) -> Result<(), CellError> {

@@ -11,10 +11,12 @@
 mod arms;
 mod conduct;
 mod content;
+mod copy;
 mod driver;
 mod error;
 mod extents;
 mod figures;
+mod futures;
 mod guard;
 mod kernel;
 mod lane;
@@ -30,6 +32,7 @@ mod sequence;
 mod shuffle;
 mod usage;
 mod verify;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -62,11 +65,12 @@ pub struct JobRow {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Runs a cell of either kind in this process. Requests have no jobs to tell about.
+/// Runs a cell of any kind in this process. Requests and copies have no jobs to tell about.
 pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
     match cell {
         Cell::Jobs(spec) => report_cell(spec),
         Cell::Requests(cell) => raw::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+        Cell::Copies(cell) => copy::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
     }
 }
 
@@ -90,7 +94,7 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     let pairs: Vec<_> = ways.iter().copied().zip(&plans).collect();
     arms::probe(spec.arm, &pairs)?;
     if spec.arm != Arm::Null {
-        layout::prepare(&plans)?;
+        layout::prepare(&plans, spec.verify)?;
     }
     let probe_plan = probe_plan(spec, &directory)?;
     let stage = conduct::Stage {
@@ -118,6 +122,14 @@ pub fn check_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result
     arms::refuse_workload(arm, workload, directory)
 }
 
+/// Whether a path is a block device that nobody else uses, before a suite's jobs write over it.
+pub fn check_target(path: &Path) -> Result<(), CellError> {
+    if !guard::is_block_device(path) {
+        return Err(CellError::invalid(format!("{}: not a block device", path.display())));
+    }
+    guard::refuse_mounted(path)
+}
+
 /// Removes the regular files of the jobs with `unlink=1`, and nothing else.
 pub fn remove_unlinked(workload: &Workload, directory: &Path) -> Result<(), CellError> {
     let unlinked = workload.jobs.iter().filter(|job| job.unlink == Unlink::Yes).flat_map(|job| &job.files);
@@ -134,7 +146,7 @@ fn probe_plan(spec: &CellSpec, directory: &Path) -> Result<Option<JobPlan>, Cell
     }
     let workload = Workload { jobs: vec![probe::job()], devices: Devices::Refuse };
     let plans = layout::resolve(&workload, directory, spec.seed)?;
-    layout::prepare(&plans)?;
+    layout::prepare(&plans, Verify::Off)?;
     Ok(plans.into_iter().next())
 }
 
@@ -149,7 +161,17 @@ fn check_data(
     let issued: Vec<_> = jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
     if !issued.is_empty() {
         let bytes = verify::verify(&issued)?;
-        notes.push(format!("verified {bytes} bytes"));
+        notes.push(verified(bytes));
     }
     Ok(())
+}
+
+/// What is noted where so much was read back and was right.
+fn verified(bytes: u64) -> String {
+    format!("verified {bytes} bytes")
+}
+
+/// How much was, if a note says that.
+pub(crate) fn verified_bytes(note: &str) -> Option<u64> {
+    note.strip_prefix("verified ")?.strip_suffix(" bytes")?.parse().ok()
 }

@@ -3,7 +3,8 @@
 //! Every 10 ms it writes 4 KiB to a file of its own beside those of the load, through the arm's own path, and syncs
 //! it, as a log would. The file is a megabyte laid out beforehand and written round and round, so that the probe asks
 //! for no space. One probe is in flight at a time; when a sync takes longer than its turn, the missed turns are
-//! skipped and what is recorded is the time the syncs took, not what a queue behind them would have waited.
+//! skipped and what is recorded is the time the syncs took, not what a queue behind them would have waited. Where the
+//! small writer is itself what is asked about, one follows the other without a pause.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use super::driver::Tally;
 use super::lane::Lane;
 use super::layout::JobPlan;
 use super::sequence::{Kind, Operation};
+use crate::cell::SyncProbe;
 use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, Overwrite};
 
 const EVERY: Duration = Duration::from_millis(10);
@@ -47,11 +49,17 @@ pub(crate) struct ProbeOutcome {
 }
 
 /// Probes until told to stop. The last one may end after that; it is not counted.
-pub(crate) fn run(plan: &JobPlan, lane: &mut dyn Lane, stop: &AtomicBool) -> Result<ProbeOutcome, CellError> {
+pub(crate) fn run(
+    plan: &JobPlan,
+    lane: &mut dyn Lane,
+    how: SyncProbe,
+    stop: &AtomicBool,
+) -> Result<ProbeOutcome, CellError> {
     let file = &plan.files[0];
+    let every = if how == SyncProbe::Always { Duration::ZERO } else { EVERY };
     let mut outcome = ProbeOutcome { latencies: Tally::new().latencies, operations: 0 };
     let mut ended = Vec::new();
-    let mut due = Instant::now() + EVERY;
+    let mut due = Instant::now() + every;
     for turn in 0.. {
         while Instant::now() < due {
             if stop.load(Ordering::Acquire) {
@@ -72,8 +80,8 @@ pub(crate) fn run(plan: &JobPlan, lane: &mut dyn Lane, stop: &AtomicBool) -> Res
         outcome.latencies.saturating_record(began.elapsed().as_nanos() as u64);
         outcome.operations += 1;
         let now = Instant::now();
-        while due <= now {
-            due += EVERY;
+        while due <= now && !every.is_zero() {
+            due += every;
         }
     }
     Ok(outcome)

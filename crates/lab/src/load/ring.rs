@@ -15,6 +15,7 @@ use super::CellError;
 use super::kernel::KernelFiles;
 use super::lane::{Buffers, Lane, LaneCounters};
 use super::sequence::{Kind, Operation};
+use super::window::Window;
 use crate::job::FinalSync;
 
 /// A ring for so many operations in flight.
@@ -34,6 +35,7 @@ pub(crate) struct RingLane {
     ring: ManuallyDrop<IoUring>,
     buffers: ManuallyDrop<Buffers>,
     files: KernelFiles,
+    window: Option<Window>,
     slots: Vec<Option<Flight>>,
     in_flight: usize,
     staged: usize,
@@ -48,11 +50,12 @@ struct Flight {
 }
 
 impl RingLane {
-    /// Made and used on the thread that set the ring up.
+    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in memory, if any.
     pub(crate) fn new(
         ring: IoUring,
         buffers: Buffers,
         files: KernelFiles,
+        window_bytes: Option<u64>,
         submit_batch: Option<u32>,
     ) -> Self {
         Self {
@@ -60,6 +63,7 @@ impl RingLane {
             slots: vec![None; buffers.count()],
             buffers: ManuallyDrop::new(buffers),
             files,
+            window: window_bytes.map(Window::new),
             in_flight: 0,
             staged: 0,
             submit_batch: submit_batch.map_or(usize::MAX, |batch| batch as usize),
@@ -132,6 +136,9 @@ impl RingLane {
                     }
                     self.in_flight -= 1;
                     ended.push(slot);
+                    if let Some(window) = &mut self.window {
+                        window.moved(operation.bytes, &self.files)?;
+                    }
                 }
                 again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => self.stage(slot, flight)?,
                 failed => {

@@ -98,3 +98,42 @@ impl Written {
         Ok(compared)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Verify;
+    use crate::job::{Access, Amount, Devices, Direction, Job, Order, Workload};
+    use crate::load::layout::{prepare, resolve};
+
+    #[test]
+    fn a_write_that_was_lost_in_a_file_with_data_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let job = Job {
+            name: "mixed".into(),
+            access: Access { direction: Direction::Mixed { read_percent: 50 }, order: Order::Random },
+            files: vec!["data".into()],
+            size: Some(Amount::Bytes(1 << 20)),
+            ..Job::default()
+        };
+        let workload = Workload { jobs: vec![job], devices: Devices::Refuse };
+        let plans = resolve(&workload, directory.path(), 7).unwrap();
+        prepare(&plans, Verify::After).unwrap();
+        let plan = &plans[0];
+        let file = std::fs::OpenOptions::new().write(true).open(&plan.files[0].path).unwrap();
+        let mut sequence = plan.sequence();
+        let writes: Vec<_> =
+            std::iter::from_fn(|| sequence.next()).filter(|one| one.kind == Kind::Write).collect();
+        let mut block = vec![0; 4096];
+        let mut write = |operation: &crate::load::sequence::Operation| {
+            plan.files[0].content.fill(operation.offset, &mut block);
+            file.write_all_at(&block, operation.offset).unwrap();
+        };
+        writes[1..].iter().for_each(&mut write);
+        let issued = [Issued { plan, operations: 256 }];
+        let lost = verify(&issued).unwrap_err();
+        assert!(matches!(lost, CellError::Mismatch { offset, .. } if offset == writes[0].offset), "{lost}");
+        write(&writes[0]);
+        assert_eq!(verify(&issued), Ok(writes.len() as u64 * 4096));
+    }
+}

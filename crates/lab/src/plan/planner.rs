@@ -1,15 +1,16 @@
 //! From a form of a part to its jobs, and from its arms to what each does in each job.
 
 use super::size::{self, Cells, GIB, Shape, Size};
-use super::{Job, PlanError, PlannedArm, Wish, Work, again};
+use super::{Job, JobsWork, PlanError, PlannedArm, Wish, Work, again};
 use crate::request::{RequestDevice, RequestSpec, Switch};
+use crate::shape::{Extent, Ground};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
 use crate::through::{Through, Way};
 
 /// Bytes of a device that has no file: as large as a small disk, which costs nothing.
 const DEVICE_BYTES: u64 = GIB;
 
-/// No cell of requests is shorter, in seconds, however small its scale.
+/// No cell that runs for a time is shorter, in seconds, however small its scale.
 pub(super) const SHORTEST: f64 = 0.02;
 
 /// Goes through a part's form once.
@@ -55,10 +56,10 @@ impl<'a> Planner<'a> {
     /// A job for each workload, device and depth.
     pub(super) fn requests(&mut self, suite: &Suite) -> Result<Vec<Job>, PlanError> {
         if let (true, Some(file)) = (self.cut.devices.iter().any(RequestDevice::is_file), suite.file) {
-            let bytes = size::of_data(file.of(self.wish.form), self.wish, &mut self.notes)?;
+            let bytes = size::of_data(file.of(self.wish.form), self.cut, self.wish, &mut self.notes)?;
             self.data_bytes = Some(bytes);
         }
-        self.overridden();
+        self.overridden(self.wish.settings);
         let mut jobs = Vec::new();
         for workload in &self.cut.workloads {
             for device in &self.cut.devices {
@@ -80,9 +81,82 @@ impl<'a> Planner<'a> {
         Ok(jobs)
     }
 
+    /// A job for each workload of jobs.
+    pub(super) fn jobs(&mut self) -> Result<Vec<Job>, PlanError> {
+        let share = size::memory_share(self.scale());
+        let shapes: Vec<_> = self
+            .cut
+            .workloads
+            .iter()
+            .map(|workload| match workload.kind {
+                WorkloadKind::Jobs(shape) => (workload, shape.with_memory(share)),
+                _ => unreachable!("the suite was checked"),
+            })
+            .collect();
+        let device = u64::from(shapes.iter().any(|(_, shape)| shape.on == Ground::Device));
+        let files = shapes.iter().map(|(_, shape)| u64::from(shape.threads)).max().unwrap_or(1) + device;
+        let memory = shapes.iter().map(|(_, shape)| shape.cache_bytes).max().unwrap_or(0);
+        let file_bytes = size::of_jobs(self.cut, (files, memory), self.wish, &mut self.notes)?;
+        let extent = Extent { file_bytes, seconds: self.seconds() };
+        self.overridden(self.wish.engine_settings);
+        let mut jobs = Vec::new();
+        for (workload, shape) in shapes {
+            let arms = self.cut.arms.iter().filter_map(|arm| {
+                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                let own = shape.knobs();
+                let knobs = self.wish.engine_settings.iter().chain(&own).chain(&arm.knobs);
+                let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
+                let work = JobsWork { arm: way, shape, extent, settings };
+                shape
+                    .suits(way)
+                    .then(|| PlannedArm { name: arm.name.clone(), work: Work::Jobs(Box::new(work)) })
+            });
+            let arms = self.with_again(arms.collect());
+            jobs.push(self.job(workload, arms));
+        }
+        Ok(jobs)
+    }
+
+    /// A job for each workload of copies.
+    pub(super) fn copies(&mut self) -> Vec<Job> {
+        self.overridden(self.wish.engine_settings);
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::Copies(file_bytes) = workload.kind else {
+                unreachable!("the suite was checked")
+            };
+            let arms = self.cut.arms.iter().map(|arm| {
+                let Through::Copies(way) = arm.through else { unreachable!("the suite was checked") };
+                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
+                let settings = if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
+                let (block_bytes, seconds) = (workload.block_bytes, self.seconds());
+                let work = Work::Copies { way, block_bytes, file_bytes, seconds, settings };
+                PlannedArm { name: arm.name.clone(), work }
+            });
+            let arms = self.with_again(arms.collect());
+            jobs.push(self.job(workload, arms));
+        }
+        jobs
+    }
+
+    fn job(&self, workload: &suite::Workload, arms: Vec<PlannedArm>) -> Job {
+        let name = workload.name.clone();
+        let title = workload.title.as_ref().map_or_else(|| name.clone(), |title| format!("{name} {title}"));
+        Job { workload: name.clone(), name, title, place: None, arms }
+    }
+
+    fn scale(&self) -> f64 {
+        self.wish.scale.unwrap_or(self.cut.scale)
+    }
+
+    /// Of one cell.
+    fn seconds(&self) -> f64 {
+        (self.cut.seconds * self.scale()).max(SHORTEST)
+    }
+
     /// Notes where a user's setting does not reach an arm, because the suite gives that knob a value of its own.
-    fn overridden(&mut self) {
-        for (knob, value) in self.wish.settings {
+    fn overridden(&mut self, settings: &[(String, String)]) {
+        for (knob, value) in settings {
             let own = self.cut.arms.iter().filter(|arm| arm.knobs.iter().any(|(name, _)| name == knob));
             let own: Vec<&str> = own.map(|arm| arm.name.as_str()).collect();
             if !own.is_empty() {
@@ -130,7 +204,7 @@ impl<'a> Planner<'a> {
                     fixed_files: on_file(arm.fixed_files),
                     batch,
                     file_bytes: self.data_bytes.filter(|_| device.is_file()).unwrap_or(DEVICE_BYTES),
-                    seconds: (self.cut.seconds * self.wish.scale).max(SHORTEST),
+                    seconds: self.seconds(),
                     seed: 0,
                     from: arm.from,
                 };

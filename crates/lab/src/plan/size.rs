@@ -1,4 +1,5 @@
-//! How much a cell on new files writes, and with how much memory; and how large the laid-out file of a suite is.
+//! How much a cell on new files writes, and with how much memory; how large the files of jobs are, and the laid-out
+//! file of a suite.
 //!
 //! Bounds kept here, and said where they bite: the files of a cell, or the laid-out file, take at most a quarter of
 //! the free space; a form may write so much in all. Where a bound bites, the files get smaller, and the budget with
@@ -19,6 +20,15 @@ const BUDGET_STEP_BYTES: u64 = 8 * MIB;
 
 /// The laid-out file is a multiple of this: of every block size, and of what one write of it takes.
 const DATA_STEP_BYTES: u64 = 16 * MIB;
+
+/// The files of jobs are a multiple of this, of every block size.
+pub const LENGTH_STEP_BYTES: u64 = 16 * MIB;
+
+/// The files of jobs are as many times their memory at least.
+const FILE_IN_MEMORIES: u64 = 4;
+
+/// Down to this share of its sizes a job keeps its memory; below, that shrinks too.
+const MEMORY_KEPT_TO: f64 = 0.02;
 
 /// What one cell on new files writes, and with how much memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +83,7 @@ pub(super) fn of_files(
     notes: &mut Vec<String>,
 ) -> Result<Size, PlanError> {
     let whole = cut.file_bytes.expect("a form on new files says how long they are");
-    let wanted = scaled(whole, wish.scale);
+    let wanted = scaled(whole, wish.scale.unwrap_or(cut.scale));
     if wanted < whole {
         notes.push(format!("smaller files ({} MiB, not {}): --scale", wanted / MIB, whole / MIB));
     }
@@ -104,9 +114,14 @@ pub(super) fn of_files(
 }
 
 /// Bytes of the laid-out file of a suite.
-pub(super) fn of_data(bytes: u64, wish: &Wish<'_>, notes: &mut Vec<String>) -> Result<u64, PlanError> {
+pub(super) fn of_data(
+    bytes: u64,
+    cut: &Cut,
+    wish: &Wish<'_>,
+    notes: &mut Vec<String>,
+) -> Result<u64, PlanError> {
     let whole = bytes.next_multiple_of(DATA_STEP_BYTES);
-    let steps = ((whole / DATA_STEP_BYTES) as f64 * wish.scale).round() as u64;
+    let steps = ((whole / DATA_STEP_BYTES) as f64 * wish.scale.unwrap_or(cut.scale)).round() as u64;
     let wanted = steps.max(1) * DATA_STEP_BYTES;
     let fits = wish.free_bytes / 4 / DATA_STEP_BYTES * DATA_STEP_BYTES;
     if fits == 0 {
@@ -115,6 +130,40 @@ pub(super) fn of_data(bytes: u64, wish: &Wish<'_>, notes: &mut Vec<String>) -> R
     if fits < wanted {
         notes.push(format!(
             "a smaller file ({} MiB, not {}): the disk has {} MiB free, and it takes a quarter at most",
+            fits / MIB,
+            wanted / MIB,
+            wish.free_bytes / MIB,
+        ));
+    }
+    Ok(wanted.min(fits))
+}
+
+/// The share of its memory that a job has at a scale.
+pub(super) fn memory_share(scale: f64) -> f64 {
+    (scale / MEMORY_KEPT_TO).min(1.0)
+}
+
+/// Bytes of each file of jobs, of which there are `files` in a cell at most: as scaled, but no less than so many times
+/// the memory, for the cache is not to hold it all; and of all together a quarter of the free space at most.
+pub(super) fn of_jobs(
+    cut: &Cut,
+    (files, memory_bytes): (u64, u64),
+    wish: &Wish<'_>,
+    notes: &mut Vec<String>,
+) -> Result<u64, PlanError> {
+    let whole = cut.file_bytes.expect("a form of jobs says how long their files are");
+    let scale = wish.scale.unwrap_or(cut.scale);
+    let scaled = (whole as f64 * scale) as u64;
+    let least = memory_bytes * FILE_IN_MEMORIES;
+    let wanted = scaled.max(least).min(whole).next_multiple_of(LENGTH_STEP_BYTES);
+    let fits = wish.free_bytes / 4 / files / LENGTH_STEP_BYTES * LENGTH_STEP_BYTES;
+    if fits == 0 {
+        let needed = 4 * files * LENGTH_STEP_BYTES / MIB;
+        return Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed });
+    }
+    if fits < wanted {
+        notes.push(format!(
+            "smaller files ({} MiB, not {}): the disk has {} MiB free, and a cell takes a quarter at most",
             fits / MIB,
             wanted / MIB,
             wish.free_bytes / MIB,

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::planner::SHORTEST;
 use super::*;
-use crate::request::Switch;
+use crate::arm::Arm;
+use crate::request::{RequestSpec, Switch};
+use crate::shape::Ground;
 use crate::suite;
 
 /// What the form wrote in all before suites were files.
@@ -14,12 +16,13 @@ fn wish(form: Form) -> Wish<'static> {
     Wish {
         suite: "layout",
         form,
-        scale: 1.0,
+        scale: None,
         rounds: None,
         time_limit: None,
         seed: 0x7f3a,
         free_bytes: 1 << 40,
         settings: &[],
+        engine_settings: &[],
     }
 }
 
@@ -44,7 +47,7 @@ fn names(job: &Job) -> Vec<&str> {
 fn spec<'a>(job: &'a Job, arm: &str) -> &'a RequestSpec {
     match &job.arms.iter().find(|one| one.name == arm).unwrap().work {
         Work::Requests { spec, .. } => spec,
-        Work::NewFiles { .. } => panic!("no requests"),
+        _ => panic!("no requests"),
     }
 }
 
@@ -105,7 +108,7 @@ fn few_rounds_and_small_disks_are_said() {
     assert!(plan.notes[0].contains("21 MiB, not 96") && plan.notes[1].contains("no verdict"));
     let plan = layout(&Wish { rounds: Some(10), ..wish(Form::Quick) }).unwrap();
     assert!(plan.notes[0].contains("the quick form writes 12 GiB at most"));
-    let plan = layout(&Wish { scale: 0.05, ..wish(Form::Quick) }).unwrap();
+    let plan = layout(&Wish { scale: Some(0.05), ..wish(Form::Quick) }).unwrap();
     assert_eq!(size(&plan), (3 * MIB, 8 * MIB, 5));
     assert_eq!(plan.notes, ["smaller files (3 MiB, not 24): --scale"]);
     let plan = plan_of("plug", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
@@ -137,7 +140,7 @@ fn a_batch_that_never_comes_together_is_not_run() {
 #[test]
 fn a_cell_of_requests_is_what_the_suite_says() {
     let settings = [("order".to_owned(), "lifo".to_owned())];
-    let wish = Wish { scale: 0.5, settings: &settings, ..wish(Form::Full) };
+    let wish = Wish { scale: Some(0.5), settings: &settings, ..wish(Form::Full) };
     let plan = plan_of("plug", 0, &wish).unwrap();
     let job = plan.jobs.iter().find(|job| job.name == "file/sequential-128k/file/32").unwrap();
     assert_eq!(job.title, "sequential-128k, depth 32, file");
@@ -162,6 +165,80 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     assert!(!ladder.warm_up.on_disk() && plan.warm_up.on_disk());
 }
 
+fn jobs_work<'a>(plan: &'a Plan, job: &str, arm: &str) -> &'a JobsWork {
+    let job = plan.jobs.iter().find(|one| one.name == job).unwrap();
+    match &job.arms.iter().find(|one| one.name == arm).unwrap().work {
+        Work::Jobs(work) => work,
+        other => panic!("no jobs: {other:?}"),
+    }
+}
+
+#[test]
+fn completion_is_the_six_jobs_at_a_share_of_their_time() {
+    let completion = |scale| plan_of("completion", 0, &Wish { scale, ..wish(Form::Full) }).unwrap();
+    let plan = completion(None);
+    assert_eq!(plan.jobs.iter().map(|job| job.name.as_str()).collect::<String>(), "ABCDEF");
+    assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C rand 4k qd32", 5));
+    let work = jobs_work(&plan, "B", "forebay-delay");
+    assert_eq!((work.extent.file_bytes, work.shape.cache_bytes), (320 * MIB, 64 * MIB));
+    assert!((work.extent.seconds - 1.8).abs() < 1e-9);
+    assert_eq!(work.settings, [("completion".to_owned(), "delay=1000".to_owned())]);
+    let whole = completion(Some(1.0));
+    let work = jobs_work(&whole, "F", "forebay-adaptive-again");
+    assert_eq!((work.extent.file_bytes, work.extent.seconds), (2 * GIB, 60.0));
+    assert_eq!((work.shape.cache_bytes, work.shape.threads), (80 * MIB, 4));
+    let dirty = [("dirty_bytes", 64 * MIB), ("background_bytes", 32 * MIB)];
+    let dirty = dirty.map(|(knob, bytes)| (knob.to_owned(), bytes.to_string()));
+    assert_eq!(work.settings[..2], dirty);
+    assert_eq!(jobs_work(&whole, "F", "kernel-bounded").settings, []);
+    let least = completion(Some(0.0001));
+    let work = jobs_work(&least, "F", "forebay-adaptive");
+    assert_eq!((work.extent.file_bytes, work.shape.cache_bytes), (32 * MIB, 8 * MIB));
+    assert!(work.extent.seconds >= SHORTEST);
+    // Whatever the scale, the memory does not hold the file.
+    for scale in [0.001, 0.005, 0.02, 0.1, 0.7] {
+        let plan = completion(Some(scale));
+        let work = jobs_work(&plan, "A", "forebay-adaptive");
+        assert!(work.extent.file_bytes >= 4 * work.shape.cache_bytes, "{scale}");
+    }
+}
+
+#[test]
+fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
+    let plan = plan_of("completion", 0, &wish(Form::Full)).unwrap();
+    let on_device: Vec<&Job> =
+        plan.jobs.iter().filter(|job| job.arms.iter().any(|arm| arm.work.wants_device())).collect();
+    assert_eq!(on_device.len(), 1);
+    assert_eq!(on_device[0].name, "E");
+    let arms = names(on_device[0]);
+    assert!(arms.contains(&"kernel-direct-1m") && arms.contains(&"forebay-adaptive-again"));
+    assert!(!arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")), "{arms:?}");
+    let Work::Jobs(warm_up) = &plan.warm_up else { panic!("{:?}", plan.warm_up) };
+    assert!(warm_up.arm.is_bounded_kernel() && warm_up.shape.on == Ground::File);
+    assert!(plan.announcement()[0].contains("rounds, 1.8 s each, on files of 320 MiB"));
+    let small = plan_of("completion", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
+    assert_eq!(jobs_work(&small, "A", "forebay-adaptive").extent.file_bytes, 48 * MIB);
+    assert!(small.notes[0].contains("smaller files (48 MiB, not 320)"), "{:?}", small.notes);
+    let refused = plan_of("completion", 0, &Wish { free_bytes: 100 * MIB, ..wish(Form::Full) }).unwrap_err();
+    assert!(matches!(refused, PlanError::NoSpace { .. }), "{refused}");
+}
+
+#[test]
+fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
+    let settings = [("completion".to_owned(), "immediate".to_owned())];
+    let wish = Wish { engine_settings: &settings, ..wish(Form::Full) };
+    let plan = plan_of("completion", 0, &wish).unwrap();
+    let own = &jobs_work(&plan, "C", "forebay-delay").settings;
+    assert_eq!(own.last().unwrap().1, "delay=1000");
+    assert!(plan.notes[0].starts_with("--set completion=immediate does not reach forebay-delay, "));
+    let beside = plan_of("completion", 2, &wish).unwrap();
+    assert_eq!(jobs_work(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
+    let copy = plan_of("completion", 1, &wish).unwrap();
+    assert!(!copy.warm_up.on_disk(), "the first is a bare copy");
+    let Work::Copies { settings: ref own, block_bytes, .. } = copy.jobs[0].arms[2].work else { panic!() };
+    assert_eq!((own[0].1.as_str(), own.len(), block_bytes), ("immediate", 3, 4096));
+}
+
 #[test]
 fn a_setting_that_an_arm_overrides_is_noted() {
     let settings = [("plug".to_owned(), "always".to_owned()), ("order".to_owned(), "lifo".to_owned())];
@@ -173,12 +250,14 @@ fn a_setting_that_an_arm_overrides_is_noted() {
 
 #[test]
 fn the_bare_form_takes_seconds_and_few_arms() {
-    let suite = suite::find(Path::new("plug")).unwrap();
-    let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(Form::Bare)).unwrap());
-    let plans: Vec<Plan> = plans.collect();
-    assert_eq!(plans.len(), 1);
-    assert!(plans[0].jobs.iter().all(|job| job.arms.len() <= 6), "with the one that runs twice");
-    assert!(plans[0].expected(None) < Duration::from_secs(60), "{:?}", plans[0].expected(None));
+    for (name, arms, seconds) in [("plug", 6, 60), ("completion", 7, 45)] {
+        let suite = suite::find(Path::new(name)).unwrap();
+        let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(Form::Bare)).unwrap());
+        let plans: Vec<Plan> = plans.collect();
+        assert_eq!(plans.len(), 1);
+        assert!(plans[0].jobs.iter().all(|job| job.arms.len() <= arms), "with the one that runs twice");
+        assert!(plans[0].expected(None) < Duration::from_secs(seconds), "{:?}", plans[0].expected(None));
+    }
 }
 
 proptest! {
@@ -191,7 +270,7 @@ proptest! {
         seed: u64,
     ) {
         let form = if quick { Form::Quick } else { Form::Full };
-        let wish = Wish { form, scale, rounds: Some(rounds), free_bytes: free, seed, ..wish(form) };
+        let wish = Wish { form, scale: Some(scale), rounds: Some(rounds), free_bytes: free, seed, ..wish(form) };
         if let Ok(plan) = layout(&wish) {
             let size = plan.size.unwrap();
             prop_assert!(size.data_bytes() <= free / 4);

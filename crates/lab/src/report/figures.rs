@@ -15,6 +15,36 @@ pub(super) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
     format!("{:>4} +-{:>3}", plain(mean), deviation)
 }
 
+/// `36.2 +- 0.80`, `3.68M +- 65.0k`: three digits of each, in 14 characters.
+pub(super) fn with_deviation(mean: f64, deviation: Option<f64>) -> String {
+    let deviation = deviation.map_or_else(|| "?".to_owned(), three_digits);
+    format!("{} +- {deviation}", three_digits(mean))
+}
+
+/// `+1903%`, `-8.7%`: how much more than the first, in at most 7 characters; nothing is no share of nothing.
+pub(super) fn delta(value: f64, first: f64) -> String {
+    match (value / first - 1.0) * 100.0 {
+        change if !change.is_finite() => ABSENT.to_owned(),
+        change if change.abs() < 99.95 => format!("{change:+.1}%"),
+        change if change < 9_999.5 => format!("{change:+.0}%"),
+        _ => ">+9999%".to_owned(),
+    }
+}
+
+/// `0.09`, `36.2`, `4333`, `26.9k`, `3.68M`: at most 5 characters.
+fn three_digits(value: f64) -> String {
+    let units = [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")];
+    let most = |unit: &str| if unit.is_empty() { 9999.5 } else { 999.5 };
+    let found = units.iter().find(|(size, unit)| value / size < most(unit));
+    let (size, unit) = found.unwrap_or(&units[units.len() - 1]);
+    match value / size {
+        figure if !figure.is_finite() => ABSENT.to_owned(),
+        figure if figure < 9.995 => format!("{figure:.2}{unit}"),
+        figure if figure < 99.95 => format!("{figure:.1}{unit}"),
+        figure => format!("{figure:.0}{unit}"),
+    }
+}
+
 /// A quantity in at most 4 characters.
 pub(super) fn plain(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")])
@@ -113,12 +143,24 @@ mod tests {
     }
 
     #[test]
+    fn as_they_stand_in_a_block() {
+        assert_eq!(with_deviation(36.21, Some(0.8)), "36.2 +- 0.80");
+        assert_eq!(with_deviation(3.68e6, Some(65e3)), "3.68M +- 65.0k");
+        assert_eq!(with_deviation(0.093, None), "0.09 +- ?");
+        let found = [(3.68e6, 184e3), (44.6, 66.2), (1.0, 0.0), (0.0, 0.0), (3e9, 2.0), (2.0, 2.0)];
+        let found = found.map(|(value, first)| delta(value, first));
+        assert_eq!(found, ["+1900%", "-32.6%", "-", "-", ">+9999%", "+0.0%"]);
+    }
+
+    #[test]
     fn never_wider_than_their_columns() {
         let mut value = 1e-9;
         while value < 1e13 {
             assert!(plain(value).len() <= 4, "{}", plain(value));
             assert!(ratio(value).len() <= 4 && count(value).len() <= 8);
             assert!(microseconds(value).len() <= 6);
+            assert!(with_deviation(value, Some(value)).len() <= 14, "{}", with_deviation(value, Some(value)));
+            assert!(delta(value, 1.0).len() <= 7 && delta(1.0, value).len() <= 7);
             value *= 1.07;
         }
     }

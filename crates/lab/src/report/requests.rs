@@ -218,7 +218,7 @@ fn difference(found: &Difference) -> String {
     format!("{mark}{} [{}..{}]", signed(found.value), signed(found.ci_low), signed(found.ci_high))
 }
 
-fn to_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
+pub(super) fn to_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
     match job.base.as_deref() {
         Some(base) if base == arm => "1 (base)".to_owned(),
         Some(base) => marked(document.compared(&job.name, &part.metric, Against { arm, base })),

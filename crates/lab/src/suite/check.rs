@@ -1,19 +1,19 @@
 //! From a suite's text to a suite: every name looked up, every number held against its bounds. The first thing wrong
 //! is told with its place and with what would do; nothing is taken to have been meant.
 
+mod kinds;
+mod named;
+
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 
-use forebay_block::Knobs;
 use toml::Spanned;
 
-use super::text::{ArmText, Bytes, CutText, PartText, SuiteText, Word, WorkloadText};
-use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
+use super::text::{CutText, PartText, SuiteText, Word};
+use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind};
 use crate::fio::nearest;
 use crate::metric;
-use crate::plan::{FILE_STEP_BYTES, MOST_ROUNDS};
-use crate::request::RequestDevice;
-use crate::through::{Through, Way};
+use crate::plan::MOST_ROUNDS;
 
 /// Most characters of a name: what a column of a table holds.
 const NAME_AT_MOST: usize = 24;
@@ -119,6 +119,7 @@ impl Checker<'_> {
         let depths = own.depths.as_ref().or(part.depths.as_ref()).map_or(&[][..], Vec::as_slice);
         let batches = own.batches.as_ref().or(part.batches.as_ref()).map_or(&[][..], Vec::as_slice);
         let seconds = own.seconds.as_ref().or(part.seconds.as_ref());
+        let scale = own.scale.as_ref().or(part.scale.as_ref());
         let rounds = own.rounds.as_ref().or(part.rounds.as_ref());
         let file_bytes = own.file_bytes.as_ref().or(part.file_bytes.as_ref());
 
@@ -130,72 +131,21 @@ impl Checker<'_> {
             depths: self.numbers(depths)?,
             batches: self.numbers(batches)?,
             seconds: seconds.map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
+            scale: scale.map_or(Ok(1.0), |scale| self.share(scale))?,
             rounds: rounds.map_or(Ok(5), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
             file_bytes: file_bytes.map(|bytes| bytes.get_ref().0),
             writes_at_most: own.writes_at_most.or(part.writes_at_most).map(|bytes| bytes.0),
         };
         match part.table {
             TableKind::Files => self.of_files(part, arms, workloads, &cut)?,
-            _ => self.of_requests(part, arms, workloads, devices, &cut)?,
+            TableKind::Completion | TableKind::Beside => self.of_jobs(part, arms, workloads, &cut)?,
+            TableKind::Copies => self.of_copies(arms, workloads, &cut)?,
+            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
+                self.of_requests(part, arms, workloads, devices, &cut)?;
+            }
         }
         self.names_in(part, &cut)?;
         Ok(cut)
-    }
-
-    /// A part about new files has arms and work of that kind alone, and sizes.
-    fn of_files(&self, part: &PartText, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
-        for (word, arm) in arms.iter().zip(&cut.arms) {
-            if !matches!(arm.through, Through::Files(_)) {
-                return Err(self.at(word, "an arm for requests in a table of files (take another table)"));
-            }
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            if !matches!(workload.kind, WorkloadKind::NewFiles(_)) {
-                return Err(self.at(word, "requests in a table of files (give the workload new_files)"));
-            }
-        }
-        if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % FILE_STEP_BYTES != 0) {
-            let what = "every form needs file_bytes, such as \"24m\", in steps of 3m";
-            return Err(self.at(&part.name, what));
-        }
-        Ok(())
-    }
-
-    /// A part about requests has devices and depths, and the kernel's arms only where there is a file.
-    fn of_requests(
-        &self,
-        part: &PartText,
-        arms: &[Word],
-        workloads: &[Word],
-        devices: &[Spanned<RequestDevice>],
-        cut: &Cut,
-    ) -> Checked<()> {
-        if devices.is_empty() || cut.depths.is_empty() {
-            return Err(self.at(&part.name, "every form needs devices and depths"));
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            if matches!(workload.kind, WorkloadKind::NewFiles(_)) {
-                return Err(self.at(word, "new files need table = \"files\""));
-            }
-        }
-        for (word, arm) in arms.iter().zip(&cut.arms) {
-            let Through::Requests(way) = arm.through else {
-                return Err(self.at(word, "an arm for new files needs table = \"files\""));
-            };
-            let modelled = devices.iter().find(|device| !device.get_ref().is_file());
-            if let (false, Some(device)) = (way == Way::Queue, modelled) {
-                let what = format!("{} goes to a file alone (leave {} out)", way.name(), device.get_ref());
-                return Err(self.at(word, what));
-            }
-        }
-        let file = devices.iter().find(|device| device.get_ref().is_file());
-        if let (Some(device), None) = (file, self.written.file) {
-            return Err(self.at(device, "the device `file` needs a [file] with its bytes for each form"));
-        }
-        if let ([_, second, ..], false) = (arms, cut.batches.is_empty()) {
-            return Err(self.at(second, "batches are run with one arm alone (leave the others out)"));
-        }
-        Ok(())
     }
 
     /// The arms a part speaks of are among those it runs.
@@ -228,69 +178,6 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
-        let mut arms = self.written.arm.iter();
-        arms.find(|arm| arm.name.get_ref() == name.get_ref()).ok_or_else(|| {
-            self.unknown(name, "arm", self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()))
-        })
-    }
-
-    fn arm(&self, name: &Word) -> Checked<Arm> {
-        let written = self.arm_text(name)?;
-        let through = written.through.get_ref().parse::<Through>();
-        let through = through.map_err(|refused| self.at(&written.through, refused.to_string()))?;
-        if let (Some((knob, _)), false) =
-            (written.knobs.first_key_value(), through == Through::Requests(Way::Queue))
-        {
-            return Err(self.at(knob, "only `through = \"queue\"` has knobs"));
-        }
-        let mut tried = Knobs::default();
-        for (knob, value) in &written.knobs {
-            match tried.set(knob.get_ref(), value.get_ref()) {
-                Some(Ok(())) => {}
-                Some(Err(unknown)) => {
-                    let what = format!("{}: allowed: {}", value.get_ref(), unknown.choices);
-                    return Err(self.at(value, what));
-                }
-                None => return Err(self.unknown(knob, "knob", Knobs::NAMES.into_iter())),
-            }
-        }
-        let texts = |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
-        Ok(Arm {
-            name: name.get_ref().clone(),
-            through,
-            knobs: written.knobs.iter().map(texts).collect(),
-            batch: written.batch.as_ref().map(|batch| self.bounded(batch, DEPTHS)).transpose()?,
-            depths: self.numbers(&written.depths)?,
-            fixed_buffers: written.fixed_buffers,
-            fixed_files: written.fixed_files,
-            kernel_merges: written.kernel_merges,
-            poll: written.poll,
-            from: written.from,
-        })
-    }
-
-    fn workload(&self, name: &Word) -> Checked<Workload> {
-        let all = &self.written.workload;
-        let found = all.iter().find(|workload| workload.name.get_ref() == name.get_ref());
-        let written = found.ok_or_else(|| {
-            self.unknown(name, "workload", all.iter().map(|workload| workload.name.get_ref().as_str()))
-        })?;
-        let WorkloadText { block, new_files, pattern, operation, .. } = written;
-        let kind = match (new_files, pattern, operation) {
-            (Some(files), None, None) => WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?),
-            (None, Some(pattern), Some(operation)) => {
-                WorkloadKind::Requests { pattern: *pattern, operation: *operation }
-            }
-            _ => return Err(self.at(&written.name, "give either new_files, or pattern and operation")),
-        };
-        let Bytes(bytes) = *block.get_ref();
-        if bytes == 0 || bytes % 512 != 0 || bytes > 16 << 20 {
-            return Err(self.at(block, "out of range (512 to 16m, in steps of 512)"));
-        }
-        Ok(Workload { name: name.get_ref().clone(), block_bytes: bytes as u32, kind })
-    }
-
     fn numbers(&self, numbers: &[Spanned<u32>]) -> Checked<Vec<u32>> {
         numbers.iter().map(|number| self.bounded(number, DEPTHS)).collect()
     }
@@ -311,15 +198,28 @@ impl Checker<'_> {
         Err(self.at(seconds, format!("{}: out of range ({least} to {most})", seconds.get_ref())))
     }
 
-    /// Names are words that fit in a column, and each stands once.
+    fn share(&self, share: &Spanned<f64>) -> Checked<f64> {
+        if *share.get_ref() > 0.0 && *share.get_ref() <= 1.0 {
+            return Ok(*share.get_ref());
+        }
+        Err(self.at(share, format!("{}: out of range (above 0, at most 1)", share.get_ref())))
+    }
+
+    /// Names are words that fit in a column, and each stands once. Those of workloads may have capitals.
     fn names<'a>(&self, names: impl Iterator<Item = &'a Word>, at_most: usize) -> Checked<()> {
         let mut seen = BTreeSet::new();
         for name in names {
             let word = name.get_ref();
-            let sound =
-                |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+            let capitals = at_most == WORKLOAD_AT_MOST;
+            let sound = |letter: char| {
+                letter.is_ascii_lowercase()
+                    || letter.is_ascii_digit()
+                    || letter == '-'
+                    || (capitals && letter.is_ascii_uppercase())
+            };
             if word.is_empty() || word.len() > at_most || !word.chars().all(sound) {
-                let what = format!("not a name (a-z, 0-9 and -, {at_most} characters at most)");
+                let letters = if capitals { "a-z, A-Z, 0-9" } else { "a-z, 0-9" };
+                let what = format!("not a name ({letters} and -, {at_most} characters at most)");
                 return Err(self.at(name, what));
             }
             if !seen.insert(word) {

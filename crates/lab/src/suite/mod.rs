@@ -20,17 +20,19 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::batch_name;
 
 use crate::request::{Operation, Pattern, Switch};
+use crate::shape::JobShape;
 pub use crate::suite::text::Bytes;
 use crate::through::{KernelMerges, Poll, Through};
 
 /// Those inside the program, by name.
-pub const SHIPPED: [(&str, &str); 2] = [
+pub const SHIPPED: [(&str, &str); 3] = [
+    ("completion", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/completion.toml"))),
     ("layout", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/layout.toml"))),
     ("plug", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/plug.toml"))),
 ];
 
 /// What `forebay compare` runs when no suite is named.
-pub const BARE: [&str; 2] = ["layout", "plug"];
+pub const BARE: [&str; 3] = ["layout", "plug", "completion"];
 
 /// How much of a suite is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -124,6 +126,12 @@ pub enum TableKind {
     Worth,
     /// A line for each device, a column for each depth: the arm that runs twice against the base.
     Policies,
+    /// For each job a block of metrics by policy of completion, then its arms.
+    Completion,
+    /// Of a bulk writer beside one that syncs: a line for each arm, a table for each job.
+    Beside,
+    /// Of copies: a line for each arm, a table for each job.
+    Copies,
 }
 
 /// What arms are compared with.
@@ -159,11 +167,13 @@ pub struct Cut {
     pub depths: Vec<u32>,
     /// Batches that the one arm is run with; empty where the arms say themselves.
     pub batches: Vec<u32>,
-    /// Of one cell of requests.
+    /// Of one cell that runs for a time.
     pub seconds: f64,
+    /// The share of sizes and times that is run, where the user does not say so.
+    pub scale: f64,
     /// Where the user does not say so.
     pub rounds: u32,
-    /// Bytes of each new file.
+    /// Bytes of each file.
     pub file_bytes: Option<u64>,
     /// What all cells together may write.
     pub writes_at_most: Option<u64>,
@@ -174,6 +184,8 @@ pub struct Cut {
 pub struct Workload {
     /// Its name.
     pub name: String,
+    /// What it is, in a heading.
+    pub title: Option<String>,
     /// Bytes at a time.
     pub block_bytes: u32,
     /// Of what kind.
@@ -192,6 +204,10 @@ pub enum WorkloadKind {
         /// Reads or writes.
         operation: Operation,
     },
+    /// Jobs on files or on a device, for a time.
+    Jobs(JobShape),
+    /// Copies into so many bytes.
+    Copies(u64),
 }
 
 /// One of the things compared.
@@ -201,7 +217,7 @@ pub struct Arm {
     pub name: String,
     /// Through what.
     pub through: Through,
-    /// Knobs of the queue.
+    /// Knobs of the queue, or of the engine.
     pub knobs: Vec<(String, String)>,
     /// Bios handed over together, where it says so.
     pub batch: Option<u32>,
@@ -279,7 +295,7 @@ pub fn list() -> String {
             let forms = [(Form::Full, "full"), (Form::Quick, "quick"), (Form::Bare, "bare")];
             let forms = forms.iter().filter(|(form, _)| part.cut(*form).is_some()).map(|(_, word)| *word);
             let forms = forms.collect::<Vec<_>>().join(", ");
-            lines.push(format!("  {:<10} {} ({forms})", part.name, part.title));
+            lines.push(format!("  {:<11} {} ({forms})", part.name, part.title));
         }
     }
     lines.join("\n") + "\n"

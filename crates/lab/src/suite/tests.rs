@@ -126,8 +126,37 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "layout",
             "new_files = 12",
             "pattern = \"random\"",
-            "give either new_files, or pattern and operation",
+            "give one of new_files, pattern and operation, job, copy",
         ),
+        (
+            "completion",
+            "rw = \"write\"",
+            "rw = \"wirte\"",
+            "unknown variant `wirte`, expected one of `write`,",
+        ),
+        ("completion", "iodepth = 1,", "iodepth = 2,", "single calls have a depth of 1"),
+        ("completion", "cache = \"64m\"", "cache = \"1m\"", "memory out of range (in steps of 1m, cache 8m"),
+        ("completion", "dirty = \"64m\"", "dirty = \"80m\"", "memory out of range"),
+        ("completion", "numjobs = 1, uncached", "uncached", "missing field `numjobs`"),
+        (
+            "completion",
+            "on = \"device\"",
+            "on = \"disk\"",
+            "unknown variant `disk`, expected `file` or `device`",
+        ),
+        ("completion", "copy = \"32m\"", "copy = \"33k\"", "out of range (whole blocks, 1g at most)"),
+        ("completion", "\"delay=1000\"", "\"later\"", "completion = later"),
+        ("completion", "flight = \"32\"", "fligth = \"32\"", "there is no knob `fligth`"),
+        ("completion", "scale = 0.03", "scale = 3", "3: out of range (above 0, at most 1)"),
+        ("completion", "file_bytes = \"2g\"", "", "every form needs file_bytes, such as \"2g\""),
+        ("completion", "[\"A\", \"B\"", "[\"copy-4k\", \"B\"", "no job in a table of jobs"),
+        (
+            "completion",
+            "[\"memcpy\", \"pwrite\"",
+            "[\"kernel-direct\", \"memcpy\"",
+            "no arm for copies in a table",
+        ),
+        ("completion", "table = \"copies\"", "table = \"arms\"", "every form needs devices and depths"),
         ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:4:8: "),
         ("layout", "table = \"files\"", "table = \"arms\"", "every form needs devices and depths"),
     ];
@@ -139,13 +168,30 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
 }
 
 #[test]
+fn completion_has_its_jobs_and_no_base_that_does_another_job() {
+    let suite = shipped("completion");
+    let part = &suite.parts[0];
+    let full = part.cut(Form::Full).unwrap();
+    assert_eq!(full.scale, 0.03);
+    let Base::BestOf(best_of) = &part.base else { panic!("{:?}", part.base) };
+    for arm in &full.arms {
+        let Through::Files(way) = arm.through else { panic!("{arm:?}") };
+        assert_eq!(best_of.contains(&arm.name), way.is_bounded_kernel(), "{}", arm.name);
+    }
+    let names: Vec<_> = suite.parts.iter().map(|part| part.name.as_str()).collect();
+    assert_eq!(names, ["completion", "copy", "sync-beside"]);
+    let bare = part.cut(Form::Bare).unwrap();
+    assert_eq!((bare.workloads.len(), bare.workloads[0].name.as_str()), (1, "C"));
+}
+
+#[test]
 fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     let said = find(Path::new("plag")).unwrap_err().to_string();
-    assert_eq!(said, "plag: no such suite (there are: layout, plug; or give the path of a file)");
+    assert_eq!(said, "plag: no such suite (there are: completion, layout, plug; or give the path of a file)");
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
-    assert!(said.contains("No such file") && said.contains("or one of: layout, plug"), "{said}");
+    assert!(said.contains("No such file") && said.contains("or one of: completion, layout, plug"), "{said}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mine.toml");
-    std::fs::write(&path, SHIPPED[1].1.replace("name = \"plug\"", "name = \"mine\"")).unwrap();
+    std::fs::write(&path, SHIPPED[2].1.replace("name = \"plug\"", "name = \"mine\"")).unwrap();
     assert_eq!(find(&path).unwrap().name, "mine");
 }

@@ -8,6 +8,7 @@ use toml::Spanned;
 
 use super::{FileBytes, Pair, TableKind};
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
+use crate::shape::{Ground, ReadWrite, ShapeEngine};
 use crate::through::{KernelMerges, Poll};
 
 /// A word and where it stands.
@@ -31,10 +32,42 @@ pub(super) struct SuiteText {
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadText {
     pub(super) name: Word,
+    pub(super) title: Option<String>,
     pub(super) block: Spanned<Bytes>,
     pub(super) new_files: Option<Spanned<u32>>,
     pub(super) pattern: Option<Pattern>,
     pub(super) operation: Option<Operation>,
+    pub(super) job: Option<Spanned<JobText>>,
+    pub(super) copy: Option<Spanned<Bytes>>,
+}
+
+/// A job, in the words of a fio job file where it has them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobText {
+    pub(super) rw: ReadWrite,
+    pub(super) iodepth: Spanned<u32>,
+    pub(super) ioengine: ShapeEngine,
+    pub(super) numjobs: Spanned<u32>,
+    pub(super) uncached: bool,
+    pub(super) cache: Spanned<Bytes>,
+    pub(super) dirty: Option<Spanned<Bytes>>,
+    pub(super) background: Option<Spanned<Bytes>>,
+    #[serde(default)]
+    pub(super) on: Ground,
+    /// Whether another writes a little and syncs it, again and again.
+    #[serde(default)]
+    pub(super) beside: Beside,
+}
+
+/// What goes on beside a job.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Beside {
+    #[default]
+    Nothing,
+    /// Small writes, each synced, one after the other.
+    Sync,
 }
 
 #[derive(Deserialize)]
@@ -82,6 +115,7 @@ pub(super) struct PartText {
     pub(super) depths: Option<Vec<Spanned<u32>>>,
     pub(super) batches: Option<Vec<Spanned<u32>>>,
     pub(super) seconds: Option<Spanned<f64>>,
+    pub(super) scale: Option<Spanned<f64>>,
     pub(super) rounds: Option<Spanned<u32>>,
     pub(super) file_bytes: Option<Spanned<Bytes>>,
     pub(super) writes_at_most: Option<Bytes>,
@@ -100,6 +134,7 @@ pub(super) struct CutText {
     pub(super) depths: Option<Vec<Spanned<u32>>>,
     pub(super) batches: Option<Vec<Spanned<u32>>>,
     pub(super) seconds: Option<Spanned<f64>>,
+    pub(super) scale: Option<Spanned<f64>>,
     pub(super) rounds: Option<Spanned<u32>>,
     pub(super) file_bytes: Option<Spanned<Bytes>>,
     pub(super) writes_at_most: Option<Bytes>,

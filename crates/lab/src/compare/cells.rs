@@ -1,0 +1,77 @@
+//! From what an arm does in a job to a cell: where its files are, from which seed, with which knobs.
+
+use std::io;
+use std::path::Path;
+
+use crate::arm::Arm;
+use crate::cell::{Cell, CellSpec, SyncProbe, Verify};
+use crate::job::{Declared, Workload};
+use crate::plan::Work;
+use crate::request::RequestSpec;
+use crate::through::{CopyCell, RequestCell};
+
+use super::Setting;
+
+/// What is decided for each cell anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turned<'a> {
+    /// Its directory is called so.
+    pub(super) name: &'a str,
+    pub(super) seed: u64,
+    pub(super) verify: Verify,
+    /// Where jobs on a device work.
+    pub(super) device: Option<&'a Path>,
+}
+
+/// The cell of some work, with a new directory where it needs one.
+pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io::Result<Cell> {
+    let Turned { name, seed, verify, device } = turned;
+    let scratch = setting.scratch;
+    Ok(match work {
+        Work::NewFiles { arm, size } => {
+            let workload =
+                Workload::random_writes_into_new_files(size.files, size.file_bytes, size.block_bytes);
+            let declared = if *arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
+            Cell::Jobs(CellSpec {
+                workload: workload.declared(declared),
+                arm: *arm,
+                directory: scratch.cell_directory(name)?,
+                budget_bytes: size.budget_bytes,
+                settings: setting.settings.to_vec(),
+                seed,
+                verify,
+                sync_probe: SyncProbe::On,
+            })
+        }
+        Work::Jobs(work) => {
+            let device = if work.shape.on == crate::shape::Ground::Device { device } else { None };
+            Cell::Jobs(CellSpec {
+                workload: work.shape.workload(work.arm, work.extent, device),
+                arm: work.arm,
+                directory: scratch.cell_directory(name)?,
+                budget_bytes: work.shape.budget_bytes(work.arm),
+                settings: work.settings.clone(),
+                seed,
+                verify,
+                sync_probe: work.shape.beside,
+            })
+        }
+        Work::Requests { way, kernel_merges, poll, spec } => Cell::Requests(RequestCell {
+            way: *way,
+            spec: RequestSpec { seed, ..(**spec).clone() },
+            kernel_merges: *kernel_merges,
+            poll: *poll,
+            directory: scratch.shared_directory()?,
+        }),
+        Work::Copies { way, block_bytes, file_bytes, seconds, settings } => Cell::Copies(CopyCell {
+            way: *way,
+            block_bytes: *block_bytes,
+            file_bytes: *file_bytes,
+            seconds: *seconds,
+            seed,
+            settings: settings.clone(),
+            verify,
+            directory: scratch.cell_directory(name)?,
+        }),
+    })
+}

@@ -1,0 +1,66 @@
+//! The block device that jobs on one write over: the one the user names, or, for root, a loop device over a file of our
+//! own, every byte of it written beforehand so that no write has to allocate below.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::load::raw::data;
+use crate::loop_device::LoopDevice;
+use crate::request::DATA_FILE;
+
+use super::Setting;
+
+/// Below the directory that cells share.
+const DIRECTORY: &str = "device";
+
+/// The device.
+#[derive(Debug)]
+pub(super) enum Device {
+    /// The user's.
+    Given(PathBuf),
+    /// Ours.
+    Loop(LoopDevice),
+}
+
+/// What came of looking for one.
+#[derive(Debug)]
+pub(super) enum Found {
+    Device(Device),
+    /// There is none here: why.
+    None(String),
+    /// The user wants it to end.
+    Stopped,
+}
+
+impl Device {
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Device::Given(path) => path,
+            Device::Loop(device) => device.path(),
+        }
+    }
+}
+
+/// The user's, or one of so many bytes.
+pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
+    if let Some(target) = setting.target {
+        return Ok(Found::Device(Device::Given(target.to_owned())));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Found::None("a loop device needs root (or give a device with --target)".to_owned()));
+    }
+    let directory = setting.scratch.shared_directory()?.join(DIRECTORY);
+    match std::fs::create_dir(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if data::lay_out(&directory, bytes, setting.plan.seed, setting.stop)? == data::LaidOut::Stopped {
+        return Ok(Found::Stopped);
+    }
+    Ok(match LoopDevice::over(&directory.join(DATA_FILE)) {
+        Ok(device) => Found::Device(Device::Loop(device)),
+        Err(error) => {
+            Found::None(format!("no loop device could be made: {error} (give a device with --target)"))
+        }
+    })
+}

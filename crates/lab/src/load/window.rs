@@ -1,0 +1,52 @@
+//! A window: keeping what a job dirtied and cached near a budget, as databases do with `sync_file_range`.
+//!
+//! After each window's worth of I/O it waits for the writeback it started a window ago, starts that of the window just
+//! written, and drops what is clean. So at most two windows of a job are in memory.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{Advice, fadvise};
+
+use super::CellError;
+use super::kernel::KernelFiles;
+
+/// How far it is filled.
+#[derive(Debug)]
+pub(crate) struct Window {
+    bytes: u64,
+    filled: u64,
+}
+
+impl Window {
+    /// Of so many bytes.
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self { bytes: bytes.max(1), filled: 0 }
+    }
+
+    /// So many bytes were read or written; a full window is written behind and dropped, which may block.
+    pub(crate) fn moved(&mut self, bytes: u32, files: &KernelFiles) -> Result<(), CellError> {
+        self.filled += u64::from(bytes);
+        if self.filled < self.bytes {
+            return Ok(());
+        }
+        self.filled = 0;
+        for (file, path) in files.each() {
+            let failed = |error| CellError::io("could not write behind", path, &error);
+            write_behind(file).map_err(failed)?;
+            fadvise(file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for what is being written and starts what is dirty.
+fn write_behind(file: &File) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: no memory is passed; the descriptor is open for as long as `file` lives.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,120 @@
+//! What a cell does, and which one is run before the first round.
+
+use crate::arm::Arm;
+use crate::request::RequestSpec;
+use crate::shape::{Extent, Ground, JobShape};
+use crate::through::{CopyWay, KernelMerges, Poll, Way};
+
+use super::{Job, PlannedArm, Size};
+
+/// Of jobs that run for a time, the cell that is not counted takes no longer.
+const WARM_UP_SECONDS: f64 = 1.0;
+
+/// What a cell does, apart from where and from which seed.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Work {
+    /// Random writes into new files.
+    NewFiles {
+        /// Through what.
+        arm: Arm,
+        /// How much.
+        size: Size,
+    },
+    /// Requests in a closed loop.
+    Requests {
+        /// Through what.
+        way: Way,
+        /// Whether the kernel may merge.
+        kernel_merges: KernelMerges,
+        /// Whether completions are polled for.
+        poll: Poll,
+        /// The rest.
+        spec: Box<RequestSpec>,
+    },
+    /// Jobs for a time.
+    Jobs(Box<JobsWork>),
+    /// Copies for a time.
+    Copies {
+        /// Where they go.
+        way: CopyWay,
+        /// Bytes of one.
+        block_bytes: u32,
+        /// Bytes that are copied over.
+        file_bytes: u64,
+        /// How long.
+        seconds: f64,
+        /// Knobs of the engine.
+        settings: Vec<(String, String)>,
+    },
+}
+
+/// Jobs for a time, through an arm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobsWork {
+    /// Through what.
+    pub arm: Arm,
+    /// What they do.
+    pub shape: JobShape,
+    /// How long they are.
+    pub extent: Extent,
+    /// Knobs of the engine.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Work {
+    /// Whether it goes to the disk that the directory is on.
+    #[must_use]
+    pub fn on_disk(&self) -> bool {
+        match self {
+            Work::NewFiles { .. } | Work::Jobs(_) => true,
+            Work::Requests { spec, .. } => spec.device.is_file(),
+            Work::Copies { way, .. } => *way != CopyWay::Memcpy,
+        }
+    }
+
+    /// Whether it works on a block device.
+    #[must_use]
+    pub fn wants_device(&self) -> bool {
+        matches!(self, Work::Jobs(work) if work.shape.on == Ground::Device)
+    }
+
+    /// Bytes of memory for data of a bounded arm, where that is said.
+    #[must_use]
+    pub fn budget_bytes(&self) -> Option<u64> {
+        match self {
+            Work::NewFiles { size, .. } => Some(size.budget_bytes),
+            Work::Jobs(work) => Some(work.shape.cache_bytes),
+            Work::Requests { .. } | Work::Copies { .. } => None,
+        }
+    }
+
+    /// Seconds until no more is begun, where that is fixed.
+    pub(super) fn seconds(&self) -> Option<f64> {
+        match self {
+            Work::NewFiles { .. } => None,
+            Work::Requests { spec, .. } => Some(spec.seconds),
+            Work::Jobs(work) => Some(work.extent.seconds),
+            Work::Copies { seconds, .. } => Some(*seconds),
+        }
+    }
+}
+
+/// A bounded arm, for its speed is nearer to that of the others than that of plain buffering; of requests the first.
+/// One that needs no device, if there is one.
+pub(super) fn warm_up(jobs: &[Job]) -> Work {
+    let arms = || jobs.iter().flat_map(|job| &job.arms);
+    let bounded = |arm: &&PlannedArm| match &arm.work {
+        Work::NewFiles { arm, .. } => arm.is_bounded_kernel(),
+        Work::Jobs(work) => work.arm.is_bounded_kernel() && work.shape.on == Ground::File,
+        Work::Requests { .. } | Work::Copies { .. } => false,
+    };
+    let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
+    match &found.work {
+        Work::NewFiles { arm, size } => Work::NewFiles { arm: *arm, size: size.smallest() },
+        Work::Jobs(work) => {
+            let extent = Extent { seconds: work.extent.seconds.min(WARM_UP_SECONDS), ..work.extent };
+            Work::Jobs(Box::new(JobsWork { extent, ..(**work).clone() }))
+        }
+        work => work.clone(),
+    }
+}

@@ -1,0 +1,244 @@
+//! The shape of a job of a suite, in the words of a fio job file: what a thread does, on what, with how much memory.
+//!
+//! From a shape, an arm and a length comes the [`Workload`] of a cell. A shape runs for a time, over its file again and
+//! again, and its clock stops after the final sync: what an arm holds back it has to pay for before it is over.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+use crate::cell::SyncProbe;
+use crate::job::{
+    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, IoEngine, Job, Order,
+    TimeBased, Workload,
+};
+
+/// Bytes of a write of the arm that writes the same bytes in large pieces.
+const LARGE_BYTES: u32 = 1 << 20;
+
+/// How many of those it keeps in flight.
+const LARGE_DEPTH: u32 = 4;
+
+/// What every thread of a job does, and what it may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobShape {
+    /// Reads, writes, in which order.
+    pub rw: ReadWrite,
+    /// Bytes at a time.
+    pub block_bytes: u32,
+    /// Operations each thread keeps in flight.
+    pub depth: u32,
+    /// By single calls or at that depth.
+    pub engine: ShapeEngine,
+    /// Threads, each with a file of its own.
+    pub threads: u32,
+    /// Whether pages are to go when they are written or read.
+    pub uncached: bool,
+    /// On files or on a device.
+    pub on: Ground,
+    /// Bytes of memory for data of a bounded arm.
+    pub cache_bytes: u64,
+    /// Bytes that may be dirty, where the job says so.
+    pub dirty_bytes: Option<u64>,
+    /// Bytes dirty from which on they are written, where the job says so.
+    pub background_bytes: Option<u64>,
+    /// What goes on beside it.
+    pub beside: SyncProbe,
+}
+
+/// Reads, writes, in which order: fio's `rw`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadWrite {
+    /// Writes, front to back.
+    Write,
+    /// Writes, anywhere.
+    RandWrite,
+    /// Half reads, half writes, each front to back.
+    Rw,
+}
+
+/// How a thread of a job calls: fio's `ioengine`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShapeEngine {
+    /// One call at a time.
+    Pvsync2,
+    /// At a depth.
+    #[serde(rename = "io_uring")]
+    IoUring,
+}
+
+/// What a job works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ground {
+    /// Files in a directory of the cell.
+    #[default]
+    File,
+    /// A block device.
+    Device,
+}
+
+/// How long a cell is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Extent {
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Seconds until no more is begun.
+    pub seconds: f64,
+}
+
+impl JobShape {
+    /// The jobs of one cell. `device` is where a job on a device works.
+    #[must_use]
+    pub fn workload(&self, arm: Arm, extent: Extent, device: Option<&Path>) -> Workload {
+        let large = arm == Arm::KernelDirect1m;
+        let block = BlockSize::Fixed(if large { LARGE_BYTES } else { self.block_bytes });
+        let access = match self.rw {
+            ReadWrite::Rw if !large => {
+                Access { direction: Direction::Mixed { read_percent: 50 }, order: Order::Sequential }
+            }
+            ReadWrite::RandWrite if !large => Access { direction: Direction::Write, order: Order::Random },
+            _ => Access { direction: Direction::Write, order: Order::Sequential },
+        };
+        let (engine, depth) = match (self.engine, large) {
+            (_, true) => (IoEngine::Ring, LARGE_DEPTH),
+            (ShapeEngine::Pvsync2, false) => (IoEngine::Calls, self.depth),
+            (ShapeEngine::IoUring, false) => (IoEngine::Ring, self.depth),
+        };
+        let job = |number: u32| Job {
+            name: format!("job.{number}"),
+            number,
+            access,
+            blocks: Blocks { read: block.clone(), write: block.clone() },
+            files: vec![device.map_or_else(|| PathBuf::from(format!("job-{number}")), Path::to_owned)],
+            size: Some(Amount::Bytes(extent.file_bytes)),
+            create: if access.direction.reads() { Create::Before } else { Create::OnOpen },
+            declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
+            depth,
+            io_engine: engine,
+            caching: if self.uncached { Caching::Uncached } else { Caching::Buffered },
+            runtime_us: Some((extent.seconds * 1e6) as u64),
+            time_based: TimeBased::Yes,
+            ..Job::default()
+        };
+        let devices = if device.is_some() { Devices::Write } else { Devices::Refuse };
+        Workload { jobs: (0..self.threads).map(job).collect(), devices }
+    }
+
+    /// Bytes of memory for data of an arm: Forebay's cache, or what a bounded arm of the kernel may have dirty.
+    #[must_use]
+    pub fn budget_bytes(&self, arm: Arm) -> u64 {
+        if arm.is_forebay() { self.cache_bytes } else { self.dirty_bytes.unwrap_or(self.cache_bytes) }
+    }
+
+    /// The engine's knobs that are the job's own.
+    #[must_use]
+    pub fn knobs(&self) -> Vec<(String, String)> {
+        let own = [("dirty_bytes", self.dirty_bytes), ("background_bytes", self.background_bytes)];
+        let said = own.into_iter().filter_map(|(knob, bytes)| Some((knob.to_owned(), bytes?.to_string())));
+        said.collect()
+    }
+
+    /// The same with so much of its memory, in steps of a mebibyte; a cache is never less than an engine takes.
+    #[must_use]
+    pub fn with_memory(mut self, share: f64) -> Self {
+        const LEAST_CACHE: u64 = 8 << 20;
+        let of = |bytes: u64| ((bytes >> 20) as f64 * share).round().max(1.0) as u64 * (1 << 20);
+        self.cache_bytes = of(self.cache_bytes).max(LEAST_CACHE);
+        // Of the cache an eighth is never dirty, and an engine wants 4 MiB that may be.
+        let most = self.cache_bytes / 8 * 7;
+        self.dirty_bytes = self.dirty_bytes.map(|bytes| of(bytes).clamp(4 << 20, most));
+        let most = self.dirty_bytes.unwrap_or(most);
+        self.background_bytes = self.background_bytes.map(|bytes| of(bytes).min(most));
+        self
+    }
+
+    /// Whether an arm can do it: space cannot be allocated ahead on a device.
+    #[must_use]
+    pub fn suits(&self, arm: Arm) -> bool {
+        let ahead = matches!(
+            arm,
+            Arm::KernelBoundedPrealloc
+                | Arm::KernelUncachedPrealloc
+                | Arm::KernelDirectPrealloc
+                | Arm::ForebayDeclared
+        );
+        self.on == Ground::File || !ahead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> JobShape {
+        JobShape {
+            rw: ReadWrite::Rw,
+            block_bytes: 65_536,
+            depth: 32,
+            engine: ShapeEngine::IoUring,
+            threads: 4,
+            uncached: true,
+            on: Ground::File,
+            cache_bytes: 80 << 20,
+            dirty_bytes: Some(64 << 20),
+            background_bytes: Some(32 << 20),
+            beside: SyncProbe::Off,
+        }
+    }
+
+    const EXTENT: Extent = Extent { file_bytes: 1 << 30, seconds: 1.5 };
+
+    #[test]
+    fn a_job_is_what_the_shape_says() {
+        let workload = shape().workload(Arm::KernelUncached, EXTENT, None);
+        assert_eq!((workload.jobs.len(), workload.devices), (4, Devices::Refuse));
+        let job = &workload.jobs[3];
+        assert_eq!(job.access.direction, Direction::Mixed { read_percent: 50 });
+        assert_eq!((job.depth, job.io_engine, job.caching), (32, IoEngine::Ring, Caching::Uncached));
+        assert_eq!((job.runtime_us, job.time_based), (Some(1_500_000), TimeBased::Yes));
+        assert_eq!(job.create, Create::Before, "there has to be something to read");
+        let names: std::collections::BTreeSet<_> = workload.jobs.iter().map(|job| &job.files[0]).collect();
+        assert_eq!(names.len(), 4);
+    }
+
+    #[test]
+    fn the_reference_writes_in_large_pieces() {
+        let device = Path::new("/dev/loop7");
+        let workload = shape().workload(Arm::KernelDirect1m, EXTENT, Some(device));
+        let job = &workload.jobs[0];
+        assert_eq!(job.access, Access { direction: Direction::Write, order: Order::Sequential });
+        assert_eq!((job.blocks.write.max(), job.depth, job.io_engine), (1 << 20, 4, IoEngine::Ring));
+        assert_eq!((job.files[0].as_path(), workload.devices), (device, Devices::Write));
+    }
+
+    #[test]
+    fn memory_shrinks_together_and_stays_possible() {
+        let half = shape().with_memory(0.5);
+        assert_eq!(half.cache_bytes, 40 << 20);
+        assert_eq!((half.dirty_bytes, half.background_bytes), (Some(32 << 20), Some(16 << 20)));
+        let least = shape().with_memory(0.001);
+        assert_eq!((least.cache_bytes, least.dirty_bytes), (8 << 20, Some(4 << 20)));
+        assert_eq!(shape().with_memory(1.0), shape());
+        assert_eq!(shape().budget_bytes(Arm::KernelBounded), 64 << 20);
+        assert_eq!(shape().budget_bytes(Arm::Forebay), 80 << 20);
+        for part in [1.0, 0.3, 0.01] {
+            let shape = shape().with_memory(part);
+            let builder = forebay::Engine::builder().cache_bytes(shape.cache_bytes);
+            let set = |builder: forebay::Builder, (key, value): (String, String)| builder.set(&key, &value);
+            let builder = shape.knobs().into_iter().try_fold(builder, set).unwrap();
+            builder.build().unwrap();
+        }
+    }
+
+    #[test]
+    fn nothing_is_allocated_ahead_on_a_device() {
+        let device = JobShape { on: Ground::Device, ..shape() };
+        assert!(!device.suits(Arm::ForebayDeclared) && !device.suits(Arm::KernelDirectPrealloc));
+        assert!(device.suits(Arm::KernelDirect1m) && device.suits(Arm::Forebay));
+        assert!(shape().suits(Arm::KernelDirectPrealloc));
+    }
+}

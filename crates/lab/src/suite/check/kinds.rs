@@ -1,0 +1,120 @@
+//! What a part of each kind has to have: arms and work of that kind alone, and what its cells need.
+
+use toml::Spanned;
+
+use super::{Checked, Checker};
+use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES};
+use crate::request::RequestDevice;
+use crate::suite::text::{PartText, Word};
+use crate::suite::{Cut, WorkloadKind};
+use crate::through::{Through, Way};
+
+impl Checker<'_> {
+    /// A part about new files has arms and work of that kind alone, and sizes.
+    pub(super) fn of_files(
+        &self,
+        part: &PartText,
+        arms: &[Word],
+        workloads: &[Word],
+        cut: &Cut,
+    ) -> Checked<()> {
+        for (word, arm) in arms.iter().zip(&cut.arms) {
+            if !matches!(arm.through, Through::Files(_)) {
+                return Err(self.at(word, "no arm for files in a table of files (take another table)"));
+            }
+            if !arm.knobs.is_empty() {
+                return Err(self.at(word, "an arm with knobs of its own in a table of files (use --set)"));
+            }
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            if !matches!(workload.kind, WorkloadKind::NewFiles(_)) {
+                return Err(self.at(word, "requests in a table of files (give the workload new_files)"));
+            }
+        }
+        if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % FILE_STEP_BYTES != 0) {
+            let what = "every form needs file_bytes, such as \"24m\", in steps of 3m";
+            return Err(self.at(&part.name, what));
+        }
+        Ok(())
+    }
+
+    /// A part about jobs has arms and work of that kind alone, and a length.
+    pub(super) fn of_jobs(
+        &self,
+        part: &PartText,
+        arms: &[Word],
+        workloads: &[Word],
+        cut: &Cut,
+    ) -> Checked<()> {
+        for (word, arm) in arms.iter().zip(&cut.arms) {
+            if !matches!(arm.through, Through::Files(_)) {
+                return Err(self.at(word, "no arm for files in a table of jobs (take another table)"));
+            }
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            if !matches!(workload.kind, WorkloadKind::Jobs(_)) {
+                return Err(self.at(word, "no job in a table of jobs (give the workload a job)"));
+            }
+        }
+        if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % LENGTH_STEP_BYTES != 0) {
+            return Err(self.at(&part.name, "every form needs file_bytes, such as \"2g\", in steps of 16m"));
+        }
+        Ok(())
+    }
+
+    /// So does a part about copies.
+    pub(super) fn of_copies(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
+        for (word, arm) in arms.iter().zip(&cut.arms) {
+            if !matches!(arm.through, Through::Copies(_)) {
+                return Err(self.at(word, "no arm for copies in a table of copies (take another table)"));
+            }
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            if !matches!(workload.kind, WorkloadKind::Copies(_)) {
+                return Err(self.at(word, "no copy in a table of copies (give the workload a copy)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A part about requests has devices and depths, and the kernel's arms only where there is a file.
+    pub(super) fn of_requests(
+        &self,
+        part: &PartText,
+        arms: &[Word],
+        workloads: &[Word],
+        devices: &[Spanned<RequestDevice>],
+        cut: &Cut,
+    ) -> Checked<()> {
+        if devices.is_empty() || cut.depths.is_empty() {
+            return Err(self.at(&part.name, "every form needs devices and depths"));
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            let table = match workload.kind {
+                WorkloadKind::Requests { .. } => continue,
+                WorkloadKind::NewFiles(_) => "new files need table = \"files\"",
+                WorkloadKind::Jobs(_) => "jobs need table = \"completion\" or \"beside\"",
+                WorkloadKind::Copies(_) => "copies need table = \"copies\"",
+            };
+            return Err(self.at(word, table));
+        }
+        for (word, arm) in arms.iter().zip(&cut.arms) {
+            let Through::Requests(way) = arm.through else {
+                return Err(self.at(word, "no arm for requests in a table of requests (take another table)"));
+            };
+            let modelled = devices.iter().find(|device| !device.get_ref().is_file());
+            if let (false, Some(device)) = (way == Way::Queue, modelled) {
+                let what = format!("{} goes to a file alone (leave {} out)", way.name(), device.get_ref());
+                return Err(self.at(word, what));
+            }
+        }
+        let file = devices.iter().find(|device| device.get_ref().is_file());
+        if let (Some(device), None) = (file, self.written.file) {
+            return Err(self.at(device, "the device `file` needs a [file] with its bytes for each form"));
+        }
+        if let ([_, second, ..], false) = (arms, cut.batches.is_empty()) {
+            return Err(self.at(second, "batches are run with one arm alone (leave the others out)"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! What is named in a part and written elsewhere in the file: arms and workloads.
+
+use forebay_block::Knobs;
+use toml::Spanned;
+
+use super::{Checked, Checker, DEPTHS};
+use crate::cell::SyncProbe;
+use crate::shape::{Ground, JobShape, ShapeEngine};
+use crate::suite::text::{ArmText, Beside, Bytes, JobText, Word, WorkloadText};
+use crate::suite::{Arm, Workload, WorkloadKind};
+use crate::through::{Through, Way};
+
+impl Checker<'_> {
+    pub(super) fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
+        let mut arms = self.written.arm.iter();
+        arms.find(|arm| arm.name.get_ref() == name.get_ref()).ok_or_else(|| {
+            self.unknown(name, "arm", self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()))
+        })
+    }
+
+    pub(super) fn arm(&self, name: &Word) -> Checked<Arm> {
+        let written = self.arm_text(name)?;
+        let through = written.through.get_ref().parse::<Through>();
+        let through = through.map_err(|refused| self.at(&written.through, refused.to_string()))?;
+        if through.is_engine() {
+            self.engine_knobs(written)?;
+        } else {
+            self.queue_knobs(written, through)?;
+        }
+        let texts = |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
+        Ok(Arm {
+            name: name.get_ref().clone(),
+            through,
+            knobs: written.knobs.iter().map(texts).collect(),
+            batch: written.batch.as_ref().map(|batch| self.bounded(batch, DEPTHS)).transpose()?,
+            depths: self.numbers(&written.depths)?,
+            fixed_buffers: written.fixed_buffers,
+            fixed_files: written.fixed_files,
+            kernel_merges: written.kernel_merges,
+            poll: written.poll,
+            from: written.from,
+        })
+    }
+
+    fn engine_knobs(&self, written: &ArmText) -> Checked<()> {
+        for (knob, value) in &written.knobs {
+            let tried = forebay::Engine::builder().set(knob.get_ref(), value.get_ref());
+            tried.map_err(|refused| self.at(knob, refused.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn queue_knobs(&self, written: &ArmText, through: Through) -> Checked<()> {
+        if let (Some((knob, _)), false) =
+            (written.knobs.first_key_value(), through == Through::Requests(Way::Queue))
+        {
+            return Err(self.at(knob, "only `through = \"queue\"` and Forebay's engine have knobs"));
+        }
+        let mut tried = Knobs::default();
+        for (knob, value) in &written.knobs {
+            match tried.set(knob.get_ref(), value.get_ref()) {
+                Some(Ok(())) => {}
+                Some(Err(unknown)) => {
+                    let what = format!("{}: allowed: {}", value.get_ref(), unknown.choices);
+                    return Err(self.at(value, what));
+                }
+                None => return Err(self.unknown(knob, "knob", Knobs::NAMES.into_iter())),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn workload(&self, name: &Word) -> Checked<Workload> {
+        let all = &self.written.workload;
+        let found = all.iter().find(|workload| workload.name.get_ref() == name.get_ref());
+        let written = found.ok_or_else(|| {
+            self.unknown(name, "workload", all.iter().map(|workload| workload.name.get_ref().as_str()))
+        })?;
+        let WorkloadText { title, block, new_files, pattern, operation, job, copy, .. } = written;
+        let Bytes(bytes) = *block.get_ref();
+        if bytes == 0 || bytes % 512 != 0 || bytes > 16 << 20 {
+            return Err(self.at(block, "out of range (512 to 16m, in steps of 512)"));
+        }
+        let block_bytes = bytes as u32;
+        let kind = match (new_files, pattern, operation, job, copy) {
+            (Some(files), None, None, None, None) => WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?),
+            (None, Some(pattern), Some(operation), None, None) => {
+                WorkloadKind::Requests { pattern: *pattern, operation: *operation }
+            }
+            (None, None, None, Some(job), None) => WorkloadKind::Jobs(self.shape(job, block_bytes)?),
+            (None, None, None, None, Some(length)) => {
+                let Bytes(length_bytes) = *length.get_ref();
+                if length_bytes == 0 || length_bytes % bytes != 0 || length_bytes > 1 << 30 {
+                    return Err(self.at(length, "out of range (whole blocks, 1g at most)"));
+                }
+                WorkloadKind::Copies(length_bytes)
+            }
+            _ => {
+                let what = "give one of new_files, pattern and operation, job, copy";
+                return Err(self.at(&written.name, what));
+            }
+        };
+        Ok(Workload { name: name.get_ref().clone(), title: title.clone(), block_bytes, kind })
+    }
+
+    fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {
+        let JobText { rw, iodepth, ioengine, numjobs, uncached, cache, dirty, background, on, beside } =
+            job.get_ref();
+        let shape = JobShape {
+            rw: *rw,
+            block_bytes,
+            depth: self.bounded(iodepth, DEPTHS)?,
+            engine: *ioengine,
+            threads: self.bounded(numjobs, 1..=1024)?,
+            uncached: *uncached,
+            on: *on,
+            cache_bytes: cache.get_ref().0,
+            dirty_bytes: dirty.as_ref().map(|bytes| bytes.get_ref().0),
+            background_bytes: background.as_ref().map(|bytes| bytes.get_ref().0),
+            beside: if *beside == Beside::Sync { SyncProbe::Always } else { SyncProbe::Off },
+        };
+        if shape.with_memory(1.0) != shape {
+            let what = "memory out of range (in steps of 1m, cache 8m or more, dirty 4m to 7/8 of it)";
+            return Err(self.at(cache, what));
+        }
+        if shape.on == Ground::Device && shape.threads > 1 {
+            return Err(self.at(numjobs, "on a device there is one job"));
+        }
+        if shape.engine == ShapeEngine::Pvsync2 && shape.depth > 1 {
+            return Err(self.at(iodepth, "single calls have a depth of 1 (take ioengine = \"io_uring\")"));
+        }
+        Ok(shape)
+    }
+}

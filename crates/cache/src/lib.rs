@@ -22,6 +22,7 @@
 pub mod bypass;
 pub mod discard;
 pub mod epochs;
+pub mod evict;
 mod fence;
 pub mod file;
 pub mod frames;

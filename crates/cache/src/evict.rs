@@ -1,0 +1,284 @@
+//! Which clean page goes when memory is needed: S3-FIFO, which a scan does not wash out.
+//!
+//! J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023.
+//!
+//! ```text
+//!  becomes clean --> small (a tenth) --not used again--> goes; remembered for a while as a ghost
+//!        |              | used again                          |
+//!        |              v                                     v asked for again soon
+//!        +-----------> main <---------------------------------+
+//!   went lately         | used again: once more round, one use less
+//!                       +--not used--> goes
+//! ```
+//!
+//! Most pages are used once (all of a scan are), so they pass through the small queue only, and what is read again and
+//! again stays in the main one. Nothing moves when a page is used: a use only sets bits in the file's own tables, so
+//! readers share no lock; the queues are looked at when memory is needed.
+//!
+//! # Who says what
+//! The queues are one per engine, over frames. What a page is, only its file knows, under its own lock. So eviction has
+//! three steps, and no lock is held from one to the next: [`Evictor::candidates`] takes pages from the queues,
+//! [`CachedFile::evict`](crate::CachedFile::evict) has each judged by its file, [`Evictor::settle`] puts back what stays.
+//!
+//! A page is entered while its file's lock is held and its frame leaves before it is free for others: so a frame in the
+//! queues always is the page it was entered for, clean or touched since. Memory is fixed: 24 bytes per frame for the
+//! queues, 8 to 16 for the ghosts.
+
+mod ghost;
+
+use forebay_block::{Frame, Target};
+
+use ghost::Ghost;
+
+/// The small queue's part of all clean pages: one in so many.
+const SMALL_ONE_IN: usize = 10;
+
+const NONE: u32 = u32::MAX;
+
+/// Where a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Out,
+    Small,
+    Main,
+    /// Taken as a candidate; `before` has the number of the batch.
+    Asked,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    page: u64,
+    target: Target,
+    before: u32,
+    after: u32,
+    place: Place,
+}
+
+/// A queue, linked through the slots.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    first: u32,
+    last: u32,
+    length: usize,
+}
+
+impl Queue {
+    const EMPTY: Self = Self { first: NONE, last: NONE, length: 0 };
+}
+
+/// The clean pages of all files of an engine, in the order in which they may go.
+#[derive(Debug)]
+pub struct Evictor {
+    /// By frame.
+    slots: Vec<Slot>,
+    small: Queue,
+    main: Queue,
+    ghost: Ghost,
+    /// By target: tells the files apart that had this number one after the other.
+    salts: Vec<u32>,
+    batches: u32,
+}
+
+/// A page that may go, if its file agrees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Its file.
+    pub target: Target,
+    /// Its number.
+    pub page: u64,
+    /// Where it was when it was entered.
+    pub frame: Frame,
+    /// What its file says.
+    pub verdict: Verdict,
+    was_small: bool,
+    batch: u32,
+}
+
+/// What becomes of a candidate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Its file was not asked, or is not open any more.
+    NotAsked,
+    /// It was dropped: its frame is free.
+    Dropped,
+    /// It stays: it was used since it was last asked about, or is in use.
+    Stays,
+    /// It was brought in for somebody who has not read it yet: one round more.
+    Unread,
+    /// It is not a clean page of that frame any more. When it is one again, it is entered again.
+    Gone,
+}
+
+impl Candidate {
+    /// Whether a clean page that nobody uses goes, having been used `uses` times (counted up to 3) since it was entered
+    /// or last asked about; and the uses it has left if not.
+    #[must_use]
+    pub fn judge(&self, uses: u8) -> (Verdict, u8) {
+        match uses {
+            0 => (Verdict::Dropped, 0),
+            // In the main queue it has to be used again to stay.
+            _ if self.was_small => (Verdict::Stays, 0),
+            _ => (Verdict::Stays, uses - 1),
+        }
+    }
+}
+
+impl Evictor {
+    /// For an arena of so many frames.
+    #[must_use]
+    pub fn new(frames: u32) -> Self {
+        let slot = Slot { page: 0, target: Target(0), before: NONE, after: NONE, place: Place::Out };
+        Self {
+            slots: vec![slot; frames as usize],
+            small: Queue::EMPTY,
+            main: Queue::EMPTY,
+            ghost: Ghost::new((frames - frames / SMALL_ONE_IN as u32).max(1)),
+            salts: Vec::new(),
+            batches: 0,
+        }
+    }
+
+    /// Pages in the queues.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.small.length + self.main.length
+    }
+
+    /// Whether no page is in the queues.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A page has become clean. Does nothing where it is in a queue already. The caller holds the lock of its file, so
+    /// that the frame cannot become another page's meanwhile.
+    pub fn enter(&mut self, target: Target, page: u64, frame: Frame) {
+        let slot = &mut self.slots[frame.0 as usize];
+        if matches!(slot.place, Place::Small | Place::Main) {
+            debug_assert!((slot.target, slot.page) == (target, page), "frame {} has two pages", frame.0);
+            return;
+        }
+        (slot.target, slot.page) = (target, page);
+        let hash = self.hash(target, page);
+        let place = if self.ghost.take(hash) { Place::Main } else { Place::Small };
+        self.push(frame.0, place);
+    }
+
+    /// A frame becomes free: whatever page it held is in no queue any more.
+    pub fn leave(&mut self, frame: Frame) {
+        match self.slots[frame.0 as usize].place {
+            Place::Out => {}
+            Place::Asked => self.slots[frame.0 as usize].place = Place::Out,
+            Place::Small | Place::Main => self.unlink(frame.0),
+        }
+    }
+
+    /// A file is closed: who gets its number next is another file, whatever is remembered of this one.
+    pub fn forget(&mut self, target: Target) {
+        let number = target.0 as usize;
+        if self.salts.len() <= number {
+            self.salts.resize(number + 1, 0);
+        }
+        self.salts[number] = self.salts[number].wrapping_add(1);
+    }
+
+    /// Takes up to `wanted` pages that may go, those that should go first; returns how many. Each has to come back by
+    /// [`Evictor::settle`].
+    pub fn candidates(&mut self, wanted: usize, into: &mut Vec<Candidate>) -> usize {
+        self.batches = self.batches.wrapping_add(1);
+        let before = into.len();
+        while into.len() - before < wanted {
+            let is_small = self.small.length * SMALL_ONE_IN >= self.len() && self.small.length > 0
+                || self.main.length == 0;
+            let number = if is_small { self.small.first } else { self.main.first };
+            if number == NONE {
+                break;
+            }
+            self.unlink(number);
+            let slot = &mut self.slots[number as usize];
+            (slot.place, slot.before) = (Place::Asked, self.batches);
+            into.push(Candidate {
+                target: slot.target,
+                page: slot.page,
+                frame: Frame(number),
+                verdict: Verdict::NotAsked,
+                was_small: is_small,
+                batch: self.batches,
+            });
+        }
+        into.len() - before
+    }
+
+    /// The files have judged: what stays goes round once more, what went is remembered.
+    pub fn settle(&mut self, batch: &[Candidate]) {
+        for candidate in batch {
+            if candidate.verdict == Verdict::Dropped && candidate.was_small {
+                let hash = self.hash(candidate.target, candidate.page);
+                self.ghost.remember(hash);
+            }
+            let slot = &mut self.slots[candidate.frame.0 as usize];
+            // Not ours any more where the frame has left, or was entered again, meanwhile.
+            if slot.place != Place::Asked || slot.before != candidate.batch {
+                continue;
+            }
+            slot.place = Place::Out;
+            match candidate.verdict {
+                Verdict::Dropped | Verdict::Gone | Verdict::NotAsked => {}
+                Verdict::Unread if candidate.was_small => self.push(candidate.frame.0, Place::Small),
+                Verdict::Unread | Verdict::Stays => self.push(candidate.frame.0, Place::Main),
+            }
+        }
+    }
+
+    fn hash(&self, target: Target, page: u64) -> u64 {
+        let salt = self.salts.get(target.0 as usize).copied().unwrap_or(0);
+        let file = u64::from(salt) << 32 | u64::from(target.0);
+        // The end of SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, OOPSLA 2014), twice.
+        mix(mix(file.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ page)
+    }
+
+    fn queue(&mut self, place: Place) -> &mut Queue {
+        if place == Place::Small { &mut self.small } else { &mut self.main }
+    }
+
+    fn push(&mut self, number: u32, place: Place) {
+        let queue = self.queue(place);
+        let last = std::mem::replace(&mut queue.last, number);
+        queue.length += 1;
+        if last == NONE {
+            queue.first = number;
+        } else {
+            self.slots[last as usize].after = number;
+        }
+        let slot = &mut self.slots[number as usize];
+        (slot.place, slot.before, slot.after) = (place, last, NONE);
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let Slot { before, after, place, .. } = self.slots[number as usize];
+        let queue = self.queue(place);
+        queue.length -= 1;
+        if before == NONE {
+            queue.first = after;
+        }
+        if after == NONE {
+            queue.last = before;
+        }
+        if before != NONE {
+            self.slots[before as usize].after = after;
+        }
+        if after != NONE {
+            self.slots[after as usize].before = before;
+        }
+        self.slots[number as usize].place = Place::Out;
+    }
+}
+
+fn mix(value: u64) -> u64 {
+    let value = (value ^ value >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,7 @@ pub mod lease;
 pub mod limits;
 pub mod partial;
 pub mod read;
+pub mod readahead;
 pub mod samples;
 pub mod space;
 pub mod throttle;

@@ -24,6 +24,15 @@ pub const STEP_PAGES: usize = 64;
 /// Pages one read from the device brings at most.
 pub const FILL_PAGES: u64 = GATHER_PAGES;
 
+/// Pages of the first window that is read ahead, unless the reads are larger: 64 KiB.
+pub const READAHEAD_FIRST_PAGES: u64 = 16;
+
+/// Pages of the largest window that is read ahead: one request. A reader has two of them ahead at most.
+pub const READAHEAD_PAGES: u64 = GATHER_PAGES;
+
+/// Streams of reads told apart in one file.
+pub const STREAMS: usize = 8;
+
 /// A file is becoming dense, and space is reserved for all of its dirty span, from this share of dirty pages on:
 /// one in so many.
 pub const DENSE_ONE_IN: u64 = 32;
@@ -47,6 +56,7 @@ pub const MAX_OFFSET: u64 = i64::MAX as u64 - PAGE;
 pub const MIN_CACHE_PAGES: u64 = EXTENDING_PAGES;
 
 const _: () = assert!(GATHER_PAGES <= REQUEST_SEGMENTS as u64);
+const _: () = assert!(READAHEAD_FIRST_PAGES <= READAHEAD_PAGES && READAHEAD_PAGES <= GATHER_PAGES);
 const _: () = assert!(GAP_PAGES < GATHER_PAGES);
 const _: () = assert!(STEP_PAGES as u64 <= GATHER_PAGES);
 const _: () = assert!(MIN_CACHE_PAGES * PAGE == 8 << 20);

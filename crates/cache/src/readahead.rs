@@ -1,0 +1,157 @@
+//! Readahead: who reads on finds the bytes there.
+//!
+//! The idea is on-demand readahead (F. Wu, H. Xi, C. Xu: "On the design of a new Linux readahead framework", ACM SIGOPS
+//! Operating Systems Review 42(5), 2008): nothing is read ahead until a read goes on where an earlier one ended; then a
+//! window, and as soon as the reader enters a window the next one, twice as large, up to a bound. So the reader is one
+//! window behind the device, and what is read in vain is no more than was read before.
+//!
+//! ```text
+//!   read    read  read ...                  here the next window is asked for
+//!  |------|------|......................|......................................|...
+//!     1st    2nd   first window           second window, twice as large
+//!             \____ asked for here        ^ mark
+//! ```
+//!
+//! Differences: a file has several streams (readers of one file, or one reader of several parts), told apart by where
+//! they have got to; and how much may be read ahead is said by the caller, from what memory there is.
+
+use std::ops::Range;
+
+use crate::limits::{PAGE, READAHEAD_FIRST_PAGES, READAHEAD_PAGES, STREAMS};
+
+/// A stream that has shown itself outlives so many times as many reads elsewhere as one that has not.
+const SHOWN_LIVES: u64 = 16;
+
+/// Smallest window for want of memory: below it, requests cost more than they bring.
+const LEAST_PAGES: u64 = 4;
+
+/// The streams of one file.
+#[derive(Debug, Default)]
+pub struct Streams {
+    streams: Vec<Stream>,
+    reads: u64,
+}
+
+/// One sequence of reads.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// The byte after its last read.
+    next: u64,
+    /// Pages below this one were asked for; 0 before anything was.
+    ahead: u64,
+    /// Pages of its last window.
+    window: u64,
+    /// Where its last window begins: a read beyond asks for the next one.
+    mark: u64,
+    /// The read it was last used by.
+    used: u64,
+    /// A read went on where one had ended.
+    is_shown: bool,
+}
+
+/// What can be read ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Pages of the file, the last one perhaps in part.
+    pub end: u64,
+    /// Pages there is memory for.
+    pub pages: u64,
+}
+
+/// What a read means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Advice {
+    /// Pages to be read ahead; empty for none.
+    pub ahead: Range<u64>,
+    /// Its first page is the one that was read last: it is the same use of it.
+    pub is_same_page: bool,
+}
+
+impl Streams {
+    /// A read of some bytes begins.
+    pub fn read(&mut self, bytes: Range<u64>, room: Room) -> Advice {
+        self.reads += 1;
+        let first = bytes.start / PAGE;
+        let last_used = self.streams.iter().max_by_key(|stream| stream.used);
+        let is_same_page = last_used.is_some_and(|stream| stream.is_in_last_page(first));
+        let found = self.streams.iter_mut().find(|stream| stream.goes_on_with(&bytes));
+        let Some(stream) = found else {
+            self.start(bytes.end);
+            return Advice { ahead: 0..0, is_same_page };
+        };
+        let is_same_page = is_same_page || stream.is_in_last_page(first);
+        (stream.next, stream.used, stream.is_shown) = (bytes.end, self.reads, true);
+        let pages = bytes.end.div_ceil(PAGE) - first;
+        Advice { ahead: stream.window_after(pages, room), is_same_page }
+    }
+
+    /// Of a window that was advised, only the pages below `end` are being read.
+    pub fn cut(&mut self, advised: &Range<u64>, end: u64) {
+        let cut = self.streams.iter_mut().find(|stream| stream.ahead == advised.end && stream.ahead > end);
+        if let Some(stream) = cut {
+            stream.ahead = end;
+        }
+    }
+
+    /// A page that was read ahead was not there when its reader came: memory is too short for such windows.
+    pub fn missed(&mut self, page: u64) {
+        let ahead =
+            |stream: &&mut Stream| (stream.next.saturating_sub(1) / PAGE..stream.ahead).contains(&page);
+        if let Some(stream) = self.streams.iter_mut().find(ahead) {
+            stream.ahead = 0;
+            stream.window = (stream.window / 4).max(1);
+        }
+    }
+
+    /// A stream may begin here.
+    fn start(&mut self, next: u64) {
+        let stream = Stream { next, ahead: 0, window: 0, mark: 0, used: self.reads, is_shown: false };
+        if self.streams.len() < STREAMS {
+            self.streams.push(stream);
+            return;
+        }
+        let reads = self.reads;
+        let idle =
+            |stream: &&mut Stream| (reads - stream.used) / if stream.is_shown { SHOWN_LIVES } else { 1 };
+        if let Some(idlest) = self.streams.iter_mut().max_by_key(idle) {
+            *idlest = stream;
+        }
+    }
+}
+
+impl Stream {
+    /// Whether a read goes on where the last one ended: there, or in the same page again, or a little further on,
+    /// within what was read ahead.
+    fn goes_on_with(&self, bytes: &Range<u64>) -> bool {
+        let least = self.next / PAGE * PAGE;
+        let most = self.next.next_multiple_of(PAGE).max((self.ahead * PAGE).saturating_sub(1));
+        (least..=most).contains(&bytes.start) && bytes.end > self.next
+    }
+
+    fn is_in_last_page(&self, page: u64) -> bool {
+        self.next > 0 && (self.next - 1) / PAGE == page
+    }
+
+    /// The window to be asked for, now that a read of so many pages has got to `next`.
+    fn window_after(&mut self, pages: u64, room: Room) -> Range<u64> {
+        let reached = self.next.div_ceil(PAGE);
+        if reached <= self.mark && self.ahead > 0 {
+            return 0..0;
+        }
+        let start = reached.max(self.ahead);
+        let window = match self.window {
+            0 => (2 * pages).next_power_of_two().max(READAHEAD_FIRST_PAGES),
+            before => 2 * before,
+        };
+        let window = window.min(READAHEAD_PAGES);
+        let granted = window.min(room.pages).min(room.end.saturating_sub(start));
+        if granted == 0 || granted < window.min(LEAST_PAGES) && granted == room.pages {
+            return 0..0;
+        }
+        (self.mark, self.ahead, self.window) = (start, start + granted, window);
+        start..start + granted
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -40,11 +40,10 @@ impl CachedFile {
             return None;
         }
         for (page, slot, count) in parts(pages.clone()) {
-            let (chunk, _) = self.index.chunk_mut(page);
             let mask = bits(slot, count);
-            let clean = chunk.present & mask;
-            chunk.present &= !clean;
-            settled.freed.extend(chunk.take_frames(clean));
+            let clean = self.index.get(page).map_or(0, |(chunk, _)| chunk.present & mask);
+            self.drop_clean(page - slot as u64, clean, settled);
+            let (chunk, _) = self.index.chunk_mut(page);
             chunk.busy |= mask;
         }
         self.fill_errors.retain(|page, _| !pages.contains(page));

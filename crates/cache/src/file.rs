@@ -12,7 +12,7 @@
 //!
 //! A device has one size, and its end does not move: nothing of this is for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use forebay_block::{Bio, Errno, Frame, Target};
@@ -20,11 +20,12 @@ use forebay_block::{Bio, Errno, Frame, Target};
 use crate::epochs::Epochs;
 use crate::fence::Fence;
 use crate::holes::Holes;
-use crate::index::{Index, runs};
+use crate::index::Index;
 use crate::kept::Kept;
 use crate::lease::Break;
 use crate::limits::PAGE;
 use crate::partial::{Partial, Rest};
+use crate::readahead::Streams;
 use crate::space::Space;
 use crate::ticket::{Failure, Tickets};
 use crate::writeback::flight::Flights;
@@ -114,8 +115,10 @@ pub struct CachedFile {
     pub(crate) fences: Vec<Fence>,
     /// Pages dirty, being written or being copied into.
     pub(crate) charged: u64,
-    /// Clean pages, oldest first.
-    pub(crate) clean: VecDeque<u64>,
+    /// Who reads on from where.
+    pub(crate) streams: Streams,
+    /// Pages here, or on their way, for a reader who has not come yet.
+    pub(crate) unread: u64,
     /// Where background writeback goes on.
     pub(crate) cursor: u64,
     /// Something was sent in the sweep that is under way.
@@ -181,7 +184,8 @@ impl CachedFile {
             tickets: Tickets::default(),
             fences: Vec::new(),
             charged: 0,
-            clean: VecDeque::new(),
+            streams: Streams::default(),
+            unread: 0,
             cursor: 0,
             swept: false,
             draining: false,
@@ -363,35 +367,12 @@ impl CachedFile {
         self.poisoned
     }
 
-    /// Drops up to `wanted` clean pages that nobody uses, oldest first; returns how many.
-    pub fn evict(&mut self, wanted: usize, settled: &mut Settled) -> usize {
-        let mut evicted = 0;
-        let mut looked_at = self.clean.len();
-        while evicted < wanted && looked_at > 0 {
-            looked_at -= 1;
-            let Some(page) = self.clean.pop_front() else { break };
-            let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
-            if chunk.is_idle_clean(slot) {
-                chunk.listed &= !(1 << slot);
-                chunk.present &= !(1 << slot);
-                settled.freed.extend(chunk.take_frame(slot));
-                evicted += 1;
-                self.index.tidy(page);
-            } else if chunk.present & !chunk.dirty & (1 << slot) != 0 {
-                self.clean.push_back(page);
-            } else {
-                chunk.listed &= !(1 << slot);
-                self.index.tidy(page);
-            }
-        }
-        evicted
-    }
-
     /// Drops every page, written or not; returns what they were charged. Only when nothing is in flight and no
     /// handle is left: what was dirty is lost.
     pub fn discard(&mut self, settled: &mut Settled) {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages(0..u64::MAX, settled);
+        debug_assert_eq!(self.unread, 0, "nothing is left to be read");
         // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
         self.space = Space::default();
     }
@@ -418,25 +399,9 @@ impl CachedFile {
         self.liberties == Liberties::Exclusive && (self.holes.is_zero(page) || page * PAGE >= self.disk_size)
     }
 
-    /// Pages of the chunk that begins with page `first` are clean.
-    pub(crate) fn list_clean(&mut self, first: u64, mask: u64) {
-        if mask == 0 {
-            return;
-        }
-        let (chunk, _) = self.index.get_mut(first).expect("a clean page has a chunk");
-        let newly = mask & !chunk.listed;
-        chunk.listed |= newly;
-        for (slot, count) in runs(newly) {
-            self.clean.extend(first + slot as u64..first + slot as u64 + u64::from(count));
-        }
-    }
-
     /// Drops the pages of a range, whatever is in them; nobody uses them.
     pub(crate) fn drop_pages(&mut self, pages: Range<u64>, settled: &mut Settled) {
-        self.clean.retain(|page| !pages.contains(page));
         for page in self.index.pages_in(&pages) {
-            let (chunk, slot) = self.index.get_mut(page).expect("a listed page has a chunk");
-            chunk.listed &= !(1 << slot);
             self.drop_page(page, settled);
         }
         self.fill_errors.retain(|page, _| !pages.contains(page));
@@ -453,6 +418,7 @@ impl CachedFile {
         chunk.partial &= !bit;
         chunk.failing &= !bit;
         chunk.unwritable &= !bit;
+        self.unread -= u64::from(chunk.uses.forget(bit));
         settled.freed.extend(chunk.take_frame(slot));
         if was_dirty {
             self.index.clear_dirty(page);

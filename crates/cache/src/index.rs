@@ -25,6 +25,7 @@ use std::ops::Range;
 use forebay_block::Frame;
 
 use crate::frames::FrameRun;
+use crate::uses::Uses;
 
 /// Pages in a chunk.
 pub(crate) const CHUNK_PAGES: u64 = 64;
@@ -49,12 +50,12 @@ pub(crate) struct Chunk {
     pub(crate) failing: u64,
     /// Their last write failed, and is perhaps being tried again.
     pub(crate) unwritable: u64,
-    /// Already in the list of clean pages.
-    pub(crate) listed: u64,
     /// Written since the last flush was sent, and kept for the next.
     pub(crate) kept: u64,
     /// Kept for the flush that was sent last.
     pub(crate) covered: u64,
+    /// How often they were read, and whether they stay.
+    pub(crate) uses: Uses,
 }
 
 impl Chunk {
@@ -73,9 +74,9 @@ impl Chunk {
             sending: 0,
             failing: 0,
             unwritable: 0,
-            listed: 0,
             kept: 0,
             covered: 0,
+            uses: Uses::default(),
         }
     }
 
@@ -158,11 +159,6 @@ impl Chunk {
         self.present & !(self.dirty | self.busy | self.filling | self.flight | self.pinned | self.held())
     }
 
-    /// Whether a page is clean, and nobody uses it.
-    pub(crate) fn is_idle_clean(&self, slot: usize) -> bool {
-        self.idle_clean() & (1 << slot) != 0
-    }
-
     /// The dirty pages that may be sent.
     pub(crate) fn sendable(&self) -> u64 {
         self.dirty & !(self.busy | self.flight | self.failing | self.partial)
@@ -181,7 +177,7 @@ impl Chunk {
     }
 
     fn is_empty(&self) -> bool {
-        self.present | self.partial | self.busy | self.filling | self.flight | self.listed == 0
+        self.present | self.partial | self.busy | self.filling | self.flight == 0
     }
 }
 
@@ -371,12 +367,12 @@ impl Index {
         }
     }
 
-    /// Pages of a range that have a frame, or are listed as if they had one.
+    /// Pages of a range that are here, in whole or in part.
     pub(crate) fn pages_in(&self, pages: &Range<u64>) -> Vec<u64> {
         self.chunks
             .range(numbers(pages))
             .flat_map(|(number, chunk)| {
-                let bits = (chunk.present | chunk.partial | chunk.listed) & part_of(*number, pages);
+                let bits = (chunk.present | chunk.partial) & part_of(*number, pages);
                 runs(bits)
                     .flat_map(|(slot, count)| slot as u64..slot as u64 + u64::from(count))
                     .map(move |slot| number * CHUNK_PAGES + slot)

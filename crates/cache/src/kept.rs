@@ -183,6 +183,7 @@ impl CachedFile {
             // Who is reading one lets go of it.
             let dropped = free & chunk.idle_clean();
             chunk.present &= !dropped;
+            self.unread -= u64::from(chunk.uses.forget(dropped));
             settled.freed.extend(chunk.take_frames(dropped));
             touched.push(first);
         }

@@ -42,7 +42,7 @@ impl CachedFile {
         if self.breaking.is_some() || self.has_tickets() || self.awaits_flush() || !is_quiet {
             return false;
         }
-        self.evict(usize::MAX, settled);
+        self.drop_all_clean(settled);
         self.observe_disk_size(disk_size, settled);
         self.origin_pages = disk_size.div_ceil(PAGE);
         self.liberties = Liberties::Exclusive;
@@ -56,7 +56,7 @@ impl CachedFile {
         }
         self.liberties = Liberties::Shared;
         self.holes.forget();
-        self.evict(usize::MAX, settled);
+        self.drop_all_clean(settled);
         let ticket = self.ask(Request::Release);
         self.abandon(ticket);
         self.breaking = Some(Break { ticket });

@@ -16,10 +16,12 @@
 //! is known to be zero, [`space`] what is reserved ahead, [`lease`] whether anybody else has the file open,
 //! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a flush, [`ticket`] what
 //! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
-//! more, `fence` what is being discarded, [`samples`] how long all that takes.
+//! more, `fence` what is being discarded, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
+//! may go, [`evict`] in which order they do, [`samples`] how long all that takes.
 #![forbid(unsafe_code)]
 
 pub mod bypass;
+pub mod clean;
 pub mod discard;
 pub mod epochs;
 pub mod evict;
@@ -38,16 +40,21 @@ pub mod samples;
 pub mod space;
 pub mod throttle;
 pub mod ticket;
+pub mod uses;
 pub mod write;
 pub mod writeback;
 
 pub use bypass::Bypass;
+pub use clean::CleanRun;
+pub use evict::{Candidate, Evictor, Verdict};
 pub use file::{CachedFile, Gaps, Liberties, Origin};
 pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
-pub use read::{ReadStep, ReadStop};
+pub use read::{ReadStep, ReadStop, Reader};
+pub use readahead::Room;
 pub use throttle::{Admission, Dirty, Part, Throttle};
 pub use ticket::{Failure, Request, TicketId};
+pub use uses::Caching;
 pub use write::{Copy, Prepare, WriteStop};
 pub use writeback::reason::Reason;
 pub use writeback::settle::Settled;

@@ -9,9 +9,11 @@ use forebay_block::{Bio, Class, Errno, Frame, Operation, Source};
 
 use crate::file::{CachedFile, Liberties};
 use crate::frames::{FrameRun, FrameRuns};
-use crate::index::{bits, parts};
+use crate::index::{Chunk, bits, parts};
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
+use crate::readahead::Room;
+use crate::uses::Caching;
 use crate::writeback::flight::Flight;
 use crate::writeback::gather::Segments;
 use crate::writeback::settle::Settled;
@@ -36,6 +38,15 @@ impl ReadStep {
     pub fn pages(&self) -> Range<u64> {
         self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
     }
+}
+
+/// Who reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reader {
+    /// Whether what it brings in stays.
+    pub caching: Caching,
+    /// The page it has just read a part of: reading on in it is no other use.
+    pub again: Option<u64>,
 }
 
 /// Why a step of a read ended.
@@ -69,6 +80,7 @@ impl CachedFile {
         &mut self,
         offset: u64,
         length: usize,
+        reader: Reader,
         stash: &mut FrameRuns,
         steps: &mut Vec<ReadStep>,
     ) -> (usize, ReadStop) {
@@ -79,9 +91,9 @@ impl CachedFile {
                 return (planned, ReadStop::Done);
             }
             let position = offset + planned as u64;
-            let wanted = position / PAGE..end.div_ceil(PAGE).min(position / PAGE + STEP_PAGES as u64 - pages);
-            let at = (position % PAGE) as usize;
-            match self.begin_step(wanted, at, length - planned, stash) {
+            let wanted = position / PAGE..end.div_ceil(PAGE);
+            let (at, most) = ((position % PAGE) as usize, STEP_PAGES as u64 - pages);
+            match self.begin_step(wanted, (at, most), length - planned, reader, stash) {
                 Ok(step) => {
                     planned += step.length;
                     pages += step.pages().end - step.page;
@@ -92,12 +104,13 @@ impl CachedFile {
         }
     }
 
-    /// The first of the wanted pages, and those after it that are alike and neighbours in memory.
+    /// The first of the wanted pages, and those after it that are alike and neighbours in memory, up to so many.
     fn begin_step(
         &mut self,
         wanted: Range<u64>,
-        at: usize,
+        (at, most): (usize, u64),
         left: usize,
+        reader: Reader,
         stash: &mut FrameRuns,
     ) -> Result<ReadStep, ReadStop> {
         if self.is_frozen() {
@@ -120,13 +133,16 @@ impl CachedFile {
             }
             if chunk.present & bit != 0 {
                 let usable = chunk.present & !(chunk.busy | chunk.filling);
-                let most = (wanted.end - page).min(64 - slot as u64) as u32;
+                let most = (wanted.end - page).min(most).min(64 - slot as u64) as u32;
                 let alike = (usable >> slot).trailing_ones().min(most);
                 let alike = chunk.frames_in_a_row(slot, alike);
-                return match chunk.pin(slot, alike) {
-                    0 => Err(ReadStop::Busy),
-                    count => Ok(step(chunk.frame(slot), u64::from(count))),
-                };
+                let count = chunk.pin(slot, alike);
+                if count == 0 {
+                    return Err(ReadStop::Busy);
+                }
+                let again = if reader.again == Some(page) { bit } else { 0 };
+                self.unread -= u64::from(chunk.uses.read(bits(slot, count), again, reader.caching));
+                return Ok(step(chunk.frame(slot), u64::from(count)));
             }
             if chunk.partial & bit != 0 {
                 let step = step(chunk.frame(slot), 1);
@@ -136,17 +152,28 @@ impl CachedFile {
                 return if chunk.pin(slot, 1) == 1 { Ok(step) } else { Err(ReadStop::Busy) };
             }
         }
-        let zeroes =
-            wanted.clone().take_while(|page| self.is_absent(*page) && self.absent_is_zero(*page)).count();
-        if zeroes > 0 { Ok(step(None, zeroes as u64)) } else { Err(self.begin_fill(wanted, stash)) }
+        let zeroes = wanted
+            .clone()
+            .take(most as usize)
+            .take_while(|page| self.is_absent(*page) && self.absent_is_zero(*page))
+            .count();
+        if zeroes > 0 { Ok(step(None, zeroes as u64)) } else { Err(self.begin_fill(wanted, reader, stash)) }
     }
 
-    /// The copies are made: the pages are let go.
-    pub fn end_read(&mut self, steps: &[ReadStep], settled: &mut Settled) {
+    /// The copies are made: the pages are let go, and those that do not stay are dropped once they were read to their
+    /// end.
+    pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
+            let end = step.page * PAGE + (step.at + step.length) as u64;
+            let read_out = if end >= self.size { u64::MAX } else { end / PAGE };
             for (page, slot, count) in parts(step.pages()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a pinned page has a chunk");
                 chunk.unpin(slot, count);
+                if caching == Caching::Uncached {
+                    let count = read_out.saturating_sub(page).min(u64::from(count)) as u32;
+                    let mask = chunk.uses.passing(bits(slot, count)) & chunk.idle_clean();
+                    self.drop_clean(page - slot as u64, mask, settled);
+                }
             }
             if self.liberties == Liberties::Shared {
                 step.pages().for_each(|page| self.drop_idle_clean(page, settled));
@@ -160,7 +187,8 @@ impl CachedFile {
         })
     }
 
-    fn begin_fill(&mut self, wanted: Range<u64>, stash: &mut FrameRuns) -> ReadStop {
+    fn begin_fill(&mut self, wanted: Range<u64>, reader: Reader, stash: &mut FrameRuns) -> ReadStop {
+        self.streams.missed(wanted.start);
         if let Some(errno) = self.fill_errors.remove(&wanted.start) {
             self.index.tidy(wanted.start);
             return ReadStop::Failed(errno);
@@ -168,6 +196,77 @@ impl CachedFile {
         if self.draining {
             return ReadStop::Busy;
         }
+        match self.send_fill(wanted.clone(), Class::Waited, reader.caching, stash) {
+            Some(bio) => ReadStop::Fill(bio),
+            None => {
+                self.index.tidy(wanted.start);
+                ReadStop::NoFrames
+            }
+        }
+    }
+
+    /// A read of some bytes begins: which pages should be read ahead of it (perhaps none), given so many frames for that;
+    /// and the page it goes on in, if it has read a part of it before.
+    pub fn advise(&mut self, bytes: Range<u64>, frames: u64) -> (Range<u64>, Option<u64>) {
+        // Others' writes would not be seen in what was read ahead.
+        if self.liberties == Liberties::Shared || bytes.is_empty() {
+            return (0..0, None);
+        }
+        let room = Room { end: self.size.min(self.disk_size).div_ceil(PAGE), pages: frames };
+        let page = bytes.start / PAGE;
+        let advice = self.streams.read(bytes, room);
+        (advice.ahead, advice.is_same_page.then_some(page))
+    }
+
+    /// Of some pages those that are neither here nor on their way, counted. Pages that are zero for sure may be among them.
+    #[must_use]
+    pub fn missing(&self, pages: Range<u64>) -> u64 {
+        let here = |(page, slot, count): (u64, usize, u32)| {
+            let here = |chunk: &Chunk| chunk.present | chunk.partial | chunk.busy | chunk.filling;
+            self.index.get(page).map_or(0, |(chunk, _)| (here(chunk) & bits(slot, count)).count_ones())
+        };
+        let count = pages.end.saturating_sub(pages.start);
+        count - parts(pages).map(|part| u64::from(here(part))).sum::<u64>()
+    }
+
+    /// Reads what is not here of some pages, as far as the frames go: as [`CachedFile::advise`] said, or of a range that
+    /// somebody is reading. The bios are to be submitted in order.
+    pub fn fill_ahead(
+        &mut self,
+        pages: Range<u64>,
+        class: Class,
+        caching: Caching,
+        stash: &mut FrameRuns,
+        bios: &mut Vec<Bio>,
+    ) {
+        let end = pages.end.min(pages.start.saturating_add(self.unfenced_from(pages.start)));
+        let mut page = pages.start;
+        while page < end && !self.draining && !self.is_frozen() {
+            if !self.is_absent(page) || self.absent_is_zero(page) {
+                page += 1;
+                continue;
+            }
+            // One that could not be read is left to who asks for it.
+            if self.fill_errors.contains_key(&page) {
+                break;
+            }
+            let Some(bio) = self.send_fill(page..end, class, caching, stash) else { break };
+            page += bio.length / PAGE;
+            bios.push(bio);
+        }
+        if page < pages.end && class == Class::Background {
+            self.streams.cut(&pages, page);
+        }
+    }
+
+    /// One fill of absent pages, from the first of the wanted ones on; `None` for want of frames.
+    fn send_fill(
+        &mut self,
+        wanted: Range<u64>,
+        class: Class,
+        caching: Caching,
+        stash: &mut FrameRuns,
+    ) -> Option<Bio> {
         let wanted = wanted.start..wanted.end.min(wanted.start + FILL_PAGES);
         let fills =
             |page: &u64| self.is_absent(*page) && (*page == wanted.start || !self.absent_is_zero(*page));
@@ -182,16 +281,17 @@ impl CachedFile {
                 let (chunk, _) = self.index.chunk_mut(page);
                 chunk.set_frames(slot, FrameRun { first, count });
                 chunk.filling |= bits(slot, count);
+                chunk.uses.bring(bits(slot, count), caching);
                 first.0 += count;
             }
             segments.push_frames(run);
             page += u64::from(run.count);
         }
         if page == wanted.start {
-            self.index.tidy(page);
-            return ReadStop::NoFrames;
+            return None;
         }
-        ReadStop::Fill(self.fill(wanted.start..page, segments, Class::Waited))
+        self.unread += page - wanted.start;
+        Some(self.fill(wanted.start..page, segments, class))
     }
 
     /// A reader wants of a partial page what is not here.
@@ -233,7 +333,8 @@ impl CachedFile {
     }
 
     fn fill(&mut self, pages: Range<u64>, segments: Segments, class: Class) -> Bio {
-        let flight = self.flights.start(Flight::Fill { pages: pages.clone() });
+        let flight =
+            self.flights.start(Flight::Fill { pages: pages.clone(), waited: class == Class::Waited });
         let length = self.bytes_of(&pages);
         Bio {
             operation: Operation::Read,
@@ -248,11 +349,8 @@ impl CachedFile {
     }
 
     fn drop_idle_clean(&mut self, page: u64, settled: &mut Settled) {
-        let Some((chunk, slot)) = self.index.get_mut(page) else { return };
-        if chunk.is_idle_clean(slot) {
-            chunk.present &= !(1 << slot);
-            settled.freed.extend(chunk.take_frame(slot));
-            self.index.tidy(page);
-        }
+        let Some((chunk, slot)) = self.index.get(page) else { return };
+        let mask = chunk.idle_clean() & 1 << slot;
+        self.drop_clean(page - slot as u64, mask, settled);
     }
 }

@@ -1,8 +1,8 @@
 //! Readahead: who reads on finds the bytes there.
 //!
 //! The idea is on-demand readahead (F. Wu, H. Xi, C. Xu: "On the design of a new Linux readahead framework", ACM SIGOPS
-//! Operating Systems Review 42(5), 2008): nothing is read ahead until a read goes on where an earlier one ended; then a
-//! window, and as soon as the reader enters a window the next one, twice as large, up to a bound. So the reader is one
+//! Operating Systems Review 42(5), 2008): nothing is read ahead until reads go on where earlier ones ended (a small
+//! one twice, for among many random ones some do so by chance); then a window, and as soon as the reader enters a window the next one, twice as large, up to a bound. So the reader is one
 //! window behind the device, and what is read in vain is no more than was read before.
 //!
 //! ```text
@@ -35,18 +35,24 @@ pub struct Streams {
 /// One sequence of reads.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
+    /// The first byte of its last read.
+    from: u64,
     /// The byte after its last read.
     next: u64,
     /// Pages below this one were asked for; 0 before anything was.
     ahead: u64,
+    /// The same when its last read began: a page below that the reader does not find has gone.
+    asked: u64,
     /// Pages of its last window.
     window: u64,
     /// Where its last window begins: a read beyond asks for the next one.
     mark: u64,
     /// The read it was last used by.
     used: u64,
-    /// A read went on where one had ended.
+    /// Reads went on where one had ended, often enough that it is no chance.
     is_shown: bool,
+    /// How many did.
+    gone_on: u32,
 }
 
 /// What can be read ahead.
@@ -76,13 +82,16 @@ impl Streams {
         let is_same_page = last_used.is_some_and(|stream| stream.is_in_last_page(first));
         let found = self.streams.iter_mut().find(|stream| stream.goes_on_with(&bytes));
         let Some(stream) = found else {
-            self.start(bytes.end);
+            self.start(bytes);
             return Advice { ahead: 0..0, is_same_page };
         };
         let is_same_page = is_same_page || stream.is_in_last_page(first);
-        (stream.next, stream.used, stream.is_shown) = (bytes.end, self.reads, true);
+        (stream.from, stream.next, stream.asked) = (bytes.start, bytes.end, stream.ahead);
+        (stream.used, stream.gone_on) = (self.reads, stream.gone_on.saturating_add(1));
         let pages = bytes.end.div_ceil(PAGE) - first;
-        Advice { ahead: stream.window_after(pages, room), is_same_page }
+        stream.is_shown |= stream.gone_on >= 2 || pages >= READAHEAD_FIRST_PAGES;
+        let ahead = if stream.is_shown { stream.window_after(pages, room) } else { 0..0 };
+        Advice { ahead, is_same_page }
     }
 
     /// Of a window that was advised, only the pages below `end` are being read.
@@ -95,17 +104,27 @@ impl Streams {
 
     /// A page that was read ahead was not there when its reader came: memory is too short for such windows.
     pub fn missed(&mut self, page: u64) {
-        let ahead =
-            |stream: &&mut Stream| (stream.next.saturating_sub(1) / PAGE..stream.ahead).contains(&page);
+        let ahead = |stream: &&mut Stream| (stream.from / PAGE..stream.asked).contains(&page);
         if let Some(stream) = self.streams.iter_mut().find(ahead) {
-            stream.ahead = 0;
+            (stream.ahead, stream.asked) = (0, 0);
             stream.window = (stream.window / 4).max(1);
         }
     }
 
     /// A stream may begin here.
-    fn start(&mut self, next: u64) {
-        let stream = Stream { next, ahead: 0, window: 0, mark: 0, used: self.reads, is_shown: false };
+    fn start(&mut self, bytes: Range<u64>) {
+        let (from, next) = (bytes.start, bytes.end);
+        let stream = Stream {
+            from,
+            next,
+            ahead: 0,
+            asked: 0,
+            window: 0,
+            mark: 0,
+            used: self.reads,
+            is_shown: false,
+            gone_on: 0,
+        };
         if self.streams.len() < STREAMS {
             self.streams.push(stream);
             return;

@@ -11,6 +11,7 @@ use crate::frames::FrameRuns;
 use crate::index::{bits, parts, runs};
 use crate::limits::{PAGE, STEP_PAGES};
 use crate::partial::{Mask, Partial, Patch, Rest};
+use crate::uses::Caching;
 use crate::writeback::settle::Settled;
 
 /// One copy from the caller's buffer into memory: into one page, or into several whole ones that lie one after the
@@ -261,13 +262,13 @@ impl CachedFile {
 
     /// The copies are made: their pages are dirty, and the file is as long as they reach. What `settled` then tells to
     /// be zeroed or patched has to be, under the same lock.
-    pub fn publish(&mut self, copies: &[Copy], settled: &mut Settled) -> Published {
+    pub fn publish(&mut self, copies: &[Copy], caching: Caching, settled: &mut Settled) -> Published {
         let first = self.epochs.is_empty();
         for copy in copies {
             let end = copy.page * PAGE + (copy.at + copy.length) as u64;
             self.size = self.size.max(end);
             for (page, slot, count) in parts(copy.pages()) {
-                self.publish_pages(page, slot, count, settled);
+                self.publish_pages((page, slot, count), caching, settled);
             }
             if !self.partials.is_empty() {
                 self.grow_partial(copy, settled);
@@ -276,11 +277,16 @@ impl CachedFile {
         Published { first, awaited: self.has_tickets() }
     }
 
-    fn publish_pages(&mut self, page: u64, slot: usize, count: u32, settled: &mut Settled) {
+    fn publish_pages(
+        &mut self,
+        (page, slot, count): (u64, usize, u32),
+        caching: Caching,
+        settled: &mut Settled,
+    ) {
         let epoch = self.epochs.current();
         let mask = bits(slot, count);
         let pages = page..page + u64::from(count);
-        let newly = self.index.change(page, |chunk| {
+        let (newly, read) = self.index.change(page, |chunk| {
             assert!(chunk.busy & mask == mask, "a copy is published once");
             chunk.busy &= !mask;
             chunk.present |= mask & !chunk.partial;
@@ -289,8 +295,9 @@ impl CachedFile {
             for (slot, count) in runs(newly) {
                 chunk.set_epochs(slot, count, epoch);
             }
-            newly
+            (newly, chunk.uses.write(mask, caching))
         });
+        self.unread -= u64::from(read);
         let mut counted = newly.count_ones() as usize;
         if !self.owed.is_empty() {
             for page in pages.clone() {

@@ -4,10 +4,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
+use forebay_cache::{Caching, Throttle};
 use forebay_lists::fifo::fifo;
 use forebay_uring::{Arena, Backend, BackendError, Buffers, Choice, ForkGuard, probe};
 
@@ -35,6 +35,7 @@ pub struct Builder {
     backend: Choice,
     patience: Duration,
     buffer_bytes: u64,
+    caching: Caching,
     queue: forebay_block::Knobs,
     on_error: OnError,
 }
@@ -64,6 +65,7 @@ impl Default for Builder {
             backend: Choice::Auto,
             patience: PATIENCE,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
+            caching: Caching::Cached,
             queue: forebay_block::Knobs::default(),
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
         }
@@ -107,6 +109,14 @@ impl Builder {
         self
     }
 
+    /// Whether pages go when they were written, or read, on handles that do not say otherwise
+    /// ([`Open::uncached`](crate::Open::uncached)); not unless told.
+    #[must_use]
+    pub fn uncached(mut self, uncached: bool) -> Self {
+        self.caching = if uncached { Caching::Uncached } else { Caching::Cached };
+        self
+    }
+
     /// How long `close` and a dropped engine wait for the device; 60 s unless told.
     #[must_use]
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
@@ -123,7 +133,8 @@ impl Builder {
     }
 
     /// Any knob by its name, as a command line gives it: `cache_bytes`, `dirty_bytes`, `background_bytes` (bytes, or
-    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (how much writeback has in flight: `time=MICROSECONDS` of each device's work, or a depth), `prealloc` (`off`, `adaptive`), `buffer_bytes`,
+    /// with k, m, g), `dirty_age` (us, ms, s), `flight` (how much writeback has in flight: `time=MICROSECONDS` of each
+    /// device's work, or a depth), `prealloc` (`off`, `adaptive`), `buffer_bytes`, `uncached` (`off`, `on`),
     /// `engine` (`auto`, `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is
     /// missing or forbidden); and those of [`Engine::set`].
     ///
@@ -149,6 +160,7 @@ impl Builder {
                 self.backend = Choice::by_name(value).ok_or_else(|| invalid(key, value, Choice::CHOICES))?;
             }
             "buffer_bytes" => self.buffer_bytes = bytes(key, value)?,
+            "uncached" => self.caching = caching(key, value)?,
             _ => set_queue(&mut self.queue, key, value, &KEYS)?,
         }
         Ok(self)
@@ -180,7 +192,8 @@ impl Builder {
         let buffer_bytes = range("buffer_bytes", self.buffer_bytes, PAGE, MAX_BUFFER_BYTES)? as usize;
         let buffers = Buffers::new(buffer_bytes).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
-        let parts = Parts { buffers, knobs: self.queue, on_error: self.on_error, fork };
+        let parts =
+            Parts { buffers, knobs: self.queue, on_error: self.on_error, fork, caching: self.caching };
         let shared = Shared::new(Pool::new(arena), Level::new(throttle), sender, parts);
         let shared = Arc::new(shared);
         let knobs = Knobs { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue };
@@ -217,7 +230,7 @@ impl Builder {
     }
 }
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "cache_bytes",
     "dirty_bytes",
     "background_bytes",
@@ -225,6 +238,7 @@ const KEYS: [&str; 8] = [
     "flight",
     "prealloc",
     "buffer_bytes",
+    "uncached",
     "engine",
 ];
 
@@ -251,6 +265,15 @@ pub(crate) fn set_queue(
             Err(Error::new(ErrorKind::InvalidInput, format!("there is no knob `{key}`"))
                 .remedy(format!("there are: {all}")))
         }
+    }
+}
+
+/// The knob `uncached`.
+pub(crate) fn caching(key: &str, value: &str) -> Result<Caching> {
+    match value {
+        "off" => Ok(Caching::Cached),
+        "on" => Ok(Caching::Uncached),
+        _ => Err(invalid(key, value, "`off` or `on`")),
     }
 }
 

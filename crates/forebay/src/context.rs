@@ -23,7 +23,6 @@ use forebay_block::{Ended, Queue};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
-use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{Gaps, Reason};
 use forebay_lists::{Pop, WasEmpty, fifo};
 use forebay_uring::{Backend, Waker};
@@ -31,7 +30,7 @@ use forebay_uring::{Backend, Waker};
 use crate::counters::Counters;
 use crate::direct::flow::{self, Flow};
 use crate::flight::{Flight, free_slots};
-use crate::inode::{After, Inode, RunEnd, State};
+use crate::inode::{After, Inode, State};
 use crate::limits::{DIRECT_LEAVES, MESSAGES_PER_PASS, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::shared::Shared;
 use crate::volume::Room;
@@ -480,8 +479,7 @@ impl Writeback {
             return;
         }
         let mut ended = std::mem::take(&mut self.ended);
-        let keep = if self.shared.has_room_for_clean() { Keep::Clean } else { Keep::Nothing };
-        let end = RunEnd { now: self.backend.now(), keep };
+        let now = self.backend.now();
         for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
             let target = of_file[0].bio.target;
             if self.direct.owns(target) {
@@ -491,7 +489,7 @@ impl Writeback {
             let inode = self.inodes[target.0 as usize].as_ref().expect("a file in flight is attached");
             let flight = &mut self.flights[inode.volume.number()];
             of_file.iter().for_each(|ended| flight.ended(ended));
-            let left = inode.settle(&self.shared, of_file, end, &mut self.after);
+            let left = inode.settle(&self.shared, of_file, now, &mut self.after);
             list(&mut self.leaving, inode);
             if left.is_dirty_again || left.keeps {
                 let inode = Arc::clone(inode);
@@ -501,7 +499,7 @@ impl Writeback {
         ended.clear();
         self.ended = ended;
         for flight in &mut self.flights {
-            flight.look(end.now);
+            flight.look(now);
         }
         self.share_out();
         self.shared.counters.set_queue(self.queue.counters(), self.queue.held());
@@ -545,8 +543,9 @@ impl Writeback {
         let_go_of_device(&inode.path, &inode.file);
         self.inodes[inode.target.0 as usize] = None;
         table.free_target(inode.target);
-        state.close(&mut self.after);
+        state.close(&self.shared, &mut self.after);
         inode.count_failing(&self.shared, &mut state, &mut self.after);
+        self.shared.pool.evictor().forget(inode.target);
         drop(state);
         drop(table);
         self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));

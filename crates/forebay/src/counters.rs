@@ -19,6 +19,8 @@ pub(crate) struct Counters {
     pub(crate) reserved_bytes: AtomicU64,
     pub(crate) bounced: AtomicU64,
     pub(crate) plugged: AtomicU64,
+    pub(crate) readahead_bytes: AtomicU64,
+    pub(crate) evicted_pages: AtomicU64,
     pub(crate) bypassed_bytes: AtomicU64,
     pub(crate) peak_flight: AtomicU64,
     latencies: Mutex<Latencies>,

@@ -13,7 +13,7 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
-use crate::builder::{Builder, invalid, set_queue};
+use crate::builder::{Builder, caching, invalid, set_queue};
 use crate::context::Message;
 use crate::counters::OfQueue;
 use crate::error::{Error, ErrorKind, Result};
@@ -127,20 +127,25 @@ impl Engine {
     }
 
     /// Changes a policy while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`,
-    /// `completion`, `order`, `flight`. Holds from the context's next pass on; does not block.
+    /// `completion`, `order`, `flight`: from the context's next pass on. And `uncached` (`off`, `on`): for what is written
+    /// and read from now on, by handles that do not say themselves. Does not block.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown name or value; the message names what there is.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         let shared = &self.owner.shared;
         shared.check()?;
+        if name == "uncached" {
+            shared.set_caching(caching(name, value)?);
+            return Ok(());
+        }
         if name == "flight" {
             let bound = flight::bound(value).ok_or_else(|| invalid(name, value, flight::CHOICES))?;
             shared.send(Message::Flight(bound));
             return Ok(());
         }
         let mut knobs = lock(&shared.knobs);
-        set_queue(&mut knobs, name, value, &["flight"])?;
+        set_queue(&mut knobs, name, value, &["flight", "uncached"])?;
         // Under the lock, so that the context hears of changes in their order.
         shared.send(Message::Knobs(*knobs));
         Ok(())
@@ -310,6 +315,8 @@ impl Engine {
             reserved_bytes: load(&counters.reserved_bytes),
             bounced: load(&counters.bounced),
             plugged: load(&counters.plugged),
+            readahead_bytes: load(&counters.readahead_bytes),
+            evicted_pages: load(&counters.evicted_pages),
             arena_bytes: u64::from(shared.pool.arena().frames()) * page,
             bypassed_bytes: load(&counters.bypassed_bytes),
             hold_p99_us: micros(&holds, 990),

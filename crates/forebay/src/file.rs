@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
-use forebay_cache::{Admission, Failure, Request, TicketId};
+use forebay_cache::{Admission, Caching, Failure, Request, TicketId};
 
 use crate::counters::Counters;
 use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failing::Hold;
-use crate::inode::{Inode, is_full};
+use crate::inode::{Inode, Reading, is_full};
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
 use crate::shared::Shared;
@@ -68,11 +68,17 @@ impl File {
     pub(crate) async fn read_into(&self, mut buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
         self.shared.check()?;
         self.inode.start_read(&self.shared, offset, buffer.len());
+        let mut reading = Reading::new(offset..offset.saturating_add(buffer.len() as u64), self.caching());
         let mut done = 0;
         while buffer.len() > 0 {
             let Some(position) = offset.checked_add(done as u64) else { break };
             let step = poll_fn(|context| {
-                plugged_no_more(self.inode.poll_read(&self.shared, context, &mut buffer, position))
+                plugged_no_more(self.inode.poll_read(
+                    &self.shared,
+                    context,
+                    &mut reading,
+                    (&mut buffer, position),
+                ))
             });
             match step.await? {
                 0 => break,
@@ -179,6 +185,15 @@ impl File {
         (offset, accepted, result)
     }
 
+    /// Whether what it writes and reads stays in memory.
+    fn caching(&self) -> Caching {
+        match self.open.uncached {
+            Some(true) => Caching::Uncached,
+            Some(false) => Caching::Cached,
+            None => self.shared.caching(),
+        }
+    }
+
     /// How much of it was accepted, and why no more.
     pub(crate) async fn write_all(&self, mut data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
         let length = data.len() as u64;
@@ -197,7 +212,7 @@ impl File {
             if data.len() == 0 {
                 break Ok(());
             }
-            let rest = (data, offset + done as u64);
+            let rest = (data, offset + done as u64, self.caching());
             let step = poll_fn(|context| {
                 plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
             });

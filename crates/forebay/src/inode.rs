@@ -3,6 +3,8 @@
 //! Two locks are never held together here but the file's state and then the pool's, and no lock is held across a
 //! copy, a system call or a wake.
 
+mod reading;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +13,12 @@ use std::time::Instant;
 
 use forebay_block::{Ended, Errno, Frame, Moment, Operation, Target};
 use forebay_cache::discard::DISCARDED;
-use forebay_cache::limits::{FILL_PAGES, MAX_OFFSET, PAGE, STEP_PAGES};
+use forebay_cache::limits::{MAX_OFFSET, PAGE, STEP_PAGES};
 use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    Admission, CachedFile, Copy, Failure, FrameRuns, Liberties, ReadStep, ReadStop, Request, Settled,
-    TicketId, WriteStop,
+    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Request, Settled, TicketId,
+    WriteStop,
 };
 use forebay_uring::{Direct, Header, Identity, Kind, clock};
 
@@ -25,7 +27,7 @@ use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::{Crossed, Queued};
 use crate::shared::Shared;
-use crate::slices::{Slices, SlicesMut};
+use crate::slices::Slices;
 use crate::volume::{Room, Volume};
 use crate::wakers::Wakers;
 
@@ -47,12 +49,16 @@ pub(crate) struct Inode {
     state: Mutex<State>,
 }
 
+pub(crate) use reading::Reading;
+
 /// What the lock of an inode guards.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) cache: CachedFile,
     /// Frames taken from the pool and not used yet.
     stash: FrameRuns,
+    /// Pages brought in and not read, as the engine knows.
+    told_unread: u64,
     /// Pages charged to the level, and not used yet.
     credit: u64,
     /// What it counts for in its file system's share of the level.
@@ -85,15 +91,6 @@ pub(crate) struct State {
     pub(crate) unwritable: u64,
 }
 
-/// What holds for all of a run of completions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RunEnd {
-    /// When they were heard of.
-    pub(crate) now: Moment,
-    /// Whether pages that were written stay.
-    pub(crate) keep: Keep,
-}
-
 /// What a bio that has ended leaves to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Left {
@@ -113,11 +110,6 @@ pub(crate) struct After {
 }
 
 impl After {
-    /// Frames freed so far.
-    pub(crate) fn freed(&self) -> usize {
-        self.settled.freed.len()
-    }
-
     /// Hands everything on.
     pub(crate) fn finish(&mut self, shared: &Shared) {
         shared.absorb(&mut self.settled, &mut self.wakers);
@@ -141,6 +133,7 @@ impl Inode {
         let state = State {
             cache,
             stash: FrameRuns::default(),
+            told_unread: 0,
             credit: 0,
             counted: 0,
             volume: Arc::clone(&volume),
@@ -198,7 +191,7 @@ impl Inode {
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         context: &Context<'_>,
-        (data, offset): (Slices<'_>, u64),
+        (data, offset, caching): (Slices<'_>, u64, Caching),
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         let mut after = After::default();
@@ -261,8 +254,9 @@ impl Inode {
             drop(state);
             if planned > 0 {
                 shared.pool.copy_in(&copies, data);
-                self.publish(shared, &copies, &mut after);
+                self.publish(shared, &copies, caching, &mut after);
                 after.finish(shared);
+                shared.make_room_ahead();
                 return Poll::Ready(Ok(planned));
             }
             after.finish(shared);
@@ -272,10 +266,11 @@ impl Inode {
         }
     }
 
-    fn publish(self: &Arc<Self>, shared: &Shared, copies: &[Copy], after: &mut After) {
+    fn publish(self: &Arc<Self>, shared: &Shared, copies: &[Copy], caching: Caching, after: &mut After) {
         let sequence = shared.next_sequence();
         let mut state = self.lock();
-        let published = state.cache.publish(copies, &mut after.settled);
+        let published = state.cache.publish(copies, caching, &mut after.settled);
+        state.tell_unread(shared);
         self.finish_memory(shared, &state, after, sequence);
         for copy in copies {
             for (page, frame) in copy.pages().zip(copy.frame.0..) {
@@ -397,89 +392,6 @@ impl Inode {
             return state.marked;
         }
         true
-    }
-
-    /// One step of a read: `Ready` with the bytes copied; 0 only at the end of the file.
-    pub(crate) fn poll_read(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        context: &Context<'_>,
-        buffer: &mut SlicesMut<'_, '_>,
-        offset: u64,
-    ) -> Poll<Result<usize>> {
-        let mut after = After::default();
-        let mut steps: Vec<ReadStep> = Vec::new();
-        loop {
-            let mut state = self.lock();
-            shared.check()?;
-            let length = state.cache.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
-            if length == 0 {
-                return Poll::Ready(Ok(0));
-            }
-            let State { cache, stash, .. } = &mut *state;
-            // Without frames at first: what is here needs none, and what is read in needs as many as it is long.
-            let (mut planned, mut stop) =
-                cache.begin_read(offset, length, &mut FrameRuns::default(), &mut steps);
-            if planned == 0 && stop == ReadStop::NoFrames {
-                let wanted = length.div_ceil(PAGE as usize).min(FILL_PAGES as usize);
-                if stash.len() < wanted {
-                    shared.refill(stash, wanted);
-                }
-                (planned, stop) = cache.begin_read(offset, length, stash, &mut steps);
-            }
-            let mut failed = None;
-            let mut starved = false;
-            match stop {
-                ReadStop::Done => {}
-                ReadStop::Busy if planned == 0 => state.page_wakers.push(context.waker().clone()),
-                ReadStop::NoFrames => starved = planned == 0,
-                ReadStop::Fill(bio) => {
-                    if planned == 0 {
-                        state.page_wakers.push(context.waker().clone());
-                    }
-                    after.messages.push(Message::Submit(bio));
-                }
-                ReadStop::Failed(errno) => failed = (planned == 0).then_some(errno),
-                ReadStop::Busy => {}
-            }
-            drop(state);
-            if planned > 0 {
-                shared.pool.copy_out(&steps, buffer);
-                let mut state = self.lock();
-                state.cache.end_read(&steps, &mut after.settled);
-                state.page_wakers.drain_into(&mut after.wakers);
-                shared.pool.take_waiting(&mut after.wakers);
-                if state.cache.has_tickets() {
-                    self.kick(&mut state, &mut after);
-                }
-                drop(state);
-                after.finish(shared);
-                return Poll::Ready(Ok(planned));
-            }
-            after.finish(shared);
-            if let Some(errno) = failed {
-                return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
-            }
-            if !starved || !shared.reclaim_or_wait(context.waker()) {
-                return Poll::Pending;
-            }
-        }
-    }
-
-    /// A read of a range starts: others' bytes are looked at anew on a shared file.
-    pub(crate) fn start_read(&self, shared: &Shared, offset: u64, length: usize) {
-        let mut state = self.lock();
-        if state.cache.liberties() == Liberties::Exclusive {
-            return;
-        }
-        let mut after = After::default();
-        if let Ok(disk_size) = self.file.length() {
-            state.cache.observe_disk_size(disk_size, &mut after.settled);
-        }
-        let end = offset.saturating_add(length as u64).min(state.cache.size());
-        state.cache.start_read(&(offset.min(end)..end), &mut after.settled);
-        drop(state);
-        after.finish(shared);
     }
 
     /// Asks the context for something, and returns what to wait for.
@@ -604,13 +516,13 @@ impl Inode {
     }
 
     /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
-    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], end: RunEnd, after: &mut After) -> Left {
-        let RunEnd { now, keep } = end;
+    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], now: Moment, after: &mut After) -> Left {
         let sequence = shared.next_sequence();
         let mut state = self.lock();
         let rewrites = state.cache.rewrites();
         for Ended { bio, result } in ended {
-            state.cache.settle(bio, *result, keep, &mut after.settled);
+            state.cache.settle(bio, *result, Keep::Clean, &mut after.settled);
+            shared.pool.enter_clean(self.target, &mut after.settled.clean);
             self.finish_memory(shared, &state, after, sequence);
             if bio.operation == Operation::Allocate {
                 self.volume.look(&self.file);
@@ -618,6 +530,7 @@ impl Inode {
             state.samples.ended(bio, *result, now, &mut after.told);
         }
         let _ = state.recount();
+        state.tell_unread(shared);
         // Under the lock: once it is released a writer may touch the page, and publish its header anew.
         shared.pool.retire(after.settled.written.drain(..));
         self.count_failing(shared, &mut state, after);
@@ -714,10 +627,16 @@ impl State {
         self.dirty_since = None;
     }
 
-    /// Gives back what is not used, and drops up to `wanted` clean pages.
-    pub(crate) fn reclaim(&mut self, wanted: usize, after: &mut After) {
-        self.give_back_unused(after);
-        self.cache.evict(wanted, &mut after.settled);
+    /// Judges which of its clean pages may go, and drops those.
+    pub(crate) fn evict(&mut self, shared: &Shared, candidates: &mut [Candidate], after: &mut After) {
+        self.cache.evict(candidates.iter_mut(), &mut after.settled);
+        self.tell_unread(shared);
+    }
+
+    /// The engine hears how many pages wait for a reader.
+    fn tell_unread(&mut self, shared: &Shared) {
+        let unread = self.cache.unread_pages();
+        shared.count_unread(std::mem::replace(&mut self.told_unread, unread), unread);
     }
 
     /// Wakes those whose tickets have ended.
@@ -736,8 +655,9 @@ impl State {
     }
 
     /// The context lets go of the file: no handle is left.
-    pub(crate) fn close(&mut self, after: &mut After) {
+    pub(crate) fn close(&mut self, shared: &Shared, after: &mut After) {
         self.cache.discard(&mut after.settled);
+        self.tell_unread(shared);
         self.give_back_unused(after);
         self.is_closed = true;
         self.page_wakers.drain_into(&mut after.wakers);

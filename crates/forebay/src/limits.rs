@@ -35,6 +35,24 @@ pub(crate) const BYPASS_BYTES: usize = REQUEST_BYTES as usize;
 /// Bytes of one such write before it is looked again whether there is room.
 pub(crate) const BYPASS_BYTES_AT_ONCE: usize = 8 * BYPASS_BYTES;
 
+/// Clean pages asked about in one go when room is made.
+pub(crate) const EVICT_BATCH: usize = 128;
+
+/// Room is made ahead of who wants it when fewer frames are free than one in so many ...
+pub(crate) const LOW_ONE_IN: u32 = 32;
+
+/// ... until these are: the room is made in batches, and writers and readers find frames in runs.
+pub(crate) const HIGH_ONE_IN: u32 = 16;
+
+/// Of the frames below which room is made, the part that nothing is read ahead into: that is for who waits.
+pub(crate) const RESERVE_OF_LOW: u32 = 4;
+
+/// Frames that may hold what was brought in and not read yet, before nothing more is read ahead: one in so many.
+pub(crate) const UNREAD_ONE_IN: u32 = 4;
+
+/// Of a read that is larger than a request, requests that are on their way at a time.
+pub(crate) const READ_REQUESTS: u64 = 4;
+
 /// Frames with which a caller can go on: a page of which a part is written takes two.
 pub(crate) const STARVED_BELOW: u32 = 2;
 

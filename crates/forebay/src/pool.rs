@@ -3,29 +3,35 @@
 //! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame that a plan of
 //! copies names is, until the plan is published or ended, read and written by nobody else in a conflicting way.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use forebay_block::Frame;
 use forebay_block::limits::PAGE;
-use forebay_cache::{Copy, FrameRuns, Frames, Patch, Prepare, ReadStep};
+use forebay_block::{Frame, Target};
+use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, ReadStep};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::Header;
 
 use crate::slices::{Slices, SlicesMut};
 
-/// Frames and who waits for one.
+/// Frames, in which order the clean ones may go, and who waits for one.
 #[derive(Debug)]
 pub(crate) struct Pool {
     arena: Arc<Arena>,
     frames: Mutex<Frames>,
+    /// How many are free, to be looked at without the lock.
+    free: AtomicU32,
+    evictor: Mutex<Evictor>,
     waiting: Mutex<Vec<Waker>>,
 }
 
 impl Pool {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
         let frames = Mutex::new(Frames::new(arena.frames()));
-        Self { arena, frames, waiting: Mutex::new(Vec::new()) }
+        let evictor = Mutex::new(Evictor::new(arena.frames()));
+        let free = AtomicU32::new(arena.frames());
+        Self { arena, frames, free, evictor, waiting: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn arena(&self) -> &Arc<Arena> {
@@ -33,12 +39,15 @@ impl Pool {
     }
 
     pub(crate) fn free(&self) -> u32 {
-        self.frames().free()
+        self.free.load(Ordering::SeqCst)
     }
 
     /// Takes up to `wanted` frames.
     pub(crate) fn take(&self, wanted: usize, stash: &mut FrameRuns) -> usize {
-        self.frames().take(wanted, stash)
+        let mut frames = self.frames();
+        let taken = frames.take(wanted, stash);
+        self.free.store(frames.free(), Ordering::SeqCst);
+        taken
     }
 
     /// Gives frames back; whom to wake is appended.
@@ -46,12 +55,35 @@ impl Pool {
         if freed.is_empty() {
             return;
         }
+        // Before anybody else can have them.
+        let mut evictor = self.evictor();
+        freed.frames().for_each(|frame| evictor.leave(frame));
+        drop(evictor);
         let mut frames = self.frames();
         for run in freed.drain() {
             frames.give_run(run);
         }
+        self.free.store(frames.free(), Ordering::SeqCst);
         drop(frames);
         self.take_waiting(wakers);
+    }
+
+    /// Pages of a file have become clean; under its lock.
+    pub(crate) fn enter_clean(&self, target: Target, clean: &mut Vec<CleanRun>) {
+        if clean.is_empty() {
+            return;
+        }
+        let mut evictor = self.evictor();
+        for run in clean.drain(..) {
+            for (page, frame) in (run.page..).zip(run.frames.frames()) {
+                evictor.enter(target, page, frame);
+            }
+        }
+    }
+
+    /// In which order clean pages may go. No other lock is taken while this one is held.
+    pub(crate) fn evictor(&self) -> MutexGuard<'_, Evictor> {
+        self.evictor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes `waker` when frames are given back. Look again after this, before waiting.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use forebay_block::Knobs;
-use forebay_cache::{FrameRuns, Settled};
+use forebay_cache::{Caching, Candidate, FrameRuns, Settled, Verdict};
 use forebay_uring::Buffers;
 use forebay_uring::fork::ForkGuard;
 
@@ -15,7 +15,9 @@ use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::After;
 use crate::level::Level;
-use crate::limits::{RECLAIM_FRAMES, STARVED_BELOW};
+use crate::limits::{
+    EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, RESERVE_OF_LOW, STARVED_BELOW, UNREAD_ONE_IN,
+};
 use crate::pool::Pool;
 use crate::table::Table;
 
@@ -37,6 +39,12 @@ pub(crate) struct Shared {
     fork: ForkGuard,
     sequence: AtomicU64,
     stopping: AtomicBool,
+    /// Pages go when they were written or read, unless a handle says otherwise.
+    uncached: AtomicBool,
+    /// Somebody makes room ahead.
+    evicting: AtomicBool,
+    /// Pages brought in that wait for their reader.
+    unread: AtomicU64,
     /// There is no context any more.
     orphaned: AtomicBool,
 }
@@ -53,11 +61,12 @@ pub(crate) struct Parts {
     pub(crate) knobs: Knobs,
     pub(crate) on_error: OnError,
     pub(crate) fork: ForkGuard,
+    pub(crate) caching: Caching,
 }
 
 impl Shared {
     pub(crate) fn new(pool: Pool, level: Level, sender: Sender, parts: Parts) -> Self {
-        let Parts { buffers, knobs, on_error, fork } = parts;
+        let Parts { buffers, knobs, on_error, fork, caching } = parts;
         Self {
             pool,
             buffers,
@@ -70,6 +79,9 @@ impl Shared {
             fork,
             sequence: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
+            uncached: AtomicBool::new(caching == Caching::Uncached),
+            evicting: AtomicBool::new(false),
+            unread: AtomicU64::new(0),
             orphaned: AtomicBool::new(false),
         }
     }
@@ -135,15 +147,26 @@ impl Shared {
         self.pool.take(wanted.max(generous), stash);
     }
 
-    /// Whether written pages may stay as clean ones: a sixteenth of the frames is kept free for fills and new writes.
-    pub(crate) fn has_room_for_clean(&self) -> bool {
-        self.pool.free() > self.pool.arena().frames() / 16
+    /// Makes room ahead of whoever wants it next, where little is left: a part of it, in batches; the next caller makes
+    /// the next part. While somebody is at it, the others go on.
+    pub(crate) fn make_room_ahead(&self) {
+        let (free, frames) = (self.pool.free(), self.pool.arena().frames());
+        if free >= frames / LOW_ONE_IN || self.evicting.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let wanted = (frames / HIGH_ONE_IN - free) as usize;
+        self.evict(wanted.min(4 * EVICT_BATCH), 8 * EVICT_BATCH);
+        self.evicting.store(false, Ordering::Release);
     }
 
-    /// No frame is free: evicts clean pages, or makes `waker` be woken when frames come back. True when there is
+    /// Too few frames are free: evicts clean pages, or makes `waker` be woken when frames come back. True when there is
     /// something to take now.
     pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
-        self.reclaim(RECLAIM_FRAMES);
+        // A page that was used three times stays for as many rounds, one that nobody has read yet for one.
+        let all = self.pool.evictor().len();
+        if self.evict(RECLAIM_FRAMES, 4 * all + EVICT_BATCH) < RECLAIM_FRAMES {
+            self.collect_unused();
+        }
         if self.pool.free() >= STARVED_BELOW {
             return true;
         }
@@ -153,17 +176,61 @@ impl Shared {
         self.pool.free() >= STARVED_BELOW
     }
 
-    /// Collects unused frames and credit of all files, and some clean pages, until `wanted` frames are free.
-    fn reclaim(&self, wanted: usize) {
-        let inodes = self.table().inodes();
+    /// Asks about clean pages, `looks` at most, until `wanted` are dropped; returns how many were.
+    fn evict(&self, wanted: usize, looks: usize) -> usize {
+        let mut batch = Vec::with_capacity(EVICT_BATCH.min(wanted));
         let mut after = After::default();
-        for inode in inodes {
-            inode.lock().reclaim(wanted - after.freed(), &mut after);
-            if after.freed() >= wanted {
+        let (mut dropped, mut looked) = (0, 0);
+        while dropped < wanted && looked < looks {
+            batch.clear();
+            self.pool.evictor().candidates((wanted - dropped).min(EVICT_BATCH), &mut batch);
+            if batch.is_empty() {
                 break;
             }
+            looked += batch.len();
+            self.ask_files(&mut batch, &mut after);
+            self.pool.evictor().settle(&batch);
+            after.finish(self);
+            dropped += batch.iter().filter(|candidate| candidate.verdict == Verdict::Dropped).count();
         }
-        after.finish(self);
+        Counters::add(&self.counters.evicted_pages, dropped as u64);
+        dropped
+    }
+
+    /// Has each candidate judged by its file, one file after the other.
+    fn ask_files(&self, batch: &mut [Candidate], after: &mut After) {
+        batch.sort_by_key(|candidate| candidate.target);
+        for of_file in batch.chunk_by_mut(|one, next| one.target == next.target) {
+            let inode = self.table().by_target(of_file[0].target);
+            if let Some(inode) = inode {
+                inode.lock().evict(self, of_file, after);
+            }
+        }
+    }
+
+    /// Frames that reading ahead may take: none that somebody may want sooner.
+    pub(crate) fn room_ahead(&self) -> u64 {
+        let frames = self.pool.arena().frames();
+        let spare = u64::from(self.pool.free().saturating_sub(frames / LOW_ONE_IN / RESERVE_OF_LOW));
+        let unread = self.unread.load(Ordering::Relaxed);
+        u64::from(frames / UNREAD_ONE_IN).saturating_sub(unread).min(spare)
+    }
+
+    /// The pages of a file that wait for a reader were so many, and are so many now.
+    pub(crate) fn count_unread(&self, before: u64, now: u64) {
+        if before != now {
+            self.unread.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether pages go when they were written or read, on handles that do not say.
+    pub(crate) fn caching(&self) -> Caching {
+        if self.uncached.load(Ordering::Relaxed) { Caching::Uncached } else { Caching::Cached }
+    }
+
+    /// Changes what [`Shared::caching`] says.
+    pub(crate) fn set_caching(&self, caching: Caching) {
+        self.uncached.store(caching == Caching::Uncached, Ordering::Relaxed);
     }
 
     /// Collects unused credit (and frames) of all files.

@@ -61,7 +61,7 @@ pub struct Stats {
     pub writeback_latency_p99_us: u64,
     /// The longest a writer waited for room, in microseconds.
     pub throttle_wait_max_us: u64,
-    /// Bytes read before anybody asked for them.
+    /// Bytes asked of the device before anybody asked for them.
     pub readahead_bytes: u64,
     /// Bytes written from the caller's own buffer, past the cache.
     pub bypassed_bytes: u64,

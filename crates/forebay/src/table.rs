@@ -15,6 +15,7 @@ use crate::volume::Volume;
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     by_identity: HashMap<Identity, Entry>,
+    by_target: HashMap<Target, Arc<Inode>>,
     /// Those open past the cache.
     direct: HashMap<Identity, DirectEntry>,
     /// Of files that are not open any more.
@@ -55,6 +56,7 @@ impl Table {
 
     /// The first handle of an inode.
     pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
+        self.by_target.insert(inode.target, Arc::clone(&inode));
         let before = self.by_identity.insert(inode.identity, Entry { inode, handles: 1 });
         assert!(before.is_none(), "an inode has one cache");
     }
@@ -79,6 +81,7 @@ impl Table {
         let unused = entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
             self.by_identity.remove(&inode.identity);
+            self.by_target.remove(&inode.target);
         }
         unused
     }
@@ -144,10 +147,7 @@ impl Table {
     }
 
     pub(crate) fn by_target(&self, target: Target) -> Option<Arc<Inode>> {
-        self.by_identity
-            .values()
-            .find(|entry| entry.inode.target == target)
-            .map(|entry| Arc::clone(&entry.inode))
+        self.by_target.get(&target).map(Arc::clone)
     }
 
     /// A number for the device that no open inode has.

@@ -103,6 +103,8 @@ pub struct Plan {
     pub merging: Merging,
     /// Files opened without a lease.
     pub shared: PerMille,
+    /// Handles of which pages do not stay.
+    pub uncached: PerMille,
 }
 
 impl Plan {
@@ -169,6 +171,7 @@ impl Plan {
             reserving: *random.pick(&[Reserving::Adaptive, Reserving::Adaptive, Reserving::Off]),
             merging: *random.pick(&[Merging::On, Merging::On, Merging::Off]),
             shared: *random.pick(&[PerMille(0), PerMille(0), PerMille(300), PerMille(1000)]),
+            uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),
         }
     }
 

@@ -5,7 +5,7 @@ mod common;
 use common::single::{Single, data};
 use forebay_block::Operation;
 use forebay_block::limits::PAGE;
-use forebay_cache::{Failure, FrameRuns, ReadStop, Reason, Request, WriteStop};
+use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, Request, WriteStop};
 use forebay_sim::faults::Faults;
 use forebay_sim::random::PerMille;
 
@@ -69,7 +69,13 @@ fn contract_10_a_discard_waits_for_what_is_on_its_way_and_holds_off_what_is_new(
     assert_eq!(single.send(Reason::Sync), 0);
     assert_eq!(single.refused(5 * BLOCK, PAGE), WriteStop::Busy);
     assert_eq!(single.refused(4 * BLOCK + 5, 10), WriteStop::Busy);
-    let (_, stop) = single.cache.begin_read(6 * BLOCK, 10, &mut FrameRuns::default(), &mut Vec::new());
+    let (_, stop) = single.cache.begin_read(
+        6 * BLOCK,
+        10,
+        Reader { caching: Caching::Cached, again: None },
+        &mut FrameRuns::default(),
+        &mut Vec::new(),
+    );
     assert_eq!(stop, ReadStop::Busy);
     single.end_one();
     assert_eq!(single.send(Reason::Sync), 0, "one is still being copied into");

@@ -6,7 +6,7 @@ use common::single::{Single, TARGET, data};
 use common::{assert_marks, swarm};
 use forebay_block::limits::PAGE;
 use forebay_block::{Errno, Operation};
-use forebay_cache::{Failure, ReadStop, Reason, Request, Settled};
+use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, Request};
 use forebay_sim::plan::Mix;
 use forebay_sim::{Faults, PerMille, Plan};
 
@@ -112,8 +112,10 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
     let mut single = Single::new();
     single.write(0, &data(1, 4 * PAGE));
     assert_eq!(single.ask(Request::FlushData), Ok(()));
-    let mut settled = Settled::default();
-    assert_eq!(single.cache.evict(4, &mut settled), 4);
+    assert_eq!(single.evict(4), 4);
+    let mut stash = FrameRuns::default();
+    single.frames.take(4, &mut stash);
+    let reader = Reader { caching: Caching::Cached, again: None };
     // A page, and the end behind it: nothing is started until the page has ended, which fails the sync.
     single.write(0, &data(2, PAGE));
     single.write(4 * BLOCK, &data(2, 10));
@@ -121,7 +123,7 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
     let sync = single.cache.ask(Request::FlushData);
     single.send(Reason::Sync);
     let mut read =
-        |single: &mut Single| single.cache.begin_read(2 * BLOCK, PAGE, &mut settled.freed, &mut Vec::new()).1;
+        |single: &mut Single| single.cache.begin_read(2 * BLOCK, PAGE, reader, &mut stash, &mut Vec::new()).1;
     assert_eq!(read(&mut single), ReadStop::Busy);
     single.end_one();
     assert!(matches!(single.cache.fetch(sync), Some(Err(Failure::Write { .. }))));

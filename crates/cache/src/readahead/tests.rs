@@ -48,7 +48,8 @@ fn a_stream_waits_only_at_its_beginning() {
             "reads of {size}: {} pages missed",
             device.missed.len()
         );
-        assert!(first.start <= 2 * size.div_ceil(PAGE), "the second read tells");
+        let telling = if size < READAHEAD_FIRST_PAGES * PAGE { 3 } else { 2 };
+        assert!(first.start <= telling * size.div_ceil(PAGE), "the second read tells, or the third");
         assert!(first.end - first.start >= READAHEAD_FIRST_PAGES);
         assert!(device.windows.windows(2).all(|pair| pair[1].start == pair[0].end));
         let lengths: Vec<u64> = device.windows.iter().map(|window| window.end - window.start).collect();
@@ -83,7 +84,9 @@ fn neither_random_nor_backward_reads_ask_for_anything() {
     assert_eq!(device.windows, []);
     let mut page = 1;
     for _ in 0..10_000 {
+        // Of so few pages that some follow each other by chance.
         page = page * 48271 % 2_147_483_647;
+        let page = page % 5000;
         device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
     }
     assert_eq!(device.windows, []);
@@ -100,14 +103,14 @@ fn several_streams_and_random_reads_between_do_not_disturb_each_other() {
             device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
         }
         // Once they have shown themselves.
-        for _ in 0..if step > 1 { 12 } else { 0 } {
+        for _ in 0..if step > 2 { 12 } else { 0 } {
             random = random * 48271 % 2_147_483_647;
             let page = (1 << 30) + random;
             device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
         }
     }
     let streams_missed = device.missed.iter().filter(|page| **page < 6 * far).count();
-    assert_eq!(streams_missed, 6 * 2, "each stream waits for its first two reads");
+    assert_eq!(streams_missed, 6 * 3, "each stream waits for its first three reads");
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn a_skip_within_what_is_there_is_no_new_stream() {
         device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
     }
     assert!(device.windows.len() > windows);
-    assert_eq!(device.missed, [0, 1]);
+    assert_eq!(device.missed, [0, 1, 2]);
 }
 
 proptest! {

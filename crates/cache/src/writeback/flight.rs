@@ -13,8 +13,8 @@ pub(crate) enum Flight {
     Tail { page: u64, length: u64 },
     /// Pages that go through the kernel's cache, up to this byte.
     Rewrite { run: Pages, end: u64 },
-    /// Pages being read.
-    Fill { pages: Range<u64> },
+    /// Pages being read; for whoever waits for them, or ahead of a reader.
+    Fill { pages: Range<u64>, waited: bool },
     /// A caller's own write, past the cache.
     Bypass,
     /// Space being allocated.
@@ -123,7 +123,7 @@ impl Flights {
 
     /// The numbers of the fills of a page.
     pub(crate) fn fills_of(&self, page: u64) -> impl Iterator<Item = u32> + '_ {
-        let brings = move |flight: &Option<Flight>| matches!(flight, Some(Flight::Fill { pages }) if pages.contains(&page));
+        let brings = move |flight: &Option<Flight>| matches!(flight, Some(Flight::Fill { pages, .. }) if pages.contains(&page));
         self.slots.iter().enumerate().filter(move |(_, flight)| brings(flight)).map(|(slot, _)| slot as u32)
     }
 

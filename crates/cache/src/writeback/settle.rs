@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Errno, Frame, Operation};
 
+use crate::clean::CleanRun;
 use crate::file::{CachedFile, Entry, Liberties, Reserving};
 use crate::frames::FrameRuns;
 use crate::index::{bits, parts, runs};
@@ -22,6 +23,8 @@ pub struct Settled {
     pub freed: FrameRuns,
     /// Frames that stay, and whose content the device has now.
     pub written: Vec<Frame>,
+    /// Pages that are clean now, to be entered with the evictor: under the same lock.
+    pub clean: Vec<CleanRun>,
     /// Pages that no longer count as dirty.
     pub uncharged: u64,
     /// Frames of which the bytes from here on have to be zeroed, before anybody sees them: under the same lock.
@@ -33,9 +36,11 @@ pub struct Settled {
 /// Whether written pages stay as clean ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// There is room for them.
+    /// Those do that are not to pass on.
     Clean,
-    /// There is not.
+    /// All of them.
+    All,
+    /// None.
     Nothing,
 }
 
@@ -70,7 +75,7 @@ impl CachedFile {
                 }
                 self.draining = false;
                 // The page that is appended to next stays, whatever else has to go.
-                self.settle_run(&run, result, Keep::Clean, settled);
+                self.settle_run(&run, result, Keep::All, settled);
             }
             Flight::Rewrite { run, end } => {
                 if result.is_ok() {
@@ -78,7 +83,7 @@ impl CachedFile {
                 }
                 self.settle_run(&run, result, keep, settled);
             }
-            Flight::Fill { pages } => self.settle_fill(flight, pages, result, settled),
+            Flight::Fill { pages, waited } => self.settle_fill(flight, (pages, waited), result, settled),
             Flight::Allocate { bytes } => match result {
                 Ok(_) => self.space.add(bytes),
                 // Data can still be written without; whether there is room for it, the write will tell.
@@ -202,12 +207,16 @@ impl CachedFile {
         if is_shared {
             self.keep(first, mask);
         } else {
-            let dropped = if keep == Keep::Nothing { own & chunk.idle_clean() } else { 0 };
-            chunk.present &= !dropped;
-            settled.freed.extend(chunk.take_frames(dropped));
+            let goes = match keep {
+                Keep::Nothing => own,
+                Keep::Clean => chunk.uses.passing(own),
+                Keep::All => 0,
+            };
+            let dropped = goes & chunk.idle_clean();
             let clean = own & !dropped;
             settled.written.extend(chunk.frames_of(clean));
-            self.list_clean(first, clean);
+            self.list_clean(first, clean, settled);
+            self.drop_clean(first, dropped, settled);
         }
         for (slot, count) in runs(touched) {
             for page in first + slot as u64..first + slot as u64 + u64::from(count) {
@@ -269,7 +278,7 @@ impl CachedFile {
     fn settle_fill(
         &mut self,
         flight: u32,
-        pages: Range<u64>,
+        (pages, waited): (Range<u64>, bool),
         result: Result<u64, Errno>,
         settled: &mut Settled,
     ) {
@@ -291,11 +300,19 @@ impl CachedFile {
                         let frame = chunk.frame(slot).expect("a filled page has a frame");
                         settled.zero.push((frame, filled as usize));
                     }
-                    self.list_clean(page - slot as u64, 1 << slot);
+                    let stale = self.liberties == Liberties::Shared && !waited;
+                    let dropped = if stale { chunk.idle_clean() & 1 << slot } else { 0 };
+                    if dropped == 0 {
+                        self.list_clean(page - slot as u64, 1 << slot, settled);
+                    }
+                    // Others may have written since, and nobody waits for it.
+                    self.drop_clean(page - slot as u64, dropped, settled);
                 }
                 Err(errno) => {
                     settled.freed.extend(chunk.take_frame(slot));
-                    if page == pages.start {
+                    self.unread -= u64::from(chunk.uses.forget(1 << slot));
+                    // Nobody has asked for what was read ahead; who does reads it once more, and hears.
+                    if page == pages.start && waited {
                         self.fill_errors.insert(page, errno);
                     }
                     self.index.tidy(page);

@@ -54,6 +54,7 @@ impl Bench {
             knobs: forebay_block::Knobs::default(),
             on_error: Box::new(move |error| tell.lock().unwrap().send(error.kind()).unwrap()),
             fork: ForkGuard::new().unwrap(),
+            caching: forebay_cache::Caching::Cached,
         };
         let sender = Sender::new(sender, backend.waker());
         let level = Level::new(Throttle::new(1024, 512));

@@ -4,7 +4,7 @@
 //! into is spoiled at the first: if anybody sends or reads it meanwhile, that is found.
 
 use forebay_block::Target;
-use forebay_cache::{Liberties, Request, TicketId};
+use forebay_cache::{Caching, Liberties, Request, TicketId};
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Inode};
@@ -64,6 +64,11 @@ enum Then {
 impl Caller {
     pub(super) fn new() -> Self {
         Self { is_awake: true, activity: Activity::Idle, handle: None, last_end: 0 }
+    }
+
+    /// Whether what it writes and reads stays.
+    pub(super) fn caching(&self) -> Caching {
+        self.handle.as_ref().expect("a file is open").caching
     }
 
     /// Whether it waits for another one to have appended, which may wait for memory.
@@ -141,7 +146,7 @@ impl Driver {
             }
             Operation::Write { .. } => Activity::Idle,
             Operation::Append { length } => self.begin_write(None, length),
-            Operation::Read { offset, length } => self.begin_read(path, offset, length),
+            Operation::Read { offset, length } => self.begin_read(id, path, offset, length),
             Operation::SetLength(length) => {
                 let asking = self.ask(path, Request::SetLength(length), Then::GoOn);
                 self.inode(path).lengths.push_back((asking.id, length));
@@ -184,7 +189,9 @@ impl Driver {
         self.inode(path).handles += 1;
         // Others may have waited for the file to be let go of.
         self.wake_page_waiters(path);
-        self.callers[id].handle = Some(Handle { path, seen: 0, errors_told: 0 });
+        let is_uncached = self.random.happens(self.plan.uncached);
+        let caching = if is_uncached { Caching::Uncached } else { Caching::Cached };
+        self.callers[id].handle = Some(Handle { path, caching, seen: 0, errors_told: 0 });
     }
 
     fn ask(&mut self, path: usize, request: Request, then: Then) -> Asking {

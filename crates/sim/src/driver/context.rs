@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use forebay_block::queue::Awaited;
-use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Wait};
+use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Target, Wait};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Pace;
@@ -321,13 +321,11 @@ impl Driver {
                 let pace = &mut self.context.paces[path % self.plan.volumes];
                 pace.ended(bio.class, bio.length, if is_written { bio.length } else { 0 });
             }
-            let room = self.frames.free() > self.frames.total() / 16;
-            let keep = if room { Keep::Clean } else { Keep::Nothing };
             let mut settled = Settled::default();
             let inode = self.inode(path);
             inode.came_back(&bio);
             let failing = inode.cache.failing_pages();
-            inode.cache.settle(&bio, result, keep, &mut settled);
+            inode.cache.settle(&bio, result, Keep::Clean, &mut settled);
             if bio.operation == Operation::Read && inode.cache.failing_pages() > failing {
                 inode.write_errors += 1;
                 self.marks.hit("partial page could not be filled");
@@ -341,6 +339,7 @@ impl Driver {
             self.list_dirty(path);
             self.marks.add("partial page filled", settled.patches.len() as u64);
             self.disk.arena().finish(&mut settled);
+            self.enter_clean(path, &mut settled);
             if bio.operation == Operation::SetLength && bio.class == Class::Waited {
                 self.end_length(path, result);
             }
@@ -397,7 +396,10 @@ impl Driver {
                 });
             }
             (Operation::Read, Err(_)) => {
-                inode.failed_fills.insert(pages.start);
+                // Of what was read ahead nobody is told; who wants it reads it once more.
+                if bio.class == Class::Waited {
+                    inode.failed_fills.insert(pages.start);
+                }
                 for page in pages.filter(|page| inode.cache.is_partial(*page)) {
                     inode.failed_fills.insert(page);
                     inode.failed_pages.insert(page);
@@ -467,6 +469,7 @@ impl Driver {
         if closed.cache.entry() == Entry::New {
             self.marks.hit("closed with its name unsynced");
         }
+        self.evictor.forget(Target(path as u32));
         self.context.dirty[path % self.plan.volumes].retain(|listed| *listed != path);
         self.context.overdue.retain(|listed| *listed != path);
         self.absorb(&mut settled);

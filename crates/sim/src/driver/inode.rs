@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use forebay_block::Bio;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Liberties, Origin, TicketId};
+use forebay_cache::{CachedFile, Caching, Liberties, Origin, TicketId};
 
 use crate::ledger::Ledger;
 
@@ -66,6 +66,8 @@ pub(super) struct Inode {
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) path: usize,
+    /// Whether what is written and read through it stays.
+    pub(super) caching: Caching,
     /// The cache's mark of the last error told.
     pub(super) seen: u64,
     /// Page writes that had failed when it was told last.

@@ -12,13 +12,16 @@ mod check;
 mod context;
 mod discarding;
 mod inode;
+mod memory;
 mod operation;
 mod reading;
 mod writing;
 
+use std::collections::VecDeque;
+
 use forebay_block::{Knobs, Queue, Target};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Frames, Liberties, Settled};
+use forebay_cache::{Candidate, Evictor, Frames, Liberties, Settled};
 
 use crate::disk::Disk;
 use crate::driver::caller::{Activity, Caller};
@@ -48,6 +51,9 @@ pub struct Driver {
     queue: Queue,
     frames: Frames,
     frame_waiters: Vec<usize>,
+    evictor: Evictor,
+    /// Pages asked about, and not judged yet: somebody is in the middle of making room.
+    asked: VecDeque<Vec<Candidate>>,
     level: Level,
     paths: Vec<Path>,
     callers: Vec<Caller>,
@@ -84,6 +90,8 @@ impl Driver {
             queue: Queue::new(),
             frames: Frames::new(plan.frames),
             frame_waiters: Vec::new(),
+            evictor: Evictor::new(plan.frames),
+            asked: VecDeque::new(),
             level: Level::new(plan.throttle, plan.volumes),
             paths: (0..plan.files).map(|_| Path::new()).collect(),
             callers: (0..plan.callers).map(|_| Caller::new()).collect(),
@@ -228,15 +236,13 @@ impl Driver {
             let end = first + self.random.below(4);
             self.disk.set_bad(Target(path as u32), first..end);
         }
-        if self.random.happens(disturbance.evict)
-            && let Some(inode) = &mut self.paths[path].inode
-        {
-            let mut settled = Settled::default();
+        if self.random.happens(disturbance.evict) {
             let wanted = self.random.within(1..20) as usize;
-            if inode.cache.evict(wanted, &mut settled) > 0 {
-                self.marks.hit("evicted");
-            }
-            self.absorb(&mut settled);
+            self.begin_evicting(wanted);
+        }
+        // Whoever began goes on, sooner or later.
+        if self.random.happens(PerMille(100)) {
+            self.end_evicting();
         }
         if self.operations_left == 0 {
             self.get_well();
@@ -280,11 +286,12 @@ impl Driver {
 
     /// Takes in what was freed and is dirty no more, and wakes whom that concerns.
     fn absorb(&mut self, settled: &mut Settled) {
-        let is_finished = settled.zero.is_empty() && settled.patches.is_empty();
-        assert!(is_finished, "what is to be zeroed or patched is, under the lock");
+        let is_finished = settled.zero.is_empty() && settled.patches.is_empty() && settled.clean.is_empty();
+        assert!(is_finished, "what is to be zeroed, patched or entered is, under the lock");
         settled.written.clear();
         if !settled.freed.is_empty() {
             settled.freed.drain().for_each(|run| {
+                run.frames().for_each(|frame| self.evictor.leave(frame));
                 self.disk.arena().spoil(run.first, 0, run.count as usize * PAGE as usize);
                 self.frames.give_run(run);
             });

@@ -137,6 +137,7 @@ impl Driver {
 
     pub(super) fn publish(&mut self, id: usize, mut writing: Writing) -> Activity {
         let path = self.path_of(id);
+        let caching = self.callers[id].caching();
         let mut from = &writing.data[writing.done..];
         for copy in &writing.copies {
             let (part, rest) = from.split_at(copy.length);
@@ -153,7 +154,7 @@ impl Driver {
         let now = self.disk.now();
         let mut settled = Settled::default();
         let inode = self.inode(path);
-        let published = inode.cache.publish(&writing.copies, &mut settled);
+        let published = inode.cache.publish(&writing.copies, caching, &mut settled);
         if published.first {
             inode.dirty_since = Some(now);
         }
@@ -165,6 +166,7 @@ impl Driver {
         }
         self.wake_page_waiters(path);
         self.absorb(&mut settled);
+        self.make_room_ahead();
         let at = writing.offset.unwrap_or(0) + writing.done as u64;
         self.note(path, "accepted", at, writing.planned as u64, 0);
         writing.done += writing.planned;
@@ -187,26 +189,7 @@ impl Driver {
         Activity::Idle
     }
 
-    /// No frame is free: drops clean pages, or sleeps until frames come back.
-    pub(super) fn starve(&mut self, id: usize, activity: Activity) -> Activity {
-        self.marks.hit("starved of frames");
-        let mut settled = Settled::default();
-        for path in &mut self.paths {
-            if let Some(inode) = &mut path.inode {
-                inode.cache.evict(STASH, &mut settled);
-            }
-        }
-        self.absorb(&mut settled);
-        // A page of which a part is written takes two.
-        if self.frames.free() > 1 {
-            return activity;
-        }
-        self.frame_waiters.push(id);
-        self.context.is_awake = true;
-        self.sleep(id, activity)
-    }
-
-    /// A page has to be read first.
+    /// Pages have to be read.
     pub(super) fn fill(&mut self, path: usize, bio: Bio) {
         self.check_bio(path, &bio);
         self.inode(path).went_out(&bio);

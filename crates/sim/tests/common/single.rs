@@ -7,8 +7,8 @@ use forebay_block::{Bio, Ended, Operation, Queue, Target, Wait};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Copy, Failure, FrameRuns, Frames, Liberties, Origin, Prepare, Reason, Request, Settled,
-    TicketId, WriteStop,
+    CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Prepare, Reason,
+    Request, Settled, TicketId, WriteStop,
 };
 use forebay_sim::disk::Latency;
 use forebay_sim::{Disk, Random};
@@ -20,6 +20,7 @@ pub(crate) struct Single {
     pub(crate) cache: CachedFile,
     pub(crate) disk: Disk,
     pub(crate) frames: Frames,
+    evictor: Evictor,
     /// All that was sent, in order.
     pub(crate) sent: Vec<Bio>,
     queue: Queue,
@@ -47,6 +48,7 @@ impl Single {
             cache,
             disk: Disk::new(1, FRAMES, 1 << 30, latency, Random::new(7)),
             frames: Frames::new(FRAMES),
+            evictor: Evictor::new(FRAMES),
             sent: Vec::new(),
             queue: Queue::new(),
         }
@@ -97,7 +99,7 @@ impl Single {
             data = rest;
         }
         let mut settled = Settled::default();
-        let _ = self.cache.publish(copies, &mut settled);
+        let _ = self.cache.publish(copies, Caching::Cached, &mut settled);
         self.disk.arena().finish(&mut settled);
         self.absorb(settled);
     }
@@ -122,8 +124,24 @@ impl Single {
             let mut settled = Settled::default();
             self.cache.settle(&bio, result, Keep::Clean, &mut settled);
             self.disk.arena().finish(&mut settled);
+            for run in settled.clean.drain(..) {
+                for (page, frame) in (run.page..).zip(run.frames.frames()) {
+                    self.evictor.enter(TARGET, page, frame);
+                }
+            }
             self.absorb(settled);
         }
+    }
+
+    /// Asks about so many clean pages; returns how many were dropped.
+    pub(crate) fn evict(&mut self, wanted: usize) -> usize {
+        let (mut batch, mut settled) = (Vec::new(), Settled::default());
+        self.evictor.candidates(wanted, &mut batch);
+        self.cache.evict(batch.iter_mut(), &mut settled);
+        self.evictor.settle(&batch);
+        let dropped = settled.freed.len();
+        self.absorb(settled);
+        dropped
     }
 
     /// Asks, and waits for the end of it.
@@ -156,7 +174,10 @@ impl Single {
     }
 
     fn absorb(&mut self, settled: Settled) {
-        settled.freed.frames().for_each(|frame| self.frames.give(frame));
+        for frame in settled.freed.frames() {
+            self.evictor.leave(frame);
+            self.frames.give(frame);
+        }
     }
 }
 

@@ -1,0 +1,108 @@
+//! The clean pages of a file: which of them may go, and how they go.
+//!
+//! In which order those of all files go is the evictor's affair (`evict.rs`); here is what it cannot know.
+
+use crate::evict::{Candidate, Verdict};
+use crate::file::CachedFile;
+use crate::frames::FrameRun;
+use crate::index::{Chunk, runs};
+use crate::writeback::settle::Settled;
+
+/// Pages that are clean now, and the memory they are in: each for as long as both go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CleanRun {
+    /// The first page.
+    pub page: u64,
+    /// The frames of it and of those that follow.
+    pub frames: FrameRun,
+}
+
+impl CachedFile {
+    /// Candidates of this file are judged: what may go is dropped; why the others stay is told to them.
+    pub fn evict<'a>(&mut self, candidates: impl Iterator<Item = &'a mut Candidate>, settled: &mut Settled) {
+        for candidate in candidates {
+            debug_assert_eq!(candidate.target, self.target);
+            candidate.verdict = self.judge(candidate, settled);
+        }
+    }
+
+    fn judge(&mut self, candidate: &Candidate, settled: &mut Settled) -> Verdict {
+        let page = candidate.page;
+        let Some((chunk, slot)) = self.index.get_mut(page) else { return Verdict::Gone };
+        let bit = 1 << slot;
+        let is_clean = chunk.present & !(chunk.dirty | chunk.busy | chunk.sending) & bit != 0;
+        if !is_clean || chunk.frame(slot) != Some(candidate.frame) {
+            return Verdict::Gone;
+        }
+        if chunk.idle_clean() & bit == 0 {
+            return Verdict::Stays;
+        }
+        if chunk.uses.give_up(bit) > 0 {
+            self.unread -= 1;
+            return Verdict::Unread;
+        }
+        let (verdict, uses) = candidate.judge(chunk.uses.of(slot));
+        chunk.uses.set(slot, uses);
+        if verdict == Verdict::Dropped {
+            self.drop_clean(page - slot as u64, bit, settled);
+        }
+        verdict
+    }
+
+    /// Pages that are here, or on their way, for a reader who has not come yet.
+    #[must_use]
+    pub fn unread_pages(&self) -> u64 {
+        self.unread
+    }
+
+    /// Whether a page is clean, and nobody uses it.
+    #[must_use]
+    pub fn is_idle_clean(&self, page: u64) -> bool {
+        self.index.get(page).is_some_and(|(chunk, slot)| chunk.idle_clean() & 1 << slot != 0)
+    }
+
+    /// Whether a page is clean, nobody uses it, and it is to go once it is read.
+    #[must_use]
+    pub fn is_passing(&self, page: u64) -> bool {
+        let passes = |(chunk, slot): (&Chunk, usize)| chunk.uses.passing(chunk.idle_clean() & 1 << slot) != 0;
+        self.index.get(page).is_some_and(passes)
+    }
+
+    /// Drops all clean pages that nobody uses.
+    pub(crate) fn drop_all_clean(&mut self, settled: &mut Settled) {
+        let idle: Vec<(u64, u64)> =
+            self.index.chunks_mut().map(|(first, chunk)| (first, chunk.idle_clean())).collect();
+        idle.into_iter().for_each(|(first, mask)| self.drop_clean(first, mask, settled));
+    }
+
+    /// Drops clean pages that nobody uses, of the chunk that begins with page `first`.
+    pub(crate) fn drop_clean(&mut self, first: u64, mask: u64, settled: &mut Settled) {
+        if mask == 0 {
+            return;
+        }
+        let (chunk, _) = self.index.get_mut(first).expect("a clean page has a chunk");
+        debug_assert_eq!(mask & !chunk.idle_clean(), 0);
+        chunk.present &= !mask;
+        self.unread -= u64::from(chunk.uses.forget(mask));
+        settled.freed.extend(chunk.take_frames(mask));
+        self.index.tidy(first);
+    }
+
+    /// Pages of the chunk that begins with page `first` have become clean, and stay.
+    pub(crate) fn list_clean(&mut self, first: u64, mask: u64, settled: &mut Settled) {
+        if mask == 0 {
+            return;
+        }
+        let (chunk, _) = self.index.get_mut(first).expect("a clean page has a chunk");
+        for (slot, count) in runs(mask) {
+            let mut done = 0;
+            while done < count {
+                let at = slot + done as usize;
+                let frame = chunk.frame(at).expect("a clean page has a frame");
+                let frames = FrameRun { first: frame, count: chunk.frames_in_a_row(at, count - done) };
+                settled.clean.push(CleanRun { page: first + at as u64, frames });
+                done += frames.count;
+            }
+        }
+    }
+}

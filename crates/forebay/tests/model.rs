@@ -51,6 +51,19 @@ impl Model {
         assert!(buffer[..read] == self.bytes[start..end], "wrong bytes in {read} at {offset}");
     }
 
+    /// A stretch read in pieces, one after the other.
+    fn check_stream(&self, random: &mut Random) {
+        let handle = &self.handles[random.below(self.handles.len() as u64) as usize];
+        let mut offset = random.below(self.bytes.len() as u64 + 1) as usize;
+        let mut buffer = vec![0xee; 1 + random.length(100_000)];
+        for _ in 0..random.below(60) {
+            let read = handle.read_at(&mut buffer, offset as u64).unwrap();
+            let end = (offset + buffer.len()).min(self.bytes.len());
+            assert!(buffer[..read] == self.bytes[offset..end], "wrong bytes in {read} at {offset}");
+            offset = end;
+        }
+    }
+
     fn check_disk(&self, path: &Path) {
         let on_disk = std::fs::read(path).unwrap();
         assert_eq!(on_disk.len(), self.bytes.len(), "size on disk");
@@ -89,7 +102,8 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
                     model.bytes[offset as usize..end].copy_from_slice(&data);
                 }
             }
-            40..75 => model.check_read(&mut random),
+            40..70 => model.check_read(&mut random),
+            70..75 => model.check_stream(&mut random),
             75..82 => {
                 let length = random.below(most) / [1, 4096][random.below(2) as usize];
                 model.handles[which].set_len(length).unwrap();
@@ -102,7 +116,8 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
                 }
             }
             90..94 => {
-                model.handles.push(engine.open(&path, Open::write()).unwrap());
+                let uncached = random.below(2) == 0;
+                model.handles.push(engine.open(&path, Open::write().uncached(uncached)).unwrap());
             }
             94..98 => {
                 let handle = model.handles.swap_remove(which);

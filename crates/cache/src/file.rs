@@ -245,6 +245,12 @@ impl CachedFile {
         self.charged
     }
 
+    /// Pages dirty, and not on their way.
+    #[must_use]
+    pub fn unsent_pages(&self) -> u64 {
+        self.index.count_dirty(0)
+    }
+
     /// Whether anything is dirty or in flight.
     #[must_use]
     pub fn is_dirty(&self) -> bool {

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! A *whole* block is 16 free frames (64 KiB) on a boundary of 16. Runs are taken from whole blocks, as many in a row
-//! as are wanted; what is smaller comes from ragged ones while there are any. Both are found by next fit over
-//! summaries of one bit per word, so that a nearly full arena is not scanned; a list of freed frames would hand them
-//! out in the order they were written back.
+//! as are wanted; what is smaller comes from ragged ones while there are any. Both are found over
+//! summaries of one bit per word, lowest first, from where it is known that there is none below: so a nearly full arena
+//! is not scanned, and who gives back what he takes stays in the same memory, which is all that is ever touched. (A list
+//! of freed frames would hand them out in the order they were written back.)
 
 use forebay_block::Frame;
 
@@ -129,7 +130,9 @@ pub struct Frames {
     ragged: Vec<u64>,
     count: u32,
     total: u32,
+    /// No word below has a whole block.
     whole_cursor: usize,
+    /// No word below has a free frame outside of whole blocks.
     ragged_cursor: usize,
 }
 
@@ -228,7 +231,8 @@ impl Frames {
             count += BLOCK_FRAMES;
         }
         self.count -= count;
-        self.whole_cursor = ((first + count) / 64) as usize;
+        // Lowered by `summarise` where a frame below is given back.
+        self.whole_cursor = start;
         Some(FrameRun { first: Frame(first), count })
     }
 
@@ -255,9 +259,14 @@ impl Frames {
         let free = self.free[word];
         let whole = spread(whole_blocks(free));
         let (at, bit) = (word / 64, 1 << (word % 64));
-        for (summary, is_set) in [(&mut self.whole, whole != 0), (&mut self.ragged, free & !whole != 0)] {
+        let summaries = [
+            (&mut self.whole, &mut self.whole_cursor, whole != 0),
+            (&mut self.ragged, &mut self.ragged_cursor, free & !whole != 0),
+        ];
+        for (summary, cursor, is_set) in summaries {
             if is_set {
                 summary[at] |= bit;
+                *cursor = word.min(*cursor);
             } else {
                 summary[at] &= !bit;
             }
@@ -322,6 +331,23 @@ mod tests {
     #[should_panic(expected = "freed twice")]
     fn a_frame_freed_twice_is_a_bug() {
         Frames::new(10).give(Frame(3));
+    }
+
+    #[test]
+    fn who_gives_back_what_he_takes_stays_in_the_same_memory() {
+        let mut frames = Frames::new(100_000);
+        let mut flight = std::collections::VecDeque::new();
+        let mut highest = 0;
+        for step in 0..20_000_usize {
+            let mut taken = FrameRuns::default();
+            frames.take(1 + step * 37 % 256, &mut taken);
+            highest = taken.frames().map(|frame| frame.0).max().unwrap().max(highest);
+            flight.push_back(taken);
+            if flight.len() > 4 {
+                flight.pop_front().unwrap().drain().for_each(|run| frames.give_run(run));
+            }
+        }
+        assert!(highest < 3000, "frame {highest} was used, with five times 256 in use at a time");
     }
 
     proptest! {

@@ -24,6 +24,10 @@ pub const STEP_PAGES: usize = 64;
 /// Pages one read from the device brings at most.
 pub const FILL_PAGES: u64 = GATHER_PAGES;
 
+/// Pages that do not stay are written out from so many on in a file: as many as one request takes that moves its end. Until
+/// half of them are left: fewer would be smaller requests.
+pub const UNCACHED_PAGES: u64 = EXTENDING_PAGES;
+
 /// Pages of the first window that is read ahead, unless the reads are larger: 64 KiB.
 pub const READAHEAD_FIRST_PAGES: u64 = 16;
 

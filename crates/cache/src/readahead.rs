@@ -139,10 +139,10 @@ impl Streams {
 }
 
 impl Stream {
-    /// Whether a read goes on where the last one ended: there, or in the same page again, or a little further on,
-    /// within what was read ahead.
+    /// Whether a read goes on where the last one ended: there, or before it (that may have got less than it asked for), or
+    /// in the same page again, or a little further on, within what was read ahead.
     fn goes_on_with(&self, bytes: &Range<u64>) -> bool {
-        let least = self.next / PAGE * PAGE;
+        let least = (self.next / PAGE * PAGE).min(self.from + 1);
         let most = self.next.next_multiple_of(PAGE).max((self.ahead * PAGE).saturating_sub(1));
         (least..=most).contains(&bytes.start) && bytes.end > self.next
     }

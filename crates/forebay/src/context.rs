@@ -21,7 +21,7 @@ use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Device, Errno, Operation, Target, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::file::Entry;
-use forebay_cache::limits::PAGE;
+use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::{Gaps, Reason};
 use forebay_lists::{Pop, WasEmpty, fifo};
@@ -42,6 +42,8 @@ pub(crate) enum Message {
     Attach(Arc<Inode>),
     /// Look at this file: it is dirty now, or somebody waits for it, or nobody holds it any more.
     Inode(Arc<Inode>),
+    /// Much of this file is dirty that does not stay.
+    Uncached(Arc<Inode>),
     /// A bio of a caller.
     Submit(Bio),
     /// Something about a file that is open past the cache.
@@ -113,6 +115,8 @@ pub(crate) struct Writeback {
     next_break: Option<Instant>,
     /// Files that keep what they wrote for a flush.
     keeping: Vec<Arc<Inode>>,
+    /// Files of which much is dirty that does not stay.
+    uncached: Vec<Arc<Inode>>,
     /// Files of which something is too old.
     overdue: Vec<Arc<Inode>>,
     next_tick: Option<Instant>,
@@ -145,6 +149,7 @@ impl Writeback {
             breaking: Vec::new(),
             next_break: None,
             keeping: Vec::new(),
+            uncached: Vec::new(),
             overdue: Vec::new(),
             next_tick: None,
             ended: Vec::new(),
@@ -165,6 +170,7 @@ impl Writeback {
             // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
             self.let_go();
             self.tick();
+            self.serve_uncached();
             self.serve_background();
             self.reclaim_kept();
             let is_idle = self.pending.is_empty() && self.direct.is_idle();
@@ -194,6 +200,7 @@ impl Writeback {
             match message {
                 Message::Attach(inode) => self.attach(inode),
                 Message::Inode(inode) => self.look_at(inode),
+                Message::Uncached(inode) => list(&mut self.uncached, &inode),
                 Message::Submit(bio) => self.pending.push_back(bio),
                 Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
                 Message::Knobs(knobs) => self.queue.set_knobs(knobs),
@@ -323,6 +330,23 @@ impl Writeback {
             state.cache.is_overdue()
         });
         self.overdue = overdue;
+    }
+
+    /// What does not stay goes out whatever the level, so that it takes little memory.
+    fn serve_uncached(&mut self) {
+        let mut uncached = std::mem::take(&mut self.uncached);
+        uncached.retain(|inode| {
+            let gaps = self.gaps(inode);
+            let mut state = inode.lock();
+            state.cache.set_gaps(gaps);
+            while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
+                && self.serve(inode, &mut state, Reason::Uncached, 1) > 0
+            {}
+            // While something of it is on its way it is looked at again when that has ended.
+            state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
+        });
+        uncached.append(&mut self.uncached);
+        self.uncached = uncached;
     }
 
     /// What has been dirty for `age` becomes overdue.
@@ -552,6 +576,7 @@ impl Writeback {
         self.overdue.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.breaking.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.keeping.retain(|listed| !Arc::ptr_eq(listed, inode));
+        self.uncached.retain(|listed| !Arc::ptr_eq(listed, inode));
         self.after.finish(&self.shared);
     }
 

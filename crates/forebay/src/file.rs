@@ -186,7 +186,7 @@ impl File {
     }
 
     /// Whether what it writes and reads stays in memory.
-    fn caching(&self) -> Caching {
+    pub(crate) fn caching(&self) -> Caching {
         match self.open.uncached {
             Some(true) => Caching::Uncached,
             Some(false) => Caching::Cached,

@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use forebay_block::{Ended, Errno, Frame, Moment, Operation, Target};
 use forebay_cache::discard::DISCARDED;
-use forebay_cache::limits::{MAX_OFFSET, PAGE, STEP_PAGES};
+use forebay_cache::limits::{GATHER_PAGES, MAX_OFFSET, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Request, Settled, TicketId,
-    WriteStop,
+    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Request, Settled,
+    TicketId, WriteStop,
 };
 use forebay_uring::{Direct, Header, Identity, Kind, clock};
 
@@ -26,6 +26,7 @@ use crate::context::Message;
 use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level::{Crossed, Queued};
+use crate::limits::UNCACHED_DIRTY_PAGES;
 use crate::shared::Shared;
 use crate::slices::Slices;
 use crate::volume::{Room, Volume};
@@ -59,6 +60,8 @@ pub(crate) struct State {
     stash: FrameRuns,
     /// Pages brought in and not read, as the engine knows.
     told_unread: u64,
+    /// Pages written that do not stay, since it was looked whether they should go out.
+    passing: u64,
     /// Pages charged to the level, and not used yet.
     credit: u64,
     /// What it counts for in its file system's share of the level.
@@ -134,6 +137,7 @@ impl Inode {
             cache,
             stash: FrameRuns::default(),
             told_unread: 0,
+            passing: 0,
             credit: 0,
             counted: 0,
             volume: Arc::clone(&volume),
@@ -232,6 +236,18 @@ impl Inode {
                 shared.send(Message::Look);
                 continue;
             }
+            // Of a shared file more is kept for its next flush than on its way.
+            if caching == Caching::Uncached
+                && state.cache.liberties() == Liberties::Exclusive
+                && state.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
+                && state.cache.in_flight()
+            {
+                // Whatever ends of it wakes whom it keeps waiting.
+                state.page_wakers.push(context.waker().clone());
+                drop(state);
+                after.finish(shared);
+                return Poll::Pending;
+            }
             // A page of which a part is written takes two.
             let wanted = data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
             if state.stash.len() < wanted {
@@ -280,6 +296,15 @@ impl Inode {
         if published.first {
             state.dirty_since = Some(Instant::now());
         }
+        if caching == Caching::Uncached {
+            state.passing += copies.iter().map(|copy| copy.pages().end - copy.page).sum::<u64>();
+            if state.passing >= GATHER_PAGES {
+                state.passing = 0;
+                if state.cache.unsent_pages() >= UNCACHED_PAGES {
+                    after.messages.push(Message::Uncached(Arc::clone(self)));
+                }
+            }
+        }
         if state.samples.is_due(published.first)
             && let Some(page) = copies.first().map(|copy| copy.page)
             && !state.cache.is_page_in_flight(page)
@@ -308,6 +333,7 @@ impl Inode {
         let mut state = self.lock();
         let begun = state.cache.begin_bypass(offset..offset + data.len() as u64, &mut after.settled);
         let _ = state.recount();
+        state.tell_unread(shared);
         drop(state);
         after.finish(shared);
         let bypass = begun?;

@@ -35,6 +35,10 @@ pub(crate) const BYPASS_BYTES: usize = REQUEST_BYTES as usize;
 /// Bytes of one such write before it is looked again whether there is room.
 pub(crate) const BYPASS_BYTES_AT_ONCE: usize = 8 * BYPASS_BYTES;
 
+/// Pages a file has dirty or on their way when who writes what does not stay waits for some to end: enough for the device
+/// to have work while more is gathered.
+pub(crate) const UNCACHED_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::UNCACHED_PAGES;
+
 /// Clean pages asked about in one go when room is made.
 pub(crate) const EVICT_BATCH: usize = 128;
 

@@ -158,6 +158,17 @@ fn reading_on_within_a_page_is_one_use_of_it() {
 }
 
 #[test]
+fn who_gets_less_than_he_asks_for_is_a_stream_all_the_same() {
+    let mut device = Device::default();
+    for step in 0..100 {
+        let at = step * (64 << 10);
+        device.read(at..at + (1 << 20), PLENTY);
+    }
+    assert!(device.missed.iter().all(|page| *page < 2 * 256), "only the first windows are waited for");
+    assert_eq!(device.streams.streams.len(), 1);
+}
+
+#[test]
 fn a_skip_within_what_is_there_is_no_new_stream() {
     let mut device = Device::default();
     for page in 0..100 {

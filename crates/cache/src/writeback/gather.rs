@@ -45,8 +45,8 @@ impl CachedFile {
         match reason {
             Reason::Sync => self.next_for_tickets(),
             Reason::Periodic => self.overdue.and_then(|epoch| self.next_write_out(epoch, reason)),
-            Reason::Background if self.draining => None,
-            Reason::Background => {
+            Reason::Background | Reason::Uncached if self.draining => None,
+            Reason::Background | Reason::Uncached => {
                 if let Some(bio) = self.next_fill(None, reason.class()) {
                     return Some(bio);
                 }

@@ -7,6 +7,8 @@ use forebay_block::Class;
 pub enum Reason {
     /// More is dirty than the background level.
     Background,
+    /// It does not stay, and a good part of the file is like that.
+    Uncached,
     /// It has been dirty for longer than `dirty_age`.
     Periodic,
     /// Somebody waits: a sync, a close, a change of length.
@@ -21,7 +23,7 @@ impl Reason {
     pub fn class(self) -> Class {
         match self {
             Reason::Sync => Class::Waited,
-            Reason::Background | Reason::Periodic | Reason::Reclaim => Class::Background,
+            Reason::Background | Reason::Uncached | Reason::Periodic | Reason::Reclaim => Class::Background,
         }
     }
 }

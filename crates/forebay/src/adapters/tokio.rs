@@ -16,6 +16,7 @@ use crate::adapters::cursor::Cursor;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::file::{AppendTurn, File, Ticket, make_room, plugged_no_more};
+use crate::inode::Reading;
 use crate::level::Queued;
 use crate::slices::{Slices, SlicesMut};
 
@@ -32,7 +33,7 @@ pub(super) struct Polled {
     /// ... or has been, and they are not accepted yet.
     made: Range<u64>,
     /// A read from here has started.
-    reading: Option<u64>,
+    reading: Option<(u64, Reading)>,
     /// What is written is being written out.
     writing_out: Option<Ticket>,
 }
@@ -86,7 +87,7 @@ impl<F: Borrow<File>> Cursor<F> {
         }
         let mut done = 0;
         while data.len() > 0 {
-            let rest = (data, offset + done as u64);
+            let rest = (data, offset + done as u64, file.caching());
             match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.queued)) {
                 Poll::Ready(Ok(accepted)) => {
                     data.advance(accepted);
@@ -145,13 +146,15 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
             return Poll::Ready(Ok(()));
         }
         // Once for each read: of a shared file what is here is dropped then.
-        if polled.reading != Some(*position) {
+        if polled.reading.as_ref().is_none_or(|(started, _)| started != position) {
             file.inode.start_read(&file.shared, *position, length);
-            polled.reading = Some(*position);
+            let bytes = *position..position.saturating_add(length as u64);
+            polled.reading = Some((*position, Reading::new(bytes, file.caching())));
         }
+        let (_, reading) = polled.reading.as_mut().expect("it has started");
         let into = &mut [IoSliceMut::new(buffer.initialize_unfilled_to(length))];
         let into = &mut SlicesMut::new(into);
-        let read = plugged_no_more(file.inode.poll_read(&file.shared, context, into, *position));
+        let read = plugged_no_more(file.inode.poll_read(&file.shared, context, reading, (into, *position)));
         let read = ready!(read);
         polled.reading = None;
         let read = read?;

@@ -19,6 +19,9 @@ use crate::random::PerMille;
 /// Bios taken from one file before the next one has a turn, in one pass.
 const RUN_PER_FILE: usize = 4;
 
+/// Pages that do not stay are written out from so many on in a file, and who writes them waits at three times as many.
+pub(super) const UNCACHED_PAGES: u64 = 4;
+
 /// How often, in the age of a page, it is looked whether something is too old.
 const TICKS_PER_AGE: u32 = 4;
 
@@ -42,6 +45,8 @@ pub(super) struct Context {
     /// Files with something dirty, by file system.
     dirty: Vec<VecDeque<usize>>,
     overdue: Vec<usize>,
+    /// Files of which much is dirty that does not stay.
+    pub(super) uncached: Vec<usize>,
     leaving: Vec<usize>,
     ended: Vec<Ended>,
     /// What is on its way to each file system.
@@ -67,6 +72,7 @@ impl Driver {
         // Before anything is sent again of a file that nobody has: pages that fail would keep it for good.
         self.let_go();
         self.tick();
+        self.serve_uncached();
         self.serve_background();
         self.reclaim_kept();
         self.queue.set_awaited(self.is_awaited());
@@ -177,6 +183,17 @@ impl Driver {
         self.context.overdue = overdue;
     }
 
+    /// What does not stay goes out whatever the level.
+    fn serve_uncached(&mut self) {
+        let mut uncached = std::mem::take(&mut self.context.uncached);
+        uncached.retain(|&path| {
+            let is_much = |driver: &mut Self| driver.inode(path).cache.unsent_pages() >= UNCACHED_PAGES / 2;
+            while is_much(self) && self.serve(path, Reason::Uncached, 1) > 0 {}
+            is_much(self) && self.inode(path).cache.in_flight()
+        });
+        self.context.uncached = uncached;
+    }
+
     fn age(&mut self, now: Duration) {
         let mut dirty = std::mem::take(&mut self.context.dirty);
         let age = self.plan.age;
@@ -248,10 +265,10 @@ impl Driver {
         let mut sent = 0;
         while sent < most && self.has_room(path, Class::Background) {
             let Some(bio) = self.next_bio(path, reason) else { break };
-            self.marks.hit(if reason == Reason::Periodic {
-                "sent for its age"
-            } else {
-                "sent in the background"
+            self.marks.hit(match reason {
+                Reason::Periodic => "sent for its age",
+                Reason::Uncached => "sent for it does not stay",
+                Reason::Background | Reason::Reclaim | Reason::Sync => "sent in the background",
             });
             self.send(path, bio);
             sent += 1;
@@ -472,6 +489,7 @@ impl Driver {
         self.evictor.forget(Target(path as u32));
         self.context.dirty[path % self.plan.volumes].retain(|listed| *listed != path);
         self.context.overdue.retain(|listed| *listed != path);
+        self.context.uncached.retain(|listed| *listed != path);
         self.absorb(&mut settled);
         self.note(path, "closed", 0, lost, 0);
     }

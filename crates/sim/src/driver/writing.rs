@@ -2,10 +2,11 @@
 
 use forebay_block::{Bio, Target};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Admission, Copy, FrameRuns, Prepare, Settled, WriteStop};
+use forebay_cache::{Admission, Caching, Copy, FrameRuns, Liberties, Prepare, Settled, WriteStop};
 
 use crate::driver::Driver;
 use crate::driver::caller::{Activity, STASH};
+use crate::driver::context::UNCACHED_PAGES;
 
 #[derive(Debug)]
 pub(super) struct Writing {
@@ -67,6 +68,16 @@ impl Driver {
             self.context.is_awake = true;
             self.marks.hit("throttled");
             return Activity::Writing(writing);
+        }
+        let caching = self.callers[id].caching();
+        let inode = self.paths[path].inode.as_mut().expect("an open file");
+        if caching == Caching::Uncached
+            && inode.cache.liberties() == Liberties::Exclusive
+            && inode.cache.dirty_pages() >= 3 * UNCACHED_PAGES
+            && inode.cache.in_flight()
+        {
+            self.marks.hit("waits for what does not stay");
+            return self.sleep_on_pages(id, path, Activity::Writing(writing));
         }
         let at = offset + writing.done as u64;
         let left = writing.data.len() - writing.done;
@@ -158,6 +169,13 @@ impl Driver {
         if published.first {
             inode.dirty_since = Some(now);
         }
+        if caching == Caching::Uncached && inode.cache.unsent_pages() >= UNCACHED_PAGES {
+            if !self.context.uncached.contains(&path) {
+                self.context.uncached.push(path);
+            }
+            self.context.is_awake = true;
+        }
+        let inode = self.inode(path);
         let (size, expected) = (inode.cache.size(), self.paths[path].ledger.size());
         assert_eq!(size, expected, "contract 8: the size of file {path} after a write");
         self.disk.arena().finish(&mut settled);

@@ -360,6 +360,11 @@ impl Owner {
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                let late = Error::new(ErrorKind::TimedOut, "a write was still being copied; it is lost");
+                result = Err(late);
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
             result = self.release_all(deadline);
         }

@@ -253,7 +253,7 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let mut table = self.owner.shared.table();
-        if !created && table.unsynced.take(file.identity()) {
+        if !created && !is_device && table.unsynced.take(file.identity()) {
             cache.set_entry(Entry::New);
         }
         // What a device number is to a device, it is to the file system on it when there is one.

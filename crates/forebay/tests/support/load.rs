@@ -99,8 +99,7 @@ impl Writer {
     ///
     /// A sync that returns after the power went is not counted: with no power nobody would have been told. (ext4
     /// tells some of those that its journal is written, when another file's sync found it aborted first.)
-    fn run(self, engine: &Engine, power_gone: &AtomicBool, all_syncs: &AtomicUsize) -> Ended {
-        let file = engine.open(&self.path, Open::create_new()).unwrap();
+    fn run(self, file: File, power_gone: &AtomicBool, all_syncs: &AtomicUsize) -> Ended {
         let mut history = History::default();
         let mut syncs = 0;
         let mut failed = None;
@@ -171,8 +170,9 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
                 let (engine, start) = (engine.clone(), Arc::clone(&start));
                 let (power_gone, syncs) = (Arc::clone(&power_gone), Arc::clone(&syncs));
                 std::thread::spawn(move || {
+                    let file = engine.open(&writer.path, Open::create_new()).unwrap();
                     start.wait();
-                    writer.run(&engine, &power_gone, &syncs)
+                    writer.run(file, &power_gone, &syncs)
                 })
             })
             .collect();

@@ -258,7 +258,7 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let mut table = self.owner.shared.table();
-        if !created && table.unsynced.take(file.identity()) {
+        if !created && !is_device && table.unsynced.take(file.identity()) {
             cache.set_entry(Entry::New);
         }
         // What a device number is to a device, it is to the file system on it when there is one.
@@ -367,6 +367,11 @@ impl Owner {
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                let late = Error::new(ErrorKind::TimedOut, "a write was still being copied; it is lost");
+                result = Err(late);
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
             result = self.release_all(deadline);
         }

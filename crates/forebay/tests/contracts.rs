@@ -16,6 +16,62 @@ fn small() -> Builder {
     Engine::builder().cache_bytes(8 << 20).close_timeout(SOON)
 }
 
+// 4: what lives in this process
+
+#[test]
+fn contract_04_what_is_old_is_written_without_a_sync() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    let data = pattern(1, 1_000_003);
+    let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(&data, 0).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "written while it is young");
+    drop((file, engine));
+    let engine = small().dirty_age(Duration::from_millis(20)).build().unwrap();
+    let path = directory.path().join("other");
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(&data, 0).unwrap();
+    // Its end too, which waits for its age.
+    let is_there = || std::fs::metadata(&path).unwrap().len() == 1_000_003;
+    assert!(eventually(SOON, is_there), "written when it is old");
+    assert!(eventually(SOON, || engine.stats().dirty_bytes == 0));
+    assert_on_disk(&path, &data, "without a sync");
+}
+
+const CHILD: &str = "child_that_ends_without_closing";
+
+#[test]
+fn child_that_ends_without_closing() {
+    let Some(task) = process::task() else { return };
+    let (how, path) = task.split_once(' ').unwrap();
+    let engine = small().dirty_age(Duration::from_secs(600)).build().unwrap();
+    let file = engine.open(path, Open::create()).unwrap();
+    file.write_at(&pattern(1, 100_000), 0).unwrap();
+    file.sync_data().unwrap();
+    file.write_at(&pattern(2, 100_000), 50_000).unwrap();
+    match how {
+        "exit" => std::process::exit(0),
+        "abort" => std::process::abort(),
+        _ => unreachable!("{how}"),
+    }
+}
+
+/// What was not synced, closed or old goes with the process, however it ends; what was synced stays.
+#[test]
+fn contract_04_a_process_that_ends_without_closing_loses_what_it_did_not_sync() {
+    if process::task().is_some() {
+        return;
+    }
+    let directory = support::directory();
+    for how in ["exit", "abort"] {
+        let path = directory.path().join(how);
+        let mut child = process::start_child(CHILD, &format!("{how} {}", path.display()));
+        child.wait().unwrap();
+        assert_on_disk(&path, &pattern(1, 100_000), how);
+    }
+}
+
 // 5: dropping writes out
 
 #[test]

@@ -127,19 +127,12 @@ impl Ledger {
         let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
         let mut differing = BTreeSet::new();
         self.change += 1;
-        let size = self.size();
-        if before.len() as u64 != size && !take_back(&mut self.sizes, |value| *value == size) {
-            self.sizes.push(Accepted { change: self.change, value: size });
+        if before.len() != self.bytes.len() {
+            self.sizes.push(Accepted { change: self.change, value: self.size() });
         }
         for sector in 0..before.len().max(self.bytes.len()).div_ceil(SECTOR) {
-            let content = padded(&self.bytes, sector);
-            if padded(&before, sector) != content {
-                let versions = self.sectors.get_mut(sector);
-                let is_known =
-                    versions.is_some_and(|versions| take_back(versions, |value| *bytes_of(value) == content));
-                if !is_known {
-                    self.note(sector);
-                }
+            if padded(&before, sector) != padded(&self.bytes, sector) {
+                self.note(sector);
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
         }
@@ -279,16 +272,6 @@ impl Default for Ledger {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Forgets what was accepted after the last version like this one, and never reached the device; false where there is
-/// none. What is on the device then is as old as it was: a flush that failed may have forsaken it.
-fn take_back<T>(versions: &mut Vec<Accepted<T>>, is_it: impl Fn(&T) -> bool) -> bool {
-    let at = versions.iter().rposition(|version| is_it(&version.value));
-    if let Some(at) = at {
-        versions.truncate(at + 1);
-    }
-    at.is_some()
 }
 
 /// The bytes of a sector, with zeroes beyond the end.

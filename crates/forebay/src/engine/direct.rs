@@ -102,7 +102,7 @@ impl Engine {
             return Ok(inode);
         }
         let target = table.new_target();
-        let created = created || table.unsynced.take(identity);
+        let created = created || file.kind() == Kind::Regular && table.unsynced.take(identity);
         let inode =
             Arc::new(DirectInode::new(Opened { target, path: path.to_owned(), file, created, length }));
         // Under the lock: no operation comes before it.

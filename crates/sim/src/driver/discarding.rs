@@ -21,7 +21,10 @@ impl Driver {
         let stored = self.disk.file(Target(path as u32));
         let inode = self.paths[path].inode.as_mut().expect("an open file");
         let pages = inode.cache.discard_dirty(stored.size(), &mut settled);
-        let lost = self.paths[path].ledger.reread(stored);
+        let mut lost = self.paths[path].ledger.reread(stored);
+        // What another program's mapping has undone was written, and its frames were kept for that.
+        let undone = self.disk.undone(Target(path as u32));
+        lost.retain(|page| !undone.contains(page));
         assert!(
             lost.len() as u64 <= pages,
             "contract 2: {lost:?} of file {path} are lost by dropping {pages} pages"

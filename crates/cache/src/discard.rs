@@ -56,7 +56,9 @@ impl CachedFile {
         self.let_kept_go(settled);
         // So are clean ones from the end on, which may not be where it was: a write that failed may have moved it.
         self.drop_pages(disk_size / PAGE..u64::MAX, settled);
-        (self.size, self.disk_size) = (disk_size, disk_size);
+        if !self.is_device {
+            (self.size, self.disk_size) = (disk_size, disk_size);
+        }
         self.overdue = None;
         self.draining = false;
         assert!(self.epochs.is_empty() && self.charged == 0 && self.failing_pages == 0);

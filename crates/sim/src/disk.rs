@@ -26,7 +26,7 @@ use crate::random::Random;
 use crate::stored::{Keep, SECTOR, StoredFile, Survivor, Unfinished};
 
 /// What the bytes of a discarded range are: whoever counts on zeroes is found out.
-const DISCARDED: u8 = 0xd5;
+pub const DISCARDED: u8 = 0xd5;
 
 /// How long requests take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -382,7 +382,9 @@ impl Disk {
         let mut end = bio.offset + length;
         let mut free = self.free_pages();
         let file = &mut self.files[bio.target.0 as usize];
-        for at in bio.offset / page..end.div_ceil(page) {
+        let missing =
+            if self.devices[bio.target.0 as usize] { 0..0 } else { bio.offset / page..end.div_ceil(page) };
+        for at in missing {
             if file.allocated().contains(&at) {
                 continue;
             }

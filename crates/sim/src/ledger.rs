@@ -9,10 +9,12 @@
 //! later syncs say. Then it is not later syncs but later writes that make a sector sure again.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use forebay_block::limits::PAGE;
 
+use crate::disk::DISCARDED;
 use crate::stored::{Content, SECTOR, StoredFile, Survivor, bytes_of};
 
 /// What a sector held from a change on.
@@ -43,6 +45,8 @@ pub struct Ledger {
     name_is_synced: bool,
     /// A flush of its directory failed, and all handles were closed since: no later one brings it back.
     name_is_forsaken: bool,
+    /// What is being discarded: it may be found so from now on.
+    discarding: Vec<Range<u64>>,
 }
 
 impl Ledger {
@@ -58,7 +62,15 @@ impl Ledger {
             forsaken: None,
             name_is_synced: false,
             name_is_forsaken: false,
+            discarding: Vec::new(),
         }
+    }
+
+    /// Of a device of so many bytes, all of them zero.
+    #[must_use]
+    pub fn of_device(bytes: u64) -> Self {
+        let sizes = vec![Accepted { change: 0, value: bytes }];
+        Self { bytes: vec![0; bytes as usize], sizes, name_is_synced: true, ..Self::new() }
     }
 
     /// The file as it must be read.
@@ -91,6 +103,27 @@ impl Ledger {
         for sector in start / SECTOR..end.div_ceil(SECTOR) {
             self.note(sector);
         }
+    }
+
+    /// A range of whole sectors is being discarded.
+    pub fn announce_discard(&mut self, bytes: Range<u64>) {
+        self.discarding.push(bytes);
+    }
+
+    /// It was, or not.
+    pub fn end_discard(&mut self, bytes: &Range<u64>, is_done: bool) {
+        let at = self.discarding.iter().position(|announced| announced == bytes);
+        self.discarding.swap_remove(at.expect("a discard is announced"));
+        if is_done {
+            let length = (bytes.end - bytes.start) as usize;
+            self.accept(bytes.start, &vec![DISCARDED; length]);
+        }
+    }
+
+    /// Whether what the device has may differ from what was accepted.
+    #[must_use]
+    pub fn is_discarding(&self) -> bool {
+        !self.discarding.is_empty()
     }
 
     /// A length is being set: from now on it may be found.
@@ -204,6 +237,12 @@ impl Ledger {
     fn check_sector(&self, sector: usize, found: &Survivor) -> Result<(), String> {
         let seen = (found.size as usize - sector * SECTOR).min(SECTOR);
         let content = found.sectors.get(sector).map_or(&[0; SECTOR], bytes_of);
+        let at = (sector * SECTOR) as u64;
+        if self.discarding.iter().any(|bytes| bytes.contains(&at))
+            && content[..seen] == [DISCARDED; SECTOR][..seen]
+        {
+            return Ok(());
+        }
         let versions = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
         let base = self.base(versions);
         let mut possible = versions[base.unwrap_or(0)..].iter().rev();

@@ -14,6 +14,7 @@ use forebay_cache::writeback::pace::Bound;
 use crate::disk::Latency;
 use crate::faults::Faults;
 use crate::random::{PerMille, Random};
+use crate::stored::SECTOR;
 
 /// How often callers do what, in shares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +64,10 @@ pub struct Disturbance {
 pub struct Plan {
     /// Files there are.
     pub files: u32,
+    /// Whether they are devices, each of one size, that are discarded where a file would be cut.
+    pub are_devices: bool,
+    /// Of a device, sectors beyond its last whole page.
+    pub odd_sectors: u64,
     /// Callers, each with a file open at a time.
     pub callers: usize,
     /// Frames of the cache.
@@ -137,6 +142,8 @@ impl Plan {
         let file_pages = *random.pick(&[3, 8, 24, 48, 80]);
         Self {
             files,
+            are_devices: false,
+            odd_sectors: 0,
             callers: random.within(1..5) as usize,
             frames,
             throttle: Throttle {
@@ -197,6 +204,18 @@ impl Plan {
             shared: *random.pick(&[PerMille(0), PerMille(0), PerMille(0), PerMille(300)]),
             ..plan
         }
+    }
+
+    /// A run on devices.
+    #[must_use]
+    pub fn devices(seed: u64) -> Self {
+        let odd_sectors = Random::new(seed ^ 0x6465_7669).below(8);
+        Self { are_devices: true, odd_sectors, space_pages: u64::MAX / 2, ..Self::swarm(seed) }
+    }
+
+    /// Bytes of a device.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.file_pages * PAGE as u64 + self.odd_sectors * SECTOR as u64
     }
 
     /// Ends that files may have.

@@ -84,6 +84,16 @@ fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     );
 }
 
+/// Devices: each of its size, with a part of a page at its end, discarded under reads, writes and losses of power.
+#[test]
+fn contract_10_devices_hold_what_was_accepted() {
+    let marks = swarm("contract_10_devices", 800, Plan::devices);
+    let places =
+        ["discard", "discard failed", "page write failed", "flush failed", "lost at close", "evicted"];
+    assert_marks(&marks, &places);
+    assert_eq!(marks.count("tail") + marks.count("extending") + marks.count("allocation"), 0);
+}
+
 /// Files large enough that space is reserved for them.
 #[test]
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {

@@ -152,6 +152,15 @@ impl Driver {
                 self.inode(path).lengths.push_back((asking.id, length));
                 Activity::Asking(asking)
             }
+            Operation::DiscardRange { offset, length } => {
+                let pages = self.inode(path).cache.whole_pages(&(offset..offset + length));
+                if pages.is_empty() {
+                    return Activity::Idle;
+                }
+                let request = Request::Discard { first: pages.start, pages: pages.end - pages.start };
+                let asking = self.ask(path, request, Then::GoOn);
+                self.perhaps_abandon(path, asking)
+            }
             Operation::Sync(request) => {
                 let asking = self.ask(path, request, Then::GoOn);
                 self.perhaps_abandon(path, asking)
@@ -173,12 +182,12 @@ impl Driver {
         let path = self.random.below(self.paths.len() as u64) as usize;
         let target = Target(path as u32);
         if self.paths[path].inode.is_none() {
-            let is_shared = self.random.happens(self.plan.shared);
+            let is_shared = self.random.happens(self.plan.shared) && !self.plan.are_devices;
             let liberties = if is_shared { Liberties::Shared } else { Liberties::Exclusive };
             let entry = self.paths[path].entry;
             let stored = self.disk.file(target);
             let size = stored.size();
-            let mut inode = Inode::open(target, entry, size, liberties, self.plan.reserving);
+            let mut inode = Inode::open(target, entry, size, liberties, &self.plan);
             // Left by a write that failed: it is not ours to give back.
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
@@ -242,7 +251,8 @@ impl Driver {
         self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
             Request::FlushData | Request::FlushAll => self.check_sync(&mut handle, asking.change, result),
-            Request::SetLength(_) | Request::Discard { .. } => {}
+            Request::SetLength(_) => {}
+            Request::Discard { .. } => self.check_failure(path, result),
             Request::WriteOut | Request::Release => {
                 self.check_failure(path, result);
                 self.check_told(&mut handle, result);

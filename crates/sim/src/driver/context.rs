@@ -300,6 +300,7 @@ impl Driver {
                 self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
                 return;
             }
+            Operation::Discard => self.paths[path].ledger.announce_discard(bio.offset..bio.end()),
             Operation::SetLength if bio.class == Class::Waited => {
                 self.paths[path].ledger.announce_length(bio.offset);
             }
@@ -333,6 +334,9 @@ impl Driver {
                 self.hear_all(path);
             }
             self.count_ended(path, &bio, result);
+            if bio.operation == Operation::Discard {
+                self.paths[path].ledger.end_discard(&(bio.offset..bio.end()), result.is_ok());
+            }
             if bio.operation.moves_bytes() {
                 let is_written = bio.operation != Operation::Read && result.is_ok();
                 let pace = &mut self.context.paces[path % self.plan.volumes];
@@ -421,6 +425,14 @@ impl Driver {
                     inode.failed_fills.insert(page);
                     inode.failed_pages.insert(page);
                 }
+            }
+            (Operation::Discard, Ok(_)) => pages.for_each(|page| {
+                inode.failed_fills.remove(&page);
+                inode.failed_pages.remove(&page);
+            }),
+            (Operation::Discard, Err(_)) => {
+                inode.discard_errors += 1;
+                self.marks.hit("discard failed");
             }
             (Operation::Punch, Err(_)) => inode.keeps_space = true,
             (Operation::SetLength, result) if bio.class == Class::Background => {

@@ -8,6 +8,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Caching, Liberties, Origin, TicketId};
 
 use crate::ledger::Ledger;
+use crate::plan::Plan;
 
 /// A path, and what is behind it.
 #[derive(Debug)]
@@ -19,9 +20,13 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Nothing is there, until it is opened.
-    pub(super) fn new() -> Self {
-        Self { ledger: Ledger::new(), entry: Entry::New, inode: None }
+    /// Nothing is there, until it is opened; or a device.
+    pub(super) fn new(plan: &Plan) -> Self {
+        let (ledger, entry) = match plan.are_devices {
+            true => (Ledger::of_device(plan.device_bytes()), Entry::Old),
+            false => (Ledger::new(), Entry::New),
+        };
+        Self { ledger, entry, inode: None }
     }
 }
 
@@ -46,6 +51,7 @@ pub(super) struct Inode {
     /// Page writes that failed.
     pub(super) write_errors: u64,
     pub(super) flush_errors: u64,
+    pub(super) discard_errors: u64,
     /// Pages whose last write failed.
     pub(super) failed_pages: BTreeSet<u64>,
     /// Pages that could not be read, and nobody was told, nor has written them since.
@@ -80,9 +86,13 @@ impl Inode {
         entry: Entry,
         size: u64,
         liberties: Liberties,
-        reserving: Reserving,
+        plan: &Plan,
     ) -> Self {
-        let origin = if size == 0 { Origin::Empty { entry } } else { Origin::Existing(size) };
+        let (origin, reserving) = match (plan.are_devices, size) {
+            (true, _) => (Origin::Device(size), Reserving::Off),
+            (false, 0) => (Origin::Empty { entry }, plan.reserving),
+            (false, _) => (Origin::Existing(size), plan.reserving),
+        };
         let mut cache = CachedFile::new(target, origin, liberties);
         cache.set_entry(entry);
         cache.set_reserving(reserving);
@@ -99,6 +109,7 @@ impl Inode {
             lengths: VecDeque::new(),
             write_errors: 0,
             flush_errors: 0,
+            discard_errors: 0,
             failed_pages: BTreeSet::new(),
             failed_fills: BTreeSet::new(),
             told_lost: false,

@@ -84,6 +84,9 @@ impl Driver {
         let mut disk = Disk::new(plan.files, plan.frames, plan.space_pages, plan.latency, random.fork());
         disk.set_faults(plan.faults);
         let crash_random = random.fork();
+        if plan.are_devices {
+            (0..plan.files).for_each(|device| disk.make_device(Target(device), plan.device_bytes()));
+        }
         Self {
             disk,
             crash_random,
@@ -93,7 +96,7 @@ impl Driver {
             evictor: Evictor::new(plan.frames),
             asked: VecDeque::new(),
             level: Level::new(plan.throttle, plan.volumes),
-            paths: (0..plan.files).map(|_| Path::new()).collect(),
+            paths: (0..plan.files).map(|_| Path::new(&plan)).collect(),
             callers: (0..plan.callers).map(|_| Caller::new()).collect(),
             context: Context::new(&plan),
             operations_left: plan.operations,
@@ -228,7 +231,7 @@ impl Driver {
     fn disturb(&mut self) {
         let disturbance = self.plan.disturbance;
         let path = self.random.below(self.paths.len() as u64) as usize;
-        if self.random.happens(disturbance.lease) {
+        if self.random.happens(disturbance.lease) && !self.plan.are_devices {
             self.disturb_lease(path);
         }
         if self.random.happens(disturbance.bad_pages) {

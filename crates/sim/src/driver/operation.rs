@@ -12,6 +12,7 @@ pub(super) enum Operation {
     Append { length: u64 },
     Read { offset: u64, length: u64 },
     SetLength(u64),
+    DiscardRange { offset: u64, length: u64 },
     Sync(Request),
     Discard,
     Close,
@@ -22,7 +23,8 @@ impl Driver {
     pub(super) fn draw_operation(&mut self, path: usize, last_end: u64) -> Operation {
         let mix = self.plan.mix;
         let size = self.paths[path].ledger.size();
-        let most = self.plan.ends().end - 1;
+        let is_device = self.plan.are_devices;
+        let most = if is_device { size } else { self.plan.ends().end - 1 };
         let random = &mut self.random;
         let shares = [mix.write, mix.append, mix.read, mix.set_length, mix.sync, mix.close, mix.discard];
         let mut chosen = random.below(shares.iter().sum());
@@ -37,6 +39,11 @@ impl Driver {
             }
             Some(2) => {
                 Operation::Read { offset: place(random, size), length: length(random, self.plan.bytes) }
+            }
+            Some(3) if is_device => {
+                let offset = place(random, size - 1);
+                let wanted = *random.clone().pick(&[size, self.plan.bytes]);
+                Operation::DiscardRange { offset, length: length(random, wanted).min(size - offset) }
             }
             Some(3) => Operation::SetLength(place(random, *random.clone().pick(&[most, size + 1])).min(most)),
             Some(4) => {

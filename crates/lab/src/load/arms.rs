@@ -63,7 +63,7 @@ pub(crate) enum Way {
 }
 
 /// Refuses what an arm does on no kernel and no file system; nothing is made or changed.
-pub(crate) fn refuse_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result<(), CellError> {
+pub(crate) fn refuse_workload(arm: Arm, workload: &Workload) -> Result<(), CellError> {
     if !arm.is_forebay() {
         return Ok(());
     }
@@ -72,11 +72,6 @@ pub(crate) fn refuse_workload(arm: Arm, workload: &Workload, directory: &Path) -
             let reason = "direct=1, but the library's reads and writes go through its cache, which writes direct \
                           behind it (set direct=0, or use --engine kernel)";
             return Err(CellError::refused(arm, format!("job {}: {reason}", job.name)));
-        }
-        let mut paths = job.files.iter().map(|name| directory.join(name));
-        if let Some(device) = paths.find(|path| guard::is_block_device(path)) {
-            let reason = "a block device, and the library serves regular files so far (use --engine kernel)";
-            return Err(CellError::refused(arm, format!("{}: {reason}", device.display())));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, ErrorKind, File, Open};
 
 use super::CellError;
 use super::lane::{Buffers, Lane};
@@ -37,7 +37,11 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
         };
         let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
         let open = engine.open(&file.path, how);
-        let open = open.map_err(|error| CellError::library("could not open it", &error))?;
+        let open = open.map_err(|error| match error.kind() {
+            // It serves no such file, or not here.
+            ErrorKind::Unsupported => CellError::unavailable(error.to_string()),
+            _ => CellError::library("could not open it", &error),
+        })?;
         if plan.writes() && job.declared == Declared::Yes && file.kind == FileKind::Regular {
             open.set_len(file.length)
                 .map_err(|error| CellError::library("could not give it its length", &error))?;

@@ -86,7 +86,7 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     let directory =
         directory.map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
     let plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
-    arms::refuse_workload(spec.arm, &spec.workload, &directory)?;
+    arms::refuse_workload(spec.arm, &spec.workload)?;
     let jobs = plans.len();
     let ways: Result<Vec<_>, _> =
         plans.iter().map(|plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs)).collect();
@@ -119,7 +119,7 @@ pub fn check_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result
         return Ok(());
     }
     layout::refuse_unwritable(workload, directory)?;
-    arms::refuse_workload(arm, workload, directory)
+    arms::refuse_workload(arm, workload)
 }
 
 /// Whether a path is a block device that nobody else uses, before a suite's jobs write over it.

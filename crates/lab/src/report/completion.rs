@@ -8,10 +8,16 @@ use crate::statistics::Verdict;
 use super::Block;
 use super::figures::{bytes, delta, mean_and_deviation, microseconds, plain, with_deviation};
 use super::requests::to_base;
-use super::table::{Column, Table, absent, column, mean_of};
+use super::table::{Column, Table, absent, column, marked, mean_of};
 
 /// What the columns are of; a delta is to the first.
-const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", "forebay-adaptive"];
+const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
+
+/// The one that decides as it goes.
+const ADAPTIVE: &str = "forebay-adaptive";
+
+/// The same bytes in large pieces: another job, so it is compared with nobody's rate.
+const REFERENCE: &str = "kernel-direct-1m";
 
 const BLOCK: &[Column] = &[
     column(15, "", ""),
@@ -49,8 +55,8 @@ const COPIES: &[Column] = &[
 
 const LEGEND: &str = "cs = context switches, of the whole system unless own; io = one of the caller's. bios/run: of \
     Forebay's writeback; run = bytes of one of its bios; hold = how long completions waited for each other; written, \
-    durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown. kernel-direct-1m: \
-    the same in pieces of 1 MiB, front to back, so no base";
+    durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown. reference: as \
+    many bytes in pieces of 1 MiB, front to back, past the cache";
 
 /// A line of a block: its name, the metric, and by how much that is divided.
 type Line = (&'static str, &'static str, f64);
@@ -93,25 +99,27 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
         let reads = POLICIES.iter().any(|arm| document.row_of(&job.name, arm, "read_bytes_per_s").is_some());
         let own: &[Line] = if reads { &MIXED } else { &WRITES };
         let lines = own.iter().chain(&REST).filter_map(|line| block_line(document, job, line));
+        let lines: Vec<_> = lines.collect();
         let arms = document.arms_of(&job.name).into_iter().map(|arm| {
             let row = |metric: &str| document.row_of(&job.name, arm, metric);
             vec![
                 arm.to_owned(),
                 row("write_bytes_per_s").map_or_else(absent, mega),
-                to_base(document, part, job, arm),
+                if arm == REFERENCE { "reference".to_owned() } else { to_base(document, part, job, arm) },
                 mean_of(row("peak_memory_bytes"), bytes),
                 mean_of(row("write_latency_p99_us"), microseconds),
                 mean_of(row("system_context_switches_per_gib"), plain),
             ]
         });
+        blocks.extend([Block::Gap, Block::Text(job.title.clone())]);
+        if !lines.is_empty() {
+            blocks.extend([Block::Table(Table { columns: BLOCK.into(), lines }), Block::Gap]);
+        }
         blocks.extend([
-            Block::Gap,
-            Block::Text(job.title.clone()),
-            Block::Table(Table { columns: BLOCK.into(), lines: lines.collect() }),
-            Block::Gap,
             Block::Table(Table { columns: ARMS.into(), lines: arms.collect() }),
             Block::Text(super::noise(document, part, &job.name)),
         ]);
+        blocks.extend(to_reference(document, job).map(Block::Text));
     }
     blocks.push(Block::Gap);
     blocks.push(Block::Text(LEGEND.to_owned()));
@@ -168,6 +176,13 @@ fn ran(document: &Document, job: &PartJob) -> bool {
     document.rows.iter().any(|row| row.job == job.name)
 }
 
+/// What the switches of the system are against those of the same bytes in large pieces.
+fn to_reference(document: &Document, job: &PartJob) -> Option<String> {
+    let pair = Against { arm: ADAPTIVE, base: REFERENCE };
+    let found = document.compared(&job.name, "system_context_switches_per_gib", pair)?;
+    Some(format!("cs/GiB of {ADAPTIVE} against {REFERENCE}: {}", marked(Some(found))))
+}
+
 /// None where nobody has the metric.
 fn block_line(document: &Document, job: &PartJob, (name, metric, unit): &Line) -> Option<Vec<String>> {
     let rows = POLICIES.map(|arm| document.row_of(&job.name, arm, metric));
@@ -193,7 +208,13 @@ fn mega(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::CellResult;
+    use crate::compare::Measured;
+    use crate::compare::judge::{Judging, judge};
+    use crate::manifest::Manifest;
     use crate::report::table::assert_fits;
+    use crate::report::{Format, comparison};
+    use crate::suite::{Base, Pair, TableKind};
 
     #[test]
     fn the_columns_fit_the_width() {
@@ -205,5 +226,91 @@ mod tests {
             assert!(name.len() <= 15 && *unit >= 1.0, "{name}");
             assert!(crate::metric::find(metric).is_some(), "{metric}");
         }
+    }
+
+    /// Five rounds with a ripple around a speed, and so many switches.
+    fn measured(arm: &str, speed: f64, switches: f64) -> Measured {
+        let cell = |ripple: &f64| {
+            let metrics = [
+                ("write_bytes_per_s", speed * 1e6 * ripple),
+                ("write_latency_p99_us", 36.2 * ripple),
+                ("write_latency_p999_us", 3260.0),
+                ("system_context_switches", switches * ripple),
+                ("system_context_switches_per_io", switches / 2e6),
+                ("system_context_switches_per_gib", switches / 250.0 * ripple),
+                ("peak_memory_bytes", 67e6),
+                ("hold_p99_us", if arm == "forebay-delay" { 1000.0 } else { 0.0 }),
+            ];
+            let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+            CellResult { metrics, notes: vec![] }
+        };
+        let rounds = [1.0, 1.01, 0.99, 1.004, 0.996].iter().map(cell).collect();
+        Measured { job: "A".into(), arm: arm.into(), rounds }
+    }
+
+    #[test]
+    fn the_whole_block() {
+        let cells = [
+            measured("forebay-delay", 4333.0, 184e3),
+            measured("forebay-immediate", 4374.0, 3.68e6),
+            measured("forebay-adaptive", 4380.0, 190e3),
+            measured("forebay-adaptive-again", 4381.0, 191e3),
+            measured("kernel-uncached", 2190.0, 9e6),
+            measured("kernel-direct-1m", 4400.0, 95e3),
+        ];
+        let base = Base::BestOf(vec!["kernel-uncached".into()]);
+        let pair = |arm: &str, base: &str| Pair { arm: arm.into(), base: base.into() };
+        let also = [
+            pair("forebay-immediate", "forebay-delay"),
+            pair("forebay-adaptive", "forebay-delay"),
+            pair("forebay-adaptive", "kernel-direct-1m"),
+        ];
+        let metric = "write_bytes_per_s";
+        let judging = Judging { base: &base, metric, again: "forebay-adaptive", also: &also };
+        let judged = judge(&cells, judging, 1);
+        let mut document = Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
+        let job = PartJob {
+            name: "A".into(),
+            title: "A seq 128k qd1".into(),
+            base: Some("kernel-uncached".into()),
+            ..PartJob::default()
+        };
+        let absent = PartJob { name: "E".into(), title: "E raw 128k qd128".into(), ..PartJob::default() };
+        document.parts.push(Part {
+            title: "Held, or not".into(),
+            table: TableKind::Completion,
+            metric: metric.into(),
+            again: "forebay-adaptive".into(),
+            rounds: 5,
+            jobs: vec![job, absent],
+            ..Part::default()
+        });
+        let text = comparison(&document, Format::Text);
+        let expected = "
+A seq 128k qd1
+                           delay      immediate    delta       adaptive    delta
+  BW (MB/s)         4333 +- 33.0   4374 +- 33.3    +0.9%   4380 +- 33.4    +1.1%
+  p99 (us)          36.2 +- 0.28   36.2 +- 0.28   ~+0.0%   36.2 +- 0.28   ~+0.0%
+  p999 (us)         3260 +- 0.00   3260 +- 0.00   ~+0.0%   3260 +- 0.00   ~+0.0%
+  ctx-switches      184k +- 1401 3.68M +- 28.0k   +1900%   190k +- 1447    +3.3%
+  cs / io           0.09 +- 0.00   1.84 +- 0.00   +1900%   0.10 +- 0.00    +3.3%
+  hold p99 (us)     1000 +- 0.00   0.00 +- 0.00   ~-100%   0.00 +- 0.00   ~-100%
+  memory (MiB)      63.9 +- 0.00   63.9 +- 0.00   ~+0.0%   63.9 +- 0.00   ~+0.0%
+
+                                                                          system
+  arm                            MB/s      ratio [95 %]   memory    p99   cs/GiB
+  forebay-delay            4333 +- 33  1.98 [1.98-1.98]   64 MiB  36 us      736
+  forebay-immediate        4374 +- 33  2.00 [2.00-2.00]   64 MiB  36 us      15k
+  forebay-adaptive         4380 +- 33  2.00 [2.00-2.00]   64 MiB  36 us      760
+  forebay-adaptive-again   4381 +- 33  2.00 [2.00-2.00]   64 MiB  36 us      764
+  kernel-uncached          2190 +- 17          1 (base)   64 MiB  36 us      36k
+  kernel-direct-1m         4400 +- 34         reference   64 MiB  36 us      380
+noise floor 0.0 %.  ~ = not shown
+cs/GiB of forebay-adaptive against kernel-direct-1m: 2.00 [2.00-2.00]
+
+cs = context switches";
+        assert!(text.contains(expected), "{text}");
+        assert!(!text.contains("E raw"), "a job that did not run is noted, not shown");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

@@ -17,7 +17,8 @@
 //! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a flush, [`ticket`] what
 //! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
 //! more, `fence` what is being discarded, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
-//! may go, [`evict`] in which order they do, [`samples`] how long all that takes.
+//! may go, [`evict`] in which order they do, [`samples`] how long all that takes; and [`state`] the word for where a page
+//! is.
 #![forbid(unsafe_code)]
 
 pub mod bypass;
@@ -38,6 +39,7 @@ pub mod read;
 pub mod readahead;
 pub mod samples;
 pub mod space;
+pub mod state;
 pub mod throttle;
 pub mod ticket;
 pub mod uses;
@@ -52,6 +54,7 @@ pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
 pub use read::{ReadStep, ReadStop, Reader};
 pub use readahead::Room;
+pub use state::PageState;
 pub use throttle::{Admission, Dirty, Part, Throttle};
 pub use ticket::{Failure, Request, TicketId};
 pub use uses::Caching;

@@ -139,7 +139,7 @@ pub(crate) struct RunArgs {
 /// `forebay walk`.
 #[derive(Args, Debug)]
 pub(crate) struct WalkArgs {
-    /// The way: `request`.
+    /// The way: `request`, from a bio to its end; `page`, from a write to a clean page.
     #[arg(hide_possible_values = true)]
     pub(crate) way: Way,
     /// Where the file is for the time [default: that for temporary files].
@@ -151,6 +151,7 @@ pub(crate) struct WalkArgs {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Request,
+    Page,
 }
 
 /// Through what `run` does its I/O.

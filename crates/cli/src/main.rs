@@ -32,7 +32,8 @@ fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(request) => compare::compare(&request),
         Command::Run(request) => run::run(&request),
-        Command::WalkRequest { directory } => walk::request(&directory),
+        Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
+        Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
         Command::Show(text) => output::print(&text),
     }
 }

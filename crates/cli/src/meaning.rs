@@ -22,8 +22,9 @@ pub(crate) enum Command {
     Compare(CompareRequest),
     /// Run a job file.
     Run(RunRequest),
-    /// Walk the way of a request.
-    WalkRequest {
+    /// Walk the way of a request, or of a page.
+    Walk {
+        way: Way,
         /// Where its file is for the time.
         directory: PathBuf,
     },
@@ -64,9 +65,9 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
-            Verb::Walk(WalkArgs { way: Way::Request, dir }) => {
+            Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
-                Ok(Command::WalkRequest { directory })
+                Ok(Command::Walk { way, directory })
             }
         },
     }

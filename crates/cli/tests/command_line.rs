@@ -47,7 +47,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["run", "/no/such.fio"], "the job file /no/such.fio: No such file"),
         (&["run", "/dev/null", "--engine", "libaio"], "[possible values: forebay, kernel, null]"),
         (&["walk"], "<WAY> (see `forebay --help`)"),
-        (&["walk", "page"], "invalid value 'page' for '<WAY>' [possible values: request]"),
+        (&["walk", "bio"], "invalid value 'bio' for '<WAY>' [possible values: request, page]"),
         (&["walk", "request", "--dir", "/no/such/place"], "--dir /no/such/place: No such file"),
     ];
     for (words, expected) in cases {
@@ -125,6 +125,18 @@ fn a_walk_shows_each_step_and_leaves_nothing() {
     // Seven bios; two of them join another's request.
     assert_eq!((steps("submitted"), steps("merged"), steps("ended")), (7, 2, 7), "{text}");
     assert!(text.contains("flush-data") && steps("rung") >= 4 && steps("run") >= 4, "{text}");
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_walk_of_pages_shows_their_states_on_a_real_file() {
+    let parent = tempfile::tempdir().unwrap();
+    let output = forebay().args(["walk", "page", "--dir"]).arg(parent.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for state in ["filling", "dirty", "dirty again", "writeback", "clean", "absent", "partial", "failing"] {
+        assert!(text.contains(&format!("  {state} ")), "no page is {state}: {text}");
+    }
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use forebay_block::Step;
 
-use super::scene::Line;
+use super::{page, scene::Line};
 
 /// What the words of the first column mean, in the order of a bio's life.
 const LEGEND: [(&str, &str); 14] = [
@@ -44,6 +44,42 @@ pub(crate) fn text(device: &str, walked: &[Line]) -> String {
         if seen.iter().any(|seen| seen == word) {
             writeln!(text, "{word:<10} {meaning}").expect("a string takes all");
         }
+    }
+    text
+}
+
+/// What the words of the first column mean for pages, in the order of a page's life.
+const PAGE_LEGEND: [(&str, &str); 7] = [
+    ("asked", "somebody waits for something"),
+    ("planned", "a write has its frames; until it is published nobody else reads, sends or drops them"),
+    ("published", "the bytes are there, and accepted"),
+    ("sent", "pages go out as a bio, for a reason"),
+    ("settled", "the bio has ended, and this is what that means for the page"),
+    ("ended", "a bio without pages has ended"),
+    ("told", "who waited hears how it ended"),
+];
+
+/// All of a walk of pages.
+pub(crate) fn pages(device: &str, walked: &[page::Line]) -> String {
+    let mut text =
+        format!("One file, {device}\n\n{:>9}  {:<10}{:>5}  {:<12}what\n", "us", "step", "page", "is now");
+    for line in walked {
+        let line = match line {
+            page::Line::Act(title) => format!("\n           -- {title}"),
+            page::Line::Step { after, step, page, what } => {
+                let (number, state) = match page {
+                    Some((number, state)) => (number.to_string(), state.to_string()),
+                    None => (String::new(), String::new()),
+                };
+                let micros = after.as_nanos() as f64 / 1000.0;
+                format!("{micros:>9.1}  {step:<10}{number:>5}  {state:<12}{what}")
+            }
+        };
+        writeln!(text, "{line}").expect("a string takes all");
+    }
+    text.push('\n');
+    for (word, meaning) in PAGE_LEGEND {
+        writeln!(text, "{word:<10} {meaning}").expect("a string takes all");
     }
     text
 }

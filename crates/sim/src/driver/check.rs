@@ -161,8 +161,11 @@ impl Driver {
         let write_errors = inode.write_errors;
         let flush_has_failed = inode.flush_errors > 0 || inode.cache.is_rewriting();
         let gives_back = inode.cache.liberties() == Liberties::Exclusive && !inode.keeps_space;
-        if lost > 0 {
-            self.marks.hit("lost at close");
+        let is_undone = flush_has_failed && !self.disk.undone(Target(path as u32)).is_empty();
+        if lost > 0 || is_undone {
+            if lost > 0 {
+                self.marks.hit("lost at close");
+            }
             let Path { ledger, inode, .. } = &mut self.paths[path];
             let failed = &inode.as_ref().expect("an open file").failed_pages;
             let differing = ledger.reread(self.disk.file(Target(path as u32)));

@@ -44,6 +44,7 @@ impl CachedFile {
     /// While something is under way.
     pub fn discard_dirty(&mut self, disk_size: u64, settled: &mut Settled) -> u64 {
         assert!(self.can_discard(), "frames in flight outlive everything");
+        self.give_up_rewriting(settled);
         let dirty = self.index.dirty_pages();
         if let Some(first) = dirty.first() {
             self.tell_discarded(first * PAGE);
@@ -52,13 +53,6 @@ impl CachedFile {
             self.fill_errors.remove(page);
             self.drop_page(*page, settled);
         }
-        if self.is_rewriting() && !dirty.is_empty() {
-            // What a failed flush may have lost was to be written once more; without that no later one makes it durable.
-            self.poisoned = Some(Errno::IO);
-            self.tickets.fail_flushes(Failure::Flush(Errno::IO));
-        }
-        // What was written before is as the file system has it, and a flush that fails is a failure.
-        self.let_kept_go(settled);
         // So are clean ones from the end on, which may not be where it was: a write that failed may have moved it.
         self.drop_pages(disk_size / PAGE..u64::MAX, settled);
         if !self.is_device {

@@ -167,7 +167,7 @@ impl CachedFile {
             target,
             liberties,
             breaking: None,
-            kept: Kept::default(),
+            kept: Kept::of_a_file(size > 0),
             size,
             disk_size: size,
             is_device: matches!(origin, Origin::Device(_)),

@@ -16,14 +16,16 @@
 //! ([`CachedFile::next_reclaim`]).
 //!
 //! Only where *all* that was written since the last good flush is kept can a second one prove anything. What was
-//! written under the lease is not kept, so a flush belongs to giving the lease up. And a second flush that fails with
+//! written under the lease is not kept, so a flush belongs to giving the lease up, and to opening a shared file that was
+//! there ([`CachedFile::lacks_frames`]). And a second flush that fails with
 //! nothing but writes through the kernel's cache before it is a failure.
 
-use forebay_block::{Bio, Class, Operation};
+use forebay_block::{Bio, Class, Errno, Operation};
 
 use crate::file::{CachedFile, Liberties};
 use crate::index::{Chunk, runs};
 use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::ticket::Failure;
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::gather::Segments;
 use crate::writeback::settle::Settled;
@@ -39,6 +41,8 @@ pub(crate) struct Kept {
     before: Written,
     /// A flush has failed and none has ended well since: what is written goes through the kernel's cache.
     rewriting: Option<Rewriting>,
+    /// What the flush said.
+    error: Option<Errno>,
     /// Times that began.
     rewrites: u64,
 }
@@ -59,6 +63,13 @@ enum Rewriting {
     AllCached,
     /// Direct writes that were on their way then have ended since.
     SomeDirect,
+}
+
+impl Kept {
+    /// Of a file that may have been written before, or not.
+    pub(crate) fn of_a_file(was_there: bool) -> Self {
+        Self { since: Written { kept: false, unkept: was_there }, ..Self::default() }
+    }
 }
 
 impl Chunk {
@@ -93,6 +104,24 @@ impl CachedFile {
         }
         self.begin_flush();
         Some(self.send_flush(Operation::FlushData, Vec::new(), FlushStep::File))
+    }
+
+    /// A flush has failed, and what it covered is not all here any more: it is a failure.
+    pub(crate) fn poison(&mut self, errno: Errno, settled: &mut Settled) {
+        self.poisoned = Some(errno);
+        self.kept.rewriting = None;
+        self.let_kept_go(settled);
+        self.tickets.fail_flushes(Failure::Flush(errno));
+    }
+
+    /// What is dirty was dropped: where it was to be written once more, that is lost.
+    pub(crate) fn give_up_rewriting(&mut self, settled: &mut Settled) {
+        // What was written before is as the file system has it, and a flush that fails is a failure.
+        self.let_kept_go(settled);
+        if self.kept.rewriting.take().is_some() {
+            let errno = self.kept.error.expect("a flush has failed");
+            self.poison(errno, settled);
+        }
     }
 
     /// Whether a flush may still have to tell of something written while the file was shared.
@@ -192,12 +221,13 @@ impl CachedFile {
 
     /// A flush failed. True where that is got over: what was written since the last good one is dirty again, as of
     /// before any sync that waits.
-    pub(crate) fn rewrite_kept(&mut self) -> bool {
+    pub(crate) fn rewrite_kept(&mut self, errno: Errno) -> bool {
         let is_second = self.kept.rewriting == Some(Rewriting::AllCached);
         if self.liberties != Liberties::Shared || self.lacks_frames() || is_second {
             return false;
         }
         self.kept.rewriting = Some(Rewriting::AllCached);
+        self.kept.error = Some(errno);
         self.kept.rewrites += 1;
         self.unflushed = true;
         let chunks = self.index.chunks_mut().filter(|(_, chunk)| chunk.held() != 0);

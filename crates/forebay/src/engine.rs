@@ -267,8 +267,9 @@ impl Engine {
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
         drop(table);
-        if !is_device {
+        if !is_device && open.write {
             self.look_at_lease(&inode);
+            self.flush_what_was_there(&inode);
         }
         Ok(inode)
     }

@@ -140,6 +140,7 @@ impl Plan {
         let frames = *random.pick(&[20, 32, 48, 64, 96]);
         let limit = u64::from(frames) * 3 / 4;
         let file_pages = *random.pick(&[3, 8, 24, 48, 80]);
+        let mix = mix(random);
         Self {
             files,
             are_devices: false,
@@ -155,7 +156,7 @@ impl Plan {
             operations: random.within(30..160),
             file_pages,
             bytes: *random.pick(&[700, 5_000, 20_000, 70_000]),
-            mix: mix(random),
+            mix,
             sequential: *random.pick(&[PerMille(0), PerMille(300), PerMille(900)]),
             abandoned: *random.pick(&[PerMille(0), PerMille(50), PerMille(400)]),
             pace: Pace {
@@ -169,7 +170,7 @@ impl Plan {
                 evict: sometimes(random, 50),
                 crash: PerMille(40),
             },
-            faults: faults(random),
+            faults: faults(random, mix.discard > 0),
             latency: latency(random),
             space_pages: space(random, u64::from(files) * file_pages),
             flight: flight(random),
@@ -241,11 +242,11 @@ fn sometimes(random: &mut Random, per_mille: u16) -> PerMille {
     PerMille(if random.below(2) == 0 { 0 } else { per_mille })
 }
 
-fn faults(random: &mut Random) -> Faults {
+fn faults(random: &mut Random, drops_dirty: bool) -> Faults {
     let flush = PerMille(if random.below(4) == 0 { 60 } else { 0 });
     let flush_directory = PerMille(if random.below(6) == 0 { 300 } else { 0 });
-    // A poisoned file may be read as the device has it.
-    let may_invalidate = flush == PerMille(0) && flush_directory == PerMille(0);
+    // A poisoned file may be read as the device has it, and so may one of which what is dirty was dropped.
+    let may_invalidate = flush == PerMille(0) && flush_directory == PerMille(0) && !drops_dirty;
     Faults {
         refuse: sometimes(random, 200),
         shorten: sometimes(random, 200),

@@ -146,7 +146,8 @@ fn contract_16_a_release_and_a_flush_end_in_one_pass() {
 fn contract_02_holds_on_a_device_that_fails_often() {
     let marks = swarm("contract_02_holds_on", 400, |seed| {
         let plan = Plan::swarm(seed);
-        let faults = Faults { write: PerMille(200), read: PerMille(50), ..plan.faults };
+        let invalidate = PerMille(0);
+        let faults = Faults { write: PerMille(200), read: PerMille(50), invalidate, ..plan.faults };
         let mix = Mix { sync: 15, close: 3, write: 30, append: 10, discard: 2, ..plan.mix };
         Plan { files: 1, callers: 4, file_pages: 6, faults, mix, space_pages: 1 << 40, ..plan }
     });

@@ -379,13 +379,9 @@ impl CachedFile {
                 }
             }
             // Whom it serves waits for the next one.
-            (Err(_), FlushStep::File) if self.rewrite_kept() => {}
+            (Err(errno), FlushStep::File) if self.rewrite_kept(errno) => {}
             // Of a directory too: the kernel tells a failed flush once, and the next one ends well without the entry.
-            (Err(errno), FlushStep::Directory | FlushStep::File) => {
-                self.poisoned = Some(errno);
-                self.let_kept_go(settled);
-                self.tickets.fail_flushes(Failure::Flush(errno));
-            }
+            (Err(errno), FlushStep::Directory | FlushStep::File) => self.poison(errno, settled),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::Target;
-use forebay_cache::Liberties;
+use forebay_cache::{Liberties, Request};
 use forebay_uring::Lock;
 
 use super::{Engine, cannot_look};
@@ -27,7 +27,11 @@ impl Engine {
         let state = inode.lock();
         let is_ours = state.cache.liberties() == Liberties::Exclusive || state.cache.is_breaking();
         drop(state);
-        if is_ours || self.claim(&inode.file, inode.target)? == Liberties::Shared {
+        if is_ours {
+            return Ok(());
+        }
+        if self.claim(&inode.file, inode.target)? == Liberties::Shared {
+            self.flush_what_was_there(inode);
             return Ok(());
         }
         let length = inode.file.length().map_err(cannot_look)?;
@@ -80,6 +84,17 @@ impl Engine {
                 }
                 taken => return taken,
             }
+        }
+    }
+
+    /// What was written to a shared file before is not kept here. Once it is flushed, all that is not flushed is; a flush
+    /// that fails can be got over then.
+    pub(super) fn flush_what_was_there(&self, inode: &Arc<Inode>) {
+        let state = inode.lock();
+        let wants_flush = state.cache.liberties() == Liberties::Shared && state.cache.lacks_frames();
+        drop(state);
+        if wants_flush {
+            inode.ask_unheard(&self.owner.shared, Request::FlushData);
         }
     }
 

@@ -192,7 +192,15 @@ impl Driver {
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
             self.disk.open(target);
-            self.disk.set_others(target, is_shared);
+            // What was written before is not kept.
+            let inode = self.inode(path);
+            let lacks_frames = is_shared && inode.cache.lacks_frames();
+            if lacks_frames {
+                let flush = inode.cache.ask(Request::FlushData);
+                inode.cache.abandon(flush);
+                self.kick(path);
+            }
+            self.disk.set_others(target, is_shared && !lacks_frames);
             self.note(path, "opened", 0, size, 0);
         }
         self.inode(path).handles += 1;

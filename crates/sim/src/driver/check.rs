@@ -153,6 +153,7 @@ impl Driver {
             self.marks.hit("seen by others");
         }
         self.marks.hit(if is_over { "lease given up" } else { "lease given up early" });
+        self.note(path, "lease gone", 0, 0, 0);
     }
 
     /// A file is let go of, and so many dirty pages with it.
@@ -168,9 +169,9 @@ impl Driver {
             }
             let Path { ledger, inode, .. } = &mut self.paths[path];
             let failed = &inode.as_ref().expect("an open file").failed_pages;
-            let differing = ledger.reread(self.disk.file(Target(path as u32)));
             // Whoever could not write all could not flush, and heard of that.
             let undone = self.disk.undone(Target(path as u32));
+            let differing = ledger.reread(self.disk.file(Target(path as u32)));
             let wrong = differing.into_iter().find(|page| !failed.contains(page) && !undone.contains(page));
             assert_eq!(
                 wrong, None,

@@ -9,7 +9,7 @@ use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Pace;
 use forebay_cache::writeback::settle::Keep;
-use forebay_cache::{Reason, Settled};
+use forebay_cache::{Liberties, Reason, Settled};
 
 use crate::driver::Driver;
 use crate::driver::inode::Path;
@@ -356,6 +356,12 @@ impl Driver {
                 let is_failure = inode.cache.poisoned().is_some();
                 inode.flush_errors += u64::from(is_failure);
                 self.marks.hit(if is_failure { "flush failed" } else { "flush got over" });
+            }
+            if result.is_ok() && bio.operation.is_flush() {
+                let cache = &self.inode(path).cache;
+                let is_shared = cache.liberties() == Liberties::Shared && !cache.is_breaking();
+                let all_is_kept = is_shared && !cache.lacks_frames();
+                self.disk.set_others(bio.target, all_is_kept);
             }
             self.list_dirty(path);
             self.marks.add("partial page filled", settled.patches.len() as u64);

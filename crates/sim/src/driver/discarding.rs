@@ -20,10 +20,9 @@ impl Driver {
         let mut settled = Settled::default();
         let stored = self.disk.file(Target(path as u32));
         let inode = self.paths[path].inode.as_mut().expect("an open file");
-        let was_poisoned = inode.cache.poisoned().is_some();
         let pages = inode.cache.discard_dirty(stored.size(), &mut settled);
-        // A flush had failed, and was not got over.
-        inode.flush_errors += u64::from(!was_poisoned && inode.cache.poisoned().is_some());
+        // A flush that was being got over has failed now.
+        inode.flush_errors += u64::from(inode.flush_errors == 0 && inode.cache.poisoned().is_some());
         let mut lost = self.paths[path].ledger.reread(stored);
         // What another program's mapping has undone was written, and its frames were kept for that.
         let undone = self.disk.undone(Target(path as u32));

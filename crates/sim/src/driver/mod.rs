@@ -274,6 +274,7 @@ impl Driver {
                 inode.broken_at = Some(change);
                 self.kick(path);
                 self.marks.hit("lease broken");
+                self.note(path, "lease broken", 0, 0, 0);
             }
             Liberties::Shared => {
                 let size = self.disk.file(Target(path as u32)).size();
@@ -281,6 +282,7 @@ impl Driver {
                     self.disk.set_others(Target(path as u32), false);
                     inode.origin_end = size.next_multiple_of(PAGE);
                     self.marks.hit("lease had");
+                    self.note(path, "lease had", 0, 0, 0);
                 }
             }
         }

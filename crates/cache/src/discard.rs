@@ -56,12 +56,12 @@ impl CachedFile {
                 self.tickets.fail_flushes(Failure::Flush(FLUSH_FAILED));
             }
         }
+        // What was written before is as the file system has it, and a flush that fails is a failure.
+        self.let_kept_go(settled);
         for page in &dirty {
             self.fill_errors.remove(page);
             self.drop_page(*page, settled);
         }
-        // What was written before is as the file system has it, and a flush that fails is a failure.
-        self.let_kept_go(settled);
         // So are clean ones from the end on, which may not be where it was: a write that failed may have moved it.
         self.drop_pages(disk_size / PAGE..u64::MAX, settled);
         if !self.is_device {

@@ -163,7 +163,7 @@ impl CachedFile {
             (Origin::Empty { .. }, Liberties::Exclusive) => Holes::of_empty_file(),
             _ => Holes::unknown(),
         };
-        Self {
+        let mut file = Self {
             target,
             liberties,
             breaking: None,
@@ -206,7 +206,12 @@ impl CachedFile {
             write_error: None,
             error_sequence: 0,
             fill_errors: BTreeMap::new(),
+        };
+        if let Origin::Existing(_) = origin {
+            // Nobody here knows what was written before and not flushed: a flush that fails is a failure.
+            file.note_unkept();
         }
+        file
     }
 
     /// Its directory entry has still to be made durable, though the file was there: it was made and closed without a

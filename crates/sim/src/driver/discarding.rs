@@ -31,6 +31,14 @@ impl Driver {
             lost.len() as u64 <= pages,
             "contract 2: {lost:?} of file {path} are lost by dropping {pages} pages"
         );
+        if self.inode(path).cache.lacks_frames() {
+            // From here on it could undo for good what is not kept, and nothing could be compared any more.
+            self.disk.set_others(Target(path as u32), false);
+        }
+        if self.inode(path).cache.poisoned().is_some() {
+            // A flush that had failed, and was about to be got over.
+            self.inode(path).flush_errors = self.inode(path).flush_errors.max(1);
+        }
         self.note(path, "discarded", 0, pages, 0);
         if pages > 0 {
             // To every handle as an error that was got over.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  dirty pages   0 ......... background ................ limit .... limit + spare .... cache
-//!  writers       run         run, writeback works       wait       small files wait too
+//!  writers       run         run, writeback works        wait       small files wait too
 //!
 //!  rate of a     memory |--------------------------------,
 //!  writer               |                                |
@@ -14,14 +14,16 @@
 //! room is there to take bursts. At the limit writers share what the device writes out: who waits goes in the order it
 //! came, and is granted as many pages as the device writes in [`GRANT_TIME`], divided by those who wait, so that a round
 //! of all of them takes about that long. On a slow device grants are small and waits no longer; on a fast one they are
-//! large, so that a wake is not paid for every page. A file that has little dirty (a log beside a bulk load) is not made
+//! large, so that a wake is not paid for every page. Writers begin to wait where the largest grant does not fit any
+//! more: so who comes later finds no room that is too little for who waits already, and overtakes nobody. A file that has little dirty (a log beside a bulk load) is not made
 //! to wait for others: it runs into the room between the limit and the cache.
 //!
 //! # Several devices
 //! One limit for all would be filled by the slowest device: its pages stay longest. So each that is written may have the
 //! part of the limit that its measured rate earns, and a least part; alone it has all. (The kernel divides its limit by
 //! each device's share of recent completions: P. Zijlstra, "per device dirty throttling", 2007. A rate measured while
-//! the device was busy says the same at once, and of a device that was idle too.)
+//! the device was busy says the same at once, and of a device that was idle too.) The least part is there for each
+//! even where others fill the limit, as one that hangs may have done before.
 
 use std::time::Duration;
 
@@ -84,7 +86,8 @@ impl Throttle {
     #[must_use]
     pub fn new(limit: u64, background: u64) -> Self {
         let (small, grant) = ((limit / 256).max(16), (limit / 256).clamp(16, 1024));
-        Self { limit, background: background.min(limit), small, grant }
+        // Below where writers begin to wait, or nothing would be written for them.
+        Self { limit, background: background.min(limit - limit / 32), small, grant }
     }
 
     /// The part of a device that is written alone.
@@ -105,7 +108,7 @@ impl Throttle {
         let all: u128 = rates.iter().map(rate).sum();
         let part = |of: u128| {
             let earned = (u128::from(self.limit) * of / all.max(1)) as u64;
-            let limit = earned.max(self.limit / LEAST_ONE_IN).max(1);
+            let limit = earned.max(self.least());
             let background = u128::from(limit) * u128::from(self.background) / u128::from(self.limit.max(1));
             Part { limit, background: (background as u64).max(1) }
         };
@@ -116,7 +119,7 @@ impl Throttle {
     #[must_use]
     pub fn admit(&self, dirty: Dirty, part: Part) -> Admission {
         let spare = self.limit / SPARE_ONE_IN + self.small;
-        let has_room = dirty.all < self.limit && dirty.of_device < part.limit;
+        let has_room = self.fits(dirty, part, self.largest_grant());
         let is_small = dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare);
         if has_room || is_small { Admission::Granted } else { Admission::Wait }
     }
@@ -127,13 +130,23 @@ impl Throttle {
         let Some(rate) = rate else { return self.grant };
         let round = u128::from(rate) * GRANT_TIME.as_nanos() / 1_000_000_000;
         let each = (round / u128::from(waiting.max(1))) as u64;
-        each.clamp(1, (self.limit / GRANT_ONE_IN).max(1))
+        each.clamp(1, self.largest_grant())
+    }
+
+    fn largest_grant(&self) -> u64 {
+        (self.limit / GRANT_ONE_IN).max(1)
     }
 
     /// Whether a grant fits.
     #[must_use]
     pub fn fits(&self, dirty: Dirty, part: Part, grant: u64) -> bool {
-        dirty.all + grant <= self.limit && dirty.of_device + grant <= part.limit.max(grant)
+        let of_device = dirty.of_device + grant;
+        (dirty.all + grant <= self.limit || of_device <= self.least()) && of_device <= part.limit.max(grant)
+    }
+
+    /// The least part of a device.
+    fn least(&self) -> u64 {
+        (self.limit / LEAST_ONE_IN).max(1)
     }
 }
 
@@ -149,8 +162,8 @@ mod tests {
     fn small_files_pass_where_bulk_waits() {
         let throttle = Throttle::new(1024, 512);
         let whole = throttle.whole();
-        assert_eq!(throttle.admit(dirty(1023, 900), whole), Admission::Granted);
-        assert_eq!(throttle.admit(dirty(1024, 900), whole), Admission::Wait);
+        assert_eq!(throttle.admit(dirty(1008, 900), whole), Admission::Granted);
+        assert_eq!(throttle.admit(dirty(1009, 900), whole), Admission::Wait);
         assert_eq!(throttle.admit(dirty(1024, 1), whole), Admission::Granted);
         assert_eq!(throttle.admit(dirty(1024 + 64 + 16, 1), whole), Admission::Wait, "many small ones");
     }
@@ -176,6 +189,38 @@ mod tests {
         let full = Dirty { all: 3000, of_device: 1344, of_file: 1000 };
         assert_eq!(throttle.admit(full, slow), Admission::Wait, "the slow one's writer");
         assert_eq!(throttle.admit(Dirty { of_device: 1656, ..full }, fast), Admission::Granted);
+    }
+
+    #[test]
+    fn contract_15_a_device_that_hangs_holds_up_no_other() {
+        let throttle = Throttle::new(43_008, 21_504);
+        // It was written alone, and has all of the limit.
+        let mut dirty = Dirty { all: 43_008, of_device: 43_008, of_file: 43_008 };
+        assert_eq!(throttle.admit(dirty, throttle.parts(&[None, None])[0]), Admission::Wait);
+        dirty.of_device = 0;
+        let part = throttle.parts(&[None, None])[1];
+        assert_eq!(throttle.admit(dirty, part), Admission::Granted);
+        assert!(throttle.fits(dirty, part, throttle.grant(None, 1)));
+        dirty.of_device = 1344 - 671;
+        assert_eq!(throttle.admit(dirty, part), Admission::Wait);
+        assert!(!throttle.fits(dirty, part, 672));
+    }
+
+    /// Where somebody waits for a grant, nobody who comes later is let on without.
+    #[test]
+    fn contract_15_who_comes_later_overtakes_nobody() {
+        for limit in [15, 72, 1024, 43_008] {
+            let throttle = Throttle::new(limit, limit / 2);
+            for rate in [Some(1), Some(10_000), Some(10_000_000)] {
+                let grant = throttle.grant(rate, 1);
+                for all in 0..=limit {
+                    let dirty = Dirty { all, of_device: all, of_file: 1000 };
+                    let waits = !throttle.fits(dirty, throttle.whole(), grant);
+                    let is_let_on = throttle.admit(dirty, throttle.whole()) == Admission::Granted;
+                    assert!(!(waits && is_let_on), "{all} of {limit}, a grant of {grant}");
+                }
+            }
+        }
     }
 
     #[test]

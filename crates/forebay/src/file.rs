@@ -119,7 +119,7 @@ impl File {
             && self.may_write().is_ok()
             && wait::may_block().is_ok()
             && self.check_end(offset.checked_add(data.len() as u64), offset).is_ok()
-            && self.inode.admission(&self.shared) == Admission::Wait
+            && self.inode.admission(&self.shared, data.len() - done) == Admission::Wait
         {
             let left = data.len() - done;
             let part = &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];

@@ -371,9 +371,9 @@ impl Inode {
         }
     }
 
-    /// Whether a write would have to wait for room.
-    pub(crate) fn admission(&self, shared: &Shared) -> Admission {
-        shared.level.admit(&self.volume, self.lock().cache.dirty_pages())
+    /// Whether a write of so many bytes would have to wait for room, at its beginning or on its way.
+    pub(crate) fn admission(&self, shared: &Shared, length: usize) -> Admission {
+        shared.level.admit_all(&self.volume, length as u64 / PAGE)
     }
 
     /// Whether a write can be accepted without space of its own.

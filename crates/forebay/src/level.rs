@@ -172,6 +172,13 @@ impl Level {
         self.throttle.admit(self.dirty_of(volume, of_file), self.part(volume))
     }
 
+    /// May a writer of so many pages go on with all of them?
+    pub(crate) fn admit_all(&self, volume: &Volume, pages: u64) -> Admission {
+        let Dirty { all, of_device, .. } = self.dirty_of(volume, 0);
+        let dirty = Dirty { all: all + pages, of_device: of_device + pages, of_file: u64::MAX };
+        self.throttle.admit(dirty, self.part(volume))
+    }
+
     /// Says what part of the level each file system that is written may have from now on.
     pub(crate) fn share_out(&self, volumes: &[&Volume]) {
         let rates: Vec<_> = volumes.iter().map(|volume| volume.share.rate()).collect();
@@ -340,19 +347,29 @@ mod tests {
         queued.poll(&Context::from_waker(Waker::noop()))
     }
 
+    fn add(level: &Level, volume: &Volume, pages: u64) -> Crossed {
+        let _ = volume.share.recount(0, pages);
+        level.add(pages)
+    }
+
+    fn remove(level: &Level, volume: &Volume, pages: u64, wakers: &mut Vec<Waker>) {
+        let _ = volume.share.recount(pages, 0);
+        level.remove(pages, wakers);
+    }
+
     #[test]
     fn contract_15_room_goes_to_who_waits_longest() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
-        assert_eq!(level.add(1024), Crossed::Background);
-        assert_eq!(level.admit(&Volume::new(0), 900), Admission::Wait);
+        assert_eq!(add(&level, &volume, 1024), Crossed::Background);
+        assert_eq!(level.admit(&volume, 900), Admission::Wait);
         let (mut first, mut second) = (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         let mut wakers = Vec::new();
-        level.remove(16, &mut wakers);
+        remove(&level, &volume, 16, &mut wakers);
         assert_eq!(wakers.len(), 1);
         assert_eq!(poll(&mut first), Poll::Ready(16));
         assert!(poll(&mut second).is_pending());
-        level.remove(16, &mut wakers);
+        remove(&level, &volume, 16, &mut wakers);
         assert_eq!(poll(&mut second), Poll::Ready(16));
         assert_eq!(level.dirty(), 1024);
     }
@@ -360,20 +377,21 @@ mod tests {
     #[test]
     fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
-        level.add(1024);
+        add(&level, &volume, 1024);
         let (mut mine, mut other) = (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
         assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
         let mut wakers = Vec::new();
         level.look_again(Target(1), &mut wakers);
         assert_eq!(wakers.len(), 1);
-        level.remove(16, &mut wakers);
+        remove(&level, &volume, 16, &mut wakers);
         assert_eq!(poll(&mut mine), Poll::Ready(16), "its place is kept");
     }
 
     #[test]
     fn contract_02_what_a_dead_device_holds_is_not_held_against_others() {
-        let (level, volume) = (level(), Arc::new(Volume::new(0)));
-        level.add(1024);
+        let (level, volume, dead) = (level(), Arc::new(Volume::new(0)), Volume::new(1));
+        add(&level, &dead, 960);
+        add(&level, &volume, 64);
         let mut elsewhere = level.queue(Target(1), &volume);
         assert!(poll(&mut elsewhere).is_pending());
         let mut wakers = Vec::new();
@@ -388,9 +406,9 @@ mod tests {
     #[test]
     fn a_place_given_up_gives_its_share_to_the_next() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
-        level.add(1024);
+        add(&level, &volume, 1024);
         let (first, mut second) = (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
-        level.remove(16, &mut Vec::new());
+        remove(&level, &volume, 16, &mut Vec::new());
         drop(first);
         assert_eq!(poll(&mut second), Poll::Ready(16));
         drop(level.queue(Target(0), &volume));
@@ -436,11 +454,11 @@ mod tests {
     fn what_is_granted_and_not_taken_is_nobodys() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
         volume.share.set_rate(100_000);
-        level.add(1024);
+        add(&level, &volume, 1024);
         let queued = level.queue(Target(0), &volume);
-        level.remove(100, &mut Vec::new());
-        assert_eq!((level.dirty(), volume.share.dirty()), (940, 16));
+        remove(&level, &volume, 100, &mut Vec::new());
+        assert_eq!((level.dirty(), volume.share.dirty()), (940, 940));
         drop(queued);
-        assert_eq!((level.dirty(), volume.share.dirty()), (924, 0));
+        assert_eq!((level.dirty(), volume.share.dirty()), (924, 924));
     }
 }

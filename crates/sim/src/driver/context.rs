@@ -294,6 +294,10 @@ impl Driver {
         self.check_bio(path, &bio);
         let inode = self.inode(path);
         inode.went_out(&bio);
+        let flushing = |path: &&Path| path.inode.as_ref().is_some_and(|inode| inode.flushes > 0);
+        if self.paths.iter().filter(flushing).count() > 1 {
+            self.marks.hit("files flushed together");
+        }
         match bio.operation {
             Operation::Allocate if self.random.happens(PerMille(20)) => {
                 // As where the mark cannot be set that tells the next open after a crash.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use forebay_block::Bio;
+use forebay_block::{Bio, Operation};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Caching, Liberties, Origin, TicketId};
@@ -64,6 +64,8 @@ pub(super) struct Inode {
     pub(super) broken_at: Option<u64>,
     /// Space was not given back when it should have been.
     pub(super) keeps_space: bool,
+    /// Flushes of it at the device.
+    pub(super) flushes: usize,
     /// Numbers of its bios that have not ended.
     pub(super) outstanding: BTreeSet<u64>,
 }
@@ -116,6 +118,7 @@ impl Inode {
             origin_end: size.next_multiple_of(PAGE),
             broken_at: None,
             keeps_space: false,
+            flushes: 0,
             outstanding: BTreeSet::new(),
         }
     }
@@ -128,10 +131,17 @@ impl Inode {
     /// A bio goes out: its number is its own until it has ended.
     pub(super) fn went_out(&mut self, bio: &Bio) {
         assert!(self.outstanding.insert(bio.owner), "contract 16: a bio's number is given twice: {bio:?}");
+        self.flushes += usize::from(is_flush(bio));
+        assert!(self.flushes <= 1, "two flushes of one file at once: {bio:?}");
     }
 
     /// A bio has ended.
     pub(super) fn came_back(&mut self, bio: &Bio) {
         assert!(self.outstanding.remove(&bio.owner), "contract 16: a bio ends twice: {bio:?}");
+        self.flushes -= usize::from(is_flush(bio));
     }
+}
+
+fn is_flush(bio: &Bio) -> bool {
+    matches!(bio.operation, Operation::FlushData | Operation::FlushAll)
 }

@@ -19,9 +19,6 @@ use crate::writeback::settle::Settled;
 /// What those are told whose bytes were dropped at somebody's wish: the number of `ECANCELED`, which no device says.
 pub const DISCARDED: Errno = Errno(125);
 
-/// What a flush that failed is told by when what it covered cannot be written again: `EIO`.
-const FLUSH_FAILED: Errno = Errno::IO;
-
 impl CachedFile {
     /// Somebody wants to drop what is dirty: until [`CachedFile::end_discard`] nothing new is started.
     pub fn begin_discard(&mut self) {
@@ -51,14 +48,7 @@ impl CachedFile {
         let dirty = self.index.dirty_pages();
         if let Some(first) = dirty.first() {
             self.tell_discarded(first * PAGE);
-            if self.is_rewriting() {
-                // A flush failed, and what was to be written again to get over that is among what is dropped.
-                self.poisoned = Some(FLUSH_FAILED);
-                self.tickets.fail_flushes(Failure::Flush(FLUSH_FAILED));
-            }
         }
-        // What was written before is as the file system has it, and a flush that fails is a failure.
-        self.let_kept_go(settled);
         for page in &dirty {
             self.fill_errors.remove(page);
             self.drop_page(*page, settled);

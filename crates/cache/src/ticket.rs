@@ -139,10 +139,8 @@ impl Tickets {
 
     /// Ends every ticket that covers what will never be written.
     pub(crate) fn fail_covering(&mut self, covers_some: impl Fn(u64) -> bool, failure: Failure) {
-        let covering = self
-            .waiting
-            .iter()
-            .filter(|ticket| !matches!(ticket.request, Request::SetLength(_)) && covers_some(ticket.covers));
+        let covering =
+            self.waiting.iter().filter(|ticket| ticket.request.writes() && covers_some(ticket.covers));
         for id in covering.map(|ticket| ticket.id).collect::<Vec<_>>() {
             self.finish(id, Err(failure));
         }

@@ -386,6 +386,7 @@ impl CachedFile {
         debug_assert_eq!(self.unread, 0, "nothing is left to be read");
         // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
         self.space = Space::default();
+        self.kept = Kept::default();
     }
 
     /// The page that contains the end of the file, if the end is inside a page. A device has none: its last page is

@@ -135,6 +135,10 @@ impl Inode {
     pub(crate) fn break_lease(self: &Arc<Self>, shared: &Shared) {
         let mut after = After::default();
         let mut state = self.lock();
+        if state.is_closed {
+            // Its lease went with it.
+            return;
+        }
         state.begin_break(Instant::now() + LEASE_BREAK, &mut after);
         self.kick(&mut state, &mut after);
         drop(state);

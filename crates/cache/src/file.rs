@@ -387,6 +387,9 @@ impl CachedFile {
         // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
         self.space = Space::default();
         self.kept = Kept::default();
+        // Nor for a flush: one whose lease is broken at this moment is asked for both.
+        self.unflushed = false;
+        self.entry = Entry::Old;
     }
 
     /// The page that contains the end of the file, if the end is inside a page. A device has none: its last page is

@@ -160,7 +160,7 @@ impl Driver {
     pub(super) fn check_closed(&mut self, path: usize, lost: u64) {
         let inode = self.paths[path].inode.as_ref().expect("an open file");
         let write_errors = inode.write_errors;
-        let flush_has_failed = inode.flush_errors > 0 || inode.cache.is_rewriting();
+        let flush_has_failed = inode.flush_errors > 0;
         let gives_back = inode.cache.liberties() == Liberties::Exclusive && !inode.keeps_space;
         let is_undone = flush_has_failed && !self.disk.undone(Target(path as u32)).is_empty();
         if lost > 0 || is_undone {

@@ -496,16 +496,19 @@ impl Driver {
         self.hear_all(path);
         let mut settled = Settled::default();
         let inode = self.inode(path);
+        let entry = inode.cache.entry();
+        // What was to be written again to get over a failed flush is closed with it.
+        inode.flush_errors += u64::from(inode.cache.is_rewriting());
         inode.cache.discard(&mut settled);
         let lost = settled.uncharged;
         settled.uncharged += std::mem::take(&mut inode.credit);
         let woken: Vec<usize> = inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
         self.wake(&woken);
         self.check_closed(path, lost);
-        let closed = self.paths[path].inode.take().expect("just looked at");
+        self.paths[path].inode = None;
         // As the engine remembers it, for the next open.
-        self.paths[path].entry = closed.cache.entry();
-        if closed.cache.entry() == Entry::New {
+        self.paths[path].entry = entry;
+        if entry == Entry::New {
             self.marks.hit("closed with its name unsynced");
         }
         self.evictor.forget(Target(path as u32));

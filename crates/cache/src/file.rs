@@ -253,7 +253,7 @@ impl CachedFile {
     /// Pages dirty, and not on their way.
     #[must_use]
     pub fn unsent_pages(&self) -> u64 {
-        self.index.count_dirty(0)
+        self.index.dirty_count()
     }
 
     /// Whether anything is dirty or in flight.

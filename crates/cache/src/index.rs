@@ -218,6 +218,8 @@ pub(crate) fn place(page: u64) -> (u64, usize) {
 pub(crate) struct Index {
     chunks: BTreeMap<u64, Box<Chunk>>,
     dirty: BTreeSet<u64>,
+    /// Dirty pages in all.
+    dirty_pages: u64,
 }
 
 impl Index {
@@ -244,9 +246,11 @@ impl Index {
     pub(crate) fn change<R>(&mut self, page: u64, change: impl FnOnce(&mut Chunk) -> R) -> R {
         let (number, _) = place(page);
         let chunk = self.chunks.get_mut(&number).expect("a page in use has a chunk");
-        let was_dirty = chunk.dirty != 0;
+        let before = chunk.dirty.count_ones();
         let result = change(chunk);
-        match (was_dirty, chunk.dirty != 0) {
+        let after = chunk.dirty.count_ones();
+        self.dirty_pages = self.dirty_pages + u64::from(after) - u64::from(before);
+        match (before != 0, after != 0) {
             (false, true) => self.dirty.insert(number),
             (true, false) => self.dirty.remove(&number),
             _ => true,
@@ -309,7 +313,12 @@ impl Index {
         None
     }
 
-    /// Numbers of the dirty pages at `from` or above, counted.
+    /// Dirty pages in all.
+    pub(crate) fn dirty_count(&self) -> u64 {
+        self.dirty_pages
+    }
+
+    /// Dirty pages at `from` or above, counted.
     pub(crate) fn count_dirty(&self, from: u64) -> u64 {
         let (first, slot) = place(from);
         self.dirty

@@ -1,8 +1,10 @@
 //! The arena: the memory all pages live in, one mapping, made once.
 //!
-//! Why a memfd and not the heap: requests in flight need addresses that stay, a forked child must not get a copy of
-//! the cache, and with the descriptor handed to a second process what was accepted can outlive this one. Frames
-//! with consecutive numbers are consecutive in memory, so a gathered run is one segment.
+//! Why not the heap: requests in flight need addresses that stay, and a forked child must not get a copy of the cache.
+//! Frames with consecutive numbers are consecutive in memory, so a gathered run is one segment. To the device it is one
+//! only where the pages behind it are neighbours, too, which huge pages make them: without them a request of 1 MiB has
+//! 256 pieces, and costs the more. So the memory is a memfd (whose descriptor, handed to a second process, would let what
+//! was accepted outlive this one) only where shared memory may have huge pages, and anonymous elsewhere.
 //!
 //! The layout, native byte order:
 //!
@@ -11,7 +13,7 @@
 //!                    magic "FOREBAY\x01" as bytes, layout version (1), bytes in a frame (4096), frames,
 //!                    offset of the headers, bytes in a header (32), offset of the frames, bytes in all
 //! header_offset    a header for each frame (header.rs says what is in it), then zeroes up to a page
-//! frames_offset    the frames, 4096 bytes each
+//! frames_offset    the frames, 4096 bytes each; of 4 MiB and more, on a boundary of 2 MiB
 //! ```
 //!
 //! The price: memory is not given back while the arena lives; it is taken page by page when first touched. The
@@ -34,6 +36,9 @@ use rustix::mm::{Advice, ProtFlags};
 use crate::header::{HEADER_BYTES, Header, HeaderWords};
 use crate::mapping::Mapping;
 
+/// Bytes of a huge page, on the processors this is for with small pages of 4 KiB.
+const HUGE: usize = 2 << 20;
+
 /// Bytes of the read-only region that zeroes are written from.
 pub const ZERO_BYTES: usize = 64 << 10;
 
@@ -45,7 +50,8 @@ const LAYOUT_VERSION: u64 = 1;
 pub struct Arena {
     memory: Mapping,
     zeroes: Mapping,
-    memfd: OwnedFd,
+    /// What the memory is of, where it is shared.
+    memfd: Option<OwnedFd>,
     layout: Layout,
 }
 
@@ -59,19 +65,40 @@ struct Layout {
 }
 
 impl Arena {
-    /// An arena of so many frames.
+    /// An arena of so many frames, in whichever memory may have huge pages.
     ///
     /// # Errors
     /// What the kernel said where it gives no memory or no descriptor; `InvalidInput` for no frames or more than
     /// can be addressed.
     pub fn new(frames: u32) -> io::Result<Self> {
+        if shared_memory_may_be_huge() { Self::shared(frames) } else { Self::private(frames) }
+    }
+
+    /// An arena of a memfd.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub fn shared(frames: u32) -> io::Result<Self> {
         let layout = Layout::of(frames)?;
         let memfd = rustix::fs::memfd_create("forebay", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&memfd, layout.bytes as u64)?;
-        let memory = Mapping::shared(memfd.as_fd(), layout.bytes)?;
+        Self::of(Mapping::shared(memfd.as_fd(), layout.bytes)?, Some(memfd), layout)
+    }
+
+    /// An arena of anonymous memory.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub fn private(frames: u32) -> io::Result<Self> {
+        let layout = Layout::of(frames)?;
+        let memory = Mapping::anonymous(layout.bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        Self::of(memory, None, layout)
+    }
+
+    fn of(memory: Mapping, memfd: Option<OwnedFd>, layout: Layout) -> io::Result<Self> {
         memory.advise(Advice::LinuxDontFork)?;
         memory.advise(Advice::LinuxDontDump)?;
-        // Refused where huge pages are compiled out; without effect where they are off for shared memory.
+        // Refused where huge pages are compiled out; without effect where they are off.
         let _ = memory.advise(Advice::LinuxHugepage);
         let zeroes = Mapping::anonymous(ZERO_BYTES, ProtFlags::READ)?;
         zeroes.advise(Advice::LinuxDontFork)?;
@@ -93,10 +120,10 @@ impl Arena {
         self.layout.bytes as u64
     }
 
-    /// The descriptor of the memory.
+    /// The descriptor of the memory, where it is shared.
     #[must_use]
-    pub fn memfd(&self) -> BorrowedFd<'_> {
-        self.memfd.as_fd()
+    pub fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.memfd.as_ref().map(AsFd::as_fd)
     }
 
     /// Where a frame is. Reading through the address needs what [`Arena::copy_out`] asks.
@@ -267,7 +294,12 @@ impl Layout {
     fn of(frames: u32) -> io::Result<Self> {
         let header_offset = PAGE;
         let headers = (frames as usize).checked_mul(HEADER_BYTES).map(|bytes| bytes.next_multiple_of(PAGE));
-        let frames_offset = headers.and_then(|bytes| bytes.checked_add(header_offset));
+        // A large arena's frames begin where a huge page does.
+        let large = (frames as usize).saturating_mul(PAGE) >= 2 * HUGE;
+        let boundary = if large { HUGE } else { PAGE };
+        let frames_offset = headers
+            .and_then(|bytes| bytes.checked_add(header_offset))
+            .and_then(|bytes| bytes.checked_next_multiple_of(boundary));
         let bytes = (frames as usize)
             .checked_mul(PAGE)
             .zip(frames_offset)
@@ -278,6 +310,14 @@ impl Layout {
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("an arena of {frames} frames"))),
         }
     }
+}
+
+/// Whether the kernel gives shared memory huge pages, to those who advise so or to all.
+fn shared_memory_may_be_huge() -> bool {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    setting.is_ok_and(|setting| {
+        ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|word| setting.contains(word))
+    })
 }
 
 #[cfg(test)]
@@ -306,11 +346,11 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_documented_one() {
-        let arena = Arena::new(200).unwrap();
+        let arena = Arena::shared(200).unwrap();
         arena.publish(Frame(130), Header { file: 9, page: 4, sequence: 1, length: 17 });
         // SAFETY: this thread alone knows the arena.
         unsafe { arena.copy_in(Frame(199), 0, b"last") };
-        let file = File::from(arena.memfd().try_clone_to_owned().unwrap());
+        let file = File::from(arena.memfd().unwrap().try_clone_to_owned().unwrap());
         let word = |at: u64| {
             let mut bytes = [0; 8];
             file.read_exact_at(&mut bytes, at).unwrap();
@@ -346,6 +386,16 @@ mod tests {
         // SAFETY: as above.
         unsafe { arena.copy_out(Frame(1), 0, &mut back) };
         assert_eq!(&back, b"b");
+    }
+
+    #[test]
+    fn a_large_arena_lies_on_huge_pages_and_says_so() {
+        for arena in [Arena::shared(2048).unwrap(), Arena::private(2048).unwrap()] {
+            // SAFETY: the superblock is eight words at the start, written before anybody else knew the arena.
+            let offset = unsafe { arena.memory.start().cast::<u64>().add(6).read() };
+            assert_eq!(offset as usize % HUGE, 0);
+            assert_eq!(arena.address(Frame(0)) as usize - arena.memory.start() as usize, offset as usize);
+        }
     }
 
     #[test]

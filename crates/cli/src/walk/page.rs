@@ -232,40 +232,16 @@ fn name(operation: Operation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_block::{Completion, Refused, Tag};
     use forebay_sim::disk::Latency;
     use forebay_sim::{Disk, Random};
 
-    /// A disk that waits when it is told to.
-    struct Waiting(Disk);
-
-    impl Device for Waiting {
-        fn now(&mut self) -> Moment {
-            Moment::default() + self.0.now()
-        }
-
-        fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
-            self.0.prepare(tag, request)
-        }
-
-        fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
-            self.0.doorbell(wait)?;
-            if wait != Wait::Not && self.0.in_flight() > 0 {
-                self.0.complete_next();
-            }
-            Ok(())
-        }
-
-        fn reap(&mut self, completions: &mut Vec<Completion>) {
-            self.0.reap(completions);
-        }
-    }
+    use crate::walk::scene::tests::Together;
 
     #[test]
     fn every_state_of_a_page_is_come_by() {
         let always = Latency { least: Duration::from_micros(80), most: Duration::from_micros(80) };
         let disk = Disk::new(1, FRAMES, 64, always, Random::new(1));
-        let lines = walk(Waiting(disk)).unwrap();
+        let lines = walk(Together(disk)).unwrap();
         let states: Vec<PageState> = lines
             .iter()
             .filter_map(|line| match line {

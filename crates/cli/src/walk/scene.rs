@@ -194,4 +194,4 @@ impl<D: Device> Device for Stamped<D> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

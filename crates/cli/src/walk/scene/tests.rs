@@ -9,7 +9,7 @@ use super::*;
 use crate::walk::lines;
 
 /// A disk whose requests of one batch end together.
-struct Together(Disk);
+pub(crate) struct Together(pub(crate) Disk);
 
 impl Device for Together {
     fn now(&mut self) -> Moment {

@@ -136,7 +136,7 @@ fn contract_14_the_arena_is_neither_inherited_nor_dumped() {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("Size:") => size = words.next().unwrap().parse::<u64>().unwrap() << 10,
-            Some("VmFlags:") if (bytes..bytes + 2 * MIB).contains(&size) => {
+            Some("VmFlags:") if (bytes..bytes + 4 * MIB).contains(&size) => {
                 let flags: Vec<&str> = words.collect();
                 assert!(flags.contains(&"dc") && flags.contains(&"dd"), "{flags:?}");
                 found += 1;

@@ -53,6 +53,7 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
             "lease given up early",
             "seen by others",
             "lease had",
+            "reclaimed",
             "abandoned",
         ],
     );
@@ -62,6 +63,7 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
 #[test]
 fn contract_13_short_interrupted_and_refused_are_got_over() {
     let marks = swarm("contract_13_short", 600, Plan::passing);
+    assert_marks(&marks, &["flush got over", "rewritten"]);
     assert_eq!(marks.count("sync failed"), 0);
     assert_eq!(marks.count("fill failed"), 0);
 }

@@ -278,7 +278,8 @@ impl Driver {
 
     fn has_room(&mut self, path: usize, class: Class) -> bool {
         let held: usize = self.context.paces.iter().map(|pace| pace.requests_of(class)).sum();
-        let pace = &mut self.context.paces[path % self.plan.volumes];
+        let volume = self.volume_of(path);
+        let pace = &mut self.context.paces[volume];
         self.queue.room() > 0 && pace.has_room(class, SLOTS.saturating_sub(held))
     }
 
@@ -316,7 +317,8 @@ impl Driver {
 
     fn submit(&mut self, bio: Bio) {
         if bio.operation.moves_bytes() {
-            let pace = &mut self.context.paces[bio.target.0 as usize % self.plan.volumes];
+            let volume = self.volume_of(bio.target.0 as usize);
+            let pace = &mut self.context.paces[volume];
             pace.sent(bio.class, bio.length, || Moment::default() + self.disk.now());
         }
         self.queue.submit(bio);
@@ -343,7 +345,8 @@ impl Driver {
             }
             if bio.operation.moves_bytes() {
                 let is_written = bio.operation != Operation::Read && result.is_ok();
-                let pace = &mut self.context.paces[path % self.plan.volumes];
+                let volume = self.volume_of(path);
+                let pace = &mut self.context.paces[volume];
                 pace.ended(bio.class, bio.length, if is_written { bio.length } else { 0 });
             }
             let mut settled = Settled::default();
@@ -396,11 +399,11 @@ impl Driver {
 
     /// What ended badly, or was kept, may be dirty again.
     fn list_dirty(&mut self, path: usize) {
-        let now = self.disk.now();
+        let (now, volume) = (self.disk.now(), self.volume_of(path));
         let inode = self.inode(path);
         if inode.cache.is_dirty() {
             inode.dirty_since.get_or_insert(now);
-            let listed = &mut self.context.dirty[path % self.plan.volumes];
+            let listed = &mut self.context.dirty[volume];
             if !listed.contains(&path) {
                 listed.push_back(path);
             }
@@ -512,7 +515,8 @@ impl Driver {
             self.marks.hit("closed with its name unsynced");
         }
         self.evictor.forget(Target(path as u32));
-        self.context.dirty[path % self.plan.volumes].retain(|listed| *listed != path);
+        let volume = self.volume_of(path);
+        self.context.dirty[volume].retain(|listed| *listed != path);
         self.context.overdue.retain(|listed| *listed != path);
         self.context.uncached.retain(|listed| *listed != path);
         self.absorb(&mut settled);

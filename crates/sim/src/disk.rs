@@ -21,7 +21,7 @@ use forebay_block::{
 
 use crate::arena::Arena;
 use crate::clock::Clock;
-use crate::faults::{Faults, NO_SPACE, NOT_ALIGNED};
+use crate::faults::{Faults, NO_SPACE};
 use crate::random::Random;
 use crate::stored::{Keep, SECTOR, StoredFile, Survivor, Unfinished};
 
@@ -193,7 +193,7 @@ impl Disk {
         let allocated = self.file(target).allocated();
         let missing = pages.clone().filter(|at| !allocated.contains(at)).count() as u64;
         if missing > self.free_pages() {
-            return Err(Errno(NO_SPACE));
+            return Err(NO_SPACE);
         }
         self.files[target.0 as usize].allocate(pages);
         Ok(())
@@ -280,7 +280,7 @@ impl Disk {
             }
             Operation::Allocate => {
                 if self.random.happens(self.faults.allocate) {
-                    return Err(Errno(NO_SPACE));
+                    return Err(NO_SPACE);
                 }
                 self.allocate(bio.target, bio.offset..bio.end()).map(|()| 0)
             }
@@ -322,7 +322,7 @@ impl Disk {
             return Ok(0);
         }
         if !bio.offset.is_multiple_of(SECTOR as u64) || !bio.length.is_multiple_of(SECTOR as u64) {
-            return Err(Errno(NOT_ALIGNED));
+            return Err(Errno::INVALID);
         }
         let mut data = file.read(bio.offset, bio.length);
         if self.random.happens(self.faults.shorten) && data.len() > SECTOR {
@@ -401,7 +401,7 @@ impl Disk {
             self.others[bio.target.0 as usize].undone.retain(|at| !pages.contains(at));
             file.write(bio.offset, &flying.data[..written as usize], self.sequence);
         } else if length > 0 {
-            return Err(Errno(NO_SPACE));
+            return Err(NO_SPACE);
         }
         Ok(written)
     }

@@ -1,12 +1,11 @@
 //! What a device does wrong, and how often.
 
+use forebay_block::Errno;
+
 use crate::random::PerMille;
 
 /// No space left on the device (`ENOSPC`).
-pub const NO_SPACE: i32 = 28;
-
-/// A direct request that is not aligned (`EINVAL`).
-pub const NOT_ALIGNED: i32 = 22;
+pub const NO_SPACE: Errno = Errno(28);
 
 /// Rates of faults. The first three, and `invalidate`, are no failures: whoever drives the device gets over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -28,9 +28,6 @@ const TICKS_PER_AGE: u32 = 4;
 /// Requests of a class in flight, to all file systems.
 const SLOTS: usize = 48;
 
-/// An operation the file system does not have (`EOPNOTSUPP`).
-const NOT_SUPPORTED: Errno = Errno(95);
-
 /// The context's own state.
 #[derive(Debug, Default)]
 pub(super) struct Context {
@@ -302,7 +299,7 @@ impl Driver {
         match bio.operation {
             Operation::Allocate if self.random.happens(PerMille(20)) => {
                 // As where the mark cannot be set that tells the next open after a crash.
-                self.context.ended.push(Ended { bio, result: Err(NOT_SUPPORTED) });
+                self.context.ended.push(Ended { bio, result: Err(Errno::UNSUPPORTED) });
                 return;
             }
             Operation::Discard => self.paths[path].ledger.announce_discard(bio.offset..bio.end()),

@@ -189,7 +189,7 @@ impl MemoryDevice {
         self.sequence += 1;
         let (start, end) = (bio.offset as usize, bio.end() as usize);
         let fails = self.random.happens(self.temper.fail);
-        let errno = *self.random.pick(&[Errno::IO, Errno(NO_SPACE)]);
+        let errno = *self.random.pick(&[Errno::IO, NO_SPACE]);
         if bio.operation == Operation::WriteZeroes && self.temper.zeroes == Zeroes::Unsupported {
             return Err(Errno::UNSUPPORTED);
         }

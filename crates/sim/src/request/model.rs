@@ -158,7 +158,7 @@ impl Model {
         let bytes = match *result {
             Ok(bytes) => bytes,
             Err(errno) => {
-                assert!([Errno::IO, Errno(NO_SPACE)].contains(&errno), "{bio:?} failed with {errno}");
+                assert!([Errno::IO, NO_SPACE].contains(&errno), "{bio:?} failed with {errno}");
                 return;
             }
         };

@@ -215,7 +215,7 @@ fn rules(random: &mut Random) -> Vec<Rule> {
             0 | 1 => Occasion::Every(random.within(3..40)),
             _ => Occasion::Chance { rate: Fraction::per_mille(random.below(80) as u32), seed: random.draw() },
         };
-        let errno = *random.pick(&[Errno::IO, Errno(NO_SPACE)]);
+        let errno = *random.pick(&[Errno::IO, NO_SPACE]);
         let side = *random.pick(&[Side::Before, Side::After]);
         rules.push(Rule { operations, range, occasion, errno, side });
     }

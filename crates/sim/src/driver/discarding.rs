@@ -21,8 +21,6 @@ impl Driver {
         let stored = self.disk.file(Target(path as u32));
         let inode = self.paths[path].inode.as_mut().expect("an open file");
         let pages = inode.cache.discard_dirty(stored.size(), &mut settled);
-        // A flush that was being got over has failed now.
-        inode.flush_errors += u64::from(inode.flush_errors == 0 && inode.cache.poisoned().is_some());
         let mut lost = self.paths[path].ledger.reread(stored);
         // What another program's mapping has undone was written, and its frames were kept for that.
         let undone = self.disk.undone(Target(path as u32));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use forebay_block::{Bio, Operation};
+use forebay_block::{Bio, Target};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Caching, Liberties, Origin, TicketId};
@@ -83,13 +83,7 @@ pub(super) struct Handle {
 }
 
 impl Inode {
-    pub(super) fn open(
-        target: forebay_block::Target,
-        entry: Entry,
-        size: u64,
-        liberties: Liberties,
-        plan: &Plan,
-    ) -> Self {
+    pub(super) fn open(target: Target, entry: Entry, size: u64, liberties: Liberties, plan: &Plan) -> Self {
         let (origin, reserving) = match (plan.are_devices, size) {
             (true, _) => (Origin::Device(size), Reserving::Off),
             (false, 0) => (Origin::Empty { entry }, plan.reserving),
@@ -131,17 +125,13 @@ impl Inode {
     /// A bio goes out: its number is its own until it has ended.
     pub(super) fn went_out(&mut self, bio: &Bio) {
         assert!(self.outstanding.insert(bio.owner), "contract 16: a bio's number is given twice: {bio:?}");
-        self.flushes += usize::from(is_flush(bio));
+        self.flushes += usize::from(bio.operation.is_flush());
         assert!(self.flushes <= 1, "two flushes of one file at once: {bio:?}");
     }
 
     /// A bio has ended.
     pub(super) fn came_back(&mut self, bio: &Bio) {
         assert!(self.outstanding.remove(&bio.owner), "contract 16: a bio ends twice: {bio:?}");
-        self.flushes -= usize::from(is_flush(bio));
+        self.flushes -= usize::from(bio.operation.is_flush());
     }
-}
-
-fn is_flush(bio: &Bio) -> bool {
-    matches!(bio.operation, Operation::FlushData | Operation::FlushAll)
 }

@@ -49,12 +49,12 @@ impl Arena {
     /// The bytes of a frame.
     #[must_use]
     pub fn frame(&self, frame: Frame) -> &[u8] {
-        &self.bytes[frame.0 as usize * PAGE..][..PAGE]
+        self.span(frame, 0, PAGE)
     }
 
     /// The bytes of a frame, to be changed.
     pub fn frame_mut(&mut self, frame: Frame) -> &mut [u8] {
-        &mut self.bytes[frame.0 as usize * PAGE..][..PAGE]
+        self.span_mut(frame, 0, PAGE)
     }
 
     /// Makes one frame hold what another does.
@@ -75,8 +75,7 @@ impl Arena {
         for segment in segments {
             match *segment {
                 Segment::Frames { first, offset, length } => {
-                    let start = first.0 as usize * PAGE + offset as usize;
-                    data.extend_from_slice(&self.bytes[start..start + length as usize]);
+                    data.extend_from_slice(self.span(first, offset as usize, length as usize));
                 }
                 Segment::Lent { .. } => panic!("nothing is lent in the simulation"),
                 Segment::Zeroes { length } => data.resize(data.len() + length as usize, 0),
@@ -95,8 +94,7 @@ impl Arena {
                 panic!("zeroes cannot be read into")
             };
             let (part, rest) = data.split_at(data.len().min(length as usize));
-            let start = first.0 as usize * PAGE + offset as usize;
-            self.bytes[start..start + part.len()].copy_from_slice(part);
+            self.span_mut(first, offset as usize, part.len()).copy_from_slice(part);
             data = rest;
         }
     }

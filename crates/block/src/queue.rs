@@ -203,12 +203,6 @@ impl<W: Walk> Queue<W> {
         self.flight.len()
     }
 
-    /// Requests of one class at the device.
-    #[must_use]
-    pub fn in_flight_of(&self, class: Class) -> usize {
-        self.flight.load(class).requests
-    }
-
     /// Bytes that the requests at the device move.
     #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {

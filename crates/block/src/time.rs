@@ -22,12 +22,6 @@ impl Moment {
         self.nanoseconds
     }
 
-    /// Since the clock's start.
-    #[must_use]
-    pub const fn since_start(self) -> Duration {
-        Duration::from_nanos(self.nanoseconds)
-    }
-
     /// How long after `earlier`; nothing where it was later.
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {

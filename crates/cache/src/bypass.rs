@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Liberties};
-use crate::index::{bits, parts};
 use crate::limits::PAGE;
 use crate::writeback::flight::Flight;
 use crate::writeback::settle::Settled;

@@ -2,10 +2,11 @@
 //!
 //! In which order those of all files go is the evictor's affair (`evict.rs`); here is what it cannot know.
 
+use crate::bits::runs;
 use crate::evict::{Candidate, Verdict};
 use crate::file::CachedFile;
 use crate::frames::FrameRun;
-use crate::index::{Chunk, runs};
+use crate::index::Chunk;
 use crate::writeback::settle::Settled;
 
 /// Pages that are clean now, and the memory they are in: each for as long as both go.

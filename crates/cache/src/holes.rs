@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::index::{bits, parts};
+use crate::bits::{bits, parts};
 use crate::limits::HOLE_ENTRIES;
 
 /// Which pages were ever written.

@@ -24,10 +24,11 @@ use std::ops::Range;
 
 use forebay_block::Frame;
 
+use crate::bits::{bits, runs};
 use crate::frames::FrameRun;
 use crate::uses::Uses;
 
-/// Pages in a chunk.
+/// Pages in a chunk: as many as a word has bits.
 pub(crate) const CHUNK_PAGES: u64 = 64;
 
 const NO_FRAME: u32 = u32::MAX;
@@ -179,33 +180,6 @@ impl Chunk {
     fn is_empty(&self) -> bool {
         self.present | self.partial | self.busy | self.filling | self.flight == 0
     }
-}
-
-/// The bits of `count` pages from `slot` on.
-pub(crate) fn bits(slot: usize, count: u32) -> u64 {
-    if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << slot }
-}
-
-/// The runs of ones of a mask, lowest first: slot and length.
-pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (usize, u32)> {
-    std::iter::from_fn(move || {
-        let slot = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
-        let count = (mask >> slot).trailing_ones();
-        mask &= !bits(slot, count);
-        Some((slot, count))
-    })
-}
-
-/// A range of pages, chunk by chunk: the first page of each part, its slot, and how many pages.
-pub(crate) fn parts(pages: Range<u64>) -> impl Iterator<Item = (u64, usize, u32)> {
-    let mut at = pages.start;
-    std::iter::from_fn(move || {
-        let (_, slot) = place(at);
-        let count = (CHUNK_PAGES - slot as u64).min(pages.end.saturating_sub(at));
-        let first = at;
-        at += count;
-        (count > 0).then_some((first, slot, count as u32))
-    })
 }
 
 /// The chunk and the slot within it of a page.

@@ -22,8 +22,9 @@
 
 use forebay_block::{Bio, Class, Errno, Operation};
 
+use crate::bits::runs;
 use crate::file::{CachedFile, Liberties};
-use crate::index::{Chunk, runs};
+use crate::index::Chunk;
 use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::ticket::Failure;
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};

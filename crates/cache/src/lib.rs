@@ -18,9 +18,10 @@
 //! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
 //! more, `fence` what is being discarded, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
 //! may go, [`evict`] in which order they do, [`samples`] how long all that takes; and [`state`] the word for where a page
-//! is.
+//! is. Pages are bits of words in most of these: `bits`.
 #![forbid(unsafe_code)]
 
+mod bits;
 pub mod bypass;
 pub mod clean;
 pub mod discard;

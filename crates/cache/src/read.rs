@@ -7,9 +7,10 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Errno, Frame, Operation, Source};
 
+use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Liberties};
 use crate::frames::{FrameRun, FrameRuns};
-use crate::index::{Chunk, bits, parts};
+use crate::index::Chunk;
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
 use crate::readahead::Room;

@@ -6,9 +6,9 @@
 
 use forebay_block::Frame;
 
+use crate::bits::{bits, parts, runs};
 use crate::file::CachedFile;
 use crate::frames::FrameRuns;
-use crate::index::{bits, parts, runs};
 use crate::limits::{PAGE, STEP_PAGES};
 use crate::partial::{Mask, Partial, Patch, Rest};
 use crate::uses::Caching;

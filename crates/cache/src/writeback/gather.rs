@@ -18,9 +18,10 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Frame, Operation, Segment, Source};
 
+use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry, Gaps, Liberties, Reserving};
 use crate::frames::FrameRun;
-use crate::index::{CHUNK_PAGES, Chunk, bits, parts, place};
+use crate::index::{CHUNK_PAGES, Chunk, place};
 use crate::limits::{
     DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE, RESERVE_PAGES,
 };

@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Errno, Frame, Operation};
 
+use crate::bits::{bits, parts, runs};
 use crate::clean::CleanRun;
 use crate::file::{CachedFile, Entry, Liberties, Reserving};
 use crate::frames::FrameRuns;
-use crate::index::{bits, parts, runs};
 use crate::limits::PAGE;
 use crate::partial::{Partial, Patch, Rest};
 use crate::ticket::{Failure, TicketId};

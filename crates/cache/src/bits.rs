@@ -1,0 +1,30 @@
+//! Pages as bits: 64 to a word, the lowest first.
+
+use std::ops::Range;
+
+/// The bits of `count` pages from `slot` on.
+pub(crate) fn bits(slot: usize, count: u32) -> u64 {
+    if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << slot }
+}
+
+/// The runs of ones of a mask, lowest first: slot and length.
+pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (usize, u32)> {
+    std::iter::from_fn(move || {
+        let slot = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        let count = (mask >> slot).trailing_ones();
+        mask &= !bits(slot, count);
+        Some((slot, count))
+    })
+}
+
+/// A range of pages, word by word: the first page of each part, its slot, and how many pages.
+pub(crate) fn parts(pages: Range<u64>) -> impl Iterator<Item = (u64, usize, u32)> {
+    let mut at = pages.start;
+    std::iter::from_fn(move || {
+        let slot = at % 64;
+        let count = (64 - slot).min(pages.end.saturating_sub(at));
+        let first = at;
+        at += count;
+        (count > 0).then_some((first, slot as usize, count as u32))
+    })
+}

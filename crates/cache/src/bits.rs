@@ -1,4 +1,4 @@
-//! Pages as bits: 64 to a word, the lowest first.
+//! Pages as bits (frames and bytes of a page, too): 64 to a word, the lowest first.
 
 use std::ops::Range;
 

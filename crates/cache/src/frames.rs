@@ -16,6 +16,8 @@
 
 use forebay_block::Frame;
 
+use crate::bits::{bits, parts};
+
 /// Frames in a block: 64 KiB.
 pub const BLOCK_FRAMES: u32 = 16;
 
@@ -189,19 +191,15 @@ impl Frames {
     /// # Panics
     /// When one is free already: then two pages would share it.
     pub fn give_run(&mut self, run: FrameRun) {
-        assert!(
-            u64::from(run.first.0) + u64::from(run.count) <= u64::from(self.total),
-            "a frame of the arena"
-        );
-        let (mut at, end) = (run.first.0, run.first.0 + run.count);
-        while at < end {
-            let (word, bit) = ((at / 64) as usize, at % 64);
-            let count = (64 - bit).min(end - at);
-            let mask = ones(count) << bit;
+        let first = u64::from(run.first.0);
+        let end = first + u64::from(run.count);
+        assert!(end <= u64::from(self.total), "a frame of the arena");
+        for (at, bit, count) in parts(first..end) {
+            let word = (at / 64) as usize;
+            let mask = bits(bit, count);
             assert!(self.free[word] & mask == 0, "frame {at} (or one of the {count} from it on) freed twice");
             self.free[word] |= mask;
             self.summarise(word);
-            at += count;
         }
         self.count += run.count;
     }
@@ -240,13 +238,13 @@ impl Frames {
     fn take_ragged(&mut self, most: u32) -> FrameRun {
         let ragged = next_bit(&self.ragged, self.ragged_cursor);
         let word = ragged.or_else(|| next_bit(&self.whole, self.whole_cursor)).expect("a frame is free");
-        let bits = match ragged {
+        let free = match ragged {
             Some(_) => self.free[word] & !spread(whole_blocks(self.free[word])),
             None => self.free[word],
         };
-        let first = bits.trailing_zeros();
-        let count = (bits >> first).trailing_ones().min(most);
-        self.free[word] &= !(ones(count) << first);
+        let first = free.trailing_zeros();
+        let count = (free >> first).trailing_ones().min(most);
+        self.free[word] &= !bits(first as usize, count);
         self.summarise(word);
         self.count -= count;
         if ragged.is_some() {
@@ -272,11 +270,6 @@ impl Frames {
             }
         }
     }
-}
-
-/// So many ones.
-fn ones(count: u32) -> u64 {
-    if count == 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
 /// The first bit of each block that is all ones.

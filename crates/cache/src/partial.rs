@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use forebay_block::Frame;
 
+use crate::bits::{bits, parts};
 use crate::limits::PAGE;
 
 /// Words of a mask.
@@ -74,16 +75,7 @@ impl Mask {
 
 /// The words a range touches, each with the bits of it.
 fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    let mut at = range.start;
-    std::iter::from_fn(move || {
-        if at >= range.end {
-            return None;
-        }
-        let (word, bit) = (at / 64, at % 64);
-        let count = (64 - bit).min(range.end - at);
-        at += count;
-        Some((word, (u64::MAX >> (64 - count)) << bit))
-    })
+    parts(range.start as u64..range.end as u64).map(|(at, bit, count)| ((at / 64) as usize, bits(bit, count)))
 }
 
 /// A page of which some bytes are missing.

@@ -17,6 +17,11 @@ pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (usize, u32)> {
     })
 }
 
+/// The slots of a mask, lowest first.
+pub(crate) fn slots(mask: u64) -> impl Iterator<Item = usize> {
+    runs(mask).flat_map(|(slot, count)| slot..slot + count as usize)
+}
+
 /// A range of pages, word by word: the first page of each part, its slot, and how many pages.
 pub(crate) fn parts(pages: Range<u64>) -> impl Iterator<Item = (u64, usize, u32)> {
     let mut at = pages.start;

@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use forebay_block::Frame;
 
-use crate::bits::{bits, runs};
+use crate::bits::{bits, runs, slots};
 use crate::frames::FrameRun;
 use crate::uses::Uses;
 
@@ -125,8 +125,7 @@ impl Chunk {
 
     /// Takes the frames of the pages of a mask, in order.
     pub(crate) fn take_frames(&mut self, mask: u64) -> impl Iterator<Item = Frame> + '_ {
-        let pages = runs(mask).flat_map(|(slot, count)| slot..slot + count as usize);
-        pages.map(|slot| Frame(std::mem::replace(&mut self.frames[slot], NO_FRAME)))
+        slots(mask).map(|slot| Frame(std::mem::replace(&mut self.frames[slot], NO_FRAME)))
     }
 
     pub(crate) fn set_epochs(&mut self, slot: usize, count: u32, epoch: u64) {
@@ -309,8 +308,7 @@ impl Index {
     pub(crate) fn dirty_pages(&self) -> Vec<u64> {
         let pages = |number: &u64| {
             let first = number * CHUNK_PAGES;
-            runs(self.chunks[number].dirty)
-                .flat_map(move |(slot, count)| first + slot as u64..first + slot as u64 + u64::from(count))
+            slots(self.chunks[number].dirty).map(move |slot| first + slot as u64)
         };
         self.dirty.iter().flat_map(pages).collect()
     }
@@ -355,10 +353,8 @@ impl Index {
         self.chunks
             .range(numbers(pages))
             .flat_map(|(number, chunk)| {
-                let bits = (chunk.present | chunk.partial) & part_of(*number, pages);
-                runs(bits)
-                    .flat_map(|(slot, count)| slot as u64..slot as u64 + u64::from(count))
-                    .map(move |slot| number * CHUNK_PAGES + slot)
+                let here = (chunk.present | chunk.partial) & part_of(*number, pages);
+                slots(here).map(move |slot| number * CHUNK_PAGES + slot as u64)
             })
             .collect()
     }

@@ -22,7 +22,7 @@
 
 use forebay_block::{Bio, Class, Errno, Operation};
 
-use crate::bits::runs;
+use crate::bits::slots;
 use crate::file::{CachedFile, Liberties};
 use crate::index::Chunk;
 use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
@@ -234,9 +234,7 @@ impl CachedFile {
         let chunks = self.index.chunks_mut().filter(|(_, chunk)| chunk.held() != 0);
         let held: Vec<(u64, u64)> = chunks.map(|(first, chunk)| (first, chunk.held())).collect();
         for (first, held) in held {
-            for (slot, count) in runs(held) {
-                (slot..slot + count as usize).for_each(|slot| self.redo_from_start(first + slot as u64));
-            }
+            slots(held).for_each(|slot| self.redo_from_start(first + slot as u64));
             let (chunk, _) = self.index.get_mut(first).expect("looked at above");
             (chunk.kept, chunk.covered) = (0, 0);
         }

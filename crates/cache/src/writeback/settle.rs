@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Errno, Frame, Operation};
 
-use crate::bits::{bits, parts, runs};
+use crate::bits::{bits, parts, runs, slots};
 use crate::clean::CleanRun;
 use crate::file::{CachedFile, Entry, Liberties, Reserving};
 use crate::frames::FrameRuns;
@@ -218,12 +218,10 @@ impl CachedFile {
             self.list_clean(first, clean, settled);
             self.drop_clean(first, dropped, settled);
         }
-        for (slot, count) in runs(touched) {
-            for page in first + slot as u64..first + slot as u64 + u64::from(count) {
-                let (frame, epoch) = self.displaced.remove(&page).expect("a touched page has another frame");
-                self.epochs.remove(epoch, 1);
-                self.free_displaced(page, frame, settled);
-            }
+        for page in slots(touched).map(|slot| first + slot as u64) {
+            let (frame, epoch) = self.displaced.remove(&page).expect("a touched page has another frame");
+            self.epochs.remove(epoch, 1);
+            self.free_displaced(page, frame, settled);
         }
     }
 

@@ -198,7 +198,7 @@ impl CachedFile {
         if self.kept.pages == 0 {
             return;
         }
-        let mut touched = Vec::new();
+        let mut dropped = Vec::new();
         for (first, chunk) in self.index.chunks_mut() {
             let ended = chunk.covered | chunk.kept & kept;
             if ended == 0 {
@@ -211,13 +211,9 @@ impl CachedFile {
             self.charged -= u64::from(free.count_ones());
             settled.uncharged += u64::from(free.count_ones());
             // Who is reading one lets go of it.
-            let dropped = free & chunk.idle_clean();
-            chunk.present &= !dropped;
-            self.unread -= u64::from(chunk.uses.forget(dropped));
-            settled.freed.extend(chunk.take_frames(dropped));
-            touched.push(first);
+            dropped.push((first, free & chunk.idle_clean()));
         }
-        touched.into_iter().for_each(|first| self.index.tidy(first));
+        dropped.into_iter().for_each(|(first, mask)| self.drop_clean(first, mask, settled));
     }
 
     /// A flush failed. True where that is got over: what was written since the last good one is dirty again, as of

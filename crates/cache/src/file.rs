@@ -22,12 +22,11 @@ use crate::fence::Fence;
 use crate::holes::Holes;
 use crate::index::Index;
 use crate::kept::Kept;
-use crate::lease::Break;
 use crate::limits::PAGE;
 use crate::partial::{Partial, Rest};
 use crate::readahead::Streams;
 use crate::space::Space;
-use crate::ticket::{Failure, Tickets};
+use crate::ticket::{Failure, TicketId, Tickets};
 use crate::writeback::flight::Flights;
 use crate::writeback::settle::Settled;
 
@@ -87,8 +86,8 @@ pub enum Gaps {
 pub struct CachedFile {
     pub(crate) target: Target,
     pub(crate) liberties: Liberties,
-    /// Its lease is being given up.
-    pub(crate) breaking: Option<Break>,
+    /// Its lease is being given up: what is written out, flushed and given back before.
+    pub(crate) breaking: Option<TicketId>,
     pub(crate) kept: Kept,
     pub(crate) size: u64,
     pub(crate) disk_size: u64,

@@ -15,15 +15,8 @@
 
 use crate::file::{CachedFile, Liberties};
 use crate::limits::PAGE;
-use crate::ticket::{Request, TicketId};
+use crate::ticket::Request;
 use crate::writeback::settle::Settled;
-
-/// A lease that is being given up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Break {
-    /// What is written out, flushed and given back before.
-    ticket: TicketId,
-}
 
 impl CachedFile {
     /// What may be done to it.
@@ -59,7 +52,7 @@ impl CachedFile {
         self.drop_all_clean(settled);
         let ticket = self.ask(Request::Release);
         self.abandon(ticket);
-        self.breaking = Some(Break { ticket });
+        self.breaking = Some(ticket);
     }
 
     /// Whether its lease is being given up.
@@ -72,8 +65,7 @@ impl CachedFile {
     /// for.
     #[must_use]
     pub fn break_is_over(&self) -> bool {
-        let is_waiting = |broken: Break| self.tickets.is_waiting(broken.ticket);
-        !self.breaking.is_some_and(is_waiting) && !self.takes_liberties()
+        !self.breaking.is_some_and(|ticket| self.tickets.is_waiting(ticket)) && !self.takes_liberties()
     }
 
     /// Whether a request is at the device that only the lease's holder may make.

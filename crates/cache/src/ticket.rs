@@ -123,25 +123,23 @@ impl Tickets {
 
     /// What is left cannot be written: ends the tickets of which a page has failed.
     pub(crate) fn end_failed(&mut self) {
-        let failed = self.waiting.iter().filter_map(|ticket| Some((ticket.id, ticket.failed?)));
-        for (id, failure) in failed.collect::<Vec<_>>() {
-            self.finish(id, Err(failure));
-        }
+        self.fail(|ticket| ticket.failed);
     }
 
     /// Ends every ticket that waits for a flush.
     pub(crate) fn fail_flushes(&mut self, failure: Failure) {
-        let flushes = self.waiting.iter().filter(|ticket| ticket.request.flushes());
-        for id in flushes.map(|ticket| ticket.id).collect::<Vec<_>>() {
-            self.finish(id, Err(failure));
-        }
+        self.fail(|ticket| ticket.request.flushes().then_some(failure));
     }
 
     /// Ends every ticket that covers what will never be written.
     pub(crate) fn fail_covering(&mut self, covers_some: impl Fn(u64) -> bool, failure: Failure) {
-        let covering =
-            self.waiting.iter().filter(|ticket| ticket.request.writes() && covers_some(ticket.covers));
-        for id in covering.map(|ticket| ticket.id).collect::<Vec<_>>() {
+        self.fail(|ticket| (ticket.request.writes() && covers_some(ticket.covers)).then_some(failure));
+    }
+
+    /// Ends with a failure those that have one.
+    fn fail(&mut self, why: impl Fn(&Ticket) -> Option<Failure>) {
+        let failed = self.waiting.iter().filter_map(|ticket| Some((ticket.id, why(ticket)?)));
+        for (id, failure) in failed.collect::<Vec<_>>() {
             self.finish(id, Err(failure));
         }
     }

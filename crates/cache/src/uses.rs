@@ -46,19 +46,16 @@ impl Uses {
 
     /// Pages are written. Returns how many were waiting for a reader.
     pub(crate) fn write(&mut self, mask: u64, caching: Caching) -> u32 {
-        let waiting = self.unread & mask;
-        self.unread &= !mask;
         self.pass(mask, caching);
-        waiting.count_ones()
+        self.give_up(mask)
     }
 
     /// Pages are here no more. Returns how many were waiting for a reader.
     pub(crate) fn forget(&mut self, mask: u64) -> u32 {
-        let waiting = self.unread & mask;
-        for bits in [&mut self.ones, &mut self.twos, &mut self.unread, &mut self.passing] {
+        for bits in [&mut self.ones, &mut self.twos, &mut self.passing] {
             *bits &= !mask;
         }
-        waiting.count_ones()
+        self.give_up(mask)
     }
 
     /// Pages wait for nobody any more. Returns how many did.

@@ -39,12 +39,10 @@ impl CachedFile {
         if self.flights.is_held() || !self.are_unused(pages.clone()) {
             return None;
         }
+        self.drop_clean_in(&pages, settled);
         for (page, slot, count) in parts(pages.clone()) {
-            let mask = bits(slot, count);
-            let clean = self.index.get(page).map_or(0, |(chunk, _)| chunk.present & mask);
-            self.drop_clean(page - slot as u64, clean, settled);
             let (chunk, _) = self.index.chunk_mut(page);
-            chunk.busy |= mask;
+            chunk.busy |= bits(slot, count);
         }
         self.fill_errors.retain(|page, _| !pages.contains(page));
         self.holes.mark_written(pages.clone());

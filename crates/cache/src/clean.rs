@@ -2,6 +2,8 @@
 //!
 //! In which order those of all files go is the evictor's affair (`evict.rs`); here is what it cannot know.
 
+use std::ops::Range;
+
 use crate::bits::runs;
 use crate::evict::{Candidate, Verdict};
 use crate::file::CachedFile;
@@ -69,10 +71,11 @@ impl CachedFile {
         self.index.get(page).is_some_and(passes)
     }
 
-    /// Drops all clean pages that nobody uses.
-    pub(crate) fn drop_all_clean(&mut self, settled: &mut Settled) {
-        let idle: Vec<(u64, u64)> =
-            self.index.chunks_mut().map(|(first, chunk)| (first, chunk.idle_clean())).collect();
+    /// Drops the clean pages of a range that nobody uses.
+    pub(crate) fn drop_clean_in(&mut self, pages: &Range<u64>, settled: &mut Settled) {
+        let chunks = self.index.chunks_in(pages);
+        let idle = chunks.map(|(first, mask, chunk)| (first, chunk.idle_clean() & mask));
+        let idle: Vec<(u64, u64)> = idle.filter(|(_, mask)| *mask != 0).collect();
         idle.into_iter().for_each(|(first, mask)| self.drop_clean(first, mask, settled));
     }
 

@@ -54,7 +54,7 @@ impl CachedFile {
         let at = self.fences.iter().position(|fence| ready(&fence))?;
         self.fences[at].is_sent = true;
         let Fence { ticket, pages, .. } = self.fences[at].clone();
-        for (mask, chunk) in self.index.chunks_in(&pages) {
+        for (_, mask, chunk) in self.index.chunks_in(&pages) {
             // As where something is being written: what is dirty is not sent.
             chunk.flight |= mask;
         }
@@ -70,7 +70,7 @@ impl CachedFile {
         result: Result<u64, Errno>,
         settled: &mut Settled,
     ) {
-        for (mask, chunk) in self.index.chunks_in(&pages) {
+        for (_, mask, chunk) in self.index.chunks_in(&pages) {
             chunk.flight &= !mask;
         }
         self.fences.retain(|fence| fence.ticket != ticket);

@@ -330,12 +330,13 @@ impl Index {
         })
     }
 
-    /// The chunks of a range of pages, each with the bits of those that are in it.
-    pub(crate) fn chunks_in(&mut self, pages: &Range<u64>) -> impl Iterator<Item = (u64, &mut Chunk)> {
+    /// The chunks of a range of pages, each with the number of its first page and the bits of those that are in the
+    /// range.
+    pub(crate) fn chunks_in(&mut self, pages: &Range<u64>) -> impl Iterator<Item = (u64, u64, &mut Chunk)> {
         let pages = pages.clone();
         self.chunks
             .range_mut(numbers(&pages))
-            .map(move |(number, chunk)| (part_of(*number, &pages), &mut **chunk))
+            .map(move |(number, chunk)| (number * CHUNK_PAGES, part_of(*number, &pages), &mut **chunk))
     }
 
     /// Drops the chunks of a range of pages in which nothing is left.

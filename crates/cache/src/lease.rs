@@ -35,7 +35,7 @@ impl CachedFile {
         if self.breaking.is_some() || self.has_tickets() || self.awaits_flush() || !is_quiet {
             return false;
         }
-        self.drop_all_clean(settled);
+        self.drop_clean_in(&(0..u64::MAX), settled);
         self.observe_disk_size(disk_size, settled);
         self.origin_pages = disk_size.div_ceil(PAGE);
         self.liberties = Liberties::Exclusive;
@@ -49,7 +49,7 @@ impl CachedFile {
         }
         self.liberties = Liberties::Shared;
         self.holes.forget();
-        self.drop_all_clean(settled);
+        self.drop_clean_in(&(0..u64::MAX), settled);
         let ticket = self.ask(Request::Release);
         self.abandon(ticket);
         self.breaking = Some(ticket);

@@ -71,9 +71,7 @@ impl CachedFile {
         if self.liberties == Liberties::Exclusive || range.is_empty() {
             return;
         }
-        for page in range.start / PAGE..range.end.div_ceil(PAGE) {
-            self.drop_idle_clean(page, settled);
-        }
+        self.drop_clean_in(&(range.start / PAGE..range.end.div_ceil(PAGE)), settled);
     }
 
     /// Plans copies of up to a step of `[offset, offset + length)`, which the caller has cut to the file's size.
@@ -177,7 +175,7 @@ impl CachedFile {
                 }
             }
             if self.liberties == Liberties::Shared {
-                step.pages().for_each(|page| self.drop_idle_clean(page, settled));
+                self.drop_clean_in(&step.pages(), settled);
             }
         }
     }
@@ -347,11 +345,5 @@ impl CachedFile {
             source: Source(self.target.0),
             owner: u64::from(flight),
         }
-    }
-
-    fn drop_idle_clean(&mut self, page: u64, settled: &mut Settled) {
-        let Some((chunk, slot)) = self.index.get(page) else { return };
-        let mask = chunk.idle_clean() & 1 << slot;
-        self.drop_clean(page - slot as u64, mask, settled);
     }
 }

@@ -66,8 +66,7 @@ impl CachedFile {
     fn are_unused(&self, pages: Range<u64>) -> bool {
         parts(pages).all(|(page, slot, count)| {
             self.index.get(page).is_none_or(|(chunk, _)| {
-                let used = chunk.partial | chunk.busy | chunk.filling | chunk.flight;
-                bits(slot, count) & (used | chunk.present & !chunk.idle_clean()) == 0
+                bits(slot, count) & (chunk.here() | chunk.flight) & !chunk.idle_clean() == 0
             })
         })
     }

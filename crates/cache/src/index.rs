@@ -176,8 +176,13 @@ impl Chunk {
         (epochs[0], epochs.iter().take_while(|epoch| **epoch == epochs[0]).count() as u32)
     }
 
+    /// The pages that are here, in whole or in part, or on their way here.
+    pub(crate) fn here(&self) -> u64 {
+        self.present | self.partial | self.busy | self.filling
+    }
+
     fn is_empty(&self) -> bool {
-        self.present | self.partial | self.busy | self.filling | self.flight == 0
+        self.here() | self.flight == 0
     }
 }
 
@@ -320,7 +325,7 @@ impl Index {
 
     /// Whether no page is being copied, filled, written or read anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.chunks.values().all(|chunk| chunk.busy | chunk.filling | chunk.flight | chunk.pinned == 0)
+        self.is_quiet_in(&(0..u64::MAX))
     }
 
     /// The same of a range of pages.

@@ -5,12 +5,11 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Class, Errno, Frame, Operation, Source};
+use forebay_block::{Bio, Class, Errno, Frame, Operation};
 
 use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Liberties};
 use crate::frames::{FrameRun, FrameRuns};
-use crate::index::Chunk;
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
 use crate::readahead::Room;
@@ -181,9 +180,7 @@ impl CachedFile {
     }
 
     fn is_absent(&self, page: u64) -> bool {
-        self.index.get(page).is_none_or(|(chunk, slot)| {
-            (chunk.present | chunk.partial | chunk.busy | chunk.filling) & (1 << slot) == 0
-        })
+        self.index.get(page).is_none_or(|(chunk, slot)| chunk.here() & (1 << slot) == 0)
     }
 
     fn begin_fill(&mut self, wanted: Range<u64>, reader: Reader, stash: &mut FrameRuns) -> ReadStop {
@@ -220,9 +217,8 @@ impl CachedFile {
     /// Of some pages those that are neither here nor on their way, counted. Pages that are zero for sure may be among them.
     #[must_use]
     pub fn missing(&self, pages: Range<u64>) -> u64 {
-        let here = |(page, slot, count): (u64, usize, u32)| {
-            let here = |chunk: &Chunk| chunk.present | chunk.partial | chunk.busy | chunk.filling;
-            self.index.get(page).map_or(0, |(chunk, _)| (here(chunk) & bits(slot, count)).count_ones())
+        let here = |(page, slot, count)| {
+            self.index.get(page).map_or(0, |(chunk, _)| (chunk.here() & bits(slot, count)).count_ones())
         };
         let count = pages.end.saturating_sub(pages.start);
         count - parts(pages).map(|part| u64::from(here(part))).sum::<u64>()
@@ -335,15 +331,7 @@ impl CachedFile {
         let flight =
             self.flights.start(Flight::Fill { pages: pages.clone(), waited: class == Class::Waited });
         let length = self.bytes_of(&pages);
-        Bio {
-            operation: Operation::Read,
-            target: self.target,
-            offset: pages.start * PAGE,
-            length,
-            segments: segments.cut_to(length).into(),
-            class,
-            source: Source(self.target.0),
-            owner: u64::from(flight),
-        }
+        let segments = segments.cut_to(length);
+        self.bio(Operation::Read, pages.start * PAGE, length, segments, class, flight)
     }
 }

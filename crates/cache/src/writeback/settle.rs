@@ -283,34 +283,44 @@ impl CachedFile {
         let moved =
             |page: u64| result.map(|moved| moved.saturating_sub((page - pages.start) * PAGE).min(PAGE));
         let failing_before = self.failing_pages;
-        for page in pages.clone() {
-            if let Some(frame) = self.arriving.remove(&(flight, page)) {
-                self.settle_arrived(flight, page, frame, moved(page), settled);
+        for (page, slot, count) in parts(pages.clone()) {
+            let first = page - slot as u64;
+            let mut own = bits(slot, count);
+            let apart = if self.arriving.is_empty() { 0 } else { own };
+            for slot in slots(apart) {
+                let page = first + slot as u64;
+                if let Some(frame) = self.arriving.remove(&(flight, page)) {
+                    own &= !(1 << slot);
+                    self.settle_arrived(flight, page, frame, moved(page), settled);
+                }
+            }
+            if own == 0 {
                 continue;
             }
-            let (chunk, slot) = self.index.get_mut(page).expect("a page being filled has a chunk");
-            chunk.filling &= !(1 << slot);
-            match moved(page) {
-                Ok(filled) => {
-                    chunk.present |= 1 << slot;
-                    self.fill_errors.remove(&page);
-                    if filled < PAGE {
-                        let frame = chunk.frame(slot).expect("a filled page has a frame");
-                        settled.zero.push((frame, filled as usize));
+            let (chunk, _) = self.index.get_mut(page).expect("a page being filled has a chunk");
+            chunk.filling &= !own;
+            match result {
+                Ok(_) => {
+                    chunk.present |= own;
+                    for slot in slots(own) {
+                        let page = first + slot as u64;
+                        self.fill_errors.remove(&page);
+                        if let Ok(filled @ ..PAGE) = moved(page) {
+                            let frame = chunk.frame(slot).expect("a filled page has a frame");
+                            settled.zero.push((frame, filled as usize));
+                        }
                     }
                     let stale = self.liberties == Liberties::Shared && !waited;
-                    let dropped = if stale { chunk.idle_clean() & 1 << slot } else { 0 };
-                    if dropped == 0 {
-                        self.list_clean(page - slot as u64, 1 << slot, settled);
-                    }
+                    let dropped = if stale { chunk.idle_clean() & own } else { 0 };
+                    self.list_clean(first, own & !dropped, settled);
                     // Others may have written since, and nobody waits for it.
-                    self.drop_clean(page - slot as u64, dropped, settled);
+                    self.drop_clean(first, dropped, settled);
                 }
                 Err(errno) => {
-                    settled.freed.extend(chunk.take_frame(slot));
-                    self.unread -= u64::from(chunk.uses.forget(1 << slot));
+                    settled.freed.extend(chunk.take_frames(own));
+                    self.unread -= u64::from(chunk.uses.forget(own));
                     // Nobody has asked for what was read ahead; who does reads it once more, and hears.
-                    if page == pages.start && waited {
+                    if page == pages.start && own & 1 << slot != 0 && waited {
                         self.fill_errors.insert(page, errno);
                     }
                     self.index.tidy(page);

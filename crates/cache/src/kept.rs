@@ -28,7 +28,7 @@ use crate::index::Chunk;
 use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::ticket::Failure;
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
-use crate::writeback::gather::Segments;
+use crate::writeback::segments::Segments;
 use crate::writeback::settle::Settled;
 
 /// What is kept of a file, beside the bits in its chunks.

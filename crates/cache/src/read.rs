@@ -15,7 +15,7 @@ use crate::partial::{Partial, Rest};
 use crate::readahead::Room;
 use crate::uses::Caching;
 use crate::writeback::flight::Flight;
-use crate::writeback::gather::Segments;
+use crate::writeback::segments::Segments;
 use crate::writeback::settle::Settled;
 
 /// One copy from memory into the caller's buffer: of one page, or of several that lie one after the other in the file

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Class, Frame, Operation, Segment, Source};
+use forebay_block::{Bio, Class, Operation, Segment, Source};
 
 use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry, Gaps, Liberties, Reserving};
@@ -30,6 +30,7 @@ use crate::space;
 use crate::ticket::{Request, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
+use crate::writeback::segments::Segments;
 
 impl CachedFile {
     /// The next bio of this file for a reason, or `None`: nothing to do, or not before something in flight ends.
@@ -464,51 +465,4 @@ impl CachedFile {
 
 fn ids_of(tickets: &[(TicketId, Request)], which: impl Fn(Request) -> bool) -> Vec<TicketId> {
     tickets.iter().filter(|(_, request)| which(*request)).map(|(id, _)| *id).collect()
-}
-
-/// Segments of a bio being gathered; neighbours in memory become one.
-#[derive(Debug, Default)]
-pub(crate) struct Segments {
-    list: Vec<Segment>,
-}
-
-impl Segments {
-    pub(crate) fn push_frame(&mut self, frame: Frame) {
-        self.push_frames(FrameRun { first: frame, count: 1 });
-    }
-
-    pub(crate) fn push_frames(&mut self, run: FrameRun) {
-        self.push(Segment::frames(run.first, run.count * PAGE as u32));
-    }
-
-    pub(crate) fn push_zeroes(&mut self, pages: u64) {
-        self.push(Segment::Zeroes { length: (pages * PAGE) as u32 });
-    }
-
-    fn push(&mut self, segment: Segment) {
-        if let Some(last) = self.list.last_mut()
-            && let Some(fused) = last.fused(segment)
-        {
-            *last = fused;
-            return;
-        }
-        self.list.push(segment);
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.list.len()
-    }
-
-    /// The segments of so many bytes: of the last page a part may be left out.
-    pub(crate) fn cut_to(mut self, length: u64) -> Vec<Segment> {
-        let have: u64 = self.list.iter().map(|segment| u64::from(segment.length())).sum();
-        if have > length {
-            let last = self.list.last_mut().expect("what is too long has a segment");
-            let Segment::Frames { first, length: whole, .. } = *last else {
-                unreachable!("zeroes are not written up to an end")
-            };
-            *last = Segment::frames(first, whole - (have - length) as u32);
-        }
-        self.list
-    }
 }

@@ -1,10 +1,11 @@
 //! Which page goes to the device next, why, and what its end means.
 //!
-//! In order: [`reason`] why, [`gather`] what goes out as one bio, [`pace`] how much at once, [`flight`] what is out,
-//! [`settle`] what the end of a bio does to its pages and to those who wait.
+//! In order: [`reason`] why, [`gather`] what goes out as one bio and `segments` in which memory that is, [`pace`] how
+//! much at once, [`flight`] what is out, [`settle`] what the end of a bio does to its pages and to those who wait.
 
 pub mod flight;
 pub mod gather;
 pub mod pace;
 pub mod reason;
+pub(crate) mod segments;
 pub mod settle;

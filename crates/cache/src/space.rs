@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::limits::{AHEAD_OF_FILE, AHEAD_OF_FREE, PAGE};
+use crate::file::{CachedFile, Liberties, Reserving};
+use crate::index::Chunk;
+use crate::limits::{AHEAD_OF_FILE, AHEAD_OF_FREE, DENSE_ONE_IN, GATHER_PAGES, PAGE, RESERVE_PAGES};
 
 /// What was reserved of one file, in bytes.
 #[derive(Debug, Default)]
@@ -59,6 +61,52 @@ impl Space {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
+    }
+}
+
+impl CachedFile {
+    /// What has to be allocated before a run that starts at `first` is sent.
+    pub(crate) fn reservation(&mut self, first: u64) -> Option<Range<u64>> {
+        if self.reserving == Reserving::Off || self.liberties == Liberties::Shared {
+            return None;
+        }
+        if first < self.origin_pages || self.space.covers(&(first * PAGE..(first + 1) * PAGE)) {
+            return None;
+        }
+        if self.reserve_pause > 0 {
+            self.reserve_pause -= 1;
+            return None;
+        }
+        let any = |_: u64, chunk: &Chunk| chunk.dirty;
+        let lowest = self.index.next_dirty(self.origin_pages, u64::MAX, any)?;
+        let end = self.index.last_dirty(first, any)? + 1;
+        let start = (lowest / GATHER_PAGES * GATHER_PAGES).max(self.origin_pages);
+        let dirty = self.index.count_dirty(start);
+        if end - start < RESERVE_PAGES || dirty * DENSE_ONE_IN < end - start {
+            // Counting costs a step per 64 pages, so a sparse file is looked at again after as many runs.
+            self.reserve_pause = dirty / 64;
+            return None;
+        }
+        // A length that was declared is reserved with it, where that is not mostly air.
+        let declared = self.disk_size / PAGE;
+        if declared > end && dirty * DENSE_ONE_IN >= declared - start {
+            return Some(start * PAGE..declared * PAGE);
+        }
+        let growing = end * PAGE >= self.size / PAGE * PAGE;
+        let beyond = if growing { ahead(self.size, self.free_bytes) } else { 0 };
+        Some(start * PAGE..end * PAGE + beyond)
+    }
+
+    /// The last stretch below the end that was reserved, and where a whole request's worth was never written. A
+    /// shorter one stays: giving it back would split the file.
+    pub(crate) fn last_unused(&self) -> Option<Range<u64>> {
+        let end = self.disk_size / PAGE;
+        let reserved = self.space.ranges().collect::<Vec<_>>();
+        reserved.into_iter().rev().find_map(|range| {
+            let pages = range.start / PAGE..(range.end / PAGE).min(end);
+            let run = self.holes.last_zero_run(pages, GATHER_PAGES)?;
+            Some(run.start * PAGE..run.end * PAGE)
+        })
     }
 }
 

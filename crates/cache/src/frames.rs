@@ -204,14 +204,6 @@ impl Frames {
         self.count += run.count;
     }
 
-    /// Takes one frame back.
-    ///
-    /// # Panics
-    /// As [`Frames::give_run`].
-    pub fn give(&mut self, frame: Frame) {
-        self.give_run(FrameRun { first: frame, count: 1 });
-    }
-
     /// A run of up to `most` whole blocks.
     fn take_blocks(&mut self, most: u32) -> Option<FrameRun> {
         let start = next_bit(&self.whole, self.whole_cursor)?;
@@ -323,7 +315,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "freed twice")]
     fn a_frame_freed_twice_is_a_bug() {
-        Frames::new(10).give(Frame(3));
+        Frames::new(10).give_run(FrameRun { first: Frame(3), count: 1 });
     }
 
     #[test]
@@ -369,7 +361,7 @@ mod tests {
                 } else {
                     for _ in 0..count.min(held.len()) {
                         let frame = held.swap_remove(pick as usize % held.len());
-                        frames.give(Frame(frame));
+                        frames.give_run(FrameRun { first: Frame(frame), count: 1 });
                         free.insert(frame);
                     }
                 }

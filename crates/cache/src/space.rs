@@ -53,14 +53,8 @@ impl Space {
     }
 
     /// What is reserved, in order.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.ranges.iter().map(|(start, end)| *start..*end)
-    }
-
-    /// Whether nothing is.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
     }
 }
 
@@ -101,8 +95,7 @@ impl CachedFile {
     /// shorter one stays: giving it back would split the file.
     pub(crate) fn last_unused(&self) -> Option<Range<u64>> {
         let end = self.disk_size / PAGE;
-        let reserved = self.space.ranges().collect::<Vec<_>>();
-        reserved.into_iter().rev().find_map(|range| {
+        self.space.ranges().rev().find_map(|range| {
             let pages = range.start / PAGE..(range.end / PAGE).min(end);
             let run = self.holes.last_zero_run(pages, GATHER_PAGES)?;
             Some(run.start * PAGE..run.end * PAGE)

@@ -174,9 +174,9 @@ impl Single {
     }
 
     fn absorb(&mut self, settled: Settled) {
-        for frame in settled.freed.frames() {
-            self.evictor.leave(frame);
-            self.frames.give(frame);
+        for run in settled.freed.runs() {
+            run.frames().for_each(|frame| self.evictor.leave(frame));
+            self.frames.give_run(*run);
         }
     }
 }

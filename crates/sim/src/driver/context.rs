@@ -250,6 +250,7 @@ impl Driver {
         }
         for path in 0..self.paths.len() {
             if kept(&self.paths[path]) > 0
+                && self.queue.room() > 0
                 && let Some(bio) = self.next_bio(path, Reason::Reclaim)
             {
                 self.marks.hit("reclaimed");

@@ -110,18 +110,6 @@ impl Waiting {
         }
     }
 
-    /// Puts the first background request that is bound to none in front of those that are waited for.
-    pub(crate) fn lead_with_background(&mut self, slab: &Slab) {
-        let places = self.line.as_mut_slice();
-        let leads = places.iter().position(|&place| {
-            let request = slab.get(place);
-            request.class() == Class::Background && request.order() == Bound::Free
-        });
-        if let Some(leads) = leads {
-            places[..=leads].rotate_right(1);
-        }
-    }
-
     /// As above, where some may not change places.
     fn arrange_bound(&mut self, slab: &mut Slab) {
         let places = self.line.as_mut_slice();
@@ -161,6 +149,18 @@ impl Waiting {
         });
         for (to, (_, place)) in places.iter_mut().zip(order) {
             *to = place;
+        }
+    }
+
+    /// Puts the first background request that is bound to none in front of those that are waited for.
+    pub(crate) fn lead_with_background(&mut self, slab: &Slab) {
+        let places = self.line.as_mut_slice();
+        let leads = places.iter().position(|&place| {
+            let request = slab.get(place);
+            request.class() == Class::Background && request.order() == Bound::Free
+        });
+        if let Some(leads) = leads {
+            places[..=leads].rotate_right(1);
         }
     }
 

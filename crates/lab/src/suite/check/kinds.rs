@@ -6,7 +6,7 @@ use super::{Checked, Checker};
 use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES};
 use crate::request::RequestDevice;
 use crate::suite::text::{PartText, Word};
-use crate::suite::{Cut, WorkloadKind};
+use crate::suite::{Arm, Cut, Workload, WorkloadKind};
 use crate::through::{Through, Way};
 
 impl Checker<'_> {
@@ -18,19 +18,13 @@ impl Checker<'_> {
         workloads: &[Word],
         cut: &Cut,
     ) -> Checked<()> {
-        for (word, arm) in arms.iter().zip(&cut.arms) {
-            if !matches!(arm.through, Through::Files(_)) {
-                return Err(self.at(word, "no arm for files in a table of files (take another table)"));
-            }
-            if !arm.knobs.is_empty() {
-                return Err(self.at(word, "an arm with knobs of its own in a table of files (use --set)"));
-            }
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            if !matches!(workload.kind, WorkloadKind::NewFiles(_)) {
-                return Err(self.at(word, "requests in a table of files (give the workload new_files)"));
-            }
-        }
+        let files = |arm: &Arm| matches!(arm.through, Through::Files(_));
+        self.all(arms, &cut.arms, files, "no arm for files in a table of files (take another table)")?;
+        let plain = |arm: &Arm| arm.knobs.is_empty();
+        self.all(arms, &cut.arms, plain, "an arm with knobs of its own in a table of files (use --set)")?;
+        let new = |workload: &Workload| matches!(workload.kind, WorkloadKind::NewFiles(_));
+        let what = "requests in a table of files (give the workload new_files)";
+        self.all(workloads, &cut.workloads, new, what)?;
         if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % FILE_STEP_BYTES != 0) {
             let what = "every form needs file_bytes, such as \"24m\", in steps of 3m";
             return Err(self.at(&part.name, what));
@@ -46,16 +40,11 @@ impl Checker<'_> {
         workloads: &[Word],
         cut: &Cut,
     ) -> Checked<()> {
-        for (word, arm) in arms.iter().zip(&cut.arms) {
-            if !matches!(arm.through, Through::Files(_)) {
-                return Err(self.at(word, "no arm for files in a table of jobs (take another table)"));
-            }
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            if !matches!(workload.kind, WorkloadKind::Jobs(_)) {
-                return Err(self.at(word, "no job in a table of jobs (give the workload a job)"));
-            }
-        }
+        let files = |arm: &Arm| matches!(arm.through, Through::Files(_));
+        self.all(arms, &cut.arms, files, "no arm for files in a table of jobs (take another table)")?;
+        let jobs = |workload: &Workload| matches!(workload.kind, WorkloadKind::Jobs(_));
+        let what = "no job in a table of jobs (give the workload a job)";
+        self.all(workloads, &cut.workloads, jobs, what)?;
         if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % LENGTH_STEP_BYTES != 0) {
             return Err(self.at(&part.name, "every form needs file_bytes, such as \"2g\", in steps of 16m"));
         }
@@ -64,17 +53,10 @@ impl Checker<'_> {
 
     /// So does a part about copies.
     pub(super) fn of_copies(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
-        for (word, arm) in arms.iter().zip(&cut.arms) {
-            if !matches!(arm.through, Through::Copies(_)) {
-                return Err(self.at(word, "no arm for copies in a table of copies (take another table)"));
-            }
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            if !matches!(workload.kind, WorkloadKind::Copies(_)) {
-                return Err(self.at(word, "no copy in a table of copies (give the workload a copy)"));
-            }
-        }
-        Ok(())
+        let through = |arm: &Arm| matches!(arm.through, Through::Copies(_));
+        self.all(arms, &cut.arms, through, "no arm for copies in a table of copies (take another table)")?;
+        let copies = |workload: &Workload| matches!(workload.kind, WorkloadKind::Copies(_));
+        self.all(workloads, &cut.workloads, copies, "no copy in a table of copies (give the workload a copy)")
     }
 
     /// A part about requests has devices and depths, and the kernel's arms only where there is a file.
@@ -116,5 +98,19 @@ impl Checker<'_> {
             return Err(self.at(second, "batches are run with one arm alone (leave the others out)"));
         }
         Ok(())
+    }
+
+    /// All that is named is of the kind; `what` is said of the first that is not.
+    fn all<T>(
+        &self,
+        words: &[Word],
+        named: &[T],
+        is_of_kind: impl Fn(&T) -> bool,
+        what: &str,
+    ) -> Checked<()> {
+        match words.iter().zip(named).find(|(_, named)| !is_of_kind(named)) {
+            Some((word, _)) => Err(self.at(word, what)),
+            None => Ok(()),
+        }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::request::RequestDevice;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::statistics::random::SplitMix64;
-use crate::suite::{Form, Part, Suite, TableKind};
+use crate::suite::{Cut, Form, Part, Suite, TableKind};
 
 use planner::Planner;
 pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Size};
@@ -60,6 +60,13 @@ pub struct Wish<'a> {
     pub settings: &'a [(String, String)],
     /// Knobs of Forebay's engine, set before those the suite says.
     pub engine_settings: &'a [(String, String)],
+}
+
+impl Wish<'_> {
+    /// The share of a form's sizes and times.
+    fn scale(&self, cut: &Cut) -> f64 {
+        self.scale.unwrap_or(cut.scale)
+    }
 }
 
 /// What will be run: one part of a suite.

@@ -83,7 +83,7 @@ impl<'a> Planner<'a> {
 
     /// A job for each workload of jobs.
     pub(super) fn jobs(&mut self) -> Result<Vec<Job>, PlanError> {
-        let share = size::memory_share(self.scale());
+        let share = size::memory_share(self.wish.scale(self.cut));
         let shapes: Vec<_> = self
             .cut
             .workloads
@@ -95,8 +95,9 @@ impl<'a> Planner<'a> {
             .collect();
         let device = u64::from(shapes.iter().any(|(_, shape)| shape.on == Ground::Device));
         let files = shapes.iter().map(|(_, shape)| u64::from(shape.threads)).max().unwrap_or(1) + device;
-        let memory = shapes.iter().map(|(_, shape)| shape.cache_bytes).max().unwrap_or(0);
-        let file_bytes = size::of_jobs(self.cut, (files, memory), self.wish, &mut self.notes)?;
+        let memory_bytes = shapes.iter().map(|(_, shape)| shape.cache_bytes).max().unwrap_or(0);
+        let most = size::Largest { files, memory_bytes };
+        let file_bytes = size::of_jobs(self.cut, most, self.wish, &mut self.notes)?;
         let extent = Extent { file_bytes, seconds: self.seconds() };
         self.overridden(self.wish.engine_settings);
         let mut jobs = Vec::new();
@@ -145,13 +146,9 @@ impl<'a> Planner<'a> {
         Job { workload: name.clone(), name, title, place: None, arms }
     }
 
-    fn scale(&self) -> f64 {
-        self.wish.scale.unwrap_or(self.cut.scale)
-    }
-
     /// Of one cell.
     fn seconds(&self) -> f64 {
-        (self.cut.seconds * self.scale()).max(SHORTEST)
+        (self.cut.seconds * self.wish.scale(self.cut)).max(SHORTEST)
     }
 
     /// Notes where a user's setting does not reach an arm, because the suite gives that knob a value of its own.

@@ -18,10 +18,8 @@ pub const FILE_STEP_BYTES: u64 = 3 * MIB;
 /// The least memory an engine works with, and the step of it.
 const BUDGET_STEP_BYTES: u64 = 8 * MIB;
 
-/// The laid-out file is a multiple of this: of every block size, and of what one write of it takes.
-const DATA_STEP_BYTES: u64 = 16 * MIB;
-
-/// The files of jobs are a multiple of this, of every block size.
+/// The laid-out file and the files of jobs are a multiple of this: of every block size, and of what one write that lays
+/// a file out takes.
 pub const LENGTH_STEP_BYTES: u64 = 16 * MIB;
 
 /// The files of jobs are as many times their memory at least.
@@ -83,24 +81,19 @@ pub(super) fn of_files(
     notes: &mut Vec<String>,
 ) -> Result<Size, PlanError> {
     let whole = cut.file_bytes.expect("a form on new files says how long they are");
-    let wanted = scaled(whole, wish.scale.unwrap_or(cut.scale));
+    let wanted = scaled(whole, FILE_STEP_BYTES, wish.scale(cut));
     if wanted < whole {
         notes.push(format!("smaller files ({} MiB, not {}): --scale", wanted / MIB, whole / MIB));
     }
     let smallest_cell = u64::from(shape.files) * FILE_STEP_BYTES;
-    let fits = fitting_on(wish.free_bytes, smallest_cell)? * FILE_STEP_BYTES;
+    let fits = fitting_on(wish, smallest_cell)? * FILE_STEP_BYTES;
     let may = match cut.writes_at_most {
         Some(most) => fitting_form(most, cells, smallest_cell, wish.suite)? * FILE_STEP_BYTES,
         None => u64::MAX,
     };
     let file_bytes = wanted.min(fits).min(may);
     if fits < wanted.min(may) {
-        notes.push(format!(
-            "smaller files ({} MiB, not {}): the disk has {} MiB free, and a cell takes a quarter at most",
-            file_bytes / MIB,
-            wanted / MIB,
-            wish.free_bytes / MIB,
-        ));
+        notes.push(smaller("smaller files", Lengths { fits, wanted }, wish, "a cell"));
     } else if may < wanted {
         notes.push(format!(
             "smaller files ({} MiB, not {}): the {} form writes {} GiB at most in all",
@@ -120,20 +113,11 @@ pub(super) fn of_data(
     wish: &Wish<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, PlanError> {
-    let whole = bytes.next_multiple_of(DATA_STEP_BYTES);
-    let steps = ((whole / DATA_STEP_BYTES) as f64 * wish.scale.unwrap_or(cut.scale)).round() as u64;
-    let wanted = steps.max(1) * DATA_STEP_BYTES;
-    let fits = wish.free_bytes / 4 / DATA_STEP_BYTES * DATA_STEP_BYTES;
-    if fits == 0 {
-        return Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: 4 * DATA_STEP_BYTES / MIB });
-    }
+    let whole = bytes.next_multiple_of(LENGTH_STEP_BYTES);
+    let wanted = scaled(whole, LENGTH_STEP_BYTES, wish.scale(cut));
+    let fits = fitting_on(wish, LENGTH_STEP_BYTES)? * LENGTH_STEP_BYTES;
     if fits < wanted {
-        notes.push(format!(
-            "a smaller file ({} MiB, not {}): the disk has {} MiB free, and it takes a quarter at most",
-            fits / MIB,
-            wanted / MIB,
-            wish.free_bytes / MIB,
-        ));
+        notes.push(smaller("a smaller file", Lengths { fits, wanted }, wish, "it"));
     }
     Ok(wanted.min(fits))
 }
@@ -143,47 +127,60 @@ pub(super) fn memory_share(scale: f64) -> f64 {
     (scale / MEMORY_KEPT_TO).min(1.0)
 }
 
-/// Bytes of each file of jobs, of which there are `files` in a cell at most: as scaled, but no less than so many times
-/// the memory, for the cache is not to hold it all; and of all together a quarter of the free space at most.
+/// What the largest cell of jobs has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Largest {
+    /// Files.
+    pub(super) files: u64,
+    /// Bytes of memory for data.
+    pub(super) memory_bytes: u64,
+}
+
+/// Bytes of each file of jobs: as scaled, but no less than so many times the memory, for the cache is not to hold it
+/// all; and of all together a quarter of the free space at most.
 pub(super) fn of_jobs(
     cut: &Cut,
-    (files, memory_bytes): (u64, u64),
+    largest: Largest,
     wish: &Wish<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, PlanError> {
     let whole = cut.file_bytes.expect("a form of jobs says how long their files are");
-    let scale = wish.scale.unwrap_or(cut.scale);
-    let scaled = (whole as f64 * scale) as u64;
-    let least = memory_bytes * FILE_IN_MEMORIES;
+    let scaled = (whole as f64 * wish.scale(cut)) as u64;
+    let least = largest.memory_bytes * FILE_IN_MEMORIES;
     let wanted = scaled.max(least).min(whole).next_multiple_of(LENGTH_STEP_BYTES);
-    let fits = wish.free_bytes / 4 / files / LENGTH_STEP_BYTES * LENGTH_STEP_BYTES;
-    if fits == 0 {
-        let needed = 4 * files * LENGTH_STEP_BYTES / MIB;
-        return Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed });
-    }
+    let fits = fitting_on(wish, largest.files * LENGTH_STEP_BYTES)? * LENGTH_STEP_BYTES;
     if fits < wanted {
-        notes.push(format!(
-            "smaller files ({} MiB, not {}): the disk has {} MiB free, and a cell takes a quarter at most",
-            fits / MIB,
-            wanted / MIB,
-            wish.free_bytes / MIB,
-        ));
+        notes.push(smaller("smaller files", Lengths { fits, wanted }, wish, "a cell"));
     }
     Ok(wanted.min(fits))
 }
 
 /// In whole steps, and one step at least.
-fn scaled(file_bytes: u64, scale: f64) -> u64 {
-    let all = (file_bytes / FILE_STEP_BYTES).max(1);
-    ((all as f64 * scale).round() as u64).clamp(1, all) * FILE_STEP_BYTES
+fn scaled(bytes: u64, step_bytes: u64, scale: f64) -> u64 {
+    let all = (bytes / step_bytes).max(1);
+    ((all as f64 * scale).round() as u64).clamp(1, all) * step_bytes
 }
 
-/// Steps of the largest files of which a cell's worth fits in a quarter of the free space.
-fn fitting_on(free_bytes: u64, smallest_cell: u64) -> Result<u64, PlanError> {
-    match free_bytes / 4 / smallest_cell {
-        0 => Err(PlanError::NoSpace { free: free_bytes / MIB, needed: 4 * smallest_cell / MIB }),
+/// Steps of the largest files of which a cell's worth fits in a quarter of the free space; `smallest` has one of each.
+fn fitting_on(wish: &Wish<'_>, smallest: u64) -> Result<u64, PlanError> {
+    match wish.free_bytes / 4 / smallest {
+        0 => Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: 4 * smallest / MIB }),
         steps => Ok(steps),
     }
+}
+
+/// Bytes of a file.
+struct Lengths {
+    fits: u64,
+    wanted: u64,
+}
+
+/// That the free space bit.
+fn smaller(what: &str, lengths: Lengths, wish: &Wish<'_>, taker: &str) -> String {
+    let [fits, wanted, free] = [lengths.fits, lengths.wanted, wish.free_bytes].map(|bytes| bytes / MIB);
+    format!(
+        "{what} ({fits} MiB, not {wanted}): the disk has {free} MiB free, and {taker} takes a quarter at most"
+    )
 }
 
 /// How many cells there are.

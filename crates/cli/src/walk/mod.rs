@@ -10,6 +10,7 @@ mod scene;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_block::Target;
 use forebay_block::limits::TAGS;
 use forebay_uring::{Access, Arena, Create, Direct, File, How, Ring, Truncate};
 
@@ -19,7 +20,8 @@ use crate::output::print;
 /// The file's name in the directory made for it.
 const FILE: &str = "walk";
 
-const _: () = assert!(page::TARGET.0 == scene::TARGET.0);
+/// The file's number at the device.
+const TARGET: Target = Target(0);
 
 /// Walks requests, in a directory of its own below the one named.
 pub(crate) fn request(directory: &Path) -> Result<(), Failure> {
@@ -47,7 +49,7 @@ fn on_a_new_file(
     let file = Arc::new(opened.map_err(|error| failed("no file could be made in it", &error))?.file);
     let arena = Arena::new(frames).map_err(|error| failed("no memory", &error))?;
     let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(Failure::failed)?;
-    ring.attach(scene::TARGET, Arc::clone(&file));
+    ring.attach(TARGET, Arc::clone(&file));
     let kind = match file.direct() {
         Direct::Yes => "direct".to_owned(),
         Direct::Refused(reason) => format!("through the page cache ({reason})"),

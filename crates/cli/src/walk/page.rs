@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_block::layers::error::{Errors, Occasion, Rule, Side};
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Device, Ended, Errno, Moment, Operation, Queue, Target, Wait};
+use forebay_block::{Bio, Device, Ended, Errno, Moment, Operation, Queue, Wait};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::uses::Caching;
 use forebay_cache::writeback::settle::Keep;
@@ -15,8 +15,7 @@ use forebay_cache::{
     CachedFile, Copy, FrameRuns, Frames, Liberties, Origin, PageState, Reason, Request, Settled, TicketId,
 };
 
-/// The file's number at the device.
-pub(crate) const TARGET: Target = Target(0);
+use super::TARGET;
 
 /// Frames of the arena that are used.
 pub(crate) const FRAMES: u32 = 16;

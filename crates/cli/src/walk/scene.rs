@@ -17,11 +17,10 @@ use std::time::Duration;
 use forebay_block::limits::{DEVICE_HOLD, PAGE};
 use forebay_block::{
     Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue, Refused, Segment, Segments,
-    Source, Step, Tag, Target, Wait, Walk,
+    Source, Step, Tag, Wait, Walk,
 };
 
-/// The file's number at the device.
-pub(crate) const TARGET: Target = Target(0);
+use super::TARGET;
 
 /// Frames of the arena that are used.
 pub(crate) const FRAMES: u32 = 8;

@@ -311,9 +311,7 @@ impl Plan {
         lines.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         lines
     }
-}
 
-impl Plan {
     /// On what its cells run.
     fn ground(&self) -> String {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);

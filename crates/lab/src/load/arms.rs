@@ -268,6 +268,7 @@ impl Prepared {
         plan: &JobPlan,
         engine: Option<Arc<Engine>>,
     ) -> Result<Box<dyn Lane>, CellError> {
+        let engine = || engine.expect("a cell through the library has an engine");
         Ok(match self {
             Self::Calls { buffers, opening, window_bytes } => {
                 Box::new(CallsLane::new(buffers, KernelFiles::open(plan, opening)?, window_bytes))
@@ -276,8 +277,8 @@ impl Prepared {
                 let files = KernelFiles::open(plan, opening)?;
                 Box::new(RingLane::new(*ring, buffers, files, window_bytes, plan.job.submit_batch))
             }
-            Self::Library { buffers } => Box::new(LibraryLane::open(buffers, engine, plan)?),
-            Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine, plan)?),
+            Self::Library { buffers } => Box::new(LibraryLane::open(buffers, engine(), plan)?),
+            Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine(), plan)?),
             Self::Null { buffers } => Box::new(NullLane::new(buffers)),
         })
     }

@@ -68,12 +68,7 @@ impl Wake for SlotWaker {
 
 impl FuturesLane {
     /// On the thread that will poll them; a slot for each buffer.
-    pub(crate) fn open(
-        buffers: Vec<Buffer>,
-        engine: Option<Arc<Engine>>,
-        plan: &JobPlan,
-    ) -> Result<Self, CellError> {
-        let engine = engine.expect("a cell through the library has an engine");
+    pub(crate) fn open(buffers: Vec<Buffer>, engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
         let woken = Arc::new(Woken { slots: Mutex::new(Vec::new()), thread: thread::current() });
         let waker = |slot| Waker::from(Arc::new(SlotWaker { slot, woken: Arc::clone(&woken) }));
         Ok(Self {

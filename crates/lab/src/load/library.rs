@@ -79,12 +79,7 @@ pub(crate) struct LibraryLane {
 }
 
 impl LibraryLane {
-    pub(crate) fn open(
-        buffers: Buffers,
-        engine: Option<Arc<Engine>>,
-        plan: &JobPlan,
-    ) -> Result<Self, CellError> {
-        let engine = engine.expect("a cell through the library has an engine");
+    pub(crate) fn open(buffers: Buffers, engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
         Ok(Self { buffers, files: open_files(&engine, plan)?, _engine: engine, ended: false })
     }
 }

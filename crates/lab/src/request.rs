@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,19 @@ pub struct RequestSpec {
     pub seconds: f64,
     /// Of the offsets and data.
     pub seed: u64,
+}
+
+impl RequestSpec {
+    /// How long it counts.
+    pub(crate) fn counted(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// How long it runs before that: a tenth of it, 100 ms at most, in which the ring is filled and the device wakes up.
+    pub(crate) fn ramp(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_millis(100);
+        (self.counted() / 10).min(LONGEST)
+    }
 }
 
 /// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a modelled one (`gen4`,

@@ -112,7 +112,7 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         format!("--fixedbufs={}", on(spec.fixed_buffers)),
         format!("--registerfiles={}", on(spec.fixed_files)),
         format!("--runtime={}", millis(spec.seconds)),
-        format!("--ramp_time={}", millis((spec.seconds / 10.0).min(0.1))),
+        format!("--ramp_time={}", millis(spec.ramp().as_secs_f64())),
         format!("--randseed={}", spec.seed >> 1),
     ];
     let fixed = [

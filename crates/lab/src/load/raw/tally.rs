@@ -1,5 +1,4 @@
-//! What is counted of a closed loop, and what comes of it. A ramp of a tenth of the time goes uncounted, 100 ms at
-//! most: in it the ring is filled and the device wakes up.
+//! What is counted of a closed loop, and what comes of it. A ramp goes uncounted.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,6 @@ use hdrhistogram::Histogram;
 use crate::cell::CellResult;
 use crate::load::usage::Usage;
 use crate::request::{Operation, RequestSpec};
-
-/// The longest ramp.
-const LONGEST_RAMP: Duration = Duration::from_millis(100);
 
 /// Latencies are kept up to this.
 const LONGEST_LATENCY_NS: u64 = 60_000_000_000;
@@ -35,9 +31,12 @@ struct Counting {
 impl Tally {
     /// Begins the ramp.
     pub(super) fn new(spec: &RequestSpec) -> Self {
-        let counted = Duration::from_secs_f64(spec.seconds);
-        let counting_from = Instant::now() + (counted / 10).min(LONGEST_RAMP);
-        Self { counting_from, counted, counting: None, notes: Vec::new() }
+        Self {
+            counting_from: Instant::now() + spec.ramp(),
+            counted: spec.counted(),
+            counting: None,
+            notes: Vec::new(),
+        }
     }
 
     /// Once for each turn of the loop, with the time of that turn: whether to go on. Where counting begins the time

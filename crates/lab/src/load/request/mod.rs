@@ -31,9 +31,6 @@ use way::{Echo, Queued};
 /// Most bios kept on their way: some multiples of what one queue has tags for.
 pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
 
-/// Uncounted at the start: a tenth of the time, but not longer than this.
-const LONGEST_RAMP: Duration = Duration::from_millis(100);
-
 /// How long the loop runs over nothing, and how often: the least counts, for all that disturbs makes it more.
 const DRIVER_SPAN: Duration = Duration::from_millis(3);
 const DRIVER_RUNS: usize = 7;
@@ -61,9 +58,8 @@ fn on<D: Device>(
     let mut queue = Queue::new();
     queue.set_knobs(knobs);
     let mut way = Queued { queue, device };
-    let counted = Duration::from_secs_f64(spec.seconds);
-    let spans = Spans { ramp: (counted / 10).min(LONGEST_RAMP), counted };
-    let driver_ns = driver_ns_per_io(spec, DRIVER_SPAN.min(counted))?;
+    let spans = Spans { ramp: spec.ramp(), counted: spec.counted() };
+    let driver_ns = driver_ns_per_io(spec, DRIVER_SPAN.min(spans.counted))?;
     let outcome = match spec.from {
         Submitter::Local => Drive::new(spec).count(&mut way, spans)?,
         Submitter::Thread => thread::count(spec, &mut way, spans)?,

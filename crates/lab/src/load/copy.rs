@@ -9,7 +9,6 @@
 //! so many calls, so that reading it is not what is measured.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -17,13 +16,14 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Open};
-use rustix::fs::{Advice as FileAdvice, MemfdFlags, fadvise, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::CellError;
 use super::content::Content;
 use super::library::build_engine;
 use super::shuffle::Permutation;
+use super::verify;
 use crate::cell::{CellResult, Verify};
 use crate::through::{CopyCell, CopyWay};
 
@@ -91,24 +91,12 @@ fn measure<T: Target>(cell: &CopyCell, blocks: u64, mut target: T) -> Result<Cel
     }
     let written = target.end()?;
     if cell.verify == Verify::After {
-        compare(cell, &written, content, &mut from)?;
+        for offset in (0..cell.file_bytes).step_by(from.len()) {
+            verify::compare(&written, Path::new(cell.way.name()), content, offset, &mut from)?;
+        }
         notes.push(super::verified(cell.file_bytes));
     }
     Ok(CellResult { metrics, notes })
-}
-
-fn compare(cell: &CopyCell, written: &File, content: Content, block: &mut [u8]) -> Result<(), CellError> {
-    let path = || PathBuf::from(cell.way.name());
-    for offset in (0..cell.file_bytes).step_by(block.len()) {
-        let read = written.read_exact_at(block, offset);
-        read.map_err(|error| CellError::io("could not read it back", &path(), &error))?;
-        content.check(offset, block).map_err(|mismatch| CellError::Mismatch {
-            path: path(),
-            offset: mismatch.offset,
-            found: mismatch.found,
-        })?;
-    }
-    Ok(())
 }
 
 /// A shared mapping of a memory file.
@@ -182,7 +170,7 @@ impl Target for Cached {
 
     fn end(self) -> Result<File, CellError> {
         self.file.sync_data().map_err(|error| CellError::io("could not sync it", &self.path, &error))?;
-        read_again(&self.path)
+        verify::open_again(&self.path)
     }
 }
 
@@ -214,14 +202,6 @@ impl Target for Library {
         let Self { engine, file, path } = self;
         let ended = file.sync_data().and_then(|()| file.close()).and_then(|()| engine.shutdown(PATIENCE));
         ended.map_err(|error| CellError::library("could not sync and close it", &error))?;
-        read_again(&path)
+        verify::open_again(&path)
     }
-}
-
-/// Opened anew, and asked of the device.
-fn read_again(path: &Path) -> Result<File, CellError> {
-    let file: io::Result<File> = File::open(path);
-    let file = file.map_err(|error| CellError::io("could not open it again", path, &error))?;
-    let _ = fadvise(&file, 0, None, FileAdvice::DontNeed);
-    Ok(file)
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
 
@@ -44,6 +44,31 @@ pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
     files.iter().map(|(path, written)| written.compare(path)).sum()
 }
 
+/// Opened anew, and asked of the device.
+pub(crate) fn open_again(path: &Path) -> Result<File, CellError> {
+    let file = File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
+    // A courtesy to honesty; where it is refused the page cache is asked instead.
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    Ok(file)
+}
+
+/// Reads as much as `part` holds, and compares it with what belongs there.
+pub(crate) fn compare(
+    file: &File,
+    path: &Path,
+    content: Content,
+    offset: u64,
+    part: &mut [u8],
+) -> Result<(), CellError> {
+    file.read_exact_at(part, offset)
+        .map_err(|error| CellError::io(format!("could not read it back at {offset}"), path, &error))?;
+    content.check(offset, part).map_err(|mismatch| CellError::Mismatch {
+        path: path.to_owned(),
+        offset: mismatch.offset,
+        found: mismatch.found,
+    })
+}
+
 struct Written {
     content: Content,
     /// A bit for each grain that was written whole.
@@ -66,12 +91,9 @@ impl Written {
         self.marks.get((grain / 64) as usize).is_some_and(|word| word >> (grain % 64) & 1 == 1)
     }
 
-    fn compare(&self, path: &PathBuf) -> Result<u64, CellError> {
+    fn compare(&self, path: &Path) -> Result<u64, CellError> {
         const MOST: u64 = (1 << 20) / GRAIN;
-        let file =
-            File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
-        // A courtesy to honesty; where it is refused the page cache is asked instead.
-        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        let file = open_again(path)?;
         let mut buffer = vec![0; (MOST * GRAIN) as usize];
         let end = self.marks.len() as u64 * 64;
         let (mut grain, mut compared) = (0, 0);
@@ -84,14 +106,7 @@ impl Written {
                 (grain..end.min(grain + MOST)).take_while(|&grain| self.is_marked(grain)).count() as u64;
             let offset = grain * GRAIN;
             let part = &mut buffer[..(run * GRAIN) as usize];
-            file.read_exact_at(part, offset).map_err(|error| {
-                CellError::io(format!("could not read it back at {offset}"), path, &error)
-            })?;
-            self.content.check(offset, part).map_err(|mismatch| CellError::Mismatch {
-                path: path.clone(),
-                offset: mismatch.offset,
-                found: mismatch.found,
-            })?;
+            compare(&file, path, self.content, offset, part)?;
             compared += run * GRAIN;
             grain += run;
         }

@@ -50,10 +50,7 @@ pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
         return Ok(Found::None("a loop device needs root (or give a device with --target)".to_owned()));
     }
     let directory = setting.scratch.shared_directory()?.join(DIRECTORY);
-    match std::fs::create_dir(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    std::fs::create_dir_all(&directory)?;
     if data::lay_out(&directory, bytes, setting.plan.seed, setting.stop)? == data::LaidOut::Stopped {
         return Ok(Found::Stopped);
     }

@@ -55,7 +55,6 @@ pub enum Verify {
 
 /// Whether the sync probe runs beside the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum SyncProbe {
     /// No.
     Off,

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::arm::Arm;
 use crate::cell::SyncProbe;
@@ -21,7 +21,7 @@ const LARGE_BYTES: u32 = 1 << 20;
 const LARGE_DEPTH: u32 = 4;
 
 /// What every thread of a job does, and what it may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobShape {
     /// Reads, writes, in which order.
     pub rw: ReadWrite,
@@ -48,7 +48,7 @@ pub struct JobShape {
 }
 
 /// Reads, writes, in which order: fio's `rw`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadWrite {
     /// Writes, front to back.
@@ -60,7 +60,7 @@ pub enum ReadWrite {
 }
 
 /// How a thread of a job calls: fio's `ioengine`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShapeEngine {
     /// One call at a time.
@@ -71,7 +71,7 @@ pub enum ShapeEngine {
 }
 
 /// What a job works on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ground {
     /// Files in a directory of the cell.
@@ -94,19 +94,17 @@ impl JobShape {
     /// The jobs of one cell. `device` is where a job on a device works.
     #[must_use]
     pub fn workload(&self, arm: Arm, extent: Extent, device: Option<&Path>) -> Workload {
-        let large = arm == Arm::KernelDirect1m;
-        let block = BlockSize::Fixed(if large { LARGE_BYTES } else { self.block_bytes });
-        let access = match self.rw {
-            ReadWrite::Rw if !large => {
-                Access { direction: Direction::Mixed { read_percent: 50 }, order: Order::Sequential }
-            }
-            ReadWrite::RandWrite if !large => Access { direction: Direction::Write, order: Order::Random },
-            _ => Access { direction: Direction::Write, order: Order::Sequential },
+        let shape = if arm == Arm::KernelDirect1m { self.in_large_pieces() } else { *self };
+        let block = BlockSize::Fixed(shape.block_bytes);
+        let (direction, order) = match shape.rw {
+            ReadWrite::Write => (Direction::Write, Order::Sequential),
+            ReadWrite::RandWrite => (Direction::Write, Order::Random),
+            ReadWrite::Rw => (Direction::Mixed { read_percent: 50 }, Order::Sequential),
         };
-        let (engine, depth) = match (self.engine, large) {
-            (_, true) => (IoEngine::Ring, LARGE_DEPTH),
-            (ShapeEngine::Pvsync2, false) => (IoEngine::Calls, self.depth),
-            (ShapeEngine::IoUring, false) => (IoEngine::Ring, self.depth),
+        let access = Access { direction, order };
+        let io_engine = match shape.engine {
+            ShapeEngine::Pvsync2 => IoEngine::Calls,
+            ShapeEngine::IoUring => IoEngine::Ring,
         };
         let job = |number: u32| Job {
             name: format!("job.{number}"),
@@ -117,15 +115,26 @@ impl JobShape {
             size: Some(Amount::Bytes(extent.file_bytes)),
             create: if access.direction.reads() { Create::Before } else { Create::OnOpen },
             declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
-            depth,
-            io_engine: engine,
-            caching: if self.uncached { Caching::Uncached } else { Caching::Buffered },
+            depth: shape.depth,
+            io_engine,
+            caching: if shape.uncached { Caching::Uncached } else { Caching::Buffered },
             runtime_us: Some((extent.seconds * 1e6) as u64),
             time_based: TimeBased::Yes,
             ..Job::default()
         };
         let devices = if device.is_some() { Devices::Write } else { Devices::Refuse };
-        Workload { jobs: (0..self.threads).map(job).collect(), devices }
+        Workload { jobs: (0..shape.threads).map(job).collect(), devices }
+    }
+
+    /// The same bytes in large pieces, front to back.
+    fn in_large_pieces(&self) -> Self {
+        Self {
+            rw: ReadWrite::Write,
+            block_bytes: LARGE_BYTES,
+            depth: LARGE_DEPTH,
+            engine: ShapeEngine::IoUring,
+            ..*self
+        }
     }
 
     /// Bytes of memory for data of an arm: Forebay's cache, or what a bounded arm of the kernel may have dirty.

@@ -15,13 +15,13 @@ use std::borrow::Cow;
 
 use crate::compare::judge::{Floor, floor_of};
 use crate::manifest::Manifest;
-use crate::schema::{Document, Part, PartJob};
+use crate::schema::{Against, Document, Part, PartJob};
 use crate::suite::TableKind;
 
 pub use run::run;
 
 use figures::{bytes, percent};
-use table::{Table, WIDTH, label};
+use table::{Column, Table, WIDTH, absent, label, marked};
 
 /// How to write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,9 +68,9 @@ pub fn comparison(document: &Document, format: Format) -> String {
     blocks.extend(remarks(document).into_iter().map(Block::Text));
     let files = parts.iter().filter(|part| part.table == TableKind::Files);
     for part in files {
-        let base = part.jobs.first().and_then(|job| job.base.as_deref());
+        let Some(job) = part.jobs.first() else { continue };
         blocks.push(Block::Gap);
-        blocks.extend(reading::reading(document, base).into_iter().map(Block::Text));
+        blocks.extend(reading::reading(document, job).into_iter().map(Block::Text));
     }
     written(&blocks, format).join("\n") + "\n"
 }
@@ -161,6 +161,28 @@ fn apart(left: String, right: String) -> Vec<String> {
     match WIDTH.checked_sub(left.chars().count() + right.chars().count()) {
         Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
         _ => folded(&left).into_iter().chain([right]).collect(),
+    }
+}
+
+/// A table of a job, a line for each arm, and its noise floor below.
+fn of_arms(
+    document: &Document,
+    part: &Part,
+    job: &PartJob,
+    columns: &'static [Column],
+    line: impl Fn(&str) -> Vec<String>,
+) -> [Block; 2] {
+    let lines = document.arms_of(&job.name).into_iter().map(line).collect();
+    let table = Table { columns: columns.into(), lines };
+    [Block::Table(table), Block::Text(noise(document, part, &job.name))]
+}
+
+/// An arm against the base of its job, in the metric of the part.
+fn to_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
+    match job.base.as_deref() {
+        Some(base) if base == arm => "1 (base)".to_owned(),
+        Some(base) => marked(document.compared(&job.name, &part.metric, Against { arm, base })),
+        None => absent(),
     }
 }
 

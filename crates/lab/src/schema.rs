@@ -192,12 +192,6 @@ impl Document {
         Self { schema: SCHEMA, manifest, suite: suite.into(), rows, comparisons, differences, parts }
     }
 
-    /// The row of a metric on an arm (of the first job that has one).
-    #[must_use]
-    pub fn row(&self, arm: &str, metric: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.arm == arm && row.metric == metric)
-    }
-
     /// The row of a metric on an arm in a job.
     #[must_use]
     pub fn row_of(&self, job: &str, arm: &str, metric: &str) -> Option<&Row> {
@@ -218,13 +212,6 @@ impl Document {
         let Against { arm, base } = pair;
         let mut comparisons = self.comparisons.iter();
         comparisons.find(|one| one.job == job && one.metric == metric && one.arm == arm && one.base == base)
-    }
-
-    /// Arms in the order of their first rows.
-    #[must_use]
-    pub fn arms(&self) -> Vec<&str> {
-        let mut seen = BTreeSet::new();
-        self.rows.iter().map(|row| row.arm.as_str()).filter(|arm| seen.insert(*arm)).collect()
     }
 
     /// Writes it as JSON: in full or not at all. What was there before stays until it is complete.

@@ -5,10 +5,9 @@
 use crate::schema::{Against, Document, Part, PartJob, Row};
 use crate::statistics::Verdict;
 
-use super::Block;
-use super::figures::{bytes, delta, mean_and_deviation, microseconds, plain, with_deviation};
-use super::requests::to_base;
-use super::table::{Column, Table, absent, column, marked, mean_of};
+use super::figures::{bytes, delta, microseconds, plain, with_deviation};
+use super::table::{Column, Table, absent, column, marked, mean_of, spread_of};
+use super::{Block, of_arms, to_base};
 
 /// What the columns are of; a delta is to the first.
 const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
@@ -100,25 +99,22 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
         let own: &[Line] = if reads { &MIXED } else { &WRITES };
         let lines = own.iter().chain(&REST).filter_map(|line| block_line(document, job, line));
         let lines: Vec<_> = lines.collect();
-        let arms = document.arms_of(&job.name).into_iter().map(|arm| {
+        let arm = |arm: &str| {
             let row = |metric: &str| document.row_of(&job.name, arm, metric);
             vec![
                 arm.to_owned(),
-                row("write_bytes_per_s").map_or_else(absent, mega),
+                spread_of(row("write_bytes_per_s"), 1e6),
                 if arm == REFERENCE { "reference".to_owned() } else { to_base(document, part, job, arm) },
                 mean_of(row("peak_memory_bytes"), bytes),
                 mean_of(row("write_latency_p99_us"), microseconds),
                 mean_of(row("system_context_switches_per_gib"), plain),
             ]
-        });
+        };
         blocks.extend([Block::Gap, Block::Text(job.title.clone())]);
         if !lines.is_empty() {
             blocks.extend([Block::Table(Table { columns: BLOCK.into(), lines }), Block::Gap]);
         }
-        blocks.extend([
-            Block::Table(Table { columns: ARMS.into(), lines: arms.collect() }),
-            Block::Text(super::noise(document, part, &job.name)),
-        ]);
+        blocks.extend(of_arms(document, part, job, ARMS, arm));
         blocks.extend(to_reference(document, job).map(Block::Text));
     }
     blocks.push(Block::Gap);
@@ -130,21 +126,18 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
 pub(super) fn beside(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let lines = document.arms_of(&job.name).into_iter().map(|arm| {
+        let line = |arm: &str| {
             let row = |metric: &str| document.row_of(&job.name, arm, metric);
             vec![
                 arm.to_owned(),
-                row("write_bytes_per_s").map_or_else(absent, mega),
+                spread_of(row("write_bytes_per_s"), 1e6),
                 mean_of(row("sync_probe_p50_us"), microseconds),
                 mean_of(row("sync_probe_p99_us"), microseconds),
                 to_base(document, part, job, arm),
                 mean_of(row("peak_memory_bytes"), bytes),
             ]
-        });
-        blocks.extend([
-            Block::Table(Table { columns: BESIDE.into(), lines: lines.collect() }),
-            Block::Text(super::noise(document, part, &job.name)),
-        ]);
+        };
+        blocks.extend(of_arms(document, part, job, BESIDE, line));
     }
     blocks
 }
@@ -153,21 +146,17 @@ pub(super) fn beside(document: &Document, part: &Part) -> Vec<Block> {
 pub(super) fn copies(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let lines = document.arms_of(&job.name).into_iter().map(|arm| {
+        let line = |arm: &str| {
             let row = |metric: &str| document.row_of(&job.name, arm, metric);
             vec![
                 arm.to_owned(),
-                row("ns_per_io").map_or_else(absent, |row| mean_and_deviation(row.mean, row.stddev)),
+                spread_of(row("ns_per_io"), 1.0),
                 to_base(document, part, job, arm),
                 row("write_bytes_per_s").map_or_else(absent, |row| plain(row.mean / 1e6)),
             ]
-        });
-        blocks.extend([
-            Block::Gap,
-            Block::Text(format!("{}:", job.title)),
-            Block::Table(Table { columns: COPIES.into(), lines: lines.collect() }),
-            Block::Text(super::noise(document, part, &job.name)),
-        ]);
+        };
+        blocks.extend([Block::Gap, Block::Text(format!("{}:", job.title))]);
+        blocks.extend(of_arms(document, part, job, COPIES, line));
     }
     blocks
 }
@@ -199,10 +188,6 @@ fn block_line(document: &Document, job: &PartJob, (name, metric, unit): &Line) -
     };
     let [delay, immediate, adaptive] = rows;
     Some(vec![(*name).to_owned(), value(delay), value(immediate), to_first(1), value(adaptive), to_first(2)])
-}
-
-fn mega(row: &Row) -> String {
-    mean_and_deviation(row.mean / 1e6, row.stddev.map(|sd| sd / 1e6))
 }
 
 #[cfg(test)]

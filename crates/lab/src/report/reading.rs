@@ -3,26 +3,25 @@
 
 use crate::arm::Arm;
 use crate::compare::judge::{Floor, THROUGHPUT, floor_of};
-use crate::schema::{Comparison, Document};
+use crate::schema::{Against, Comparison, Document, PartJob};
 use crate::statistics::{Doubt, ROUNDS_FOR_A_VERDICT, Ratio, Verdict, doubt};
 
 use super::figures::{bytes, ratio};
-use super::files::compared;
 use super::table::{label, with_interval};
 
 /// Memories within this factor of each other are called equal.
 const EQUAL_WITHIN: f64 = 1.25;
 
 /// The sentences below a table, one paragraph each.
-pub(super) fn reading(document: &Document, base: Option<&str>) -> Vec<String> {
+pub(super) fn reading(document: &Document, job: &PartJob) -> Vec<String> {
     let forebay = Arm::Forebay.name();
-    if document.row(forebay, THROUGHPUT).is_none() {
+    if document.row_of(&job.name, forebay, THROUGHPUT).is_none() {
         let why = document.manifest.left_out.iter().find(|left_out| left_out.arm == forebay);
         let why = why.map(|left_out| format!(": {}", left_out.reason)).unwrap_or_default();
         return vec![format!("Reading: forebay did not run here{why}.")];
     }
-    let bounded = against_bounded(document, base);
-    let unbounded = against_unbounded(document);
+    let bounded = against_bounded(document, job);
+    let unbounded = against_unbounded(document, job);
     vec![
         format!("Reading: {bounded}{}", unbounded.map(|text| format!(" {text}")).unwrap_or_default()),
         "Until a sync returns, data written through forebay does not survive kill -9.".to_owned(),
@@ -30,13 +29,13 @@ pub(super) fn reading(document: &Document, base: Option<&str>) -> Vec<String> {
 }
 
 /// Forebay against the best arm with a bound.
-fn against_bounded(document: &Document, base: Option<&str>) -> String {
-    let found = base.and_then(|base| Some((base, compared(document, base, Arm::Forebay.name())?)));
+fn against_bounded(document: &Document, job: &PartJob) -> String {
+    let found = job.base.as_deref().and_then(|base| Some((base, compared(document, job, base)?)));
     let Some((base, comparison)) = found else {
         return "no bounded kernel arm ran here, so forebay is compared with none at equal memory."
             .to_owned();
     };
-    let memory = with_memory(document, base);
+    let memory = with_memory(document, job, base);
     let arm = format!("the best bounded kernel arm ({})", label(base));
     match comparison.verdict {
         Verdict::Better => format!("{memory} forebay ends {}x sooner than {arm}.", ratio(comparison.ratio)),
@@ -52,9 +51,9 @@ fn against_bounded(document: &Document, base: Option<&str>) -> String {
 }
 
 /// Forebay against plain buffering; nothing if that did not run.
-fn against_unbounded(document: &Document) -> Option<String> {
-    let comparison = compared(document, Arm::KernelBuffered.name(), Arm::Forebay.name())?;
-    let memory = match memory_factor(document, Arm::KernelBuffered.name()) {
+fn against_unbounded(document: &Document, job: &PartJob) -> Option<String> {
+    let comparison = compared(document, job, Arm::KernelBuffered.name())?;
+    let memory = match memory_factor(document, job, Arm::KernelBuffered.name()) {
         Some(factor) => format!("with {}x forebay's memory", ratio(factor)),
         None => "with memory that was not measured".to_owned(),
     };
@@ -74,10 +73,19 @@ fn against_unbounded(document: &Document) -> Option<String> {
     })
 }
 
+/// Forebay with another arm, by throughput.
+fn compared<'a>(document: &'a Document, job: &PartJob, base: &str) -> Option<&'a Comparison> {
+    document.compared(&job.name, THROUGHPUT, Against { arm: Arm::Forebay.name(), base })
+}
+
+/// Bytes an arm took.
+fn memory(document: &Document, job: &PartJob, arm: &str) -> Option<f64> {
+    document.row_of(&job.name, arm, "peak_memory_bytes").map(|row| row.mean)
+}
+
 /// `with equal memory`, only where it was.
-fn with_memory(document: &Document, base: &str) -> String {
-    let memory = |arm: &str| document.row(arm, "peak_memory_bytes").map(|row| row.mean);
-    match (memory(Arm::Forebay.name()), memory(base)) {
+fn with_memory(document: &Document, job: &PartJob, base: &str) -> String {
+    match (memory(document, job, Arm::Forebay.name()), memory(document, job, base)) {
         (Some(forebay), Some(other)) => {
             let equal = forebay <= other * EQUAL_WITHIN && other <= forebay * EQUAL_WITHIN;
             if equal {
@@ -91,9 +99,9 @@ fn with_memory(document: &Document, base: &str) -> String {
 }
 
 /// How many times forebay's memory an arm took.
-fn memory_factor(document: &Document, arm: &str) -> Option<f64> {
-    let memory = |arm: &str| document.row(arm, "peak_memory_bytes").map(|row| row.mean);
-    Some(memory(arm)? / memory(Arm::Forebay.name())?).filter(|factor| factor.is_finite())
+fn memory_factor(document: &Document, job: &PartJob, arm: &str) -> Option<f64> {
+    let factor = memory(document, job, arm)? / memory(document, job, Arm::Forebay.name())?;
+    Some(factor).filter(|factor| factor.is_finite())
 }
 
 fn why_not_shown(document: &Document, comparison: &Comparison) -> String {

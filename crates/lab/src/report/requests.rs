@@ -6,9 +6,9 @@ use crate::plan::again;
 use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob};
 use crate::statistics::Verdict;
 
-use super::Block;
 use super::figures::{mean_and_deviation, microseconds, per_io, percent, plain, ratio};
-use super::table::{Column, Table, absent, column, marked, mean_of, named_column};
+use super::table::{Column, Table, absent, column, mean_of, named_column, spread_of};
+use super::{Block, of_arms, to_base};
 
 const ARMS: &[Column] = &[
     column(21, "", "arm"),
@@ -43,25 +43,19 @@ pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     for job in &part.jobs {
         let row = |arm: &str, metric: &str| document.row_of(&job.name, arm, metric);
-        let lines = document.arms_of(&job.name).into_iter().map(|arm| {
-            let rate = row(arm, "iops").map(|row| mean_and_deviation(row.mean, row.stddev));
+        let line = |arm: &str| {
             vec![
                 arm.to_owned(),
-                rate.unwrap_or_else(absent),
+                spread_of(row(arm, "iops"), 1.0),
                 to_base(document, part, job, arm),
                 mean_of(row(arm, "latency_p50_us"), microseconds),
                 mean_of(row(arm, "latency_p99_us"), microseconds),
                 mean_of(row(arm, "cpu_us_per_io"), per_io),
                 mean_of(row(arm, "doorbells_per_io"), per_io),
             ]
-        });
-        let table = Table { columns: ARMS.into(), lines: lines.collect() };
-        blocks.extend([
-            Block::Gap,
-            Block::Text(format!("{}:", job.title)),
-            Block::Table(table),
-            Block::Text(super::noise(document, part, &job.name)),
-        ]);
+        };
+        blocks.extend([Block::Gap, Block::Text(format!("{}:", job.title))]);
+        blocks.extend(of_arms(document, part, job, ARMS, line));
     }
     blocks.push(Block::Text(ARMS_LEGEND.to_owned()));
     blocks
@@ -216,14 +210,6 @@ fn difference(found: &Difference) -> String {
     };
     let mark = if found.shown { "" } else { "~" };
     format!("{mark}{} [{}..{}]", signed(found.value), signed(found.ci_low), signed(found.ci_high))
-}
-
-pub(super) fn to_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
-    match job.base.as_deref() {
-        Some(base) if base == arm => "1 (base)".to_owned(),
-        Some(base) => marked(document.compared(&job.name, &part.metric, Against { arm, base })),
-        None => absent(),
-    }
 }
 
 /// Arms of several jobs, in the order of the first that has them; without the one that is there for the noise alone.

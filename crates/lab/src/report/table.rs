@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::schema::{Comparison, Row};
 use crate::statistics::Verdict;
 
-use super::figures::{ABSENT, ratio};
+use super::figures::{ABSENT, mean_and_deviation, ratio};
 
 /// Text lines are no longer than this.
 pub(super) const WIDTH: usize = 80;
@@ -56,6 +56,11 @@ pub(super) fn marked(comparison: Option<&Comparison>) -> String {
 
 pub(super) fn mean_of(row: Option<&Row>, shown: fn(f64) -> String) -> String {
     row.map_or_else(absent, |row| shown(row.mean))
+}
+
+/// Mean and deviation, divided by a unit.
+pub(super) fn spread_of(row: Option<&Row>, unit: f64) -> String {
+    row.map_or_else(absent, |row| mean_and_deviation(row.mean / unit, row.stddev.map(|sd| sd / unit)))
 }
 
 pub(super) fn absent() -> String {

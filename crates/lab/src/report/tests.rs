@@ -222,3 +222,43 @@ fn no_line_is_too_long_whatever_is_measured() {
         assert!(text.lines().all(|line| line.len() <= 80), "\n{text}");
     }
 }
+
+#[test]
+fn each_job_on_new_files_has_its_own_ratios() {
+    let arms = [fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 492.0), twin(492.0)];
+    let of_job = |name: &str, factor: f64| {
+        let slower = |arm: &Fixed| {
+            let speed = if arm.arm == "kernel-bounded" {
+                arm.mega_bytes_per_s
+            } else {
+                arm.mega_bytes_per_s * factor
+            };
+            Measured {
+                job: name.into(),
+                ..measured(&Fixed { arm: arm.arm.clone(), mega_bytes_per_s: speed, ..*arm })
+            }
+        };
+        arms.iter().map(slower).collect::<Vec<_>>()
+    };
+    let cells = [of_job("first", 1.0), of_job("second", 2.0)].concat();
+    let base = Base::Arm("kernel-bounded".into());
+    let judging = Judging { base: &base, metric: THROUGHPUT, again: "forebay", also: &[] };
+    let judged = judge(&cells, judging, 0x7f3a);
+    let mut document = Document::new(Manifest::default(), "two", judged.rows, judged.comparisons);
+    let job =
+        |name: &str| PartJob { name: name.into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
+    document.parts.push(Part {
+        metric: THROUGHPUT.into(),
+        again: "forebay".into(),
+        jobs: vec![job("first"), job("second")],
+        ..Part::default()
+    });
+    let text = comparison(&document, Format::Text);
+    let ratios: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("  forebay  ") && line.contains('['))
+        .map(|line| line.split_whitespace().nth(4).unwrap())
+        .collect();
+    assert_eq!(ratios.len(), 2, "{text}");
+    assert!(ratios[0].starts_with("2.") && ratios[1].starts_with("4."), "{ratios:?}: {text}");
+}

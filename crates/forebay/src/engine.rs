@@ -261,8 +261,7 @@ impl Engine {
         if !created && !is_device && table.unsynced.take(file.identity()) {
             cache.set_entry(Entry::New);
         }
-        // What a device number is to a device, it is to the file system on it when there is one.
-        let volume = if is_device { Arc::default() } else { table.volume(file.identity().device) };
+        let volume = table.volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_block::Target;
-use forebay_uring::Identity;
+use forebay_uring::{Identity, Kind};
 
 use crate::direct::inode::DirectInode;
 use crate::entries::Entries;
@@ -22,7 +22,7 @@ pub(crate) struct Table {
     pub(crate) unsynced: Entries,
     free_targets: Vec<u32>,
     next_target: u32,
-    volumes: HashMap<u64, Arc<Volume>>,
+    volumes: HashMap<(u64, Kind), Arc<Volume>>,
 }
 
 #[derive(Debug)]
@@ -162,9 +162,23 @@ impl Table {
         self.free_targets.push(target.0);
     }
 
-    /// The file system of a device number.
-    pub(crate) fn volume(&mut self, device: u64) -> Arc<Volume> {
+    /// The file system of a device number, or the device itself.
+    pub(crate) fn volume(&mut self, device: u64, kind: Kind) -> Arc<Volume> {
         let number = self.volumes.len();
-        Arc::clone(self.volumes.entry(device).or_insert_with(|| Arc::new(Volume::new(number))))
+        Arc::clone(self.volumes.entry((device, kind)).or_insert_with(|| Arc::new(Volume::new(number))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_15_a_device_is_no_file_systems_volume() {
+        let mut table = Table::default();
+        let asked =
+            [(7, Kind::Regular), (7, Kind::Block), (8, Kind::Block), (7, Kind::Regular), (7, Kind::Block)];
+        let numbers = asked.map(|(device, kind)| table.volume(device, kind).number());
+        assert_eq!(numbers, [0, 1, 2, 0, 1]);
     }
 }

@@ -178,11 +178,15 @@ impl File {
         if let Err(error) = self.may_append() {
             return (0, 0, Err(error));
         }
-        poll_fn(|context| plugged_no_more(self.inode.poll_append(context))).await;
-        let _turn = AppendTurn(&self.inode);
+        let _turn = poll_fn(|context| self.poll_append(context)).await;
         let offset = self.len();
         let (accepted, result) = self.write_all(data, offset).await;
         (offset, accepted, result)
+    }
+
+    /// The exclusive right to append, once nobody else has it.
+    pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<AppendTurn<'_>> {
+        plugged_no_more(self.inode.poll_append(context)).map(|()| AppendTurn(&self.inode))
     }
 
     /// Whether what it writes and reads stays in memory.
@@ -609,7 +613,7 @@ pub(crate) fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
 }
 
 /// The exclusive right to append; ends with the append, however that ends.
-pub(crate) struct AppendTurn<'a>(pub(crate) &'a Inode);
+pub(crate) struct AppendTurn<'a>(&'a Inode);
 
 impl Drop for AppendTurn<'_> {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ use forebay_uring::Memory;
 
 use crate::direct::buffer::{DirectBuffer, private};
 use crate::error::Result;
-use crate::file::{AppendTurn, File, plugged_no_more};
+use crate::file::File;
 use crate::slices::Slices;
 use crate::wait;
 
@@ -61,8 +61,7 @@ impl File {
     /// As [`File::append`].
     pub async fn append_buf_async(&self, data: impl Buf) -> Result<u64> {
         self.may_append()?;
-        std::future::poll_fn(|context| plugged_no_more(self.inode.poll_append(context))).await;
-        let _turn = AppendTurn(&self.inode);
+        let _turn = std::future::poll_fn(|context| self.poll_append(context)).await;
         let offset = self.len();
         self.write_buf(data, offset).await?;
         Ok(offset)

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 use crate::adapters::cursor::Cursor;
 use crate::counters::Counters;
 use crate::error::Result;
-use crate::file::{AppendTurn, File, Ticket, make_room, plugged_no_more};
+use crate::file::{File, Ticket, make_room, plugged_no_more};
 use crate::inode::Reading;
 use crate::level::Queued;
 use crate::slices::{Slices, SlicesMut};
@@ -122,8 +122,7 @@ impl<F: Borrow<File>> Cursor<F> {
             return Poll::Ready(Ok(0));
         }
         // The turn is not kept from one poll to the next: who never polls again would keep everybody from appending.
-        ready!(plugged_no_more(file.inode.poll_append(context)));
-        let _turn = AppendTurn(&file.inode);
+        let _turn = ready!(file.poll_append(context));
         let offset = file.len();
         let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
         *position = offset + accepted as u64;

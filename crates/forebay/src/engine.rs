@@ -403,9 +403,7 @@ impl Owner {
         let mut result = Ok(());
         for ticket in tickets {
             let inode = Arc::clone(ticket.inode());
-            let one = wait::block_on_until(ticket, deadline).unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
-            });
+            let one = wait::block_on_until(ticket, deadline).unwrap_or_else(|| Err(Error::late(&inode.path)));
             if one.is_ok() {
                 inode.unmark();
             }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use forebay_block::Errno;
+
 /// The kinds of failure a caller may want to tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -39,6 +41,18 @@ pub enum ErrorKind {
     NoMemory,
 }
 
+impl ErrorKind {
+    /// Of what failed at the device, with what the system said.
+    pub(crate) fn at_device(error: &io::Error) -> Self {
+        if is_full(error) { Self::NoSpace } else { Self::Io }
+    }
+}
+
+/// Whether an error says that there is no space, or none left of a quota.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
 /// A failure, with what is needed to act on it.
 ///
 /// Its debug form is its message and kind, so that a program whose `main` returns it says something readable.
@@ -58,6 +72,27 @@ impl Error {
     /// A failure of a kind; `what` says what was tried.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), path: None, offset: None, remedy: None, source: None }
+    }
+
+    /// The time given ran out before the device had done with a file what was asked.
+    pub(crate) fn late(path: &Path) -> Self {
+        Self::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(path)
+    }
+
+    /// A handle for reading was to change its file.
+    pub(crate) fn for_reading(path: &Path) -> Self {
+        Self::new(ErrorKind::NotPermitted, "the file was opened for reading")
+            .at_path(path)
+            .remedy("open it with Open::write")
+    }
+
+    /// A flush of a file failed, now or before.
+    pub(crate) fn poisoned(path: &Path, errno: Errno) -> Self {
+        let what = "a flush failed: what was written since the last good sync may be gone";
+        Self::new(ErrorKind::Poisoned, what)
+            .at_path(path)
+            .because(io::Error::from_raw_os_error(errno.0))
+            .remedy("close all handles of the file, then read back and rewrite what matters")
     }
 
     /// With the file it concerns.

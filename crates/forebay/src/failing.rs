@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{After, Inode, State, is_full};
+use crate::inode::{After, Inode, State};
 use crate::limits::{FAILING_OF_DEVICE, FAILING_OF_FILE};
 use crate::shared::Shared;
 
@@ -76,9 +76,8 @@ impl Inode {
             None => return None,
         };
         let cause = std::io::Error::from_raw_os_error(errno);
-        let kind = if is_full(&cause) { ErrorKind::NoSpace } else { ErrorKind::Io };
         let what = format!("too many pages {whose} could not be written; nothing more is accepted");
-        let error = Error::new(kind, what).at_path(&self.path).because(cause);
+        let error = Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
         Some(error.remedy("sync to try again, or give up with `discard_dirty`"))
     }
 

@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failing::Hold;
-use crate::inode::{Inode, Reading, is_full};
+use crate::inode::{Inode, Reading};
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
 use crate::shared::Shared;
@@ -128,8 +128,8 @@ impl File {
                 None => break,
                 Some(Ok(())) => done += part.len(),
                 Some(Err(error)) => {
-                    let kind = if is_full(&error) { ErrorKind::NoSpace } else { ErrorKind::Io };
-                    return Err(Error::new(kind, "could not write past the cache; some of it may be there")
+                    let what = "could not write past the cache; some of it may be there";
+                    return Err(Error::new(ErrorKind::at_device(&error), what)
                         .at_path(&self.inode.path)
                         .at_offset(position)
                         .because(error)
@@ -413,9 +413,7 @@ impl File {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = Instant::now().checked_add(patience);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time")
-                .at_path(&path)
-                .remedy("the writing goes on; Builder::on_error is told how it ends"))
+            Err(Error::late(&path).remedy("the writing goes on; Builder::on_error is told how it ends"))
         })
     }
 
@@ -481,9 +479,7 @@ impl File {
         if self.open.write {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::NotPermitted, "the file was opened for reading")
-            .at_path(&self.inode.path)
-            .remedy("open it with Open::write"))
+        Err(Error::for_reading(&self.inode.path))
     }
 
     /// Whether the end can be moved: that of a file.

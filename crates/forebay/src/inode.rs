@@ -24,7 +24,7 @@ use forebay_uring::{Direct, Header, Identity, Kind, clock};
 
 use crate::context::Message;
 use crate::counters::Counters;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, is_full};
 use crate::level::{Crossed, Queued};
 use crate::limits::UNCACHED_DIRTY_PAGES;
 use crate::shared::Shared;
@@ -599,13 +599,7 @@ impl Inode {
                     error.remedy("sync again to try again, or give up with `discard_dirty`")
                 }
             }
-            Failure::Flush(errno) => Error::new(
-                ErrorKind::Poisoned,
-                "a flush failed: what was written since the last good sync may be gone",
-            )
-            .at_path(&self.path)
-            .because(std::io::Error::from_raw_os_error(errno.0))
-            .remedy("close all handles of the file, then read back and rewrite what matters"),
+            Failure::Flush(errno) => Error::poisoned(&self.path, errno),
             Failure::Discard(errno) => {
                 let kind = match errno.0 {
                     libc::EOPNOTSUPP => ErrorKind::Unsupported,
@@ -706,9 +700,4 @@ impl State {
         self.cache.end_break();
         self.break_deadline = None;
     }
-}
-
-/// Whether an error says that there is no space, or none left of a quota.
-pub(crate) fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

@@ -211,7 +211,7 @@ impl Active {
                     inode.failed("could not read the block to change; nothing was written", offset, errno)
                 }
                 (Verb::Write(_), _) => inode.failed("could not write", offset, errno),
-                (_, Stage::Flushing) => inode.poisoned(errno),
+                (_, Stage::Flushing) => Error::poisoned(&inode.path, errno),
                 (_, Stage::FlushingDirectory) => cannot(inode, "could not make the directory durable", errno),
                 _ => cannot(inode, "could not set the length", errno),
             });

@@ -200,8 +200,7 @@ impl DirectFile {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = Instant::now().checked_add(patience);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time")
-                .at_path(&path)
+            Err(Error::late(&path)
                 .remedy("what is in flight goes on; Builder::on_error is told of writes that fail"))
         })
     }
@@ -301,9 +300,7 @@ impl DirectFile {
         if self.open.write {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::NotPermitted, "the file was opened for reading")
-            .at_path(&self.inode.path)
-            .remedy("open it with Open::write"))
+        Err(Error::for_reading(&self.inode.path))
     }
 
     /// Gives up the handle; whether it was the last.

@@ -23,7 +23,7 @@ use crate::direct::lane::{Lane, Manner, Step};
 use crate::direct::operation::{Operation, Verb};
 use crate::direct::plug::{Due, Held};
 use crate::direct::turns::Turns;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::shared::Shared;
 use forebay_uring::Backend;
@@ -227,7 +227,7 @@ impl Flow {
         match (operation.verb, file.poisoned) {
             (Verb::Settle, _) => self.tell(operation, Ok(0), backend, shared),
             (_, Some(errno)) => {
-                let poisoned = Err(operation.inode.poisoned(errno));
+                let poisoned = Err(Error::poisoned(&operation.inode.path, errno));
                 self.tell(operation, poisoned, backend, shared);
             }
             (_, None) if file.flushing.is_on_its_way => file.flushing.waiting.push(operation),

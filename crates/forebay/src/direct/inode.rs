@@ -125,22 +125,8 @@ impl DirectInode {
     }
 
     pub(crate) fn failed(&self, what: &str, offset: u64, errno: Errno) -> Error {
-        let kind =
-            if matches!(errno.0, libc::ENOSPC | libc::EDQUOT) { ErrorKind::NoSpace } else { ErrorKind::Io };
-        Error::new(kind, what)
-            .at_path(&self.path)
-            .at_offset(offset)
-            .because(std::io::Error::from_raw_os_error(errno.0))
-    }
-
-    pub(crate) fn poisoned(&self, errno: Errno) -> Error {
-        Error::new(
-            ErrorKind::Poisoned,
-            "a flush failed: what was written since the last good sync may be gone",
-        )
-        .at_path(&self.path)
-        .because(std::io::Error::from_raw_os_error(errno.0))
-        .remedy("close all handles of the file, then read back and rewrite what matters")
+        let cause = std::io::Error::from_raw_os_error(errno.0);
+        Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).at_offset(offset).because(cause)
     }
 }
 

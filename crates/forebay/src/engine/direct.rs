@@ -149,9 +149,8 @@ impl Owner {
         let mut result = Ok(());
         for (asked, inode) in asked {
             let settled = async { asked.await.0.map(|_| ()) };
-            let one = wait::block_on_until(settled, deadline).unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(&inode.path))
-            });
+            let one =
+                wait::block_on_until(settled, deadline).unwrap_or_else(|| Err(Error::late(&inode.path)));
             result = result.and(one);
         }
         result

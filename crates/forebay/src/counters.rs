@@ -1,13 +1,13 @@
 //! Counters that threads add to and [`Stats`](crate::Stats) reads.
 
 use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_block::Latency;
 use forebay_cache::samples::Told;
+
+use crate::mutex::lock;
 
 /// Counters beside those of the queue, which its context publishes after each pass.
 #[derive(Debug, Default)]
@@ -77,8 +77,4 @@ impl Counters {
     pub(crate) fn latencies(&self) -> Latencies {
         lock(&self.latencies).clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@ mod direct;
 pub(crate) mod lease;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use forebay_block::{Latency, Target};
@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::flight;
 use crate::inode::Inode;
+use crate::mutex::lock;
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -518,8 +519,4 @@ fn copy(error: &std::io::Error) -> std::io::Error {
     error
         .raw_os_error()
         .map_or_else(|| std::io::Error::other(error.to_string()), std::io::Error::from_raw_os_error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

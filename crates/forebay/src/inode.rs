@@ -7,7 +7,7 @@ mod reading;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -27,6 +27,7 @@ use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result, is_full};
 use crate::level::{Crossed, Queued};
 use crate::limits::UNCACHED_DIRTY_PAGES;
+use crate::mutex::lock;
 use crate::shared::Shared;
 use crate::slices::Slices;
 use crate::volume::{Room, Volume};
@@ -163,7 +164,7 @@ impl Inode {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Whether a file of its file system can be `end` bytes long.

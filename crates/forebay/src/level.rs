@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use forebay_block::{Moment, Target};
 use forebay_cache::{Admission, Dirty, Part, Throttle};
 use forebay_uring::clock;
 
+use crate::mutex::lock;
 use crate::volume::Volume;
 
 /// The level.
@@ -279,10 +280,6 @@ impl Level {
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         lock(&self.waiting)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A place in the queue for room.

@@ -69,6 +69,7 @@ mod flight;
 mod inode;
 mod level;
 mod limits;
+mod mutex;
 mod open;
 #[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
 mod pool;

@@ -4,7 +4,7 @@
 //! copies names is, until the plan is published or ended, read and written by nobody else in a conflicting way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use forebay_block::limits::PAGE;
@@ -13,6 +13,7 @@ use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, 
 use forebay_uring::arena::Arena;
 use forebay_uring::header::Header;
 
+use crate::mutex::lock;
 use crate::slices::{Slices, SlicesMut};
 
 /// Frames, in which order the clean ones may go, and who waits for one.
@@ -83,22 +84,22 @@ impl Pool {
 
     /// In which order clean pages may go. No other lock is taken while this one is held.
     pub(crate) fn evictor(&self) -> MutexGuard<'_, Evictor> {
-        self.evictor.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.evictor)
     }
 
     /// Wakes `waker` when frames are given back. Look again after this, before waiting.
     pub(crate) fn wait(&self, waker: &Waker) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waker.clone());
+        lock(&self.waiting).push(waker.clone());
     }
 
     /// Whether anybody waits for frames.
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !lock(&self.waiting).is_empty()
     }
 
     /// Whoever waits for frames, to be woken: pages have become clean, and can be evicted.
     pub(crate) fn take_waiting(&self, wakers: &mut Vec<Waker>) {
-        wakers.append(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        wakers.append(&mut lock(&self.waiting));
     }
 
     /// Wakes whoever waits for frames.
@@ -176,6 +177,6 @@ impl Pool {
     }
 
     fn frames(&self) -> MutexGuard<'_, Frames> {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.frames)
     }
 }

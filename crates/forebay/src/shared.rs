@@ -2,7 +2,7 @@
 //! the way to the context.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use forebay_block::Knobs;
@@ -18,6 +18,7 @@ use crate::level::Level;
 use crate::limits::{
     EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, RESERVE_OF_LOW, STARVED_BELOW, UNREAD_ONE_IN,
 };
+use crate::mutex::lock;
 use crate::pool::Pool;
 use crate::table::Table;
 
@@ -251,6 +252,6 @@ impl Shared {
     }
 
     pub(crate) fn table(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use forebay_block::{Errno, Target};
@@ -11,6 +11,7 @@ use forebay_uring::{Alignment, Identity, Kind};
 use crate::context::Message;
 use crate::direct::flow;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::lock;
 use crate::shared::Shared;
 
 /// One file open direct: the one place where its end is known, for all handles and the context.
@@ -121,7 +122,7 @@ impl DirectInode {
     }
 
     fn closing(&self) -> MutexGuard<'_, Closing> {
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.closing)
     }
 
     pub(crate) fn failed(&self, what: &str, offset: u64, errno: Errno) -> Error {
@@ -187,7 +188,7 @@ impl Handle {
     }
 
     fn untold(&self) -> MutexGuard<'_, Untold> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.untold)
     }
 }
 

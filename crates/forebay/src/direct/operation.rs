@@ -3,7 +3,7 @@
 //! An operation has one ticket, and ends it exactly once: with its result, or, where it is dropped before, as "the
 //! engine ended". The ticket outlives either side, the future that looks at it and the context that ends it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use forebay_uring::Memory;
@@ -11,6 +11,7 @@ use forebay_uring::Memory;
 use crate::direct::inode::{DirectInode, Handle};
 use crate::direct::shape::Span;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::lock;
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,6 +185,6 @@ impl Ticket {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

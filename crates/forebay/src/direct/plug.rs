@@ -14,7 +14,7 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use forebay_block::limits::{BATCH_REQUESTS, PLUG_BYTES, PLUG_HOLD};
@@ -23,6 +23,7 @@ use crate::context::Message;
 use crate::counters::Counters;
 use crate::direct::flow;
 use crate::direct::operation::Operation;
+use crate::mutex::lock;
 use crate::shared::Shared;
 
 thread_local! {
@@ -158,7 +159,7 @@ impl Held {
     }
 
     fn lock(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

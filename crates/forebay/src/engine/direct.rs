@@ -10,9 +10,7 @@ use std::time::Instant;
 use forebay_uring::{Access, Kind};
 
 use super::lease::lock_out_engines;
-use super::{
-    Engine, Owner, already_there, cannot_look, device, lock, only_for_reading, open_file, open_otherwise,
-};
+use super::{Engine, Owner, already_there, cannot_look, device, only_for_reading, open_file, open_otherwise};
 use crate::context::Message;
 use crate::direct::buffer::Buffer;
 use crate::direct::file::DirectFile;
@@ -22,6 +20,7 @@ use crate::direct::operation::{Bytes, Operation, Verb};
 use crate::direct::plug::{self, Plug};
 use crate::direct::transfer::Asked;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::lock;
 use crate::open::Open;
 use crate::wait;
 

@@ -3,7 +3,7 @@
 //! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame that a plan of
 //! copies names is, until the plan is published or ended, read and written by nobody else in a conflicting way.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     free: AtomicU32,
     evictor: Mutex<Evictor>,
     waiting: Mutex<Vec<Waker>>,
+    /// How many those are, to be looked at without the lock: every read does.
+    waiters: AtomicUsize,
 }
 
 impl Pool {
@@ -32,7 +34,8 @@ impl Pool {
         let frames = Mutex::new(Frames::new(arena.frames()));
         let evictor = Mutex::new(Evictor::new(arena.frames()));
         let free = AtomicU32::new(arena.frames());
-        Self { arena, frames, free, evictor, waiting: Mutex::new(Vec::new()) }
+        let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
+        Self { arena, frames, free, evictor, waiting, waiters }
     }
 
     pub(crate) fn arena(&self) -> &Arc<Arena> {
@@ -89,17 +92,24 @@ impl Pool {
 
     /// Wakes `waker` when frames are given back. Look again after this, before waiting.
     pub(crate) fn wait(&self, waker: &Waker) {
-        lock(&self.waiting).push(waker.clone());
+        let mut waiting = lock(&self.waiting);
+        waiting.push(waker.clone());
+        // Before that look: who gives frames back says so, and looks here after that.
+        self.waiters.store(waiting.len(), Ordering::SeqCst);
     }
 
     /// Whether anybody waits for frames.
     pub(crate) fn has_waiting(&self) -> bool {
-        !lock(&self.waiting).is_empty()
+        self.waiters.load(Ordering::SeqCst) > 0
     }
 
     /// Whoever waits for frames, to be woken: pages have become clean, and can be evicted.
     pub(crate) fn take_waiting(&self, wakers: &mut Vec<Waker>) {
-        wakers.append(&mut lock(&self.waiting));
+        if self.has_waiting() {
+            let mut waiting = lock(&self.waiting);
+            wakers.append(&mut waiting);
+            self.waiters.store(0, Ordering::SeqCst);
+        }
     }
 
     /// Wakes whoever waits for frames.

@@ -42,6 +42,7 @@ pub mod probe;
 pub mod ring;
 pub mod setup;
 mod slot;
+mod targets;
 pub mod threads;
 mod vectors;
 pub mod waker;

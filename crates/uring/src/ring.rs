@@ -159,7 +159,7 @@ impl Ring {
             Register::Yes => self.tables.register_files(uring),
             Register::No => self.tables.unregister_files(uring),
         }
-        for (target, file, name) in self.ledger.names() {
+        for (target, file, name) in self.ledger.targets.names() {
             *name = self.tables.enter(uring, target, file);
         }
         match fixed.buffers {
@@ -194,14 +194,14 @@ impl Ring {
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
-        assert!(self.ledger.is_free(target), "{target:?} is taken");
+        self.ledger.targets.assert_free(target);
         let name = self.tables.enter(&self.setup.uring, target, &file);
-        self.ledger.attach(target, file, name);
+        self.ledger.targets.attach(target, file, name);
     }
 
     /// Takes the file from under the number.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
-        let attached = self.ledger.detach(target);
+        let attached = self.ledger.targets.detach(target);
         self.tables.leave(&self.setup.uring, target, attached.name);
         attached.file
     }

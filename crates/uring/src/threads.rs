@@ -36,6 +36,7 @@ use crate::file::File;
 use crate::fork::Home;
 use crate::lent::{Lent, Memory};
 use crate::setup::SetupError;
+use crate::targets::Targets;
 use crate::vectors::Shape;
 use crate::waker::Waker;
 
@@ -43,12 +44,10 @@ mod bell;
 mod job;
 mod pool;
 mod signals;
-mod targets;
 
 use bell::Rung;
 use job::{Ended, Job};
 use pool::Pool;
-use targets::Targets;
 
 /// Threads of a pool: a batch is at the device as a whole.
 pub const WORKERS: usize = BATCH_REQUESTS;
@@ -67,7 +66,7 @@ pub struct Threads {
     home: Home,
     /// Why there is no ring.
     why: String,
-    targets: Targets,
+    targets: Targets<()>,
     slots: Vec<Slot>,
     staged: Vec<Job>,
     /// Frees what is not in flight when it goes, and leaks the rest.
@@ -157,12 +156,12 @@ impl Threads {
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
-        self.targets.attach(target, file);
+        self.targets.attach(target, file, ());
     }
 
     /// Takes the file from under the number.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
-        self.targets.detach(target)
+        self.targets.detach(target).file
     }
 
     /// Takes memory in for requests to use, under a number that names it until it is taken back.

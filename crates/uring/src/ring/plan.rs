@@ -30,7 +30,7 @@ impl Ring {
     /// What the ring is to carry, or what the doorbell must do itself.
     pub(super) fn plan(&mut self, tag: Tag, request: &Bio) -> Result<squeue::Entry, Synchronous> {
         let (has, target) = (self.setup.has, request.target);
-        let attached = self.ledger.attached(target);
+        let attached = self.ledger.targets.attached(target);
         let (offset, length, name) = (request.offset, request.length, attached.name);
         let file = name.number();
         let fallocate = |mode| Ok(opcode::Fallocate::new(file, length).offset(offset).mode(mode).build());

@@ -35,7 +35,7 @@ fn ended(ledger: &mut Ledger, ticket: Ticket, result: Result<u64, Errno>) -> Opt
 
 impl Synchronous {
     fn run(self, ledger: &Ledger) -> Result<u64, Errno> {
-        let file = |target| &ledger.attached(target).file;
+        let file = |target| &ledger.targets.attached(target).file;
         let done = match self {
             Synchronous::Ended(result) => return result,
             Synchronous::SetLength { target, length } => file(target).truncate(length),

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Completion, Device, Frame, Operation, Refused, Segment, Tag, Target, Wait};
-use forebay_uring::{Arena, Backend, Choice, File, Lock};
-use support::{FILE, PAGE_BYTES, frames, moving, still};
+use forebay_uring::{AlignedMemory, Arena, Backend, Buffers, Choice, File, Lock};
+use support::{FILE, PAGE_BYTES, frames, moving, still, wait_for};
 use tempfile::TempDir;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -31,6 +31,8 @@ macro_rules! on_both {
 
 on_both!(
     what_is_written_in_pieces_is_read_in_pieces,
+    contract_13_lent_memory_is_written_from_and_read_into,
+    contract_13_lent_memory_is_the_backends_until_it_is_reaped,
     contract_13_a_read_ends_short_at_the_end_of_the_file,
     contract_08_a_buffered_tail_has_its_exact_size,
     a_buffered_write_beside_another_is_a_bug,
@@ -103,18 +105,6 @@ impl Bench {
     }
 }
 
-/// Rings and reaps until so many have ended.
-fn wait_for(backend: &mut Backend, count: usize) -> Vec<Completion> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let mut done = Vec::new();
-    while done.len() < count {
-        assert!(Instant::now() < deadline, "{} of {count} ended in time", done.len());
-        backend.doorbell(Wait::Something(Some(Duration::from_secs(1)))).unwrap();
-        backend.reap(&mut done);
-    }
-    done
-}
-
 fn what_is_written_in_pieces_is_read_in_pieces(choice: Choice) {
     let mut bench = Bench::new(choice, 16, 8);
     println!("{}; {}", bench.backend.describe(), bench.file.direct());
@@ -137,6 +127,36 @@ fn what_is_written_in_pieces_is_read_in_pieces(choice: Choice) {
     let pieces = [frames(12, PAGE_BYTES), frames(10, PAGE_BYTES)];
     assert_eq!(bench.ask(&moving(Operation::Read, 2 * PAGE, &pieces)), Ok(2 * PAGE));
     assert_eq!((bench.bytes(12)[4095], bench.bytes(10)[0]), (b'a', b'b'));
+    assert_eq!(bench.ask(&moving(Operation::Read, PAGE, &[frames(11, PAGE_BYTES)])), Ok(PAGE));
+    assert_eq!(bench.bytes(11)[7], b'f');
+}
+
+fn contract_13_lent_memory_is_written_from_and_read_into(choice: Choice) {
+    let mut bench = Bench::new(choice, 4, 8);
+    let pool = Buffers::new(1 << 20).unwrap();
+    let mut from = AlignedMemory::new(4096);
+    from.fill(b'l');
+    let from = bench.backend.lend(from.into());
+    bench.fill(2, b'f');
+    let lent = |buffer, offset, length| Segment::Lent { buffer, offset, length };
+    let pieces = [frames(2, PAGE_BYTES), lent(from, 0, PAGE_BYTES)];
+    assert_eq!(bench.ask(&moving(Operation::Write, 0, &pieces)), Ok(2 * PAGE));
+    assert_eq!(bench.backend.take_back(from).bytes(), [b'l'; 4096]);
+    let into = bench.backend.lend(pool.take(4 * 4096).unwrap().into());
+    assert_eq!(bench.ask(&moving(Operation::Read, 0, &[lent(into, 4096, 2 * PAGE_BYTES)])), Ok(2 * PAGE));
+    let into = bench.backend.take_back(into);
+    let expected: Vec<u8> = [0, b'f', b'l', 0].into_iter().flat_map(|byte: u8| vec![byte; 4096]).collect();
+    assert!(into.bytes() == expected);
+}
+
+fn contract_13_lent_memory_is_the_backends_until_it_is_reaped(choice: Choice) {
+    let mut bench = Bench::new(choice, 1, 8);
+    let buffer = bench.backend.lend(AlignedMemory::new(4096).into());
+    let segment = Segment::Lent { buffer, offset: 0, length: PAGE_BYTES };
+    bench.backend.prepare(Tag(0), &moving(Operation::Read, 0, &[segment])).unwrap();
+    let refused = catch_unwind(AssertUnwindSafe(|| bench.backend.take_back(buffer)));
+    let message = *refused.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("is at the device"), "{message}");
 }
 
 fn contract_13_a_read_ends_short_at_the_end_of_the_file(choice: Choice) {
@@ -438,6 +458,9 @@ fn contract_14_what_a_forked_child_drops_the_parent_keeps(choice: Choice) {
     // SAFETY: the command takes no argument.
     let lease = unsafe { libc::fcntl(bench.file.as_fd().as_raw_fd(), libc::F_GETLEASE) };
     assert_eq!(lease == libc::F_WRLCK, leased);
+    bench.file.release_lease();
+    let second = support::create(&bench.path).file;
+    assert_eq!(second.try_ofd_lock().unwrap(), Lock::HeldElsewhere);
 }
 
 /// A pipe's writer, so that requests on it end when the test says so.

@@ -85,13 +85,13 @@ impl Bench {
 }
 
 /// Rings and reaps until so many have ended.
-pub(crate) fn wait_for(ring: &mut Ring, count: usize) -> Vec<Completion> {
+pub(crate) fn wait_for(device: &mut impl Device, count: usize) -> Vec<Completion> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut done = Vec::new();
     while done.len() < count {
         assert!(Instant::now() < deadline, "{} of {count} ended in time", done.len());
-        ring.doorbell(Wait::Something(Some(Duration::from_secs(1)))).unwrap();
-        ring.reap(&mut done);
+        device.doorbell(Wait::Something(Some(Duration::from_secs(1)))).unwrap();
+        device.reap(&mut done);
     }
     done
 }

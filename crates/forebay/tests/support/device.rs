@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{is_root, process, skip};
+use super::{made_by_root, process};
 
 /// What the device is like.
 #[derive(Clone, Copy, Debug)]
@@ -45,22 +45,12 @@ impl Device {
     }
 
     pub(crate) fn new_in(test: &str, shape: Shape, directory: TempDir) -> Option<Self> {
-        if !is_root() {
-            skip(test, "only root can make a loop device");
-            return None;
-        }
-        let image = directory.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(shape.offset + shape.bytes).unwrap();
-        match attach(&image, shape, &[]) {
-            Ok(node) => Some(Self { node, shape, directory }),
-            Err(error) if std::env::var_os("CI").is_some_and(|value| value == "true") => {
-                panic!("{test} must run here, and cannot: {error}")
-            }
-            Err(error) => {
-                skip(test, &error);
-                None
-            }
-        }
+        made_by_root(test, "make a loop device", || {
+            let image = directory.path().join("image");
+            std::fs::File::create(&image).unwrap().set_len(shape.offset + shape.bytes).unwrap();
+            let node = attach(&image, shape, &[])?;
+            Ok(Self { node, shape, directory })
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::mount::{FileSystem, Loop};
-use super::{eventually, is_root, process, skip};
+use super::{eventually, made_by_root, process};
 
 /// How long a server may take to start, or a mount to go.
 const SOON: Duration = Duration::from_secs(20);
@@ -47,20 +47,7 @@ impl Disk {
     /// Makes one; `None`, with the reason said, where that is not possible. In continuous integration as root it has
     /// to be possible.
     pub(crate) fn new(test: &str, file_system: FileSystem, bytes: u64, fails: Fails) -> Option<Self> {
-        if !is_root() {
-            skip(test, "only root can mount a file system");
-            return None;
-        }
-        match Self::make(file_system, bytes, fails) {
-            Ok(disk) => Some(disk),
-            Err(error) if std::env::var_os("CI").is_some_and(|value| value == "true") => {
-                panic!("{test} must run here, and cannot: {error}")
-            }
-            Err(error) => {
-                skip(test, &error);
-                None
-            }
-        }
+        made_by_root(test, "mount a file system", || Self::make(file_system, bytes, fails))
     }
 
     fn make(file_system: FileSystem, bytes: u64, fails: Fails) -> Result<Self, String> {

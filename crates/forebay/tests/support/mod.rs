@@ -92,6 +92,25 @@ pub(crate) fn skip(test: &str, reason: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
+/// What only root can make; `None`, with the reason said, where that is not possible. In continuous integration as root
+/// it has to be possible.
+pub(crate) fn made_by_root<T>(test: &str, what: &str, make: impl FnOnce() -> Result<T, String>) -> Option<T> {
+    if !is_root() {
+        skip(test, &format!("only root can {what}"));
+        return None;
+    }
+    match make() {
+        Ok(made) => Some(made),
+        Err(error) if std::env::var_os("CI").is_some_and(|value| value == "true") => {
+            panic!("{test} must run here, and cannot: {error}")
+        }
+        Err(error) => {
+            skip(test, &error);
+            None
+        }
+    }
+}
+
 pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }

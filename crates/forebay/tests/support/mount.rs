@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{eventually, is_root, process, skip};
+use super::{eventually, made_by_root, process};
 
 /// A file system and how it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,20 +61,7 @@ impl Mount {
     /// Makes one; `None`, with the reason said, where that is not possible. In continuous integration as root it
     /// has to be possible.
     pub(crate) fn new(test: &str, file_system: FileSystem, bytes: u64) -> Option<Self> {
-        if !is_root() {
-            skip(test, "only root can mount a file system");
-            return None;
-        }
-        match Self::make(file_system, bytes) {
-            Ok(mount) => Some(mount),
-            Err(error) if std::env::var_os("CI").is_some_and(|value| value == "true") => {
-                panic!("{test} must run here, and cannot: {error}")
-            }
-            Err(error) => {
-                skip(test, &error);
-                None
-            }
-        }
+        made_by_root(test, "mount a file system", || Self::make(file_system, bytes))
     }
 
     fn make(file_system: FileSystem, bytes: u64) -> Result<Self, String> {
@@ -209,17 +196,12 @@ pub(crate) struct Memory(TempDir);
 impl Memory {
     /// Mounts one of `kind`; `None`, with the reason said, where that is not possible.
     pub(crate) fn new(test: &str, kind: &str) -> Option<Self> {
-        if !is_root() {
-            skip(test, "only root can mount a file system");
-            return None;
-        }
-        let memory = tempfile::tempdir().unwrap();
-        let kinds = [OsStr::new("-t"), OsStr::new(kind), OsStr::new(kind), memory.path().as_os_str()];
-        if let Err(error) = process::run("mount", &kinds) {
-            skip(test, &error);
-            return None;
-        }
-        Some(Self(memory))
+        made_by_root(test, "mount a file system", || {
+            let memory = tempfile::tempdir().unwrap();
+            let kinds = [OsStr::new("-t"), OsStr::new(kind), OsStr::new(kind), memory.path().as_os_str()];
+            process::run("mount", &kinds)?;
+            Ok(Self(memory))
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -4,7 +4,6 @@
 mod positioned;
 mod support;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::Arc;
@@ -12,8 +11,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use forebay::{Cursor, Engine, ErrorKind, File, Open};
-use positioned::{Positioned, compare, steps};
-use proptest::prelude::*;
+use positioned::{Positioned, assert_as_over_a_vector};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, Random, assert_on_disk, pattern};
 
@@ -46,17 +44,7 @@ impl Positioned for Blocking<'_> {
 
 #[test]
 fn a_cursor_is_as_one_over_a_vector() {
-    let (engine, directory) = (engine(), support::directory());
-    let number = Cell::new(0);
-    proptest!(ProptestConfig::with_cases(60), |(steps in steps())| {
-        number.set(number.get() + 1);
-        let path = directory.path().join(number.get().to_string());
-        let file = engine.open(&path, Open::create()).unwrap();
-        let mut expected = io::Cursor::new(Vec::new());
-        compare(&steps, &mut Blocking(file.cursor()), &mut expected);
-        file.close().unwrap();
-        assert_on_disk(&path, expected.get_ref(), "through a cursor");
-    });
+    assert_as_over_a_vector(&engine(), |file, take| take(&mut Blocking(file.cursor())), "through a cursor");
 }
 
 #[test]

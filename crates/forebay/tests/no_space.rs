@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::{Engine, ErrorKind, Open};
+use forebay::{Engine, ErrorKind, File, Open};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, Random, kind_of, pattern, process, within};
 
@@ -110,24 +111,36 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
 }
 
 /// A directory of which no more than so much may be written; told again, the limit is another one.
-fn limit(mount: &Mount, mebibytes: u64) -> std::path::PathBuf {
+fn limit(mount: &Mount, mebibytes: u64) -> PathBuf {
     let limited = mount.path().join("limited");
     let make = "test -d \"$1\" || { btrfs subvolume create \"$1\" && btrfs quota enable \"$1\"; }";
     process::shell(&format!("({make}) && btrfs qgroup limit {mebibytes}m \"$1\""), &limited).unwrap();
     limited
 }
 
+/// Where a file goes of which no more than 16 MiB may be written.
+fn quota_of_16_mib(test: &str) -> Option<(Mount, PathBuf)> {
+    let mount = Mount::new(test, FileSystem::Btrfs, 512 * MIB)?;
+    let path = limit(&mount, 16).join("file");
+    Some((mount, path))
+}
+
+/// Twice as much, all of it accepted; nothing is written before somebody asks for it.
+fn write_32_mib(path: &Path) -> (Engine, File, Vec<u8>) {
+    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
+    let engine = engine.close_timeout(SOON).build().unwrap();
+    let file = engine.open(path, Open::create()).unwrap();
+    let data = pattern(3, 32 << 20);
+    file.write_at(&data, 0).unwrap();
+    (engine, file, data)
+}
+
 /// What is free says nothing of a quota, so that it is told by the writeback: the sync fails, nothing is lost, and what
 /// would only add to it is refused at the write. With more of it the same sync goes well.
 #[test]
 fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
-    let Some(mount) = Mount::new("quota_reached", FileSystem::Btrfs, 512 * MIB) else { return };
-    let path = limit(&mount, 16).join("file");
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
-    let engine = engine.close_timeout(SOON).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let data = pattern(3, 32 << 20);
-    file.write_at(&data, 0).unwrap();
+    let Some((mount, path)) = quota_of_16_mib("quota_reached") else { return };
+    let (_engine, file, data) = write_32_mib(&path);
     let error = file.sync_data().unwrap_err();
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Io, Some(libc::EDQUOT)), "{error}");
     assert!(error.to_string().contains("free space"), "no remedy: {error}");
@@ -146,13 +159,8 @@ fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
 /// The way out: what has no place is dropped, and the file is a prefix of what was written, and works.
 #[test]
 fn contract_09_and_02_what_has_no_place_can_be_dropped() {
-    let Some(mount) = Mount::new("no_place", FileSystem::Btrfs, 512 * MIB) else { return };
-    let path = limit(&mount, 16).join("file");
-    let engine = Engine::builder().cache_bytes(64 << 20).dirty_age(Duration::from_secs(600));
-    let engine = engine.close_timeout(SOON).build().unwrap();
-    let file = engine.open(&path, Open::create()).unwrap();
-    let data = pattern(3, 32 << 20);
-    file.write_at(&data, 0).unwrap();
+    let Some((mount, path)) = quota_of_16_mib("no_place") else { return };
+    let (_engine, file, data) = write_32_mib(&path);
     assert_eq!(file.sync_data().unwrap_err().os_error(), Some(libc::EDQUOT));
     assert!(file.discard_dirty().unwrap() >= 16 << 20);
     let length = file.len() as usize;

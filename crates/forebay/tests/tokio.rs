@@ -4,7 +4,6 @@
 mod positioned;
 mod support;
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 use std::sync::Arc;
@@ -12,10 +11,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay::{Cursor, Engine, File, Open};
-use positioned::{Positioned, compare, steps};
-use proptest::prelude::*;
+use positioned::{Positioned, assert_as_over_a_vector};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, pattern, within};
+use support::{MIB, pattern, within};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// What nothing here may take longer than.
@@ -74,17 +72,11 @@ impl Positioned for Tokio<'_> {
 
 #[test]
 fn a_cursor_of_tokio_is_as_one_over_a_vector() {
-    let (engine, directory) = (engine(), support::directory());
-    let number = Cell::new(0);
-    proptest!(ProptestConfig::with_cases(60), |(steps in steps())| {
-        number.set(number.get() + 1);
-        let path = directory.path().join(number.get().to_string());
-        let file = engine.open(&path, Open::create()).unwrap();
-        let mut expected = io::Cursor::new(Vec::new());
-        compare(&steps, &mut Tokio(file.cursor(), runtime()), &mut expected);
-        file.close().unwrap();
-        assert_on_disk(&path, expected.get_ref(), "through a cursor of tokio");
-    });
+    assert_as_over_a_vector(
+        &engine(),
+        |file, take| take(&mut Tokio(file.cursor(), runtime())),
+        "through a cursor of tokio",
+    );
 }
 
 /// Many times the cache: writers wait for the level, and readers for the device.

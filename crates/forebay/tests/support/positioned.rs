@@ -1,10 +1,12 @@
 //! A position in a file, and what the standard library's cursor over a vector makes of the same steps.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, SeekFrom, Write as _};
 
+use forebay::{Engine, File, Open};
 use proptest::prelude::*;
 
-use crate::support::pattern;
+use crate::support::{self, assert_on_disk, pattern};
 
 /// What a program does with a cursor.
 #[derive(Clone, Debug)]
@@ -17,7 +19,7 @@ pub(crate) enum Step {
     Flush,
 }
 
-pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let length = || prop_oneof![0..10usize, 4000..4200usize, 0..30_000usize];
     let lengths = || proptest::collection::vec(prop_oneof![0..10usize, 0..5000usize], 0..5);
     let seek = prop_oneof![
@@ -44,8 +46,27 @@ pub(crate) trait Positioned {
     fn flush(&mut self) -> io::Result<()>;
 }
 
+/// Takes steps with a cursor of each of many files, as `positioned` makes one, and with one over a vector.
+pub(crate) fn assert_as_over_a_vector(
+    engine: &Engine,
+    positioned: impl Fn(&File, &mut dyn FnMut(&mut dyn Positioned)),
+    what: &str,
+) {
+    let directory = support::directory();
+    let number = Cell::new(0);
+    proptest!(ProptestConfig::with_cases(60), |(steps in steps())| {
+        number.set(number.get() + 1);
+        let path = directory.path().join(number.get().to_string());
+        let file = engine.open(&path, Open::create()).unwrap();
+        let mut expected = io::Cursor::new(Vec::new());
+        positioned(&file, &mut |found| compare(&steps, found, &mut expected));
+        file.close().unwrap();
+        assert_on_disk(&path, expected.get_ref(), what);
+    });
+}
+
 /// Does the same to both, and compares what each says.
-pub(crate) fn compare(steps: &[Step], found: &mut dyn Positioned, expected: &mut io::Cursor<Vec<u8>>) {
+fn compare(steps: &[Step], found: &mut dyn Positioned, expected: &mut io::Cursor<Vec<u8>>) {
     for (number, step) in steps.iter().enumerate() {
         let data = |lengths: &[usize]| -> Vec<Vec<u8>> {
             lengths

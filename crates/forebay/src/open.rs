@@ -3,7 +3,6 @@
 /// Options of [`crate::Engine::open`]. Start from one of the constructors, refine, pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Open {
-    pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) append: bool,
     pub(crate) create: bool,
@@ -14,27 +13,24 @@ pub struct Open {
 }
 
 impl Open {
-    const NONE: Self = Self {
-        read: false,
-        write: false,
-        append: false,
-        create: false,
-        create_new: false,
-        truncate: false,
-        uncached: None,
-        mode: 0o666,
-    };
-
     /// An existing file, for reading.
     #[must_use]
     pub fn read() -> Self {
-        Self { read: true, ..Self::NONE }
+        Self {
+            write: false,
+            append: false,
+            create: false,
+            create_new: false,
+            truncate: false,
+            uncached: None,
+            mode: 0o666,
+        }
     }
 
     /// An existing file, for reading and writing.
     #[must_use]
     pub fn write() -> Self {
-        Self { read: true, write: true, ..Self::NONE }
+        Self { write: true, ..Self::read() }
     }
 
     /// For reading and writing, and made where it is not there.

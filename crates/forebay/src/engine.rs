@@ -8,14 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Latency, Target};
+use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
 use crate::builder::{Builder, caching, invalid, set_queue};
 use crate::context::Message;
-use crate::counters::OfQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::flight;
@@ -284,51 +283,10 @@ impl Engine {
         }
     }
 
-    /// What it has done so far.
+    /// What it has done so far. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let shared = &self.owner.shared;
-        let OfQueue { counters: queue, holds } = shared.counters.queue();
-        let latencies = shared.counters.latencies();
-        let micros = |latency: &Latency, per_mille| latency.per_mille(per_mille).as_micros() as u64;
-        let page = forebay_cache::limits::PAGE;
-        let counters = &shared.counters;
-        let load =
-            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-        Stats {
-            accepted_bytes: load(&counters.accepted_bytes),
-            written_bytes: queue.written_bytes,
-            zero_bytes: queue.zero_bytes,
-            read_bytes: queue.read_bytes,
-            bios: queue.bios,
-            requests: queue.requests,
-            merged_bios: queue.merged_bios,
-            doorbells: queue.doorbells,
-            completion_runs: queue.completion_runs,
-            completed_bios: queue.completed_bios,
-            resubmitted: queue.resubmitted,
-            syncs: load(&counters.syncs),
-            flushes: load(&counters.flushes),
-            rewrites: load(&counters.rewrites),
-            throttle_waits: shared.level.waits(),
-            dirty_bytes: shared.level.dirty() * page,
-            peak_dirty_bytes: shared.level.peak() * page,
-            reserved_bytes: load(&counters.reserved_bytes),
-            bounced: load(&counters.bounced),
-            plugged: load(&counters.plugged),
-            readahead_bytes: load(&counters.readahead_bytes),
-            evicted_pages: load(&counters.evicted_pages),
-            arena_bytes: u64::from(shared.pool.arena().frames()) * page,
-            bypassed_bytes: load(&counters.bypassed_bytes),
-            hold_p99_us: micros(&holds, 990),
-            written_latency_p50_us: micros(&latencies.written, 500),
-            written_latency_p99_us: micros(&latencies.written, 990),
-            writeback_latency_p50_us: micros(&latencies.durable, 500),
-            writeback_latency_p99_us: micros(&latencies.durable, 990),
-            throttle_wait_max_us: shared.level.longest_wait().as_micros() as u64,
-            peak_flight: load(&counters.peak_flight),
-            ..Stats::default()
-        }
+        self.owner.shared.stats()
     }
 
     /// Which engine runs and what is lost, in one line, such as `io_uring: full` or

@@ -1,6 +1,7 @@
 //! The knobs of a queue: policies, each with its fixed forms kept for comparison. All can be changed in flight; a
 //! change holds from the next dispatch or run on.
 
+use core::fmt;
 use core::time::Duration;
 
 use crate::limits::{HOLD_MAX, PLUG_HOLD};
@@ -107,70 +108,119 @@ pub struct Unknown {
     pub choices: &'static str,
 }
 
-impl Knobs {
-    /// The names of the knobs, as [`Knobs::set`] takes them.
-    pub const NAMES: [&'static str; 7] =
-        ["plug", "merge", "tags", "clock", "doorbell", "completion", "order"];
+/// One of them, by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// Its name.
+    pub name: &'static str,
+    /// What it can be set to.
+    pub choices: &'static str,
+    get: fn(&Knobs) -> Value,
+    /// False where the value is none of the choices.
+    set: fn(&mut Knobs, &str) -> bool,
+}
 
-    /// Sets a knob by its name; `None` where there is none of that name.
-    pub fn set(&mut self, name: &str, value: &str) -> Option<Result<(), Unknown>> {
-        Some(match name {
-            "plug" => choose(
-                &mut self.plugging,
-                value,
-                &[("never", Plugging::Never), ("always", Plugging::Always), ("adaptive", Plugging::Adaptive)],
-                "never, always, adaptive",
-            ),
-            "merge" => {
-                choose(&mut self.merging, value, &[("off", Merging::Off), ("on", Merging::On)], "off, on")
-            }
-            "tags" => choose(
-                &mut self.tagging,
-                value,
-                &[("sweep", Tagging::Sweep), ("single", Tagging::Single)],
-                "sweep, single",
-            ),
-            "clock" => choose(
-                &mut self.clock,
-                value,
-                &[("batch", ClockReads::Batch), ("each", ClockReads::Each)],
-                "batch, each",
-            ),
-            "doorbell" => choose(
-                &mut self.ringing,
-                value,
-                &[("batch", Ringing::Batch), ("each", Ringing::Each)],
-                "batch, each",
-            ),
-            "completion" => holding(value).map(|holding| self.holding = holding),
-            "order" => {
-                choose(&mut self.order, value, &[("fifo", Order::Fifo), ("lifo", Order::Lifo)], "fifo, lifo")
-            }
-            _ => return None,
-        })
+/// What a knob stands at; displayed as [`Knobs::set`] takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Value {
+    Word(&'static str),
+    Delay(Duration),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Word(word) => formatter.write_str(word),
+            Value::Delay(delay) => write!(formatter, "delay={}", delay.as_micros()),
+        }
     }
 }
 
-fn choose<T: Copy>(
-    knob: &mut T,
-    value: &str,
-    forms: &[(&str, T)],
-    choices: &'static str,
-) -> Result<(), Unknown> {
-    let form = forms.iter().find(|(name, _)| *name == value);
-    form.map(|&(_, form)| *knob = form).ok_or(Unknown { choices })
+/// A knob whose forms are words.
+macro_rules! of_words {
+    ($name:literal, $field:ident, $first:literal: $first_form:path $(, $word:literal: $form:path)+) => {
+        Knob {
+            name: $name,
+            choices: concat!($first $(, ", ", $word)+),
+            get: |knobs| Value::Word(match knobs.$field {
+                $first_form => $first,
+                $($form => $word,)+
+            }),
+            set: |knobs, value| {
+                knobs.$field = match value {
+                    $first => $first_form,
+                    $($word => $form,)+
+                    _ => return false,
+                };
+                true
+            },
+        }
+    };
 }
 
-fn holding(value: &str) -> Result<Holding, Unknown> {
-    let unknown = Unknown { choices: "immediate, adaptive, delay=MICROSECONDS (0 to 100000)" };
+/// All there are.
+const KNOBS: [Knob; 7] = [
+    of_words!("plug", plugging, "never": Plugging::Never, "always": Plugging::Always, "adaptive": Plugging::Adaptive),
+    of_words!("merge", merging, "off": Merging::Off, "on": Merging::On),
+    of_words!("tags", tagging, "sweep": Tagging::Sweep, "single": Tagging::Single),
+    of_words!("clock", clock, "batch": ClockReads::Batch, "each": ClockReads::Each),
+    of_words!("doorbell", ringing, "batch": Ringing::Batch, "each": Ringing::Each),
+    Knob {
+        name: "completion",
+        choices: "immediate, adaptive, delay=MICROSECONDS (0 to 100000)",
+        get: |knobs| match knobs.holding {
+            Holding::Immediate => Value::Word("immediate"),
+            Holding::Adaptive => Value::Word("adaptive"),
+            Holding::Delay(delay) => Value::Delay(delay),
+        },
+        set: |knobs, value| holding(value).map(|holding| knobs.holding = holding).is_some(),
+    },
+    of_words!("order", order, "fifo": Order::Fifo, "lifo": Order::Lifo),
+];
+
+impl Knobs {
+    /// All there are, in the order of a request's life.
+    pub const ALL: &[Knob] = &KNOBS;
+
+    /// Their names, as [`Knobs::set`] takes them.
+    pub const NAMES: [&'static str; KNOBS.len()] = {
+        let mut names = [""; KNOBS.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = KNOBS[at].name;
+            at += 1;
+        }
+        names
+    };
+
+    /// Sets a knob by its name; `None` where there is none of that name.
+    pub fn set(&mut self, name: &str, value: &str) -> Option<Result<(), Unknown>> {
+        KNOBS.iter().find(|knob| knob.name == name).map(|knob| knob.set(self, value))
+    }
+}
+
+impl Knob {
+    /// What it stands at, as [`Knob::set`] takes it.
+    pub fn get(&self, knobs: &Knobs) -> impl fmt::Display + use<> {
+        (self.get)(knobs)
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// The value is none of the choices.
+    pub fn set(&self, knobs: &mut Knobs, value: &str) -> Result<(), Unknown> {
+        if (self.set)(knobs, value) { Ok(()) } else { Err(Unknown { choices: self.choices }) }
+    }
+}
+
+fn holding(value: &str) -> Option<Holding> {
     match value {
-        "immediate" => Ok(Holding::Immediate),
-        "adaptive" => Ok(Holding::Adaptive),
+        "immediate" => Some(Holding::Immediate),
+        "adaptive" => Some(Holding::Adaptive),
         _ => {
-            let micros =
-                value.strip_prefix("delay=").and_then(|micros| micros.parse().ok()).ok_or(unknown)?;
-            let delay = Duration::from_micros(micros);
-            if delay > HOLD_MAX { Err(unknown) } else { Ok(Holding::Delay(delay)) }
+            let delay = Duration::from_micros(value.strip_prefix("delay=")?.parse().ok()?);
+            (delay <= HOLD_MAX).then_some(Holding::Delay(delay))
         }
     }
 }
@@ -179,12 +229,14 @@ const _: () = assert!(PLUG_HOLD.as_nanos() <= HOLD_MAX.as_nanos());
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::{String, ToString};
+
     use super::*;
 
     #[test]
     fn knobs_are_set_by_name() {
         let mut knobs = Knobs::default();
-        for (name, value) in [
+        let set = [
             ("plug", "never"),
             ("merge", "off"),
             ("tags", "single"),
@@ -192,7 +244,8 @@ mod tests {
             ("doorbell", "each"),
             ("completion", "delay=1000"),
             ("order", "lifo"),
-        ] {
+        ];
+        for (name, value) in set {
             assert_eq!(knobs.set(name, value), Some(Ok(())), "{name}");
         }
         let expected = Knobs {
@@ -205,6 +258,22 @@ mod tests {
             order: Order::Lifo,
         };
         assert_eq!(knobs, expected);
+        let stand_at = Knobs::ALL.iter().map(|knob| (knob.name, knob.get(&knobs).to_string()));
+        assert!(stand_at.eq(set.map(|(name, value)| (name, String::from(value)))));
+    }
+
+    #[test]
+    fn what_a_knob_stands_at_can_be_set_again() {
+        let mut knobs = Knobs::default();
+        for knob in Knobs::ALL {
+            let words = knob.choices.split(", ").filter(|choice| !choice.contains('='));
+            let delays =
+                ["delay=0", "delay=7", "delay=100000"].into_iter().filter(|_| knob.name == "completion");
+            for value in words.chain(delays) {
+                knob.set(&mut knobs, value).unwrap();
+                assert_eq!(knob.get(&knobs).to_string(), value, "{}", knob.name);
+            }
+        }
     }
 
     #[test]

@@ -68,7 +68,9 @@ pub enum Entry {
 pub enum Reserving {
     /// Where the file is becoming dense.
     Adaptive,
-    /// Never: told so, or refused by the file system.
+    /// Not now: nobody wants it.
+    Paused,
+    /// Never: nothing of it would be ours, or the file system refused.
     Off,
 }
 
@@ -305,6 +307,13 @@ impl CachedFile {
     /// Whether space may be reserved ahead.
     pub fn set_reserving(&mut self, reserving: Reserving) {
         self.reserving = reserving;
+    }
+
+    /// The same, where it is not never.
+    pub fn change_reserving(&mut self, reserving: Reserving) {
+        if self.reserving != Reserving::Off {
+            self.reserving = reserving;
+        }
     }
 
     /// Where gaps may be written along from now on.

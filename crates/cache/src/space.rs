@@ -61,7 +61,7 @@ impl Space {
 impl CachedFile {
     /// What has to be allocated before a run that starts at `first` is sent.
     pub(crate) fn reservation(&mut self, first: u64) -> Option<Range<u64>> {
-        if self.reserving == Reserving::Off || self.liberties == Liberties::Shared {
+        if self.reserving != Reserving::Adaptive || self.liberties == Liberties::Shared {
             return None;
         }
         if first < self.origin_pages || self.space.covers(&(first * PAGE..(first + 1) * PAGE)) {

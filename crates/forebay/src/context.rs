@@ -48,10 +48,8 @@ pub(crate) enum Message {
     Submit(Bio),
     /// Something about a file that is open past the cache.
     Direct(flow::Message),
-    /// The policies of the queue from now on.
-    Knobs(forebay_block::Knobs),
-    /// How much may be on its way to each file system from now on.
-    Flight(Bound),
+    /// What the knobs stand at from now on.
+    Knobs(Knobs),
     /// Look at the level.
     Look,
     /// End, when nothing is in flight.
@@ -203,8 +201,7 @@ impl Writeback {
                 Message::Uncached(inode) => list(&mut self.uncached, &inode),
                 Message::Submit(bio) => self.pending.push_back(bio),
                 Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
-                Message::Knobs(knobs) => self.queue.set_knobs(knobs),
-                Message::Flight(bound) => self.set_flight(bound),
+                Message::Knobs(knobs) => self.set_knobs(knobs),
                 Message::Look => {}
                 Message::Stop => self.stop = true,
             }
@@ -227,9 +224,17 @@ impl Writeback {
         self.inodes[number] = Some(inode);
     }
 
-    fn set_flight(&mut self, bound: Bound) {
-        self.knobs.flight = bound;
-        self.flights.iter_mut().for_each(|flight| flight.pace.set_bound(bound));
+    fn set_knobs(&mut self, knobs: Knobs) {
+        let before = std::mem::replace(&mut self.knobs, knobs);
+        self.queue.set_knobs(knobs.queue);
+        if before.flight != knobs.flight {
+            self.flights.iter_mut().for_each(|flight| flight.pace.set_bound(knobs.flight));
+        }
+        if before.dirty_age != knobs.dirty_age {
+            self.next_tick = None;
+        }
+        // The level that they share may be another.
+        self.share_out();
     }
 
     fn look_at(&mut self, inode: Arc<Inode>) {

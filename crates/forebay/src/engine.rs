@@ -2,24 +2,24 @@
 
 mod device;
 mod direct;
+mod knobs;
 pub(crate) mod lease;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Latency, Target};
+use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
-use crate::builder::{Builder, caching, invalid, set_queue};
+use crate::builder::Builder;
 use crate::context::Message;
-use crate::counters::OfQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
-use crate::flight;
 use crate::inode::Inode;
+use crate::knobs::Knob;
 use crate::mutex::lock;
 use crate::open::Open;
 use crate::shared::Shared;
@@ -44,7 +44,6 @@ struct Owner {
     opening: Mutex<()>,
     has_ended: Mutex<mpsc::Receiver<()>>,
     description: String,
-    reserving: Reserving,
     patience: Duration,
 }
 
@@ -76,7 +75,6 @@ impl Engine {
         shared: Arc<Shared>,
         has_ended: mpsc::Receiver<()>,
         description: String,
-        reserving: Reserving,
         patience: Duration,
     ) -> Result<Self> {
         let weak = Arc::downgrade(&shared);
@@ -93,7 +91,6 @@ impl Engine {
             opening: Mutex::new(()),
             has_ended: Mutex::new(has_ended),
             description,
-            reserving,
             patience,
         };
         Ok(Self { owner: Arc::new(owner) })
@@ -127,29 +124,33 @@ impl Engine {
         Ok(file)
     }
 
-    /// Changes a policy while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`,
-    /// `completion`, `order`, `flight`: from the context's next pass on. And `uncached` (`off`, `on`): for what is written
-    /// and read from now on, by handles that do not say themselves. Does not block.
+    /// Changes a knob while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`, `completion`,
+    /// `order`, `flight` (how much writeback has in flight: `time=MICROSECONDS` of each device's work, or a depth),
+    /// `dirty_age` (us, ms, s): from the next pass of whom it concerns. `dirty_bytes`, `background_bytes` (bytes, or
+    /// with k, m, g): at once; where less may be dirty than is, writers wait until it is written. What of these two was
+    /// never set follows the other. `prealloc` (`off`, `adaptive`): for what is reserved from now on; what is reserved
+    /// already is given back when its file is closed. `uncached` (`off`, `on`): for what is written and read from now
+    /// on, by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does not block.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown name or value; the message names what there is.
+    /// `InvalidInput` for an unknown name or value, and for what cannot be changed any more, or not with the others as
+    /// they are: nothing has changed then. The message names what there is. `Shutdown` when the engine has been.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
-        let shared = &self.owner.shared;
-        shared.check()?;
-        if name == "uncached" {
-            shared.set_caching(caching(name, value)?);
-            return Ok(());
-        }
-        if name == "flight" {
-            let bound = flight::bound(value).ok_or_else(|| invalid(name, value, flight::CHOICES))?;
-            shared.send(Message::Flight(bound));
-            return Ok(());
-        }
-        let mut knobs = lock(&shared.knobs);
-        set_queue(&mut knobs, name, value, &["flight", "uncached"])?;
-        // Under the lock, so that the context hears of changes in their order.
-        shared.send(Message::Knobs(*knobs));
-        Ok(())
+        self.owner.shared.set(name, value)
+    }
+
+    /// What a knob stands at, as [`Engine::set`] takes it: what was told, or what it is unless told. Does not block.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown name; the message names what there is.
+    pub fn get(&self, name: &str) -> Result<String> {
+        self.owner.shared.get(name)
+    }
+
+    /// Every knob, with what it stands at and what it can be set to. Does not block.
+    #[must_use]
+    pub fn knobs(&self) -> Vec<Knob> {
+        self.owner.shared.knobs()
     }
 
     /// Whether a file may be opened like this, from here.
@@ -255,10 +256,12 @@ impl Engine {
         let mut cache = CachedFile::new(target, origin, liberties);
         cache.set_reserving(match (is_device, created) {
             (true, _) => Reserving::Off,
-            (false, true) => self.owner.reserving,
+            (false, true) => self.owner.shared.reserving(),
             (false, false) => self.reserving(&file, length),
         });
         let mut table = self.owner.shared.table();
+        // Once more: it may have been changed for all files that were in the table meanwhile.
+        cache.change_reserving(self.owner.shared.reserving());
         if !created && !is_device && table.unsynced.take(file.identity()) {
             cache.set_entry(Entry::New);
         }
@@ -279,56 +282,15 @@ impl Engine {
     fn reserving(&self, file: &forebay_uring::File, length: u64) -> Reserving {
         let beyond = length.next_multiple_of(forebay_cache::limits::PAGE);
         match file.has_space_from(beyond) {
-            Ok(false) => self.owner.reserving,
+            Ok(false) => self.owner.shared.reserving(),
             _ => Reserving::Off,
         }
     }
 
-    /// What it has done so far.
+    /// What it has done so far. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let shared = &self.owner.shared;
-        let OfQueue { counters: queue, holds } = shared.counters.queue();
-        let latencies = shared.counters.latencies();
-        let micros = |latency: &Latency, per_mille| latency.per_mille(per_mille).as_micros() as u64;
-        let page = forebay_cache::limits::PAGE;
-        let counters = &shared.counters;
-        let load =
-            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-        Stats {
-            accepted_bytes: load(&counters.accepted_bytes),
-            written_bytes: queue.written_bytes,
-            zero_bytes: queue.zero_bytes,
-            read_bytes: queue.read_bytes,
-            bios: queue.bios,
-            requests: queue.requests,
-            merged_bios: queue.merged_bios,
-            doorbells: queue.doorbells,
-            completion_runs: queue.completion_runs,
-            completed_bios: queue.completed_bios,
-            resubmitted: queue.resubmitted,
-            syncs: load(&counters.syncs),
-            flushes: load(&counters.flushes),
-            rewrites: load(&counters.rewrites),
-            throttle_waits: shared.level.waits(),
-            dirty_bytes: shared.level.dirty() * page,
-            peak_dirty_bytes: shared.level.peak() * page,
-            reserved_bytes: load(&counters.reserved_bytes),
-            bounced: load(&counters.bounced),
-            plugged: load(&counters.plugged),
-            readahead_bytes: load(&counters.readahead_bytes),
-            evicted_pages: load(&counters.evicted_pages),
-            arena_bytes: u64::from(shared.pool.arena().frames()) * page,
-            bypassed_bytes: load(&counters.bypassed_bytes),
-            hold_p99_us: micros(&holds, 990),
-            written_latency_p50_us: micros(&latencies.written, 500),
-            written_latency_p99_us: micros(&latencies.written, 990),
-            writeback_latency_p50_us: micros(&latencies.durable, 500),
-            writeback_latency_p99_us: micros(&latencies.durable, 990),
-            throttle_wait_max_us: shared.level.longest_wait().as_micros() as u64,
-            peak_flight: load(&counters.peak_flight),
-            ..Stats::default()
-        }
+        self.owner.shared.stats()
     }
 
     /// Which engine runs and what is lost, in one line, such as `io_uring: full` or

@@ -5,9 +5,9 @@
 //! who would write more hears at the write why that is in vain. Those on the device beyond its share (they became dirty
 //! before anybody knew) are not held against who writes elsewhere.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{After, Inode, State};
@@ -18,26 +18,33 @@ use crate::shared::Shared;
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pages: AtomicU64,
+    /// Of these, beyond the device's share when it was last looked.
+    beyond: Mutex<u64>,
     /// Why, the last time.
     errno: AtomicI32,
 }
 
 impl Failing {
-    /// A file had so many, and has now; returns how many the device had, and has.
-    fn change(&self, before: u64, now: u64) -> (u64, u64) {
+    /// A file had so many, and has now.
+    fn change(&self, before: u64, now: u64) {
         if now >= before {
-            let pages = self.pages.fetch_add(now - before, Ordering::AcqRel);
-            (pages, pages + (now - before))
+            self.pages.fetch_add(now - before, Ordering::AcqRel);
         } else {
-            let pages = self.pages.fetch_sub(before - now, Ordering::AcqRel);
-            (pages, pages - (before - now))
+            self.pages.fetch_sub(before - now, Ordering::AcqRel);
         }
     }
-}
 
-/// Pages beyond the share of a device.
-fn beyond(pages: u64, shared: &Shared) -> u64 {
-    pages.saturating_sub(device_share(shared))
+    /// Tells the level how many are beyond the device's share, which may have become others, or the share another; whom
+    /// to wake is appended.
+    pub(crate) fn look_again(&self, shared: &Shared, wakers: &mut Vec<Waker>) {
+        // Held until the level has heard, so that it hears of one after the other.
+        let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.pages.load(Ordering::Acquire).saturating_sub(device_share(shared));
+        let before = std::mem::replace(&mut *beyond, now);
+        if before != now {
+            shared.level.change_beyond(before, now, wakers);
+        }
+    }
 }
 
 fn device_share(shared: &Shared) -> u64 {
@@ -60,8 +67,8 @@ impl Inode {
         if let Some((_, errno)) = state.cache.write_error() {
             failing.errno.store(errno.0, Ordering::Relaxed);
         }
-        let (before, now) = failing.change(before, now);
-        shared.level.change_beyond(beyond(before, shared), beyond(now, shared), &mut after.wakers);
+        failing.change(before, now);
+        failing.look_again(shared, &mut after.wakers);
     }
 
     /// Why a write would be in vain: it would add to pages that cannot be written, of which there are too many.

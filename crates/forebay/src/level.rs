@@ -20,7 +20,10 @@ use crate::volume::Volume;
 /// The level.
 #[derive(Debug)]
 pub(crate) struct Level {
-    throttle: Throttle,
+    /// Pages from which on writers wait, and background writeback works. Changed one after the other; between the two
+    /// the lower one still holds.
+    limit: AtomicU64,
+    background: AtomicU64,
     dirty: AtomicU64,
     /// Of these, pages that cannot be written, beyond the share of their device.
     beyond: AtomicU64,
@@ -107,7 +110,8 @@ pub(crate) enum Crossed {
 impl Level {
     pub(crate) fn new(throttle: Throttle) -> Self {
         Self {
-            throttle,
+            limit: AtomicU64::new(throttle.limit),
+            background: AtomicU64::new(throttle.background),
             dirty: AtomicU64::new(0),
             beyond: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -124,7 +128,24 @@ impl Level {
 
     /// Pages from which on writers wait.
     pub(crate) fn limit(&self) -> u64 {
-        self.throttle.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    fn background(&self) -> u64 {
+        self.background.load(Ordering::Relaxed)
+    }
+
+    fn throttle(&self) -> Throttle {
+        Throttle::new(self.limit(), self.background())
+    }
+
+    /// Changes where writers wait and writeback works; whom to wake is appended. Whether the limit was another.
+    pub(crate) fn set_throttle(&self, throttle: Throttle, wakers: &mut Vec<Waker>) -> bool {
+        self.background.store(throttle.background, Ordering::Relaxed);
+        let before = self.limit.swap(throttle.limit, Ordering::AcqRel);
+        // Who waits may have room now.
+        self.remove(0, wakers);
+        before != throttle.limit
     }
 
     /// Pages that are held against a writer.
@@ -165,26 +186,26 @@ impl Level {
 
     /// Whether background writeback to a file system has work.
     pub(crate) fn wants_writeback(&self, volume: &Volume) -> bool {
-        self.dirty() >= self.throttle.background || volume.share.dirty() >= self.part(volume).background
+        self.dirty() >= self.background() || volume.share.dirty() >= self.part(volume).background
     }
 
     /// May a writer of a file with `of_file` dirty pages go on?
     pub(crate) fn admit(&self, volume: &Volume, of_file: u64) -> Admission {
-        self.throttle.admit(self.dirty_of(volume, of_file), self.part(volume))
+        self.throttle().admit(self.dirty_of(volume, of_file), self.part(volume))
     }
 
     /// May a writer of so many pages go on with all of them?
     pub(crate) fn admit_all(&self, volume: &Volume, pages: u64) -> Admission {
         let Dirty { all, of_device, .. } = self.dirty_of(volume, 0);
         let dirty = Dirty { all: all + pages, of_device: of_device + pages, of_file: u64::MAX };
-        self.throttle.admit(dirty, self.part(volume))
+        self.throttle().admit(dirty, self.part(volume))
     }
 
     /// Says what part of the level each file system that is written may have from now on.
     pub(crate) fn share_out(&self, volumes: &[&Volume]) {
         let rates: Vec<_> = volumes.iter().map(|volume| volume.share.rate()).collect();
         let is_alone = volumes.len() < 2;
-        for (volume, part) in volumes.iter().zip(self.throttle.parts(&rates)) {
+        for (volume, part) in volumes.iter().zip(self.throttle().parts(&rates)) {
             volume.share.set_part((!is_alone).then_some(part));
         }
     }
@@ -194,7 +215,7 @@ impl Level {
     }
 
     fn part(&self, volume: &Volume) -> Part {
-        let (part, whole) = (volume.share.part(), self.throttle.whole());
+        let (part, whole) = (volume.share.part(), self.throttle().whole());
         Part { limit: part.limit.min(whole.limit), background: part.background.min(whole.background) }
     }
 
@@ -208,7 +229,7 @@ impl Level {
         if now > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(now, Ordering::Relaxed);
         }
-        let background = self.throttle.background;
+        let background = self.background();
         if before < background && now >= background { Crossed::Background } else { Crossed::Nothing }
     }
 
@@ -238,10 +259,10 @@ impl Level {
     /// The line of which the first has waited longest of those that have room, and how much for.
     fn next_grant(&self, waiting: &Waiting) -> Option<(usize, u64)> {
         let lines = waiting.lines.iter().enumerate().filter_map(|(at, line)| {
-            let grant = self.throttle.grant(line.volume.share.rate(), line.waiters.len() as u64);
+            let grant = self.throttle().grant(line.volume.share.rate(), line.waiters.len() as u64);
             let dirty = self.dirty_of(&line.volume, 0);
             let number = line.waiters.front()?.number;
-            self.throttle.fits(dirty, self.part(&line.volume), grant).then_some((number, at, grant))
+            self.throttle().fits(dirty, self.part(&line.volume), grant).then_some((number, at, grant))
         });
         lines.min().map(|(_, at, grant)| (at, grant))
     }

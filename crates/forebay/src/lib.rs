@@ -49,7 +49,7 @@
 //! # Where a write is, in order
 //! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
 //! numbers become memory, `context` the thread through which everything reaches the device; and around them `engine`,
-//! `builder`, `table` (open inodes), `volume` (room on the file system), `shared`, `wait`.
+//! `builder`, `settings` and `knobs`, `table` (open inodes), `volume` (room on the file system), `shared`, `wait`.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -67,12 +67,14 @@ mod failing;
 mod file;
 mod flight;
 mod inode;
+mod knobs;
 mod level;
 mod limits;
 mod mutex;
 mod open;
 #[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
 mod pool;
+mod settings;
 mod shared;
 mod slices;
 mod stats;
@@ -90,5 +92,6 @@ pub use direct::transfer::Transfer;
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;
+pub use knobs::{Change, Knob};
 pub use open::Open;
 pub use stats::Stats;

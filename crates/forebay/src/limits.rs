@@ -140,5 +140,11 @@ pub(crate) const FAILING_OF_DEVICE: u64 = 4;
 
 const _: () = assert!(FAILING_OF_DEVICE < FAILING_OF_FILE, "one file does not stop its device");
 
-/// The shortest `dirty_age`.
-pub(crate) const MIN_DIRTY_AGE: Duration = Duration::from_millis(1);
+/// What `dirty_age` can be: looking for what is old costs little at the one end, and is over some day at the other.
+pub(crate) const DIRTY_AGES: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+
+/// The least `dirty_bytes`: some large requests.
+pub(crate) const MIN_DIRTY_BYTES: u64 = 4 * REQUEST_BYTES;
+
+const _: () = assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache may have some dirty");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use forebay_block::Knobs;
+use forebay_cache::file::Reserving;
 use forebay_cache::{Caching, Candidate, FrameRuns, Settled, Verdict};
 use forebay_uring::Buffers;
 use forebay_uring::fork::ForkGuard;
@@ -20,6 +20,7 @@ use crate::limits::{
 };
 use crate::mutex::lock;
 use crate::pool::Pool;
+use crate::settings::Settings;
 use crate::table::Table;
 
 /// Whom an engine tells of errors that no caller waits for.
@@ -34,14 +35,16 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     /// Aligned memory for direct I/O.
     pub(crate) buffers: Arc<Buffers>,
-    /// The policies of the queue.
-    pub(crate) knobs: Mutex<Knobs>,
+    /// What the knobs stand at.
+    pub(crate) settings: Mutex<Settings>,
     sender: Sender,
     fork: ForkGuard,
     sequence: AtomicU64,
     stopping: AtomicBool,
     /// Pages go when they were written or read, unless a handle says otherwise.
     uncached: AtomicBool,
+    /// Space is reserved ahead of data.
+    reserves: AtomicBool,
     /// Somebody makes room ahead.
     evicting: AtomicBool,
     /// Pages brought in that wait for their reader.
@@ -59,19 +62,17 @@ impl std::fmt::Debug for Shared {
 /// What an engine is made with, beside its memory and its context.
 pub(crate) struct Parts {
     pub(crate) buffers: Arc<Buffers>,
-    pub(crate) knobs: Knobs,
+    pub(crate) settings: Settings,
     pub(crate) on_error: OnError,
     pub(crate) fork: ForkGuard,
-    pub(crate) caching: Caching,
 }
 
 impl Shared {
     pub(crate) fn new(pool: Pool, level: Level, sender: Sender, parts: Parts) -> Self {
-        let Parts { buffers, knobs, on_error, fork, caching } = parts;
+        let Parts { buffers, settings, on_error, fork } = parts;
         Self {
             pool,
             buffers,
-            knobs: Mutex::new(knobs),
             level: Arc::new(level),
             table: Mutex::new(Table::default()),
             counters: Counters::default(),
@@ -80,7 +81,9 @@ impl Shared {
             fork,
             sequence: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
-            uncached: AtomicBool::new(caching == Caching::Uncached),
+            uncached: AtomicBool::new(settings.caching == Caching::Uncached),
+            reserves: AtomicBool::new(settings.reserving == Reserving::Adaptive),
+            settings: Mutex::new(settings),
             evicting: AtomicBool::new(false),
             unread: AtomicU64::new(0),
             orphaned: AtomicBool::new(false),
@@ -232,6 +235,17 @@ impl Shared {
     /// Changes what [`Shared::caching`] says.
     pub(crate) fn set_caching(&self, caching: Caching) {
         self.uncached.store(caching == Caching::Uncached, Ordering::Relaxed);
+    }
+
+    /// Whether space is reserved ahead of data, in files where it can be.
+    pub(crate) fn reserving(&self) -> Reserving {
+        if self.reserves.load(Ordering::Relaxed) { Reserving::Adaptive } else { Reserving::Paused }
+    }
+
+    /// Changes what [`Shared::reserving`] says; whether it said otherwise before.
+    pub(crate) fn set_reserving(&self, reserving: Reserving) -> bool {
+        let reserves = reserving == Reserving::Adaptive;
+        self.reserves.swap(reserves, Ordering::Relaxed) != reserves
     }
 
     /// Collects unused credit (and frames) of all files.

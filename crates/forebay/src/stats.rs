@@ -1,70 +1,147 @@
-//! What an engine has done, in numbers. Monotonic counters unless said otherwise.
+//! What an engine has done, in numbers. Counters that only grow, unless said otherwise.
 
-/// Counters of an engine since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[non_exhaustive]
-pub struct Stats {
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_block::Latency;
+use forebay_cache::limits::PAGE;
+
+use crate::counters::OfQueue;
+use crate::shared::Shared;
+
+/// The numbers, and their names: a number is told by its field and by [`Stats::named`], and nowhere else.
+macro_rules! numbers {
+    ($($(#[$doc:meta])+ $name:ident,)+) => {
+        /// Counters of an engine since it was made.
+        ///
+        /// What ends in `_bytes` is in bytes, in `_us` in microseconds, in `_pages` in pages of 4096 bytes; the others
+        /// are counts. They are read one after the other, while the engine goes on.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[$doc])+ pub $name: u64,)+
+        }
+
+        impl Stats {
+            /// Every number with its name, which is that of its field.
+            pub fn named(&self) -> impl ExactSizeIterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+        }
+    };
+}
+
+numbers! {
     /// Bytes accepted by writes.
-    pub accepted_bytes: u64,
-    /// Bytes the device was asked to write, zeroes over known holes included.
-    pub written_bytes: u64,
-    /// Of them zeroes written over known holes, to keep a write in one piece.
-    pub zero_bytes: u64,
-    /// Bytes the device was asked to read.
-    pub read_bytes: u64,
+    accepted_bytes,
+    /// Bytes the device has written, zeroes over known holes included.
+    written_bytes,
+    /// Of them, bytes of zeroes written over known holes, to keep a write in one piece.
+    zero_bytes,
+    /// Bytes the device has read.
+    read_bytes,
     /// Bios submitted.
-    pub bios: u64,
-    /// Requests that reached the device; less than `bios` by what merged.
-    pub requests: u64,
+    bios,
+    /// Requests made of them, for the device; less than `bios` by what merged.
+    requests,
     /// Bios that joined a neighbour's request.
-    pub merged_bios: u64,
+    merged_bios,
     /// Calls that handed a batch to the device.
-    pub doorbells: u64,
+    doorbells,
+    /// Times a batch was put off because more was expected to come.
+    plug_holds,
     /// Times completions were ended in one go, and were not empty.
-    pub completion_runs: u64,
-    /// Bios ended in those runs.
-    pub completed_bios: u64,
-    /// Requests sent again because they ended short, interrupted or would have blocked.
-    pub resubmitted: u64,
+    completion_runs,
+    /// Times a completion run was put off because more was expected to come.
+    completion_holds,
+    /// Bios ended in completion runs, well or not.
+    completed_bios,
+    /// Requests sent again because they ended short, interrupted, would have blocked, or failed with others.
+    resubmitted,
     /// Syncs asked for.
-    pub syncs: u64,
+    syncs,
     /// Flushes of a file that reached the device.
-    pub flushes: u64,
+    flushes,
     /// Times a flush failed on a file that another program has mapped, and what it covered was written once more,
     /// through the kernel's cache.
-    pub rewrites: u64,
+    rewrites,
     /// Times a writer waited for room.
-    pub throttle_waits: u64,
+    throttle_waits,
     /// Bytes dirty or being written now (a level, not a counter).
-    pub dirty_bytes: u64,
-    /// The most that level has been.
-    pub peak_dirty_bytes: u64,
+    dirty_bytes,
+    /// The most bytes that level has been.
+    peak_dirty_bytes,
     /// The most requests of background writeback that were in flight to one file system at a time.
-    pub peak_flight: u64,
+    peak_flight,
     /// Bytes of space asked for ahead of data.
-    pub reserved_bytes: u64,
+    reserved_bytes,
     /// Direct operations that were not aligned: copied, or a block read for a part of it.
-    pub bounced: u64,
+    bounced,
     /// Direct operations held by an explicit plug.
-    pub plugged: u64,
+    plugged,
     /// Bytes of the arena (fixed).
-    pub arena_bytes: u64,
+    arena_bytes,
     /// How long completions were held so that they end together, in microseconds: the 99th percentile.
-    pub hold_p99_us: u64,
+    hold_p99_us,
     /// From a write's acceptance until the device had written it, in microseconds: the median ...
-    pub written_latency_p50_us: u64,
-    /// ... and the 99th percentile.
-    pub written_latency_p99_us: u64,
+    written_latency_p50_us,
+    /// ... and the 99th percentile, in microseconds.
+    written_latency_p99_us,
     /// From a write's acceptance until it was durable, in microseconds, of what syncs covered: the median ...
-    pub writeback_latency_p50_us: u64,
-    /// ... and the 99th percentile.
-    pub writeback_latency_p99_us: u64,
-    /// The longest a writer waited for room, in microseconds.
-    pub throttle_wait_max_us: u64,
+    writeback_latency_p50_us,
+    /// ... and the 99th percentile, in microseconds.
+    writeback_latency_p99_us,
+    /// The longest a writer waited for room, in microseconds (a maximum).
+    throttle_wait_max_us,
     /// Bytes asked of the device before anybody asked for them.
-    pub readahead_bytes: u64,
+    readahead_bytes,
     /// Bytes written from the caller's own buffer, past the cache.
-    pub bypassed_bytes: u64,
+    bypassed_bytes,
     /// Clean pages dropped for others' sake.
-    pub evicted_pages: u64,
+    evicted_pages,
+}
+
+impl Shared {
+    /// What has been done so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let OfQueue { counters: queue, holds } = self.counters.queue();
+        let latencies = self.counters.latencies();
+        let micros = |latency: &Latency, per_mille| latency.per_mille(per_mille).as_micros() as u64;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (counters, level) = (&self.counters, &self.level);
+        Stats {
+            accepted_bytes: load(&counters.accepted_bytes),
+            written_bytes: queue.written_bytes,
+            zero_bytes: queue.zero_bytes,
+            read_bytes: queue.read_bytes,
+            bios: queue.bios,
+            requests: queue.requests,
+            merged_bios: queue.merged_bios,
+            doorbells: queue.doorbells,
+            plug_holds: queue.plug_holds,
+            completion_runs: queue.completion_runs,
+            completion_holds: queue.completion_holds,
+            completed_bios: queue.completed_bios,
+            resubmitted: queue.resubmitted,
+            syncs: load(&counters.syncs),
+            flushes: load(&counters.flushes),
+            rewrites: load(&counters.rewrites),
+            throttle_waits: level.waits(),
+            dirty_bytes: level.dirty() * PAGE,
+            peak_dirty_bytes: level.peak() * PAGE,
+            peak_flight: load(&counters.peak_flight),
+            reserved_bytes: load(&counters.reserved_bytes),
+            bounced: load(&counters.bounced),
+            plugged: load(&counters.plugged),
+            arena_bytes: u64::from(self.pool.arena().frames()) * PAGE,
+            hold_p99_us: micros(&holds, 990),
+            written_latency_p50_us: micros(&latencies.written, 500),
+            written_latency_p99_us: micros(&latencies.written, 990),
+            writeback_latency_p50_us: micros(&latencies.durable, 500),
+            writeback_latency_p99_us: micros(&latencies.durable, 990),
+            throttle_wait_max_us: level.longest_wait().as_micros() as u64,
+            readahead_bytes: load(&counters.readahead_bytes),
+            bypassed_bytes: load(&counters.bypassed_bytes),
+            evicted_pages: load(&counters.evicted_pages),
+        }
+    }
 }

@@ -44,6 +44,16 @@ impl Choice {
             _ => None,
         }
     }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::IoUring => "io_uring",
+            Self::Threads => "threads",
+        }
+    }
 }
 
 /// Why there is no backend.
@@ -213,7 +223,7 @@ mod tests {
     #[test]
     fn choices_are_found_by_their_names() {
         for name in Choice::CHOICES.split(", ") {
-            assert!(Choice::by_name(name).is_some(), "{name}");
+            assert_eq!(Choice::by_name(name).map(Choice::name), Some(name));
         }
         assert_eq!(Choice::by_name("ring"), None);
         assert_eq!(Choice::default(), Choice::by_name("auto").unwrap());

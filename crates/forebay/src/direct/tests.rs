@@ -51,10 +51,9 @@ impl Bench {
         let tell = Mutex::new(tell);
         let parts = Parts {
             buffers: Buffers::new(4096).unwrap(),
-            knobs: forebay_block::Knobs::default(),
+            settings: crate::settings::Settings::default(),
             on_error: Box::new(move |error| tell.lock().unwrap().send(error.kind()).unwrap()),
             fork: ForkGuard::new().unwrap(),
-            caching: forebay_cache::Caching::Cached,
         };
         let sender = Sender::new(sender, backend.waker());
         let level = Level::new(Throttle::new(1024, 512));

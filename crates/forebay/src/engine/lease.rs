@@ -41,6 +41,8 @@ impl Engine {
         let is_owned = state.own(length, &mut after);
         if is_owned {
             state.cache.set_reserving(reserving);
+            // It may have been changed for all files meanwhile.
+            state.cache.change_reserving(self.owner.shared.reserving());
         }
         let is_breaking = state.cache.is_breaking();
         drop(state);

@@ -1,0 +1,58 @@
+//! The knobs of an engine that runs: what they stand at, and what a change of one does.
+
+use std::sync::PoisonError;
+use std::task::Waker;
+
+use crate::context::Message;
+use crate::error::Result;
+use crate::knobs::{self, Knob};
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+impl Shared {
+    /// What a knob stands at.
+    pub(crate) fn get(&self, name: &str) -> Result<String> {
+        knobs::get(&self.settings(), name)
+    }
+
+    /// Every knob.
+    pub(crate) fn knobs(&self) -> Vec<Knob> {
+        knobs::list(&self.settings())
+    }
+
+    /// Changes a knob: wholly, or not at all.
+    pub(crate) fn set(&self, name: &str, value: &str) -> Result<()> {
+        self.check()?;
+        let mut settings = self.settings();
+        let mut changed = settings.clone();
+        knobs::change(&mut changed, name, value)?;
+        changed.check()?;
+        *settings = changed;
+        let mut wakers = Vec::new();
+        // Under the lock, so that everyone hears of changes in their order.
+        self.apply(&settings, &mut wakers);
+        drop(settings);
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// Tells everyone who acts on a knob; whom to wake is appended.
+    fn apply(&self, settings: &Settings, wakers: &mut Vec<Waker>) {
+        self.set_caching(settings.caching);
+        if self.set_reserving(settings.reserving) {
+            for inode in self.table().inodes() {
+                inode.lock().cache.change_reserving(settings.reserving);
+            }
+        }
+        if self.level.set_throttle(settings.throttle(), wakers) {
+            for inode in self.table().inodes() {
+                inode.volume.failing.look_again(self, wakers);
+            }
+        }
+        self.send(Message::Knobs(settings.of_context()));
+    }
+
+    fn settings(&self) -> std::sync::MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

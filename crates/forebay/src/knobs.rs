@@ -1,0 +1,351 @@
+//! The knobs of an engine: the one list of them, each with its name, what it can be set to, and how it is read and
+//! told. Those of the queue are in its own list, and stand here before the others.
+//!
+//! A knob is a field of [`Settings`], its entry here, and one place that acts on it: `Shared::apply` where it can be
+//! changed while the engine runs, `Builder::build` where not.
+
+use std::fmt;
+use std::time::Duration;
+
+use forebay_block::knobs::Knob as OfQueue;
+use forebay_cache::Caching;
+use forebay_cache::file::Reserving;
+use forebay_cache::writeback::pace::Bound;
+use forebay_uring::Choice;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::flight;
+use crate::settings::{Settings, invalid};
+
+/// A knob of an engine, as [`Engine::knobs`](crate::Engine::knobs) lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Knob {
+    /// Its name, as [`Engine::set`](crate::Engine::set) takes it.
+    pub name: String,
+    /// What it stands at, as [`Engine::set`](crate::Engine::set) takes it.
+    pub value: String,
+    /// What it can be set to, for a reader.
+    pub choices: String,
+    /// Whether it can be changed while the engine runs.
+    pub change: Change,
+}
+
+/// When a knob can be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Change {
+    /// While the engine runs.
+    Live,
+    /// Only before it is made.
+    Fixed,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Change::Live => "live",
+            Change::Fixed => "fixed",
+        })
+    }
+}
+
+/// One of an engine's own.
+struct Own {
+    name: &'static str,
+    choices: &'static str,
+    /// Why it cannot be changed while the engine runs, where it cannot.
+    fixed: Option<&'static str>,
+    get: fn(&Settings) -> String,
+    /// None where the value cannot be read.
+    set: fn(&mut Settings, &str) -> Option<()>,
+}
+
+/// What a number of bytes can be written as.
+const BYTES: &str = "bytes, such as 67108864, 64m or 1g";
+
+/// All of them, beside those of the queue.
+const OWN: [Own; 9] = [
+    Own {
+        name: "flight",
+        choices: flight::CHOICES,
+        fixed: None,
+        get: |settings| match settings.flight {
+            Bound::Depth(depth) => depth.to_string(),
+            Bound::Time(time) => format!("time={}", time.as_micros()),
+        },
+        set: |settings, value| flight::bound(value).map(|bound| settings.flight = bound),
+    },
+    Own {
+        name: "prealloc",
+        choices: "off, adaptive",
+        fixed: None,
+        get: |settings| word(settings.reserving == Reserving::Adaptive, "adaptive", "off"),
+        set: |settings, value| {
+            settings.reserving =
+                choose(value, ("adaptive", Reserving::Adaptive), ("off", Reserving::Paused))?;
+            Some(())
+        },
+    },
+    Own {
+        name: "cache_bytes",
+        choices: BYTES,
+        fixed: Some("the cache is one piece of memory, and the device knows where it is"),
+        get: |settings| settings.cache_bytes().to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.cache_bytes = Some(bytes)),
+    },
+    Own {
+        name: "dirty_bytes",
+        choices: BYTES,
+        fixed: None,
+        get: |settings| settings.dirty_bytes().to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.dirty_bytes = Some(bytes)),
+    },
+    Own {
+        name: "background_bytes",
+        choices: BYTES,
+        fixed: None,
+        get: |settings| settings.background_bytes().to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.background_bytes = Some(bytes)),
+    },
+    Own {
+        name: "dirty_age",
+        choices: "a time with its unit, such as 500us, 500ms or 1s",
+        fixed: None,
+        get: |settings| told_age(settings.dirty_age),
+        set: |settings, value| age(value).map(|age| settings.dirty_age = age),
+    },
+    Own {
+        name: "uncached",
+        choices: "off, on",
+        fixed: None,
+        get: |settings| word(settings.caching == Caching::Uncached, "on", "off"),
+        set: |settings, value| {
+            settings.caching = choose(value, ("on", Caching::Uncached), ("off", Caching::Cached))?;
+            Some(())
+        },
+    },
+    Own {
+        name: "buffer_bytes",
+        choices: BYTES,
+        fixed: Some("the pool of buffers is one piece of memory, and parts of it are lent to callers"),
+        get: |settings| settings.buffer_bytes.to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.buffer_bytes = bytes),
+    },
+    Own {
+        name: "engine",
+        choices: Choice::CHOICES,
+        fixed: Some("what is in flight and every open file belong to the one that was chosen"),
+        get: |settings| settings.backend.name().to_owned(),
+        set: |settings, value| Choice::by_name(value).map(|choice| settings.backend = choice),
+    },
+];
+
+/// Any of them.
+#[derive(Clone, Copy)]
+enum Definition {
+    OfQueue(&'static OfQueue),
+    Own(&'static Own),
+}
+
+fn all() -> impl Iterator<Item = Definition> {
+    let of_queue = forebay_block::Knobs::ALL.iter().map(Definition::OfQueue);
+    of_queue.chain(OWN.iter().map(Definition::Own))
+}
+
+fn find(name: &str) -> Result<Definition> {
+    all().find(|knob| knob.name() == name).ok_or_else(|| {
+        let names: Vec<_> = all().map(Definition::name).collect();
+        Error::new(ErrorKind::InvalidInput, format!("there is no knob `{name}`"))
+            .remedy(format!("there are: {}", names.join(", ")))
+    })
+}
+
+/// Every knob, and what it stands at.
+pub(crate) fn list(settings: &Settings) -> Vec<Knob> {
+    let told = |knob: Definition| Knob {
+        name: knob.name().to_owned(),
+        value: knob.get(settings),
+        choices: knob.choices().to_owned(),
+        change: if knob.fixed().is_some() { Change::Fixed } else { Change::Live },
+    };
+    all().map(told).collect()
+}
+
+/// What a knob stands at.
+///
+/// # Errors
+/// `InvalidInput` for an unknown name; the message names what there is.
+pub(crate) fn get(settings: &Settings, name: &str) -> Result<String> {
+    find(name).map(|knob| knob.get(settings))
+}
+
+/// Sets a knob; whether that goes with the others is not looked at.
+///
+/// # Errors
+/// `InvalidInput` for an unknown name, or a value that cannot be read; the message names what there is.
+pub(crate) fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
+    find(name)?.set(settings, value)
+}
+
+/// The same of an engine that runs.
+///
+/// # Errors
+/// Also where it cannot be changed any more; the message says why.
+pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
+    let knob = find(name)?;
+    if let Some(why) = knob.fixed() {
+        let what = format!("`{name}` cannot be changed while the engine runs: {why}");
+        return Err(Error::new(ErrorKind::InvalidInput, what).remedy("set it before the engine is made"));
+    }
+    knob.set(settings, value)
+}
+
+impl Definition {
+    fn name(self) -> &'static str {
+        match self {
+            Definition::OfQueue(knob) => knob.name,
+            Definition::Own(knob) => knob.name,
+        }
+    }
+
+    fn choices(self) -> &'static str {
+        match self {
+            Definition::OfQueue(knob) => knob.choices,
+            Definition::Own(knob) => knob.choices,
+        }
+    }
+
+    fn fixed(self) -> Option<&'static str> {
+        match self {
+            Definition::OfQueue(_) => None,
+            Definition::Own(knob) => knob.fixed,
+        }
+    }
+
+    fn get(self, settings: &Settings) -> String {
+        match self {
+            Definition::OfQueue(knob) => knob.get(&settings.queue).to_string(),
+            Definition::Own(knob) => (knob.get)(settings),
+        }
+    }
+
+    fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
+        let read = match self {
+            Definition::OfQueue(knob) => knob.set(&mut settings.queue, value).ok(),
+            Definition::Own(knob) => (knob.set)(settings, value),
+        };
+        read.ok_or_else(|| invalid(self.name(), value, self.choices()))
+    }
+}
+
+fn word(is_first: bool, first: &str, other: &str) -> String {
+    if is_first { first } else { other }.to_owned()
+}
+
+fn choose<T>(value: &str, first: (&str, T), other: (&str, T)) -> Option<T> {
+    match value {
+        _ if value == first.0 => Some(first.1),
+        _ if value == other.0 => Some(other.1),
+        _ => None,
+    }
+}
+
+/// A number of bytes, with k, m, g or t for powers of 1024.
+fn bytes(value: &str) -> Option<u64> {
+    let lower = value.to_ascii_lowercase();
+    let lower = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
+    let (digits, shift) = match lower.char_indices().next_back() {
+        Some((at, 'k')) => (&lower[..at], 10),
+        Some((at, 'm')) => (&lower[..at], 20),
+        Some((at, 'g')) => (&lower[..at], 30),
+        Some((at, 't')) => (&lower[..at], 40),
+        _ => (lower, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+/// The units of a time, in microseconds, the smallest first.
+const UNITS: [(&str, u64); 3] = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
+
+/// A time with its unit.
+fn age(value: &str) -> Option<Duration> {
+    UNITS.iter().find_map(|(unit, micros)| {
+        let number: u64 = value.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(Duration::from_micros(number.checked_mul(*micros)?))
+    })
+}
+
+/// The same, in the largest unit of which it is a whole number.
+fn told_age(age: Duration) -> String {
+    let micros = age.as_micros();
+    let fits = |(_, of_unit): &&(&str, u64)| micros.is_multiple_of(u128::from(*of_unit));
+    let (unit, of_unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
+    format!("{}{unit}", micros / u128::from(*of_unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_with_their_units() {
+        assert_eq!(bytes("64m"), Some(64 << 20));
+        assert_eq!(bytes("1GiB"), Some(1 << 30));
+        assert_eq!(bytes("4096"), Some(4096));
+        assert!(bytes("12x").is_none() && bytes("").is_none() && bytes("99999999t").is_none());
+        assert_eq!(age("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(age("2s"), Some(Duration::from_secs(2)));
+        assert!(age("2").is_none() && age("s").is_none());
+        for told in ["1us", "1500us", "500ms", "1s", "90s"] {
+            assert_eq!(told_age(age(told).unwrap()), told);
+        }
+    }
+
+    #[test]
+    fn names_are_words_and_each_is_there_once() {
+        let settings = Settings::default();
+        let knobs = list(&settings);
+        for (at, knob) in knobs.iter().enumerate() {
+            let is_word = knob.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            assert!(is_word && knobs[..at].iter().all(|other| other.name != knob.name), "{}", knob.name);
+            assert!(!knob.value.is_empty() && !knob.value.contains([' ', '\n']), "{knob:?}");
+            assert!(!knob.choices.is_empty() && !knob.choices.contains('\n'), "{knob:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_knob_stands_at_can_be_set_again() {
+        let mut settings = Settings::default();
+        for Knob { name, value, choices, .. } in list(&settings) {
+            set(&mut settings, &name, &value).unwrap();
+            assert_eq!(get(&settings, &name).unwrap(), value);
+            // Where the choices are words, each of them is one.
+            for choice in choices.split(", ").filter(|choice| !choice.contains([' ', '='])) {
+                set(&mut settings, &name, choice).unwrap();
+                assert_eq!(get(&settings, &name).unwrap(), choice);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        let mut settings = Settings::default();
+        for Knob { name, choices, change: may_change, .. } in list(&settings) {
+            for value in ["", " ", "nothing", "-1", "0x10", "18446744073709551616", "time=", "1\n2"] {
+                let error = set(&mut settings, &name, value).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                assert!(error.to_string().contains(&choices), "{error}");
+            }
+            let value = get(&settings, &name).unwrap();
+            let changed = change(&mut settings, &name, &value);
+            assert_eq!(changed.is_ok(), may_change == Change::Live, "{name}");
+            if let Err(error) = changed {
+                assert!(error.to_string().contains("while the engine runs: "), "{error}");
+            }
+        }
+        let unknown = set(&mut settings, "cash_bytes", "1g").unwrap_err().to_string();
+        assert!(unknown.contains("cash_bytes") && unknown.contains("cache_bytes"), "{unknown}");
+        assert!(get(&settings, "").is_err());
+    }
+}

@@ -1,9 +1,10 @@
-//! In how many pieces a file lies on its device: what fragmentation costs is measured by it.
+//! In how many pieces a file lies on its device, and where: what fragmentation costs is measured by it.
 //!
 //! The count is the kernel's own (`FS_IOC_FIEMAP`), so a file system's bound on one extent shows: ext4 counts a
 //! piece of 1 GiB as at least eight. Bytes include space reserved beyond the end.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The extents of a file.
@@ -19,6 +20,8 @@ pub struct Extents {
 const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b;
 const FIEMAP_FLAG_SYNC: u32 = 1;
 const FIEMAP_EXTENT_LAST: u32 = 1;
+/// Unknown, not allocated yet, or encoded, or within other data: its place is not a place on the device.
+const FIEMAP_EXTENT_PLACELESS: u32 = 0x2 | 0x4 | 0x8 | 0x200 | 0x400;
 const EXTENTS_PER_CALL: usize = 256;
 
 #[repr(C)]
@@ -48,27 +51,11 @@ const _: () = assert!(size_of::<Map>() == 32 + 56 * EXTENTS_PER_CALL);
 
 /// Counts the extents of the file that reach beyond `start`.
 pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Extents> {
-    let none =
-        Extent { logical: 0, physical: 0, length: 0, reserved: [0; 2], flags: 0, reserved_too: [0; 3] };
     let mut extents = Extents::default();
     let mut flags = FIEMAP_FLAG_SYNC;
     loop {
-        let mut map = Map {
-            start,
-            length: u64::MAX - start,
-            flags,
-            mapped_extents: 0,
-            extent_count: u32::try_from(EXTENTS_PER_CALL).expect("a small number"),
-            reserved: 0,
-            extents: [none; EXTENTS_PER_CALL],
-        };
-        // SAFETY: the descriptor is open for the length of the call; the kernel reads the head of the map and
-        // writes at most `extent_count` extents behind it, which is how many there are.
-        let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mapped = &map.extents[..(map.mapped_extents as usize).min(EXTENTS_PER_CALL)];
+        let mut map = Map::new(start..u64::MAX, flags);
+        let mapped = map.ask(descriptor)?;
         for extent in mapped {
             extents.count += 1;
             extents.bytes += extent.length;
@@ -79,5 +66,41 @@ pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Ex
         start = last.logical + last.length;
         // Once is enough, and keeps the walk from never ending behind a busy writer.
         flags = 0;
+    }
+}
+
+/// Where the byte at `offset` lies on the device; `None` for a hole, and for what has no place yet.
+pub(crate) fn physical(descriptor: BorrowedFd<'_>, offset: u64) -> io::Result<Option<u64>> {
+    let mut map = Map::new(offset..offset.saturating_add(1), 0);
+    let extent = map.ask(descriptor)?.first();
+    Ok(extent
+        .filter(|extent| extent.flags & FIEMAP_EXTENT_PLACELESS == 0)
+        .and_then(|extent| extent.physical.checked_add(offset.checked_sub(extent.logical)?)))
+}
+
+impl Map {
+    fn new(bytes: Range<u64>, flags: u32) -> Self {
+        let none =
+            Extent { logical: 0, physical: 0, length: 0, reserved: [0; 2], flags: 0, reserved_too: [0; 3] };
+        Self {
+            start: bytes.start,
+            length: bytes.end - bytes.start,
+            flags,
+            mapped_extents: 0,
+            extent_count: u32::try_from(EXTENTS_PER_CALL).expect("a small number"),
+            reserved: 0,
+            extents: [none; EXTENTS_PER_CALL],
+        }
+    }
+
+    /// As many as there is room for.
+    fn ask(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<&[Extent]> {
+        // SAFETY: the descriptor is open for the length of the call; the kernel reads the head of the map and
+        // writes at most `extent_count` extents behind it, which is how many there are.
+        let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *self) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(&self.extents[..(self.mapped_extents as usize).min(EXTENTS_PER_CALL)])
     }
 }

@@ -21,6 +21,7 @@ use crate::block_device;
 use crate::direct::{self, Alignment, Direct, Mode};
 use crate::extents::{self, Extents};
 use crate::fork::Home;
+use crate::geometry::Geometry;
 use crate::lease::{LeaseWatch, Leased};
 use crate::lock::{self, Lock};
 use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
@@ -291,6 +292,21 @@ impl File {
     /// What the kernel said: `Unsupported` where the file system cannot tell.
     pub fn extents(&self) -> io::Result<Extents> {
         extents::count(self.as_fd(), 0)
+    }
+
+    /// Where the byte at `offset` lies on the device of its file system; `None` for a hole, and for what has no place
+    /// yet. A system call; what is not written out is not waited for.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
+        extents::physical(self.as_fd(), offset)
+    }
+
+    /// How its file system divides its space; `None` where it does not tell. A system call.
+    #[must_use]
+    pub fn geometry(&self) -> Option<Geometry> {
+        Geometry::of(self.as_fd())
     }
 
     /// Whether space is allocated from `offset` on.

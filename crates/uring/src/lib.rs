@@ -3,7 +3,8 @@
 //! In order of a page's life: [`arena`] the memory pages live in, [`header`] what says which page a frame holds;
 //! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`direct`] what its direct I/O is
-//! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies;
+//! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies, [`geometry`]
+//! how its file system divides its space;
 //! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
 //! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
 //! real files where there is no ring, [`backend`] whichever it is. Devices without files, for trying and measuring what
@@ -27,6 +28,7 @@ pub mod extents;
 pub mod file;
 pub mod fixed;
 pub mod fork;
+pub mod geometry;
 pub mod header;
 pub mod lease;
 pub mod lent;
@@ -57,6 +59,7 @@ pub use extents::Extents;
 pub use file::{File, Identity, Kind};
 pub use fixed::{Fixed, Register};
 pub use fork::ForkGuard;
+pub use geometry::Geometry;
 pub use header::Header;
 pub use lease::LeaseWatch;
 pub use lent::{Lent, Memory};

@@ -1,0 +1,130 @@
+//! How a file system divides its space, where it tells: XFS's allocation groups.
+//!
+//! A group is XFS's unit of parallel allocation: whoever allocates, or converts what was allocated before, holds the
+//! group's lock. An inode lies in a group, and its number says which; its blocks usually lie there too, but need not (a
+//! full group, or a mount with `inode32`, sends them elsewhere), so that where they are is asked for by
+//! [`File::physical_at`](crate::File::physical_at).
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// The allocation groups of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// How many there are; one at least.
+    pub groups: u32,
+    /// Bytes of each but the last, which may be smaller.
+    pub group_bytes: u64,
+    /// Bits of an inode's number below those that say its group.
+    inode_bits: u32,
+}
+
+/// `XFS_IOC_FSGEOMETRY_V1`: read 112 bytes, type `X`, number 100. The first form of the call, which every kernel has.
+const XFS_IOC_FSGEOMETRY_V1: libc::Ioctl = 0x8070_5864;
+
+/// What it answers, as far as it is used here; the rest is room.
+#[repr(C)]
+#[derive(Default)]
+struct Answer {
+    block_bytes: u32,
+    realtime_extent: u32,
+    group_blocks: u32,
+    groups: u32,
+    log_blocks: u32,
+    sector_bytes: u32,
+    inode_bytes: u32,
+    inode_percent: u32,
+    rest: [u64; 10],
+}
+
+const _: () = assert!(size_of::<Answer>() == 112);
+
+impl Geometry {
+    /// Of the file system a file lies on; `None` where it has no groups, or does not tell.
+    pub(crate) fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
+        let mut answer = Answer::default();
+        // SAFETY: the descriptor is open for the length of the call, and the kernel writes no more than the 112 bytes
+        // that the call's number says and the structure has. Other file systems refuse the number.
+        let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1, &raw mut answer) };
+        (result == 0).then(|| Self::checked(&answer)).flatten()
+    }
+
+    /// What cannot be is no answer: everything is divided by it.
+    fn checked(answer: &Answer) -> Option<Self> {
+        let Answer { block_bytes, group_blocks, groups, inode_bytes, .. } = *answer;
+        let is_possible = block_bytes.is_power_of_two()
+            && inode_bytes.is_power_of_two()
+            && inode_bytes <= block_bytes
+            && group_blocks > 0
+            && groups > 0;
+        let inode_bits = || {
+            let of_block = block_bytes.trailing_zeros() - inode_bytes.trailing_zeros();
+            u64::from(group_blocks).next_power_of_two().trailing_zeros() + of_block
+        };
+        is_possible.then(|| Self {
+            groups,
+            group_bytes: u64::from(group_blocks) * u64::from(block_bytes),
+            inode_bits: inode_bits(),
+        })
+    }
+
+    /// The group an inode lies in; `None` for a number that cannot be.
+    #[must_use]
+    pub fn group_of_inode(&self, inode: u64) -> Option<u32> {
+        self.existing(inode >> self.inode_bits)
+    }
+
+    /// The group a byte of the device lies in; `None` beyond the last.
+    #[must_use]
+    pub fn group_of_byte(&self, physical: u64) -> Option<u32> {
+        self.existing(physical / self.group_bytes)
+    }
+
+    fn existing(&self, group: u64) -> Option<u32> {
+        u32::try_from(group).ok().filter(|group| *group < self.groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(group_blocks: u32, groups: u32) -> Answer {
+        Answer { block_bytes: 4096, group_blocks, groups, inode_bytes: 512, ..Answer::default() }
+    }
+
+    #[test]
+    fn inodes_and_bytes_have_their_groups() {
+        // 1 GiB groups: 2^18 blocks of 8 inodes.
+        let geometry = Geometry::checked(&answer(1 << 18, 16)).unwrap();
+        assert_eq!(geometry.group_of_inode(128), Some(0));
+        assert_eq!(geometry.group_of_inode((3 << 21) + 128), Some(3));
+        assert_eq!(geometry.group_of_byte((5 << 30) + 4096), Some(5));
+        // Numbers of inodes are counted by powers of two, bytes are not.
+        let odd = Geometry::checked(&answer((1 << 18) + 1, 4)).unwrap();
+        assert_eq!(odd.group_of_inode((3 << 22) + 128), Some(3));
+        assert_eq!(odd.group_of_byte(1 << 30), Some(0));
+        assert_eq!(odd.group_of_byte((1 << 30) + 4096), Some(1));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_last_group_lies_in_none() {
+        let geometry = Geometry::checked(&answer(1 << 18, 4)).unwrap();
+        assert_eq!(geometry.group_of_inode(4 << 21), None);
+        assert_eq!(geometry.group_of_byte(4 << 30), None);
+        assert_eq!(geometry.group_of_inode(u64::MAX), None);
+        assert_eq!(geometry.group_of_byte(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_geometry_that_lies_is_no_geometry() {
+        assert_eq!(Geometry::checked(&Answer::default()), None);
+        assert_eq!(Geometry::checked(&answer(0, 16)), None);
+        assert_eq!(Geometry::checked(&answer(1 << 18, 0)), None);
+        assert_eq!(Geometry::checked(&Answer { inode_bytes: 0, ..answer(1, 1) }), None);
+        assert_eq!(Geometry::checked(&Answer { inode_bytes: 8192, ..answer(1, 1) }), None);
+        assert_eq!(Geometry::checked(&Answer { block_bytes: 4097, ..answer(1, 1) }), None);
+        // The largest there can be is none too large to be counted with.
+        let largest = Geometry::checked(&answer(u32::MAX, u32::MAX)).unwrap();
+        assert!(largest.group_of_byte(u64::MAX).is_some() && largest.group_of_inode(u64::MAX).is_some());
+    }
+}

@@ -37,6 +37,42 @@ pub struct Counters {
     pub read_bytes: u64,
 }
 
+impl core::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        // Every field by its name, so that none is forgotten.
+        let Self {
+            bios,
+            requests,
+            merged_bios,
+            doorbells,
+            dispatched,
+            plug_holds,
+            completion_runs,
+            completions,
+            completion_holds,
+            completed_bios,
+            resubmitted,
+            written_bytes,
+            zero_bytes,
+            read_bytes,
+        } = other;
+        self.bios += bios;
+        self.requests += requests;
+        self.merged_bios += merged_bios;
+        self.doorbells += doorbells;
+        self.dispatched += dispatched;
+        self.plug_holds += plug_holds;
+        self.completion_runs += completion_runs;
+        self.completions += completions;
+        self.completion_holds += completion_holds;
+        self.completed_bios += completed_bios;
+        self.resubmitted += resubmitted;
+        self.written_bytes += written_bytes;
+        self.zero_bytes += zero_bytes;
+        self.read_bytes += read_bytes;
+    }
+}
+
 impl Counters {
     #[inline]
     pub(crate) fn add(&mut self, bio: &Bio, result: Result<u64, Errno>) {
@@ -67,6 +103,13 @@ pub struct Latency {
 impl Default for Latency {
     fn default() -> Self {
         Self { buckets: [0; 64 * FINE as usize], count: 0 }
+    }
+}
+
+impl core::ops::AddAssign<&Latency> for Latency {
+    fn add_assign(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(bucket, more)| *bucket += more);
+        self.count += other.count;
     }
 }
 

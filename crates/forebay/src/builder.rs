@@ -1,20 +1,18 @@
 //! What an engine is made with, and how.
 
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::Caching;
 use forebay_cache::limits::PAGE;
-use forebay_lists::fifo::fifo;
-use forebay_uring::{Arena, Backend, BackendError, Buffers, ForkGuard};
+use forebay_uring::{Arena, Buffers, ForkGuard};
 
-use crate::context::{Sender, Writeback};
+use crate::contexts::Contexts;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::knobs::{self, Knob};
 use crate::level::Level;
-use crate::limits::{PATIENCE, RING_ENTRIES};
+use crate::limits::PATIENCE;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::shared::{OnError, Parts, Shared};
@@ -121,7 +119,8 @@ impl Builder {
         knobs::list(&self.settings)
     }
 
-    /// Makes the engine: its memory, its ring (or a thread pool in its place), its thread.
+    /// Makes the engine: its memory, its ring (or a thread pool in its place), its thread; more of both where more
+    /// `contexts` are asked for.
     ///
     /// # Errors
     /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is not to be had, or
@@ -140,41 +139,16 @@ impl Builder {
         let arena =
             Arena::new((settings.cache_bytes() / PAGE) as u32).map_err(failed("no memory for the cache"))?;
         let arena = Arc::new(arena);
-        let backend =
-            Backend::chosen(settings.backend, Arc::clone(&arena), RING_ENTRIES).map_err(no_backend)?;
-        let description = backend.describe();
-        let (messages, receiver) = fifo();
-        let sender = Sender::new(messages, backend.waker());
         let buffers =
             Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
-        let (level, knobs) = (Level::new(settings.throttle()), settings.of_context());
-        let parts = Parts { buffers, settings, on_error: self.on_error, fork };
-        let shared = Arc::new(Shared::new(Pool::new(arena), level, sender, parts));
-        let context = Writeback::new(Arc::clone(&shared), receiver, backend, knobs);
-        let orphans = Arc::clone(&shared);
-        let (ended, has_ended) = mpsc::channel::<()>();
-        let run = move || {
-            wait::mark_as_ours();
-            // A bug of ours must not leave callers waiting for ever; the panic itself has been reported.
-            let run = std::panic::AssertUnwindSafe(|| context.run());
-            let _ = std::panic::catch_unwind(run);
-            orphans.orphan();
-            // Tells by being dropped that the thread is done.
-            drop(ended);
-        };
-        let thread = thread::Builder::new().name("forebay-writeback".into()).spawn(run);
-        drop(thread.map_err(failed("could not start the writeback thread"))?);
+        let level = Level::new(settings.throttle());
+        let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena));
+        let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork };
+        let shared = Arc::new(Shared::new(Pool::new(arena), level, parts));
+        let description = shared.start()?;
         Engine::start(shared, has_ended, description, self.patience)
     }
-}
-
-fn no_backend(error: BackendError) -> Error {
-    let kind = match error {
-        BackendError::Threads(_) => ErrorKind::Io,
-        _ => ErrorKind::Unsupported,
-    };
-    Error::new(kind, error.to_string())
 }
 
 #[cfg(test)]

@@ -23,8 +23,10 @@ pub(crate) struct Counters {
     pub(crate) evicted_pages: AtomicU64,
     pub(crate) bypassed_bytes: AtomicU64,
     pub(crate) peak_flight: AtomicU64,
+    pub(crate) handovers: AtomicU64,
     latencies: Mutex<Latencies>,
-    queue: Mutex<OfQueue>,
+    /// By the number of the context.
+    queues: Mutex<Vec<OfQueue>>,
 }
 
 /// How long sampled writes took.
@@ -56,16 +58,26 @@ impl Counters {
         }
     }
 
-    /// What the queue has counted, and how long what it ended last was held.
-    pub(crate) fn set_queue(&self, counters: forebay_block::Counters, held: Duration) {
-        let mut queue = lock(&self.queue);
+    /// What the queue of a context has counted, and how long what it ended last was held.
+    pub(crate) fn set_queue(&self, context: usize, counters: forebay_block::Counters, held: Duration) {
+        let mut queues = lock(&self.queues);
+        if queues.len() <= context {
+            queues.resize(context + 1, OfQueue::default());
+        }
+        let queue = &mut queues[context];
         let ended = counters.completions - queue.counters.completions;
         queue.holds.add(held.as_nanos() as u64, ended);
         queue.counters = counters;
     }
 
+    /// Of all contexts together.
     pub(crate) fn queue(&self) -> OfQueue {
-        lock(&self.queue).clone()
+        let mut all = OfQueue::default();
+        for queue in lock(&self.queues).iter() {
+            all.counters += queue.counters;
+            all.holds += &queue.holds;
+        }
+        all
     }
 
     pub(crate) fn add_latencies(&self, told: &mut Told) {

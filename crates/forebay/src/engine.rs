@@ -126,14 +126,20 @@ impl Engine {
 
     /// Changes a knob while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`, `completion`,
     /// `order`, `flight` (how much writeback has in flight: `time=MICROSECONDS` of each device's work, or a depth),
-    /// `dirty_age` (us, ms, s): from the next pass of whom it concerns. `dirty_bytes`, `background_bytes` (bytes, or
-    /// with k, m, g): at once; where less may be dirty than is, writers wait until it is written. What of these two was
+    /// `dirty_age` (us, ms, s): from the next pass of whom it concerns. `contexts` (among how many writeback contexts,
+    /// threads each, files are spread; `auto`: as many as bring something) and `affinity` (by what: `single` for the
+    /// first one alone, `hash` by the file, `directory`, `group` by allocation group where the file system has some and by
+    /// directory where not): files go to their new context with writes in flight, and meanwhile wait for no more than
+    /// those. `dirty_bytes`, `background_bytes` (bytes, or with k, m, g): at once; where less may be dirty than is,
+    /// writers wait until it is written. What of these two was
     /// never set follows the other. `prealloc` (`off`, `adaptive`): for what is reserved from now on; what is reserved
     /// already is given back when its file is closed. `uncached` (`off`, `on`): for what is written and read from now
-    /// on, by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does not block.
+    /// on, by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does not block, but for
+    /// the time that starting a thread and its ring takes.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown name or value, and for what cannot be changed any more, or not with the others as
+    /// `Io` or `Unsupported` where another context could not be started: nothing has changed then. `InvalidInput` for an
+    /// unknown name or value, and for what cannot be changed any more, or not with the others as
     /// they are: nothing has changed then. The message names what there is. `Shutdown` when the engine has been.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         self.owner.shared.set(name, value)
@@ -267,6 +273,7 @@ impl Engine {
         }
         let volume = table.volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
         drop(table);
@@ -339,8 +346,8 @@ impl Owner {
             result = self.release_all(deadline);
         }
         self.leases.0.shutdown();
-        shared.send(Message::Stop);
-        // Disconnected: the thread has ended. Otherwise it goes on waiting for the device, with the memory.
+        shared.contexts.stop();
+        // Disconnected: the threads have ended. Otherwise one goes on waiting for the device, with the memory.
         let has_ended = lock(&self.has_ended);
         let waited = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
             Some(left) => has_ended.recv_timeout(left.max(Duration::from_millis(100))),

@@ -17,17 +17,22 @@ use crate::volume::Volume;
 /// The way to one file system.
 #[derive(Debug)]
 pub(crate) struct Flight {
+    /// Whose it is.
+    context: usize,
     pub(crate) volume: Arc<Volume>,
     pub(crate) pace: Pace,
     /// Files with something dirty, the next one to write from first.
     pub(crate) dirty: VecDeque<Arc<Inode>>,
     /// The first dirty file is in the middle of its sweep.
     pub(crate) in_turn: bool,
+    /// The file system has been told that it is written from here.
+    is_told: bool,
 }
 
 impl Flight {
-    pub(crate) fn new(volume: Arc<Volume>, bound: Bound) -> Self {
-        Self { volume, pace: Pace::new(bound), dirty: VecDeque::new(), in_turn: false }
+    pub(crate) fn new(context: usize, volume: Arc<Volume>, bound: Bound) -> Self {
+        let (pace, dirty) = (Pace::new(bound), VecDeque::new());
+        Self { context, volume, pace, dirty, in_turn: false, is_told: false }
     }
 
     /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age.
@@ -51,13 +56,18 @@ impl Flight {
         if self.pace.look(now)
             && let Some(rate) = self.pace.pages_per_second()
         {
-            self.volume.share.set_rate(rate);
+            self.volume.share.set_rate(self.context, rate);
         }
     }
 
-    /// Whether it has something dirty, or on its way.
-    pub(crate) fn is_written(&self) -> bool {
-        !self.dirty.is_empty() || self.pace.requests() > 0
+    /// Tells the file system whether something of it is dirty here, or on its way. Whether that is new.
+    pub(crate) fn tell_written(&mut self) -> bool {
+        let is_written = !self.dirty.is_empty() || self.pace.requests() > 0;
+        let is_new = std::mem::replace(&mut self.is_told, is_written) != is_written;
+        if is_new {
+            self.volume.share.set_written(self.context, is_written);
+        }
+        is_new
     }
 
     /// A bio has come back.

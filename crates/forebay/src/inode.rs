@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use forebay_block::{Ended, Errno, Frame, Moment, Operation, Target};
+use forebay_block::{Bio, Ended, Errno, Frame, Moment, Operation, Target};
 use forebay_cache::discard::DISCARDED;
 use forebay_cache::limits::{GATHER_PAGES, MAX_OFFSET, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::samples::{Samples, Told};
@@ -25,6 +25,7 @@ use forebay_uring::{Direct, Header, Identity, Kind, clock};
 use crate::context::Message;
 use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result, is_full};
+use crate::home::Home;
 use crate::level::{Crossed, Queued};
 use crate::limits::UNCACHED_DIRTY_PAGES;
 use crate::mutex::lock;
@@ -44,6 +45,7 @@ pub(crate) struct Inode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
     pub(crate) volume: Arc<Volume>,
+    pub(crate) home: Home,
     /// Bytes of a device, which has no other size.
     pub(crate) fixed_size: Option<u64>,
     /// Ends up to here are known to be possible on its file system.
@@ -114,6 +116,11 @@ pub(crate) struct After {
 }
 
 impl After {
+    /// Has bios of a file submitted.
+    fn submit(&mut self, inode: &Arc<Inode>, bios: impl IntoIterator<Item = Bio>) {
+        self.messages.extend(bios.into_iter().map(|bio| Message::Submit(Arc::clone(inode), bio)));
+    }
+
     /// Hands everything on.
     pub(crate) fn finish(&mut self, shared: &Shared) {
         shared.absorb(&mut self.settled, &mut self.wakers);
@@ -159,8 +166,9 @@ impl Inode {
         };
         let (target, identity) = (state.cache.target(), file.identity());
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
+        let home = Home::new(&file, &path, &volume);
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
-        Self { target, identity, path, file, volume, fixed_size, reach, state: Mutex::new(state) }
+        Self { target, identity, path, file, volume, home, fixed_size, reach, state: Mutex::new(state) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

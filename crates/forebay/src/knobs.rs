@@ -13,8 +13,10 @@ use forebay_cache::file::Reserving;
 use forebay_cache::writeback::pace::Bound;
 use forebay_uring::Choice;
 
+use crate::contexts::Wanted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight;
+use crate::home::Affinity;
 use crate::settings::{Settings, invalid};
 
 /// A knob of an engine, as [`Engine::knobs`](crate::Engine::knobs) lists it.
@@ -64,7 +66,21 @@ struct Own {
 const BYTES: &str = "bytes, such as 67108864, 64m or 1g";
 
 /// All of them, beside those of the queue.
-const OWN: [Own; 9] = [
+const OWN: [Own; 11] = [
+    Own {
+        name: "contexts",
+        choices: Wanted::CHOICES,
+        fixed: None,
+        get: |settings| settings.contexts.to_string(),
+        set: |settings, value| Wanted::by_name(value).map(|wanted| settings.contexts = wanted),
+    },
+    Own {
+        name: "affinity",
+        choices: Affinity::CHOICES,
+        fixed: None,
+        get: |settings| settings.affinity.name().to_owned(),
+        set: |settings, value| Affinity::by_name(value).map(|affinity| settings.affinity = affinity),
+    },
     Own {
         name: "flight",
         choices: flight::CHOICES,

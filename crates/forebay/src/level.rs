@@ -437,8 +437,8 @@ mod tests {
     fn contract_15_a_slow_file_system_holds_up_no_other() {
         let level = level();
         let [slow, fast] = [0, 1].map(|number| Arc::new(Volume::new(number)));
-        slow.share.set_rate(10);
-        fast.share.set_rate(100_000);
+        slow.share.set_rate(0, 10);
+        fast.share.set_rate(0, 100_000);
         level.share_out(&[&slow, &fast]);
         // The slow one has its part, 32 pages, and a writer who waits for more.
         level.add(32);
@@ -471,7 +471,7 @@ mod tests {
     #[test]
     fn what_is_granted_and_not_taken_is_nobodys() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
-        volume.share.set_rate(100_000);
+        volume.share.set_rate(0, 100_000);
         add(&level, &volume, 1024);
         let queued = level.queue(Target(0), &volume);
         remove(&level, &volume, 100, &mut Vec::new());

@@ -48,8 +48,9 @@
 //!
 //! # Where a write is, in order
 //! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
-//! numbers become memory, `context` the thread through which everything reaches the device; and around them `engine`,
-//! `builder`, `settings` and `knobs`, `table` (open inodes), `volume` (room on the file system), `shared`, `wait`.
+//! numbers become memory, `home` which context has it, `context` the thread through which everything reaches the device,
+//! `contexts` all of them; and around them `engine`, `builder`, `settings` and `knobs`, `table` (open inodes), `volume`
+//! (room on the file system), `shared`, `wait`.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -58,6 +59,7 @@ compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 mod adapters;
 mod builder;
 mod context;
+mod contexts;
 mod counters;
 mod direct;
 mod engine;
@@ -66,6 +68,7 @@ mod error;
 mod failing;
 mod file;
 mod flight;
+mod home;
 mod inode;
 mod knobs;
 mod level;

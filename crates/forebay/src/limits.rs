@@ -10,6 +10,13 @@ use forebay_cache::limits::{MIN_CACHE_PAGES, PAGE};
 /// Messages a context takes before it looks at the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
 
+/// Writeback contexts: as many as a large machine has use for. However many allocation groups a file system has.
+pub(crate) const CONTEXTS: usize = 64;
+
+/// Bytes written of a file before it is looked again in which allocation group they are: one system call for as many
+/// large requests as make it nothing.
+pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
+
 /// Files among which the one with most dirty pages is swept next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 

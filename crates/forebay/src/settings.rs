@@ -9,7 +9,9 @@ use forebay_cache::{Caching, Throttle};
 use forebay_uring::{Choice, probe};
 
 use crate::context;
+use crate::contexts::Wanted;
 use crate::error::{Error, ErrorKind, Result};
+use crate::home::Affinity;
 use crate::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME, MAX_BUFFER_BYTES,
     MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
@@ -31,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) buffer_bytes: u64,
     pub(crate) caching: Caching,
     pub(crate) queue: forebay_block::Knobs,
+    pub(crate) contexts: Wanted,
+    pub(crate) affinity: Affinity,
 }
 
 impl Default for Settings {
@@ -46,6 +50,8 @@ impl Default for Settings {
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             caching: Caching::Cached,
             queue: forebay_block::Knobs::default(),
+            contexts: Wanted::default(),
+            affinity: Affinity::default(),
         }
     }
 }

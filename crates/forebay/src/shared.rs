@@ -1,5 +1,5 @@
 //! What all threads of an engine share: the pool of frames, the level of dirty pages, the table of open inodes, and
-//! the way to the context.
+//! the way to the contexts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,8 @@ use forebay_cache::{Caching, Candidate, FrameRuns, Settled, Verdict};
 use forebay_uring::Buffers;
 use forebay_uring::fork::ForkGuard;
 
-use crate::context::{Message, Sender};
+use crate::context::Message;
+use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::After;
@@ -35,9 +36,9 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     /// Aligned memory for direct I/O.
     pub(crate) buffers: Arc<Buffers>,
+    pub(crate) contexts: Contexts,
     /// What the knobs stand at.
     pub(crate) settings: Mutex<Settings>,
-    sender: Sender,
     fork: ForkGuard,
     sequence: AtomicU64,
     stopping: AtomicBool,
@@ -62,14 +63,15 @@ impl std::fmt::Debug for Shared {
 /// What an engine is made with, beside its memory and its context.
 pub(crate) struct Parts {
     pub(crate) buffers: Arc<Buffers>,
+    pub(crate) contexts: Contexts,
     pub(crate) settings: Settings,
     pub(crate) on_error: OnError,
     pub(crate) fork: ForkGuard,
 }
 
 impl Shared {
-    pub(crate) fn new(pool: Pool, level: Level, sender: Sender, parts: Parts) -> Self {
-        let Parts { buffers, settings, on_error, fork } = parts;
+    pub(crate) fn new(pool: Pool, level: Level, parts: Parts) -> Self {
+        let Parts { buffers, contexts, settings, on_error, fork } = parts;
         Self {
             pool,
             buffers,
@@ -77,7 +79,7 @@ impl Shared {
             table: Mutex::new(Table::default()),
             counters: Counters::default(),
             on_error,
-            sender,
+            contexts,
             fork,
             sequence: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
@@ -136,9 +138,19 @@ impl Shared {
         self.orphaned.store(true, Ordering::SeqCst);
     }
 
-    /// Sends the context a message.
+    /// Sends a message to the context, or contexts, that it concerns.
     pub(crate) fn send(&self, message: Message) {
-        self.sender.send(message);
+        self.contexts.send(message);
+    }
+
+    /// Says what part of the level each file system has that is being written.
+    pub(crate) fn share_out(&self) {
+        let volumes = self.table().volumes();
+        if let Some(volumes) = volumes {
+            let written: Vec<_> =
+                volumes.iter().map(|volume| &**volume).filter(|volume| volume.share.is_written()).collect();
+            self.level.share_out(&written);
+        }
     }
 
     pub(crate) fn next_sequence(&self) -> u64 {

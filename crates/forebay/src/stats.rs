@@ -72,6 +72,10 @@ numbers! {
     peak_dirty_bytes,
     /// The most requests of background writeback that were in flight to one file system at a time.
     peak_flight,
+    /// Writeback contexts that files are spread among now (a level, not a counter).
+    contexts,
+    /// Times a file went from one context to another.
+    handovers,
     /// Bytes of space asked for ahead of data.
     reserved_bytes,
     /// Direct operations that were not aligned: copied, or a block read for a part of it.
@@ -129,6 +133,8 @@ impl Shared {
             dirty_bytes: level.dirty() * PAGE,
             peak_dirty_bytes: level.peak() * PAGE,
             peak_flight: load(&counters.peak_flight),
+            contexts: self.contexts.active() as u64,
+            handovers: load(&counters.handovers),
             reserved_bytes: load(&counters.reserved_bytes),
             bounced: load(&counters.bounced),
             plugged: load(&counters.plugged),

@@ -167,6 +167,11 @@ impl Table {
         let number = self.volumes.len();
         Arc::clone(self.volumes.entry((device, kind)).or_insert_with(|| Arc::new(Volume::new(number))))
     }
+
+    /// All there ever were, where that is several.
+    pub(crate) fn volumes(&self) -> Option<Vec<Arc<Volume>>> {
+        (self.volumes.len() > 1).then(|| self.volumes.values().map(Arc::clone).collect())
+    }
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@
 //! near the end, pledges are redeemed by writing them out; else the allocations would take their space away.
 
 use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_cache::limits::GAP_PAGES;
 use forebay_cache::{Gaps, Part};
-use forebay_uring::File;
+use forebay_uring::{File, Geometry};
 
 use crate::failing::Failing;
 use crate::level::Crossed;
@@ -44,13 +45,24 @@ pub(crate) struct Share {
     background: AtomicU64,
     /// Pages it writes in a second; zero while that is not known.
     rate: AtomicU64,
+    /// From which contexts it is written, by their numbers.
+    writers: Mutex<Vec<Writer>>,
+}
+
+/// What one context does to a file system.
+#[derive(Clone, Copy, Default, Debug)]
+struct Writer {
+    /// Something is dirty there, or on its way.
+    writes: bool,
+    /// Pages it writes in a second.
+    rate: u64,
 }
 
 impl Default for Share {
     fn default() -> Self {
         let [dirty, rate] = [0, 0].map(AtomicU64::new);
         let [limit, background] = [u64::MAX, u64::MAX].map(AtomicU64::new);
-        Self { dirty, limit, background, rate }
+        Self { dirty, limit, background, rate, writers: Mutex::default() }
     }
 }
 
@@ -90,8 +102,37 @@ impl Share {
         Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
-    pub(crate) fn set_rate(&self, rate: u64) {
-        self.rate.store(rate, Ordering::Relaxed);
+    /// A context has found out how many pages of it it writes in a second.
+    pub(crate) fn set_rate(&self, context: usize, rate: u64) {
+        self.change(context, |writer| writer.rate = rate);
+    }
+
+    /// It is written from a context, or no more.
+    pub(crate) fn set_written(&self, context: usize, writes: bool) {
+        self.change(context, |writer| writer.writes = writes);
+    }
+
+    /// Whether it is written from anywhere.
+    pub(crate) fn is_written(&self) -> bool {
+        self.writers().iter().any(|writer| writer.writes)
+    }
+
+    /// The rate is that of all who write; of nobody it is what it was.
+    fn change(&self, context: usize, change: impl FnOnce(&mut Writer)) {
+        let mut writers = self.writers();
+        if writers.len() <= context {
+            writers.resize(context + 1, Writer::default());
+        }
+        change(&mut writers[context]);
+        let all: u64 = writers.iter().filter(|writer| writer.writes).map(|writer| writer.rate).sum();
+        let rate = if all > 0 { all } else { writers[context].rate };
+        if rate > 0 {
+            self.rate.store(rate, Ordering::Relaxed);
+        }
+    }
+
+    fn writers(&self) -> MutexGuard<'_, Vec<Writer>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,6 +150,8 @@ pub(crate) struct Volume {
     redeemed: AtomicU64,
     /// What cannot be written there.
     pub(crate) failing: Failing,
+    /// How it divides its space, once somebody has looked.
+    geometry: OnceLock<Option<Geometry>>,
 }
 
 /// A write accepted without space of its own, while it is under way.
@@ -130,6 +173,11 @@ impl Volume {
 
     pub(crate) fn number(&self) -> usize {
         self.number
+    }
+
+    /// Its allocation groups, where it has some; asked once, by a file on it.
+    pub(crate) fn geometry(&self, file: &File) -> Option<Geometry> {
+        *self.geometry.get_or_init(|| file.geometry())
     }
 
     /// So many callers more wait for a change of a page of its files, or fewer.

@@ -17,6 +17,7 @@ use forebay_uring::{
 use tempfile::NamedTempFile;
 
 use crate::context::{Knobs, Message, Sender, Writeback};
+use crate::contexts::Contexts;
 use crate::direct::file::DirectFile;
 use crate::direct::flow::{self, Flow};
 use crate::direct::inode::{DirectInode, Handle, Opened};
@@ -49,15 +50,17 @@ impl Bench {
         let (sender, messages) = fifo();
         let (tell, told) = mpsc::channel();
         let tell = Mutex::new(tell);
+        let sender = Sender::new(sender, backend.waker());
+        let contexts = Contexts::with_first(Arc::clone(&arena), sender);
         let parts = Parts {
             buffers: Buffers::new(4096).unwrap(),
+            contexts,
             settings: crate::settings::Settings::default(),
             on_error: Box::new(move |error| tell.lock().unwrap().send(error.kind()).unwrap()),
             fork: ForkGuard::new().unwrap(),
         };
-        let sender = Sender::new(sender, backend.waker());
         let level = Level::new(Throttle::new(1024, 512));
-        let shared = Arc::new(Shared::new(Pool::new(arena), level, sender, parts));
+        let shared = Arc::new(Shared::new(Pool::new(arena), level, parts));
         Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
     }
 
@@ -112,9 +115,7 @@ impl Bench {
     /// The context ends, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
         let Bench { flow, backend, shared, messages, told, .. } = self;
-        let queue = forebay_block::Knobs::default();
-        let knobs = Knobs { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue };
-        drop(Writeback::new(Arc::clone(&shared), messages, backend, knobs));
+        drop(Writeback::new(0, Arc::clone(&shared), messages, backend, knobs()));
         drop(flow);
         (shared, told)
     }
@@ -122,6 +123,11 @@ impl Bench {
     fn end(&mut self, bio: Bio, result: Result<u64, Errno>) {
         self.flow.end(&Ended { bio, result }, &mut self.backend, &self.shared);
     }
+}
+
+fn knobs() -> Knobs {
+    let queue = forebay_block::Knobs::default();
+    Knobs { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue }
 }
 
 fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {

@@ -1,9 +1,10 @@
 //! The knobs of an engine that runs: what they stand at, and what a change of one does.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 
 use crate::context::Message;
+use crate::contexts::Wanted;
 use crate::error::Result;
 use crate::knobs::{self, Knob};
 use crate::settings::Settings;
@@ -21,12 +22,14 @@ impl Shared {
     }
 
     /// Changes a knob: wholly, or not at all.
-    pub(crate) fn set(&self, name: &str, value: &str) -> Result<()> {
+    pub(crate) fn set(self: &Arc<Self>, name: &str, value: &str) -> Result<()> {
         self.check()?;
         let mut settings = self.settings();
         let mut changed = settings.clone();
         knobs::change(&mut changed, name, value)?;
         changed.check()?;
+        // First, for it may fail.
+        self.spread(&changed)?;
         *settings = changed;
         let mut wakers = Vec::new();
         // Under the lock, so that everyone hears of changes in their order.
@@ -34,6 +37,21 @@ impl Shared {
         drop(settings);
         wakers.into_iter().for_each(Waker::wake);
         Ok(())
+    }
+
+    /// Starts what writes; what it runs on, in one line.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<String> {
+        let settings = self.settings();
+        Ok(self.spread(&settings)?.expect("nothing ran before"))
+    }
+
+    /// Spreads the files among as many contexts as are wanted.
+    fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
+        let active = match settings.contexts {
+            Wanted::Auto => 1,
+            Wanted::Number(number) => number,
+        };
+        self.contexts.spread(self, settings.of_context(), (active, settings.affinity))
     }
 
     /// Tells everyone who acts on a knob; whom to wake is appended.

@@ -11,12 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use forebay_block::Class;
+use forebay_block::{Bio, Class};
 use forebay_cache::limits::{FILL_PAGES, PAGE};
 use forebay_cache::{Caching, FrameRuns, Liberties, ReadStep, ReadStop, Reader};
 
 use super::{After, Inode, State};
-use crate::context::Message;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::limits::READ_REQUESTS;
@@ -96,7 +95,7 @@ impl Inode {
                     if planned == 0 {
                         state.page_wakers.push(context.waker().clone());
                     }
-                    after.messages.push(Message::Submit(bio));
+                    after.submit(self, [bio]);
                 }
                 ReadStop::Failed(errno) => failed = (planned == 0).then_some(errno),
                 ReadStop::Busy => {}
@@ -104,13 +103,15 @@ impl Inode {
             let caching = reading.reader.caching;
             if failed.is_none() && !starved {
                 let rest = rest_of(offset + planned as u64, offset + length as u64);
-                state.fill(shared, rest, Class::Waited, caching, &mut after);
+                let bios = state.fill(shared, rest, Class::Waited, caching, &mut after);
+                after.submit(self, bios);
             }
             // What is waited for comes first, and may leave too little memory; the last step takes what there is.
             let is_last = offset + planned as u64 >= reading.bytes.end.min(state.cache.size());
             if is_last || shared.room_ahead() >= reading.ahead.end - reading.ahead.start {
                 let ahead = std::mem::take(&mut reading.ahead);
-                state.fill(shared, ahead, Class::Background, caching, &mut after);
+                let bios = state.fill(shared, ahead, Class::Background, caching, &mut after);
+                after.submit(self, bios);
             }
             state.tell_unread(shared);
             drop(state);
@@ -153,7 +154,7 @@ impl State {
         (reading.ahead, reading.reader.again) = (ahead, again);
     }
 
-    /// Has pages brought in that nobody waits for yet, as far as there is memory to spare.
+    /// What brings pages in that nobody waits for yet, as far as there is memory to spare.
     fn fill(
         &mut self,
         shared: &Shared,
@@ -161,12 +162,13 @@ impl State {
         class: Class,
         caching: Caching,
         after: &mut After,
-    ) {
+    ) -> Vec<Bio> {
+        let mut bios = Vec::new();
         let missing = self.cache.missing(pages.clone());
         if missing == 0 {
-            return;
+            return bios;
         }
-        let (mut frames, mut bios) = (FrameRuns::default(), Vec::new());
+        let mut frames = FrameRuns::default();
         shared.pool.take(missing.min(shared.room_ahead()) as usize, &mut frames);
         self.cache.fill_ahead(pages, class, caching, &mut frames, &mut bios);
         if class == Class::Background {
@@ -174,7 +176,7 @@ impl State {
             Counters::add(&shared.counters.readahead_bytes, bytes);
         }
         after.settled.freed.append(&mut frames);
-        after.messages.extend(bios.into_iter().map(Message::Submit));
+        bios
     }
 }
 

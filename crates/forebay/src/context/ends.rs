@@ -1,0 +1,106 @@
+//! What has ended: completions, told to their files in runs, and files without handles, which are let go of.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_block::Device;
+use forebay_cache::file::Entry;
+
+use super::{Writeback, list};
+use crate::inode::Inode;
+
+impl Writeback {
+    /// Ends what has completed, in order, and wakes once.
+    pub(super) fn end_run(&mut self) {
+        // Once more: it has slept, and was perhaps woken by who waits now.
+        self.queue.set_awaited(self.is_awaited());
+        self.queue.run(&mut self.backend, &mut self.ended);
+        if self.ended.is_empty() {
+            return;
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        let now = self.backend.now();
+        for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
+            let target = of_file[0].bio.target;
+            if self.direct.owns(target) {
+                of_file.iter().for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
+                continue;
+            }
+            let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
+            held.end(of_file);
+            let inode = &held.inode;
+            let flight = &mut self.flights[inode.volume.number()];
+            of_file.iter().for_each(|ended| flight.ended(ended));
+            let left = inode.settle(&self.shared, of_file, now, &mut self.after);
+            list(&mut self.leaving, inode);
+            let inode = Arc::clone(inode);
+            self.note_left(&inode, left);
+            self.look_where_it_goes(&inode);
+        }
+        ended.clear();
+        self.ended = ended;
+        for flight in &mut self.flights {
+            flight.look(now);
+        }
+        self.share_out();
+        self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
+        self.direct.wake();
+        self.after.finish(&self.shared);
+    }
+
+    /// Tells of failures nobody waits for, and lets go of files without handles.
+    pub(super) fn let_go(&mut self) {
+        for inode in std::mem::take(&mut self.leaving) {
+            let mut state = inode.lock();
+            let lost = state.cache.take_lost();
+            let busy = state.is_busy();
+            drop(state);
+            for failure in lost {
+                (self.shared.on_error)(&inode.failure(failure));
+            }
+            if !busy {
+                self.close_unused(&inode);
+            }
+        }
+    }
+
+    fn close_unused(&mut self, inode: &Arc<Inode>) {
+        if self.is_leaving(inode) {
+            // The next one looks.
+            return;
+        }
+        let mut table = self.shared.table();
+        // What the last handle asked for with its going is on its way; it was not there yet at the first look.
+        if inode.lock().is_busy() || !table.remove_unused(inode) {
+            return;
+        }
+        // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
+        inode.unmark();
+        inode.file.release_lease();
+        if let Err(error) = inode.file.ofd_unlock() {
+            tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
+        }
+        let mut state = inode.lock();
+        if state.cache.entry() == Entry::New {
+            table.unsynced.remember(inode.identity);
+        }
+        drop(self.backend.detach(inode.target));
+        let_go_of_device(&inode.path, &inode.file);
+        self.files[inode.target.0 as usize] = None;
+        table.free_target(inode.target);
+        state.close(&self.shared, &mut self.after);
+        inode.count_failing(&self.shared, &mut state, &mut self.after);
+        self.shared.pool.evictor().forget(inode.target);
+        drop(state);
+        drop(table);
+        self.unlist_strangers();
+        self.after.finish(&self.shared);
+    }
+}
+
+/// A block device can be mounted, or opened by others, once its last handle is closed, whoever still knows the file.
+pub(crate) fn let_go_of_device(path: &Path, file: &forebay_uring::File) {
+    if let Err(error) = file.let_go_of_device() {
+        tracing::debug!(path = %path.display(), %error, "the device is held a moment longer");
+    }
+}

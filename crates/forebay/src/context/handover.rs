@@ -1,0 +1,232 @@
+//! The files a context has, and how one goes to another context: with writes in flight, and nothing lost.
+//!
+//! ```text
+//! the old one:  belongs elsewhere -> sends nothing more of it -> all it sent has ended -> Attach -> sends on what comes late
+//! the new one:                                                                           Attach -> looks what there is to do
+//! ```
+//!
+//! The file's lock is held while the Attach is sent and the file's home changes. So who reads the new home sends behind
+//! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say only where to look,
+//! and bios of callers are independent of each other (of a page one is on its way at a time), so it does no harm that
+//! what is sent on comes behind what was sent later.
+
+use std::sync::Arc;
+
+use forebay_block::{Bio, Ended, Operation, Target};
+
+use super::{Message, Writeback, list};
+use crate::flight::Flight;
+use crate::home::Affinity;
+use crate::inode::Inode;
+use crate::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
+
+/// A file that a context has.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) inode: Arc<Inode>,
+    /// Bios that have been sent, and have not ended.
+    in_flight: u32,
+    /// Bytes written since it was looked where they go; and where the last of them began.
+    unlooked: u64,
+    written_at: u64,
+    /// The context it belongs to, where that is another.
+    leaves_to: Option<usize>,
+    /// Bios of callers that came since.
+    waiting: Vec<Bio>,
+}
+
+impl Held {
+    fn new(inode: Arc<Inode>) -> Self {
+        // The first write is looked at: before it there may have been no blocks to tell.
+        Self {
+            inode,
+            in_flight: 0,
+            unlooked: GROUP_LOOK_BYTES,
+            written_at: 0,
+            leaves_to: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// So many have ended.
+    pub(super) fn end(&mut self, ended: &[Ended]) {
+        self.in_flight -= u32::try_from(ended.len()).expect("no more than were sent");
+        for Ended { bio, result } in ended {
+            if let (Operation::Write | Operation::WriteFua | Operation::WriteBuffered, Ok(_)) =
+                (bio.operation, result)
+            {
+                self.unlooked = self.unlooked.saturating_add(bio.length);
+                self.written_at = bio.offset;
+            }
+        }
+    }
+}
+
+impl Writeback {
+    /// A file is there from now on.
+    pub(super) fn attach(&mut self, inode: Arc<Inode>) {
+        let number = inode.target.0 as usize;
+        if self.files.len() <= number {
+            self.files.resize_with(number + 1, || None);
+        }
+        let volume = inode.volume.number();
+        while self.flights.len() <= volume {
+            self.flights.push(Flight::new(self.number, Arc::clone(&inode.volume), self.bound()));
+        }
+        // They may be attached in another order than they are numbered in.
+        self.flights[volume].volume = Arc::clone(&inode.volume);
+        self.backend.attach(inode.target, Arc::clone(&inode.file));
+        self.files[number] = Some(Held::new(Arc::clone(&inode)));
+        // Opened, or handed over, while files were spread anew.
+        self.place(&inode);
+        let mut state = inode.lock();
+        let (is_overdue, keeps) = (state.cache.is_overdue(), state.cache.kept_pages() > 0);
+        drop(state);
+        if is_overdue {
+            list(&mut self.overdue, &inode);
+        }
+        if keeps {
+            list(&mut self.keeping, &inode);
+        }
+        self.look_at(inode);
+    }
+
+    /// Whether it has this file.
+    pub(super) fn has(&self, inode: &Arc<Inode>) -> bool {
+        has(&self.files, inode)
+    }
+
+    /// Whether the file is to go to another context, and nothing more of it is sent here.
+    pub(super) fn is_leaving(&self, inode: &Inode) -> bool {
+        let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);
+        held.is_some_and(|held| held.leaves_to.is_some())
+    }
+
+    /// A bio of a file is on its way.
+    pub(super) fn begin_bio(&mut self, target: Target) {
+        let held = self.files[target.0 as usize].as_mut().expect("a file is attached while it is served");
+        held.in_flight += 1;
+    }
+
+    /// A bio of a caller is served here, waits for the handover, or goes where the file has gone.
+    pub(super) fn submit_or_hold(&mut self, inode: Arc<Inode>, bio: Bio) {
+        if !self.has(&inode) {
+            self.send_on(inode, |inode| Message::Submit(inode, bio));
+        } else if self.is_leaving(&inode) {
+            let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
+            held.waiting.push(bio);
+        } else {
+            self.begin_bio(inode.target);
+            self.submit(inode.volume.number(), bio);
+        }
+    }
+
+    /// A message about a file that is not here: it is closed, or somewhere else.
+    pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
+        let context = inode.home.context();
+        if context != self.number {
+            self.shared.contexts.send_to(context, message(inode));
+        }
+    }
+
+    /// Files are spread anew.
+    pub(super) fn place_all(&mut self) {
+        self.set_bound();
+        let inodes: Vec<_> = self.files.iter().flatten().map(|held| Arc::clone(&held.inode)).collect();
+        inodes.iter().for_each(|inode| self.place(inode));
+    }
+
+    /// Looks where a file belongs.
+    fn place(&mut self, inode: &Arc<Inode>) {
+        let to = self.shared.contexts.place(&inode.home, &inode.volume);
+        let held =
+            self.files[inode.target.0 as usize].as_mut().expect("a file is attached while it is placed");
+        let to = (to != self.number).then_some(to);
+        if std::mem::replace(&mut held.leaves_to, to).is_none() && to.is_some() {
+            list(&mut self.moving, inode);
+        }
+    }
+
+    /// Much was written of a file: whether it still goes where it is thought to.
+    pub(super) fn look_where_it_goes(&mut self, inode: &Arc<Inode>) {
+        let contexts = &self.shared.contexts;
+        let held =
+            self.files[inode.target.0 as usize].as_mut().expect("a file is attached while it is served");
+        if held.unlooked < GROUP_LOOK_BYTES
+            || contexts.active() == 1
+            || contexts.affinity() != Affinity::Group
+        {
+            return;
+        }
+        held.unlooked = 0;
+        let offset = held.written_at;
+        if inode.home.look(&inode.file, &inode.volume, offset) {
+            self.place(inode);
+        }
+    }
+
+    /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be done at once.
+    pub(super) fn hand_over(&mut self) -> bool {
+        if self.moving.is_empty() {
+            return false;
+        }
+        let (mut gone, mut more) = (Vec::new(), false);
+        let mut moving = std::mem::take(&mut self.moving);
+        moving.retain(|inode| {
+            let held = self.files[inode.target.0 as usize].as_mut().expect("what leaves is not closed here");
+            match held.leaves_to {
+                None => {
+                    let waiting = held.waiting.drain(..).map(|bio| (Arc::clone(inode), bio));
+                    self.pending.extend(waiting);
+                    false
+                }
+                Some(_) if held.in_flight > 0 => true,
+                Some(_) if gone.len() == MESSAGES_PER_PASS => {
+                    more = true;
+                    true
+                }
+                Some(to) => {
+                    gone.push((Arc::clone(inode), to, std::mem::take(&mut held.waiting)));
+                    self.files[inode.target.0 as usize] = None;
+                    false
+                }
+            }
+        });
+        self.moving = moving;
+        if !gone.is_empty() {
+            self.unlist_strangers();
+        }
+        for (inode, to, waiting) in gone {
+            drop(self.backend.detach(inode.target));
+            let mut state = inode.lock();
+            state.listed = false;
+            self.shared.contexts.send_to(to, Message::Attach(Arc::clone(&inode)));
+            inode.home.set_context(to);
+            drop(state);
+            for bio in waiting {
+                self.shared.contexts.send_to(to, Message::Submit(Arc::clone(&inode), bio));
+            }
+            crate::counters::Counters::add(&self.shared.counters.handovers, 1);
+        }
+        self.share_out();
+        more
+    }
+
+    /// Takes what it does not have, or has no more, off its lists.
+    pub(super) fn unlist_strangers(&mut self) {
+        let Self { files, flights, waited, leaving, breaking, keeping, uncached, overdue, .. } = self;
+        let has = |inode: &Arc<Inode>| has(files, inode);
+        for flight in flights {
+            flight.in_turn = false;
+            flight.dirty.retain(has);
+        }
+        for list in [waited, leaving, breaking, keeping, uncached, overdue] {
+            list.retain(has);
+        }
+    }
+}
+
+fn has(files: &[Option<Held>], inode: &Arc<Inode>) -> bool {
+    let held = files.get(inode.target.0 as usize).and_then(Option::as_ref);
+    held.is_some_and(|held| Arc::ptr_eq(&held.inode, inode))
+}

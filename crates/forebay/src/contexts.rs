@@ -1,0 +1,278 @@
+//! The writeback contexts of an engine: how many there are, who has which files, and the way to each.
+//!
+//! The first one is there from the beginning, and has the files that are open past the cache. The others are started
+//! when they are first wanted, and stand by once they are not: without files they sleep, and cost no processor.
+//!
+//! The number and the affinity say where a file belongs; each context looks whether what it has is its own, and hands
+//! over what is not (`context/handover.rs`).
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread;
+
+use forebay_lists::fifo::fifo;
+use forebay_uring::{Arena, Backend, BackendError, Choice};
+
+use crate::context::{Knobs, Message, Sender, Writeback};
+use crate::error::{Error, ErrorKind, Result};
+use crate::home::{Affinity, Home};
+use crate::limits::{CONTEXTS, RING_ENTRIES};
+use crate::shared::Shared;
+use crate::volume::Volume;
+use crate::wait;
+
+/// The contexts.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    /// The way to each that was ever started, in order.
+    senders: [OnceLock<Sender>; CONTEXTS],
+    /// Among how many files are spread; no more than are started.
+    active: AtomicUsize,
+    affinity: AtomicU8,
+    /// Threads that have not ended.
+    living: AtomicUsize,
+    state: Mutex<State>,
+}
+
+/// What changes one at a time.
+#[derive(Debug)]
+struct State {
+    /// By which system calls; and the memory.
+    choice: Choice,
+    arena: Arc<Arena>,
+    /// Goes with the last thread; `None` once no more may start.
+    ended: Option<mpsc::Sender<()>>,
+}
+
+const AFFINITIES: [Affinity; 4] = [Affinity::Single, Affinity::Hash, Affinity::Directory, Affinity::Group];
+
+impl Contexts {
+    /// None started. The other end hears, by being disconnected, that the last one has ended.
+    pub(crate) fn new(choice: Choice, arena: Arc<Arena>) -> (Self, mpsc::Receiver<()>) {
+        let (ended, has_ended) = mpsc::channel();
+        let contexts = Self {
+            senders: [const { OnceLock::new() }; CONTEXTS],
+            active: AtomicUsize::new(1),
+            affinity: AtomicU8::new(0),
+            living: AtomicUsize::new(0),
+            state: Mutex::new(State { choice, arena, ended: Some(ended) }),
+        };
+        contexts.set_affinity(Affinity::default());
+        (contexts, has_ended)
+    }
+
+    /// Without a thread: what is sent to the first one arrives here.
+    #[cfg(test)]
+    pub(crate) fn with_first(arena: Arc<Arena>, sender: Sender) -> Self {
+        let (contexts, _) = Self::new(Choice::Auto, arena);
+        contexts.senders[0].set(sender).expect("nothing was started");
+        contexts
+    }
+
+    /// Among how many the files are spread.
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// How many were ever started.
+    pub(crate) fn started(&self) -> usize {
+        self.senders.iter().take_while(|sender| sender.get().is_some()).count()
+    }
+
+    pub(crate) fn affinity(&self) -> Affinity {
+        AFFINITIES[usize::from(self.affinity.load(Ordering::Acquire))]
+    }
+
+    fn set_affinity(&self, affinity: Affinity) {
+        let at = AFFINITIES.iter().position(|one| *one == affinity).expect("all of them are listed");
+        self.affinity.store(at as u8, Ordering::Release);
+    }
+
+    /// The context a file belongs to.
+    pub(crate) fn place(&self, home: &Home, volume: &Volume) -> usize {
+        home.place(self.affinity(), self.active(), volume)
+    }
+
+    /// Sends a message to whom it concerns.
+    pub(crate) fn send(&self, message: Message) {
+        match &message {
+            Message::Inode(inode)
+            | Message::Uncached(inode)
+            | Message::Attach(inode)
+            | Message::Submit(inode, _) => {
+                let context = inode.home.context();
+                self.send_to(context, message);
+            }
+            Message::Direct(_) => self.send_to(0, message),
+            // Those that stand by have nothing to look at, once they have handed over what they had.
+            Message::Look => self.tell(self.active(), || Message::Look),
+            Message::Place => self.tell_all(|| Message::Place),
+            Message::Stop => self.tell_all(|| Message::Stop),
+            Message::Knobs(knobs) => self.tell_all(|| Message::Knobs(*knobs)),
+        }
+    }
+
+    /// Sends a message to one that is started.
+    pub(crate) fn send_to(&self, context: usize, message: Message) {
+        self.senders[context].get().expect("files are given to contexts that are started").send(message);
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        self.tell(CONTEXTS, message);
+    }
+
+    /// So many at most, of those that are started.
+    fn tell(&self, most: usize, message: impl Fn() -> Message) {
+        let started = self.senders[..most].iter().map_while(OnceLock::get);
+        started.for_each(|sender| sender.send(message()));
+    }
+
+    /// Spreads the files among so many from now on, by this affinity; those that there are not yet are started, with
+    /// these knobs. Returns when they have been told, not when the files are where they belong. What the first one runs
+    /// on, in one line, where it was started by this.
+    ///
+    /// Whoever calls holds the lock of the settings, so that all hear of changes in their order.
+    ///
+    /// # Errors
+    /// Why one could not be started: then nothing is changed, but that there are those that could.
+    pub(crate) fn spread(
+        &self,
+        shared: &Arc<Shared>,
+        knobs: Knobs,
+        (active, affinity): (usize, Affinity),
+    ) -> Result<Option<String>> {
+        assert!((1..=CONTEXTS).contains(&active), "checked where it was asked for");
+        let mut first = None;
+        while self.started() < active {
+            let description = self.start(shared, knobs)?;
+            first.get_or_insert(description);
+        }
+        if (active, affinity) != (self.active(), self.affinity()) {
+            self.active.store(active, Ordering::Release);
+            self.set_affinity(affinity);
+            self.send(Message::Place);
+        }
+        Ok(first)
+    }
+
+    fn start(&self, shared: &Arc<Shared>, knobs: Knobs) -> Result<String> {
+        let state = self.lock();
+        let Some(ended) = state.ended.clone() else {
+            return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
+        };
+        let number = self.started();
+        let backend =
+            Backend::chosen(state.choice, Arc::clone(&state.arena), RING_ENTRIES).map_err(no_backend)?;
+        let description = backend.describe();
+        let (messages, receiver) = fifo();
+        let sender = Sender::new(messages, backend.waker());
+        let context = Writeback::new(number, Arc::clone(shared), receiver, backend, knobs);
+        let orphans = Arc::clone(shared);
+        self.living.fetch_add(1, Ordering::AcqRel);
+        let run = move || {
+            wait::mark_as_ours();
+            // A bug of ours must not leave callers waiting for ever; the panic itself has been reported.
+            let run = std::panic::AssertUnwindSafe(|| context.run());
+            let how = std::panic::catch_unwind(run).unwrap_or(End::Broken);
+            orphans.contexts.end(&orphans, how);
+            // Tells by being dropped that the thread is done.
+            drop(ended);
+        };
+        let thread = thread::Builder::new().name(format!("forebay-{number}")).spawn(run);
+        drop(thread.map_err(|error| {
+            self.living.fetch_sub(1, Ordering::AcqRel);
+            Error::new(ErrorKind::Io, "could not start a writeback thread").because(error)
+        })?);
+        self.senders[number].set(sender).expect("one starts at a time");
+        Ok(description)
+    }
+
+    /// One has ended: with the last one, or when one is broken, nobody may wait for the engine any more.
+    fn end(&self, shared: &Shared, how: End) {
+        let was_last = self.living.fetch_sub(1, Ordering::AcqRel) == 1;
+        if was_last || how == End::Broken {
+            shared.orphan();
+        }
+        if how == End::Broken {
+            self.stop();
+        }
+    }
+
+    /// Has all of them end, when nothing of theirs is in flight; no more may start.
+    pub(crate) fn stop(&self) {
+        self.lock().ended = None;
+        self.send(Message::Stop);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a context ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// It was told to, and nothing of its was in flight.
+    Stopped,
+    /// It cannot go on.
+    Broken,
+}
+
+/// Among how many contexts files are spread, as the knob `contexts` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Wanted {
+    /// As many as bring something.
+    #[default]
+    Auto,
+    /// So many.
+    Number(usize),
+}
+
+impl Wanted {
+    /// What the knob takes.
+    pub(crate) const CHOICES: &str = "auto, or a number from 1 to 64";
+
+    /// Reads the knob.
+    pub(crate) fn by_name(value: &str) -> Option<Self> {
+        if value == "auto" {
+            return Some(Self::Auto);
+        }
+        let number: usize = value.parse().ok()?;
+        (1..=CONTEXTS).contains(&number).then_some(Self::Number(number))
+    }
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => formatter.write_str("auto"),
+            Self::Number(number) => number.fmt(formatter),
+        }
+    }
+}
+
+fn no_backend(error: BackendError) -> Error {
+    let kind = match error {
+        BackendError::Threads(_) => ErrorKind::Io,
+        _ => ErrorKind::Unsupported,
+    };
+    Error::new(kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_contexts_is_read() {
+        assert_eq!(Wanted::by_name("auto"), Some(Wanted::Auto));
+        assert_eq!(Wanted::by_name("1"), Some(Wanted::Number(1)));
+        assert_eq!(Wanted::by_name("64"), Some(Wanted::Number(CONTEXTS)));
+        for value in ["0", "65", "10000", "", "-1", "all", "1.5", "99999999999999999999"] {
+            assert_eq!(Wanted::by_name(value), None, "{value}");
+        }
+        assert!(Wanted::CHOICES.contains(&CONTEXTS.to_string()));
+        assert_eq!(Wanted::by_name(&Wanted::Number(7).to_string()), Some(Wanted::Number(7)));
+        assert_eq!(Wanted::by_name(&Wanted::Auto.to_string()), Some(Wanted::Auto));
+    }
+}

@@ -13,6 +13,7 @@ mod ends;
 mod handover;
 mod kept;
 mod leases;
+mod list;
 mod serve;
 
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ use crate::inode::{After, Inode};
 use crate::limits::MESSAGES_PER_PASS;
 use crate::shared::Shared;
 use handover::Held;
+use list::List;
 
 pub(crate) use ends::let_go_of_device;
 
@@ -107,23 +109,23 @@ pub(crate) struct Writeback {
     /// Files open past the cache: the first context has them.
     direct: Flow,
     /// Files somebody waits for.
-    waited: Vec<Arc<Inode>>,
+    waited: List,
     /// What is on its way to each file system, by its number, and its dirty files.
     flights: Vec<Flight>,
     /// Files that belong to other contexts.
-    moving: Vec<Arc<Inode>>,
+    moving: List,
     /// Files that may have to be let go of.
-    leaving: Vec<Arc<Inode>>,
+    leaving: List,
     /// Files whose lease another program waits for.
-    breaking: Vec<Arc<Inode>>,
+    breaking: List,
     /// The first moment at which a lease of those has waited long enough.
     next_break: Option<Instant>,
     /// Files that keep what they wrote for a flush.
-    keeping: Vec<Arc<Inode>>,
+    keeping: List,
     /// Files of which much is dirty that does not stay.
-    uncached: Vec<Arc<Inode>>,
+    uncached: List,
     /// Files of which something is too old.
-    overdue: Vec<Arc<Inode>>,
+    overdue: List,
     next_tick: Option<Instant>,
     ended: Vec<Ended>,
     after: After,
@@ -150,15 +152,15 @@ impl Writeback {
             files: Vec::new(),
             pending: VecDeque::new(),
             direct: Flow::default(),
-            waited: Vec::new(),
+            waited: List::default(),
             flights: Vec::new(),
-            moving: Vec::new(),
-            leaving: Vec::new(),
-            breaking: Vec::new(),
+            moving: List::default(),
+            leaving: List::default(),
+            breaking: List::default(),
             next_break: None,
-            keeping: Vec::new(),
-            uncached: Vec::new(),
-            overdue: Vec::new(),
+            keeping: List::default(),
+            uncached: List::default(),
+            overdue: List::default(),
             next_tick: None,
             ended: Vec::new(),
             after: After::default(),
@@ -209,7 +211,7 @@ impl Writeback {
             match message {
                 Message::Attach(inode) => self.attach(inode),
                 Message::Inode(inode) if self.has(&inode) => self.look_at(inode),
-                Message::Uncached(inode) if self.has(&inode) => list(&mut self.uncached, &inode),
+                Message::Uncached(inode) if self.has(&inode) => self.uncached.push(&inode),
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
@@ -255,13 +257,13 @@ impl Writeback {
         let dirty = state.cache.is_dirty() && !state.listed;
         state.listed |= dirty;
         if state.break_deadline.is_some() {
-            list(&mut self.breaking, &inode);
+            self.breaking.push(&inode);
         }
         drop(state);
         if waited {
-            list(&mut self.waited, &inode);
+            self.waited.push(&inode);
         } else {
-            list(&mut self.leaving, &inode);
+            self.leaving.push(&inode);
         }
         if dirty {
             self.flights[inode.volume.number()].dirty.push_back(inode);
@@ -324,11 +326,5 @@ impl Drop for Writeback {
                 Pop::Busy => std::thread::yield_now(),
             }
         }
-    }
-}
-
-fn list(files: &mut Vec<Arc<Inode>>, inode: &Arc<Inode>) {
-    if !files.iter().any(|listed| Arc::ptr_eq(listed, inode)) {
-        files.push(Arc::clone(inode));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_block::Device;
 use forebay_cache::file::Entry;
 
-use super::{Writeback, list};
+use super::Writeback;
 use crate::inode::Inode;
 
 impl Writeback {
@@ -32,7 +32,7 @@ impl Writeback {
             let flight = &mut self.flights[inode.volume.number()];
             of_file.iter().for_each(|ended| flight.ended(ended));
             let left = inode.settle(&self.shared, of_file, now, &mut self.after);
-            list(&mut self.leaving, inode);
+            self.leaving.push(inode);
             let inode = Arc::clone(inode);
             self.note_left(&inode, left);
             self.look_where_it_goes(&inode);
@@ -44,13 +44,14 @@ impl Writeback {
         }
         self.share_out();
         self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
+        self.shared.contexts.auto.look(&self.shared, now);
         self.direct.wake();
         self.after.finish(&self.shared);
     }
 
     /// Tells of failures nobody waits for, and lets go of files without handles.
     pub(super) fn let_go(&mut self) {
-        for inode in std::mem::take(&mut self.leaving) {
+        for inode in self.leaving.take() {
             let mut state = inode.lock();
             let lost = state.cache.take_lost();
             let busy = state.is_busy();
@@ -91,9 +92,10 @@ impl Writeback {
         state.close(&self.shared, &mut self.after);
         inode.count_failing(&self.shared, &mut state, &mut self.after);
         self.shared.pool.evictor().forget(inode.target);
+        let is_listed = state.listed;
         drop(state);
         drop(table);
-        self.unlist_strangers();
+        self.unlist(inode, is_listed);
         self.after.finish(&self.shared);
     }
 }

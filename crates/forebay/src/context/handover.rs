@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_block::{Bio, Ended, Operation, Target};
 
-use super::{Message, Writeback, list};
+use super::{Message, Writeback};
 use crate::flight::Flight;
 use crate::home::Affinity;
 use crate::inode::Inode;
@@ -83,10 +83,10 @@ impl Writeback {
         let (is_overdue, keeps) = (state.cache.is_overdue(), state.cache.kept_pages() > 0);
         drop(state);
         if is_overdue {
-            list(&mut self.overdue, &inode);
+            self.overdue.push(&inode);
         }
         if keeps {
-            list(&mut self.keeping, &inode);
+            self.keeping.push(&inode);
         }
         self.look_at(inode);
     }
@@ -143,7 +143,7 @@ impl Writeback {
             self.files[inode.target.0 as usize].as_mut().expect("a file is attached while it is placed");
         let to = (to != self.number).then_some(to);
         if std::mem::replace(&mut held.leaves_to, to).is_none() && to.is_some() {
-            list(&mut self.moving, inode);
+            self.moving.push(inode);
         }
     }
 
@@ -171,7 +171,7 @@ impl Writeback {
             return false;
         }
         let (mut gone, mut more) = (Vec::new(), false);
-        let mut moving = std::mem::take(&mut self.moving);
+        let mut moving = self.moving.take();
         moving.retain(|inode| {
             let held = self.files[inode.target.0 as usize].as_mut().expect("what leaves is not closed here");
             match held.leaves_to {
@@ -192,7 +192,7 @@ impl Writeback {
                 }
             }
         });
-        self.moving = moving;
+        self.moving.put_back(moving);
         if !gone.is_empty() {
             self.unlist_strangers();
         }
@@ -210,6 +210,17 @@ impl Writeback {
         }
         self.share_out();
         more
+    }
+
+    /// Takes a file off its lists; `is_listed` where it is among the dirty ones.
+    pub(super) fn unlist(&mut self, inode: &Arc<Inode>, is_listed: bool) {
+        if is_listed {
+            self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
+        }
+        let Self { waited, leaving, breaking, keeping, uncached, overdue, .. } = self;
+        for list in [waited, leaving, breaking, keeping, uncached, overdue] {
+            list.remove(inode);
+        }
     }
 
     /// Takes what it does not have, or has no more, off its lists.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_cache::Reason;
 
-use super::{Writeback, list};
+use super::Writeback;
 use crate::inode::{Inode, Left};
 use crate::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT};
 
@@ -12,7 +12,7 @@ impl Writeback {
     /// A bio of a file has ended: what it keeps may have to be flushed, what could not be flushed written again.
     pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
         if left.keeps {
-            list(&mut self.keeping, inode);
+            self.keeping.push(inode);
         }
         if left.is_dirty_again {
             self.flights[inode.volume.number()].dirty.push_back(Arc::clone(inode));

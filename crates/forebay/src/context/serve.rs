@@ -6,7 +6,7 @@ use forebay_block::{Bio, Class, Device, Ended, Errno, Operation};
 use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
 use forebay_cache::{Gaps, Reason};
 
-use super::{Writeback, list};
+use super::Writeback;
 use crate::counters::Counters;
 use crate::flight::free_slots;
 use crate::inode::{Inode, State};
@@ -30,7 +30,7 @@ impl Writeback {
 
     /// What somebody waits for: who has least to write first, so that a small sync beside a bulk one stays small.
     pub(super) fn serve_waited(&mut self) {
-        let mut waited = std::mem::take(&mut self.waited);
+        let mut waited = self.waited.take();
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
             let is_leaving = self.is_leaving(inode);
@@ -51,12 +51,11 @@ impl Writeback {
             let waits = state.cache.has_tickets();
             drop(state);
             if !waits {
-                list(&mut self.leaving, inode);
+                self.leaving.push(inode);
             }
             waits
         });
-        waited.append(&mut self.waited);
-        self.waited = waited;
+        self.waited.put_back(waited);
         self.after.finish(&self.shared);
     }
 
@@ -76,7 +75,7 @@ impl Writeback {
     }
 
     fn serve_overdue(&mut self) {
-        let mut overdue = std::mem::take(&mut self.overdue);
+        let mut overdue = self.overdue.take();
         overdue.retain(|inode| {
             let gaps = self.gaps(inode);
             let mut state = inode.lock();
@@ -84,12 +83,12 @@ impl Writeback {
             self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
             state.cache.is_overdue()
         });
-        self.overdue = overdue;
+        self.overdue.put_back(overdue);
     }
 
     /// What does not stay goes out whatever the level, so that it takes little memory.
     pub(super) fn serve_uncached(&mut self) {
-        let mut uncached = std::mem::take(&mut self.uncached);
+        let mut uncached = self.uncached.take();
         uncached.retain(|inode| {
             let gaps = self.gaps(inode);
             let mut state = inode.lock();
@@ -100,8 +99,7 @@ impl Writeback {
             // While something of it is on its way it is looked at again when that has ended.
             state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
         });
-        uncached.append(&mut self.uncached);
-        self.uncached = uncached;
+        self.uncached.put_back(uncached);
     }
 
     /// What has been dirty for `age` becomes overdue.
@@ -117,7 +115,7 @@ impl Writeback {
                 if state.dirty_since.is_some_and(|since| now - since >= age) {
                     state.cache.age();
                     state.dirty_since = Some(now);
-                    list(&mut self.overdue, inode);
+                    self.overdue.push(inode);
                 }
                 true
             });

@@ -6,12 +6,17 @@
 //! The number and the affinity say where a file belongs; each context looks whether what it has is its own, and hands
 //! over what is not (`context/handover.rs`).
 
+pub(crate) mod auto;
+mod finder;
+
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 
 use forebay_lists::fifo::fifo;
 use forebay_uring::{Arena, Backend, BackendError, Choice};
+
+use auto::Auto;
 
 use crate::context::{Knobs, Message, Sender, Writeback};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,6 +36,8 @@ pub(crate) struct Contexts {
     affinity: AtomicU8,
     /// Threads that have not ended.
     living: AtomicUsize,
+    /// How many there should be, where nobody says.
+    pub(crate) auto: Auto,
     state: Mutex<State>,
 }
 
@@ -55,6 +62,7 @@ impl Contexts {
             active: AtomicUsize::new(1),
             affinity: AtomicU8::new(0),
             living: AtomicUsize::new(0),
+            auto: Auto::new(),
             state: Mutex::new(State { choice, arena, ended: Some(ended) }),
         };
         contexts.set_affinity(Affinity::default());

@@ -70,6 +70,11 @@ impl Counters {
         queue.counters = counters;
     }
 
+    /// Bytes the device has written for all contexts together.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        lock(&self.queues).iter().map(|queue| queue.counters.written_bytes).sum()
+    }
+
     /// Of all contexts together.
     pub(crate) fn queue(&self) -> OfQueue {
         let mut all = OfQueue::default();

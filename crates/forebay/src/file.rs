@@ -272,6 +272,13 @@ impl File {
         }
     }
 
+    /// The writeback context that has the file now, counted from zero: which one that is says the knob `affinity`
+    /// ([`Engine::set`](crate::Engine::set)).
+    #[must_use]
+    pub fn context(&self) -> usize {
+        self.inode.home.context()
+    }
+
     /// Cuts or grows the file. Declaring a length before writing is the fast path for new files: nothing then moves
     /// the end. Blocks until the file system has done it.
     ///

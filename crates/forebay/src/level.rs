@@ -179,6 +179,11 @@ impl Level {
         Duration::from_nanos(self.longest_wait.load(Ordering::Relaxed))
     }
 
+    /// Whether there is more to be written than writeback keeps up with.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.dirty() >= self.background()
+    }
+
     /// Whether writers wait.
     pub(crate) fn has_waiters(&self) -> bool {
         self.queued.load(Ordering::Acquire) > 0

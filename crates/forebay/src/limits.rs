@@ -17,6 +17,9 @@ pub(crate) const CONTEXTS: usize = 64;
 /// large requests as make it nothing.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 
+/// How long it is watched what a number of contexts brings: long against a handover, short against a load.
+pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);
+
 /// Files among which the one with most dirty pages is swept next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 

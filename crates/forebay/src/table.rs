@@ -168,6 +168,11 @@ impl Table {
         Arc::clone(self.volumes.entry((device, kind)).or_insert_with(|| Arc::new(Volume::new(number))))
     }
 
+    /// The most allocation groups of a file system here; as many as can be where one does not tell.
+    pub(crate) fn most_groups(&self) -> usize {
+        self.volumes.values().map(|volume| volume.groups()).max().unwrap_or(1)
+    }
+
     /// All there ever were, where that is several.
     pub(crate) fn volumes(&self) -> Option<Vec<Arc<Volume>>> {
         (self.volumes.len() > 1).then(|| self.volumes.values().map(Arc::clone).collect())

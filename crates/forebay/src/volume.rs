@@ -175,6 +175,11 @@ impl Volume {
         self.number
     }
 
+    /// How many places there are to write to at a time without a fight for a lock; no bound where that is not told.
+    pub(crate) fn groups(&self) -> usize {
+        self.geometry.get().copied().flatten().map_or(usize::MAX, |geometry| geometry.groups as usize)
+    }
+
     /// Its allocation groups, where it has some; asked once, by a file on it.
     pub(crate) fn geometry(&self, file: &File) -> Option<Geometry> {
         *self.geometry.get_or_init(|| file.geometry())

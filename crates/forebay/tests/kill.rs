@@ -32,6 +32,9 @@ fn child_that_writes_until_it_is_killed() {
     let [path, seed, shape, dirty_age] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let engine = Engine::builder().cache_bytes(24 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
     let engine = engine.dirty_age(Duration::from_millis(dirty_age.parse().unwrap())).build().unwrap();
+    if seed.parse::<u64>().unwrap() % 2 == 1 {
+        keep_changing_contexts(&engine);
+    }
     let file = engine.open(path, Open::create_new()).unwrap();
     let workload = Workload::new(seed.parse().unwrap(), SHAPES[shape.parse::<usize>().unwrap()]);
     process::tell(format_args!("begun 0"));
@@ -42,6 +45,18 @@ fn child_that_writes_until_it_is_killed() {
             process::tell(format_args!("synced {}", number + 1));
         }
     }
+}
+
+/// In every second child the file goes from context to context all the time.
+fn keep_changing_contexts(engine: &Engine) {
+    engine.set("affinity", "hash").unwrap();
+    let engine = engine.clone();
+    std::thread::spawn(move || {
+        for number in ["1", "8", "2", "5", "3"].iter().cycle() {
+            engine.set("contexts", number).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 fn take(file: &File, step: &Step) -> forebay::Result<()> {

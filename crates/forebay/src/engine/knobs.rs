@@ -47,11 +47,17 @@ impl Shared {
 
     /// Spreads the files among as many contexts as are wanted.
     fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
-        let active = match settings.contexts {
-            Wanted::Auto => 1,
-            Wanted::Number(number) => number,
-        };
+        let active = self.contexts.auto.begin(settings.contexts);
         self.contexts.spread(self, settings.of_context(), (active, settings.affinity))
+    }
+
+    /// Spreads them among as many as were found to bring something, unless somebody has said how many meanwhile.
+    pub(crate) fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
+        let settings = self.settings();
+        if settings.contexts == Wanted::Auto && self.check().is_ok() {
+            self.contexts.spread(self, settings.of_context(), (active, settings.affinity))?;
+        }
+        Ok(())
     }
 
     /// Tells everyone who acts on a knob; whom to wake is appended.

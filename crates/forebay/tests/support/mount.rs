@@ -18,6 +18,11 @@ use super::{eventually, made_by_root, process};
 pub(crate) enum FileSystem {
     /// XFS with 16 allocation groups; each has to hold the log, so 2 GiB at least.
     Xfs,
+    /// XFS with four of them, so that one is soon full.
+    XfsOfFour,
+    /// XFS too large for its inodes' numbers to have 32 bits, and mounted so that they have: inodes are in the first
+    /// groups, and data in all. The image is sparse.
+    XfsInode32,
     /// ext4.
     Ext4,
     /// ext4 that journals data, and so refuses direct I/O.
@@ -30,7 +35,7 @@ impl FileSystem {
     /// The program that makes one.
     pub(crate) fn maker(self) -> &'static str {
         match self {
-            FileSystem::Xfs => "mkfs.xfs",
+            FileSystem::Xfs | FileSystem::XfsOfFour | FileSystem::XfsInode32 => "mkfs.xfs",
             FileSystem::Ext4 | FileSystem::Ext4Journal => "mkfs.ext4",
             FileSystem::Btrfs => "mkfs.btrfs",
         }
@@ -40,6 +45,8 @@ impl FileSystem {
     pub(crate) fn make_on(self, image: &Path) {
         let options: &[&str] = match self {
             FileSystem::Xfs => &["-q", "-f", "-d", "agcount=16"],
+            FileSystem::XfsOfFour => &["-q", "-f", "-d", "agcount=4"],
+            FileSystem::XfsInode32 => &["-q", "-f", "-d", "agcount=9", "-l", "size=64m"],
             FileSystem::Ext4 | FileSystem::Ext4Journal => &["-q", "-F", "-m", "0"],
             FileSystem::Btrfs => &["-q", "-f"],
         };
@@ -120,7 +127,8 @@ impl Mount {
         let device = Loop::attach(&self.image())?;
         let options = match self.file_system {
             FileSystem::Ext4Journal => "data=journal",
-            FileSystem::Xfs | FileSystem::Ext4 | FileSystem::Btrfs => "rw",
+            FileSystem::XfsInode32 => "inode32",
+            FileSystem::Xfs | FileSystem::XfsOfFour | FileSystem::Ext4 | FileSystem::Btrfs => "rw",
         };
         let path = self.path();
         let arguments = [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];

@@ -7,7 +7,7 @@
 //! how its file system divides its space;
 //! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
 //! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
-//! real files where there is no ring, [`backend`] whichever it is. Devices without files, for trying and measuring what
+//! real files where there is no ring, [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and measuring what
 //! stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this
 //! is, [`probe`] what machine it is.
 //!
@@ -37,6 +37,7 @@ mod mapping;
 pub mod memory;
 mod min_wait;
 pub mod modelled;
+pub mod net;
 pub mod null;
 pub mod offer;
 pub mod open;

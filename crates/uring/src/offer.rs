@@ -53,6 +53,12 @@ pub enum Feature {
     Polled,
     /// Polling sleeps first. Not used by the rings here.
     HybridPolled,
+    /// What is received goes into buffers the kernel takes from a ring of them.
+    ProvidedBuffers,
+    /// One request accepts many.
+    MultishotAccept,
+    /// One request receives many times.
+    MultishotReceive,
 }
 
 /// Whether a feature is there.
@@ -113,6 +119,9 @@ impl Feature {
             Feature::UnbookedWait => ("waiting unbooked", (6, 15)),
             Feature::Polled => ("polled completions", (5, 1)),
             Feature::HybridPolled => ("polled completions that sleep first", (6, 13)),
+            Feature::ProvidedBuffers => ("a ring of buffers", (5, 19)),
+            Feature::MultishotAccept => ("multishot accept", (5, 19)),
+            Feature::MultishotReceive => ("multishot receive", (6, 0)),
         }
     }
 
@@ -147,6 +156,7 @@ impl Offers {
         offers.push(Feature::VectoredFixed.when(setup.has.vectored_fixed));
         let ends = setup.has.min_wait && min_wait::behaviour(setup.level) == MinWait::Ends;
         offers.push(Feature::MinimalWaitEnds.when(ends));
+        offers.extend(crate::net::ability(setup.level).offers());
         let polled: io::Result<IoUring> = IoUring::builder().setup_iopoll().build(2);
         offers.push(Feature::Polled.when(polled.is_ok()));
         offers.push(Feature::HybridPolled.when(crate::setup::has_hybrid_polling()));

@@ -1,0 +1,205 @@
+//! What each arrival means.
+
+use std::mem;
+use std::os::fd::OwnedFd;
+
+use forebay_block::{Errno, Moment};
+
+use super::{Receiving, Sockets, Stage, source};
+use crate::net::event::{Connection, Listener, Reason, What};
+use crate::net::options::ACCEPT_REST;
+use crate::net::outgoing::Flight;
+use crate::net::pool::Received;
+use crate::net::table::Key;
+use crate::net::transport::{Arrival, End};
+
+impl<W> Sockets<W> {
+    /// Takes all that arrived, in order.
+    pub(super) fn take_arrivals(&mut self) -> Result<(), Errno> {
+        let mut arrivals = mem::take(&mut self.arrivals);
+        self.transport.reap(&mut arrivals);
+        for arrival in arrivals.drain(..) {
+            self.take_arrival(arrival)?;
+        }
+        self.arrivals = arrivals;
+        Ok(())
+    }
+
+    fn take_arrival(&mut self, arrival: Arrival) -> Result<(), Errno> {
+        match arrival {
+            Arrival::Accepted { listener, socket } => self.accepted(listener, socket),
+            Arrival::AcceptEnded { listener, error } => {
+                self.accept_ended(listener, error);
+                Ok(())
+            }
+            Arrival::Received { connection, bytes } => {
+                self.received(connection, bytes);
+                Ok(())
+            }
+            Arrival::ReceiveEnded { connection, end } => self.receive_ended(connection, end),
+            Arrival::Sent { connection, flight, moved } => self.sent(connection, flight, moved),
+            Arrival::Connected { connection, result } => self.connected(connection, result),
+            Arrival::Closed { connection } => {
+                self.closed(connection);
+                Ok(())
+            }
+        }
+    }
+
+    fn accepted(&mut self, listener: Key, socket: OwnedFd) -> Result<(), Errno> {
+        if self.listeners.get(listener).is_none() {
+            // Nobody listens any more.
+            return Ok(());
+        }
+        if self.is_full() || !self.lobby.is_empty() {
+            self.lobby.push_back((listener, socket));
+            return self.stop_accepts();
+        }
+        self.welcome(listener, socket)?;
+        if self.is_full() { self.stop_accepts() } else { Ok(()) }
+    }
+
+    fn welcome(&mut self, listener: Key, socket: OwnedFd) -> Result<(), Errno> {
+        let key = self.admit(socket, Stage::Open)?;
+        self.counters.accepts += 1;
+        self.tell(key, 0, What::Accepted { listener: Listener(listener), connection: Connection(key) });
+        self.activate(key);
+        Ok(())
+    }
+
+    pub(super) fn admit_from_lobby(&mut self) -> Result<(), Errno> {
+        while !self.is_full()
+            && let Some((listener, socket)) = self.lobby.pop_front()
+        {
+            self.welcome(listener, socket)?;
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.connections.len() >= self.options.connections as usize
+    }
+
+    fn stop_accepts(&mut self) -> Result<(), Errno> {
+        for (key, ear) in self.listeners.iter_mut() {
+            if ear.accepting && !mem::replace(&mut ear.stopping, true) {
+                self.transport.stop_accepting(key)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn start_accepts(&mut self) -> Result<(), Errno> {
+        if self.is_full() || !self.lobby.is_empty() {
+            return Ok(());
+        }
+        for (key, ear) in self.listeners.iter_mut() {
+            if !ear.accepting && ear.rests_until.is_none_or(|until| until <= self.now) {
+                (ear.accepting, ear.rests_until) = (true, None);
+                self.transport.accept(key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next listener that rests is to go on.
+    pub(super) fn resting_until(&self) -> Option<Moment> {
+        self.listeners.iter().filter_map(|ear| ear.rests_until).min()
+    }
+
+    fn accept_ended(&mut self, listener: Key, error: Option<Errno>) {
+        let Some(ear) = self.listeners.get_mut(listener) else { return };
+        (ear.accepting, ear.stopping) = (false, false);
+        match error {
+            None => {}
+            // What was accepted had failed already: that is its end, not the listener's.
+            Some(Errno(libc::ECONNABORTED | libc::EPROTO | libc::EPERM | libc::EINTR | libc::EAGAIN)) => {}
+            Some(error) => {
+                ear.rests_until = Some(self.now + ACCEPT_REST);
+                self.tell_loose(What::AcceptFailed { listener: Listener(listener), error });
+            }
+        }
+    }
+
+    fn connected(&mut self, key: Key, result: Result<(), Errno>) -> Result<(), Errno> {
+        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+        if link.stage != Stage::Connecting {
+            return Ok(());
+        }
+        if let Err(error) = result {
+            return self.end(key, Reason::Failed(error));
+        }
+        (link.stage, link.moved) = (Stage::Open, self.now);
+        self.counters.connects += 1;
+        self.tell(key, 0, What::Connected { connection: Connection(key) });
+        self.activate(key);
+        Ok(())
+    }
+
+    fn received(&mut self, key: Key, bytes: Received) {
+        let Some(link) = self.connections.get_mut(key) else { return };
+        link.moved = self.now;
+        if link.stage != Stage::Open {
+            return;
+        }
+        self.counters.receives += 1;
+        self.counters.received_bytes += bytes.len() as u64;
+        self.tell(key, bytes.len(), What::Received { connection: Connection(key), bytes });
+        self.activate(key);
+    }
+
+    fn receive_ended(&mut self, key: Key, end: End) -> Result<(), Errno> {
+        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+        link.receiving = Receiving::No;
+        if !matches!(link.stage, Stage::Open | Stage::Draining) {
+            return Ok(());
+        }
+        match end {
+            End::Stopped => self.activate(key),
+            End::NoBuffer => {
+                link.receiving = Receiving::Starved;
+                self.counters.exhausted += 1;
+                self.starved.push_back(key);
+            }
+            End::Finished => {
+                link.receiving = Receiving::Finished;
+                if link.stage == Stage::Open {
+                    self.tell(key, 0, What::Finished { connection: Connection(key) });
+                }
+            }
+            End::Failed(error) => return self.end(key, Reason::Failed(error)),
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, key: Key, flight: Flight, moved: Result<usize, Errno>) -> Result<(), Errno> {
+        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+        link.outgoing.arrive(flight, moved.unwrap_or(0));
+        match moved {
+            Ok(bytes) => {
+                link.moved = self.now;
+                self.counters.sends += 1;
+                self.counters.sent_bytes += bytes as u64;
+                self.has_room(key);
+                Ok(())
+            }
+            Err(error)
+                if error.is_passing()
+                    || matches!(error.0, libc::ECANCELED | libc::ENOBUFS | libc::ENOMEM) =>
+            {
+                self.activate(key);
+                Ok(())
+            }
+            Err(error) => self.end(key, Reason::Failed(error)),
+        }
+    }
+
+    fn closed(&mut self, key: Key) {
+        let Some(link) = self.connections.get_mut(key) else { return };
+        let Stage::Closing(reason) = mem::replace(&mut link.stage, Stage::Closed) else {
+            panic!("{key:?} was closed by nobody")
+        };
+        self.tell(key, 0, What::Closed { connection: Connection(key), reason });
+        debug_assert!(self.work.bytes(source(key)) > 0);
+    }
+}

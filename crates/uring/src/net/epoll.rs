@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,6 @@ pub(super) struct Epoll {
     ready: VecDeque<Ready>,
     arrived: Vec<Arrival>,
     enters: Enters,
-    events: Vec<epoll::Event>,
     /// Why there is no ring, where one was wanted.
     instead: Option<String>,
 }
@@ -98,7 +97,6 @@ impl Epoll {
             ready: VecDeque::new(),
             arrived: Vec::new(),
             enters: Enters::default(),
-            events: Vec::with_capacity(STAGED as usize),
             instead,
         })
     }
@@ -130,28 +128,24 @@ impl Epoll {
         Ok(())
     }
 
-    pub(super) fn accept(&mut self, listener: Key) -> Result<(), Errno> {
+    pub(super) fn accept(&mut self, listener: Key) {
         let listening = listening(&mut self.listeners, listener).expect("taken in before");
         listening.accepting = true;
         if listening.readable {
             self.ready.push_back(Ready::Listener(listener));
         }
-        Ok(())
     }
 
-    pub(super) fn stop_accepting(&mut self, listener: Key) -> Result<(), Errno> {
+    pub(super) fn stop_accepting(&mut self, listener: Key) {
         let listening = listening(&mut self.listeners, listener).expect("taken in before");
         if mem::take(&mut listening.accepting) {
             self.arrived.push(Arrival::AcceptEnded { listener, error: None });
         }
-        Ok(())
     }
 
-    pub(super) fn forget_listener(&mut self, listener: Key) -> Result<(), Errno> {
-        if listening(&mut self.listeners, listener).is_some() {
-            self.listeners[listener.index()] = None;
-        }
-        Ok(())
+    pub(super) fn forget_listener(&mut self, listener: Key) {
+        self.listeners[listener.index()] = None;
+        self.arrived.push(Arrival::Forgotten { listener });
     }
 
     pub(super) fn add(&mut self, connection: Key, socket: OwnedFd) -> Result<(), Errno> {
@@ -174,7 +168,7 @@ impl Epoll {
         Ok(())
     }
 
-    pub(super) fn connect(&mut self, connection: Key, address: SocketAddrAny) -> Result<(), Errno> {
+    pub(super) fn connect(&mut self, connection: Key, address: SocketAddrAny) {
         self.enters.all += 1;
         let connected = connected(&mut self.connections, connection).expect("added before");
         // What was told of it before it connects counts for nothing.
@@ -187,38 +181,33 @@ impl Epoll {
                 self.arrived.push(Arrival::Connected { connection, result });
             }
         }
-        Ok(())
     }
 
-    pub(super) fn receive(&mut self, connection: Key) -> Result<(), Errno> {
+    pub(super) fn receive(&mut self, connection: Key) {
         let connected = connected(&mut self.connections, connection).expect("added before");
         assert!(!connected.receiving, "one receive at a time");
         connected.receiving = true;
         self.line_up(connection);
-        Ok(())
     }
 
-    pub(super) fn stop_receiving(&mut self, connection: Key) -> Result<(), Errno> {
+    pub(super) fn stop_receiving(&mut self, connection: Key) {
         let connected = connected(&mut self.connections, connection).expect("added before");
         if mem::take(&mut connected.receiving) {
             self.arrived.push(Arrival::ReceiveEnded { connection, end: End::Stopped });
         }
-        Ok(())
     }
 
-    pub(super) fn send(&mut self, connection: Key, flight: Flight) -> Result<(), Errno> {
+    pub(super) fn send(&mut self, connection: Key, flight: Flight) {
         let connected = connected(&mut self.connections, connection).expect("added before");
         assert!(connected.flight.is_none(), "one send at a time");
         connected.flight = Some(flight);
         self.line_up(connection);
-        Ok(())
     }
 
-    pub(super) fn close(&mut self, connection: Key) -> Result<(), Errno> {
+    pub(super) fn close(&mut self, connection: Key) {
         // Closing takes it out of the epoll too. Nothing lingers, so it does not block.
         self.connections[connection.index()] = None;
         self.arrived.push(Arrival::Closed { connection });
-        Ok(())
     }
 
     pub(super) fn recycle(&mut self) -> u32 {
@@ -265,10 +254,13 @@ impl Epoll {
         self.enters.waits += u64::from(limit != Some(Duration::ZERO));
         let limit =
             limit.map(|limit| Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
-        let mut events = mem::take(&mut self.events);
-        events.clear();
-        let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref());
-        for event in &events {
+        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; STAGED as usize];
+        let events = match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(errno(error)),
+        };
+        for event in events {
             let (word, flags) = (event.data.u64(), event.flags);
             match word & KIND {
                 LISTENER => self.listener_is_ready(Key::of(word)),
@@ -276,11 +268,7 @@ impl Epoll {
                 _ => self.silence(),
             }
         }
-        self.events = events;
-        match waited {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(errno(error)),
-        }
+        Ok(())
     }
 
     fn silence(&mut self) {

@@ -8,12 +8,13 @@ use std::io;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::mm::{Advice, ProtFlags};
 
 use crate::mapping::Mapping;
+use crate::waker::Waker;
 
 /// The buffers. A number is either with the one that receives, or out: in one [`Received`].
 #[derive(Debug)]
@@ -23,6 +24,9 @@ pub(super) struct Pool {
     each: u32,
     out: AtomicU32,
     back: Mutex<Vec<u16>>,
+    /// Whether somebody sleeps who needs a buffer, and what wakes it.
+    awaited: AtomicBool,
+    waker: OnceLock<Waker>,
 }
 
 impl Pool {
@@ -31,7 +35,15 @@ impl Pool {
             Mapping::anonymous(usize::from(count) * each as usize, ProtFlags::READ | ProtFlags::WRITE)?;
         memory.advise(Advice::LinuxDontFork)?;
         memory.advise(Advice::LinuxDontDump)?;
-        Ok(Arc::new(Self { memory, count, each, out: AtomicU32::new(0), back: Mutex::default() }))
+        Ok(Arc::new(Self {
+            memory,
+            count,
+            each,
+            out: AtomicU32::new(0),
+            back: Mutex::default(),
+            awaited: AtomicBool::new(false),
+            waker: OnceLock::new(),
+        }))
     }
 
     pub(super) fn count(&self) -> u16 {
@@ -62,6 +74,18 @@ impl Pool {
         assert!(buffer < self.count && length <= self.each as usize, "{length} bytes in buffer {buffer}");
         self.out.fetch_add(1, Ordering::Relaxed);
         Received { pool: Arc::clone(self), buffer, length }
+    }
+
+    /// What is woken when a buffer comes back that is awaited. Said once.
+    pub(super) fn set_waker(&self, waker: Waker) {
+        self.waker.set(waker).expect("said once");
+    }
+
+    /// Wakes when the next buffer comes back. Who says so looks for those that have come back after this, and then
+    /// sleeps.
+    pub(super) fn await_one(&self) {
+        // The lock that is taken to look, and to give back, orders this before what is given back after the look.
+        self.awaited.store(true, Ordering::Relaxed);
     }
 
     /// Takes the numbers that came back.
@@ -97,8 +121,15 @@ impl Deref for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        self.pool.returned().push(self.buffer);
         self.pool.out.fetch_sub(1, Ordering::Relaxed);
+        self.pool.returned().push(self.buffer);
+        // A load first: what nobody awaits costs no exchange.
+        if self.pool.awaited.load(Ordering::Relaxed)
+            && self.pool.awaited.swap(false, Ordering::Relaxed)
+            && let Some(waker) = self.pool.waker.get()
+        {
+            waker.wake();
+        }
     }
 }
 

@@ -122,7 +122,12 @@ pub(super) struct SocketRing {
     /// Requests that the kernel has or that are staged, but for cancels and the wake.
     under_way: u32,
     completions: VecDeque<cqueue::Entry>,
+    /// Connections of which nothing is under way any more.
     closed: Vec<Key>,
+    /// Such listeners.
+    forgotten: Vec<Key>,
+    /// Requests that are not in the submission queue yet, which may be full.
+    staged: VecDeque<squeue::Entry>,
     waker: Waker,
     wake_armed: bool,
 }
@@ -149,6 +154,8 @@ impl SocketRing {
             under_way: 0,
             completions: VecDeque::new(),
             closed: Vec::new(),
+            forgotten: Vec::new(),
+            staged: VecDeque::new(),
             waker: Waker::new()?,
             wake_armed: false,
         })
@@ -176,31 +183,30 @@ impl SocketRing {
         Ok(())
     }
 
-    pub(super) fn accept(&mut self, listener: Key) -> Result<(), Errno> {
-        let Some(listening) = find(&mut self.listeners, listener) else { return Ok(()) };
+    pub(super) fn accept(&mut self, listener: Key) {
+        let listening = find(&mut self.listeners, listener).expect("taken in before");
         assert_eq!(listening.accept, Going::No, "one accept at a time");
         listening.accept = Going::Yes;
         let accept = opcode::AcceptMulti::new(Fd(listening.socket.as_raw_fd())).flags(libc::SOCK_CLOEXEC);
-        self.start(accept.build(), Kind::Accept, listener)
+        self.start(accept.build(), Kind::Accept, listener);
     }
 
-    pub(super) fn stop_accepting(&mut self, listener: Key) -> Result<(), Errno> {
-        let Some(listening) = find(&mut self.listeners, listener) else { return Ok(()) };
+    pub(super) fn stop_accepting(&mut self, listener: Key) {
+        let listening = find(&mut self.listeners, listener).expect("taken in before");
         if listening.accept == Going::Yes {
             listening.accept = Going::Stopping;
-            return self.cancel(Kind::Accept, listener);
+            self.cancel(Kind::Accept, listener);
         }
-        Ok(())
     }
 
-    pub(super) fn forget_listener(&mut self, listener: Key) -> Result<(), Errno> {
-        let Some(listening) = find(&mut self.listeners, listener) else { return Ok(()) };
+    pub(super) fn forget_listener(&mut self, listener: Key) {
+        let listening = find(&mut self.listeners, listener).expect("taken in before");
         listening.forgotten = true;
         if listening.accept == Going::No {
-            self.listeners[listener.index()] = None;
-            return Ok(());
+            self.forgotten.push(listener);
+        } else {
+            self.stop_accepting(listener);
         }
-        self.stop_accepting(listener)
     }
 
     pub(super) fn add(&mut self, connection: Key, socket: OwnedFd) -> Result<(), Errno> {
@@ -216,40 +222,39 @@ impl SocketRing {
         Ok(())
     }
 
-    pub(super) fn connect(&mut self, connection: Key, address: SocketAddrAny) -> Result<(), Errno> {
+    pub(super) fn connect(&mut self, connection: Key, address: SocketAddrAny) {
         let connected = find(&mut self.connections, connection).expect("added before");
         let address = connected.connect.insert(Box::new(address));
         let socket = Fd(connected.socket.as_raw_fd());
         let connect = opcode::Connect::new(socket, address.as_ptr().cast(), address.addr_len());
-        self.start(connect.build(), Kind::Connect, connection)
+        self.start(connect.build(), Kind::Connect, connection);
     }
 
-    pub(super) fn receive(&mut self, connection: Key) -> Result<(), Errno> {
+    pub(super) fn receive(&mut self, connection: Key) {
         let connected = find(&mut self.connections, connection).expect("added before");
         assert!(connected.receive == Going::No && !connected.closing, "one receive at a time");
         connected.receive = Going::Yes;
         let receive = opcode::RecvMulti::new(Fd(connected.socket.as_raw_fd()), GROUP);
-        self.start(receive.build(), Kind::Receive, connection)
+        self.start(receive.build(), Kind::Receive, connection);
     }
 
-    pub(super) fn stop_receiving(&mut self, connection: Key) -> Result<(), Errno> {
+    pub(super) fn stop_receiving(&mut self, connection: Key) {
         let connected = find(&mut self.connections, connection).expect("added before");
         if connected.receive == Going::Yes {
             connected.receive = Going::Stopping;
-            return self.cancel(Kind::Receive, connection);
+            self.cancel(Kind::Receive, connection);
         }
-        Ok(())
     }
 
-    pub(super) fn send(&mut self, connection: Key, flight: Flight) -> Result<(), Errno> {
+    pub(super) fn send(&mut self, connection: Key, flight: Flight) {
         let connected = find(&mut self.connections, connection).expect("added before");
         assert!(connected.send.is_none() && !connected.closing, "one send at a time");
         let departed = connected.send.insert(Departed::new(flight));
         let entry = departed.entry(Fd(connected.socket.as_raw_fd()));
-        self.start(entry, Kind::Send, connection)
+        self.start(entry, Kind::Send, connection);
     }
 
-    pub(super) fn close(&mut self, connection: Key) -> Result<(), Errno> {
+    pub(super) fn close(&mut self, connection: Key) {
         let connected = find(&mut self.connections, connection).expect("added before");
         assert!(!connected.closing, "a connection is closed once");
         connected.closing = true;
@@ -257,14 +262,13 @@ impl SocketRing {
         let (send, connect) = (connected.send.is_some(), connected.connect.is_some());
         if connected.under_way() == 0 {
             self.closed.push(connection);
-            return Ok(());
+            return;
         }
         for (kind, is) in [(Kind::Receive, receive), (Kind::Send, send), (Kind::Connect, connect)] {
             if is {
-                self.cancel(kind, connection)?;
+                self.cancel(kind, connection);
             }
         }
-        Ok(())
     }
 
     pub(super) fn recycle(&mut self) -> u32 {
@@ -281,25 +285,29 @@ impl SocketRing {
         (connected.key == connection).then(|| connected.socket.as_fd())
     }
 
-    fn start(&mut self, entry: squeue::Entry, kind: Kind, key: Key) -> Result<(), Errno> {
+    fn start(&mut self, entry: squeue::Entry, kind: Kind, key: Key) {
         self.under_way += 1;
-        self.push(&entry.user_data(kind.word(key)))
+        self.staged.push_back(entry.user_data(kind.word(key)));
     }
 
-    fn cancel(&mut self, kind: Kind, key: Key) -> Result<(), Errno> {
+    fn cancel(&mut self, kind: Kind, key: Key) {
         let cancel = opcode::AsyncCancel::new(kind.word(key)).build();
-        self.push(&cancel.user_data(Kind::Cancel.word(key)))
+        self.staged.push_back(cancel.user_data(Kind::Cancel.word(key)));
     }
 
-    fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
-        if self.setup.uring.submission().is_full() {
-            self.submit(0, None)?;
+    /// Moves what is staged to the submission queue, as far as it goes; tells how much is in it.
+    fn fill(&mut self) -> u32 {
+        let mut queue = self.setup.uring.submission();
+        while !queue.is_full()
+            && let Some(entry) = self.staged.pop_front()
+        {
+            // SAFETY: what the entry points to stays until its completion is here: a send's pieces and a connect's
+            // address are boxed in their connection's entry, which stays while one is under way (and is leaked if
+            // need be), the descriptors beside them; buffers are the kernel's own choice. The waker's read points to a
+            // static.
+            unsafe { queue.push(&entry) }.expect("it is not full");
         }
-        // SAFETY: what the entry points to stays until its completion is here: a send's pieces and a connect's address
-        // are boxed in their connection's entry, which stays while one is under way (and is leaked if need be), the
-        // descriptors beside them; buffers are the kernel's own choice. The waker's read points to a static.
-        let pushed = unsafe { self.setup.uring.submission().push(entry) };
-        pushed.map_err(|_| Errno(libc::EAGAIN))
+        u32::try_from(queue.len()).expect("the queue's size is 32 bits")
     }
 
     /// From the first call on the ring belongs to the thread that makes it.
@@ -322,11 +330,13 @@ impl SocketRing {
     pub(super) fn enter(&mut self, limit: Option<Duration>) -> Result<(), Errno> {
         self.enable_here()?;
         let here = !self.closed.is_empty()
+            || !self.forgotten.is_empty()
             || !self.completions.is_empty()
             || !self.setup.uring.completion().is_empty();
         if here || limit == Some(Duration::ZERO) {
+            let to_submit = self.fill();
             let queue = self.setup.uring.submission();
-            let quiet = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
+            let quiet = to_submit == 0 && !queue.taskrun() && !queue.cq_overflow();
             drop(queue);
             // Below 5.19 the queue does not tell of work put off; rings of such kernels are not used here.
             return if quiet { Ok(()) } else { self.submit(0, None) };
@@ -339,29 +349,41 @@ impl SocketRing {
         if !mem::replace(&mut self.wake_armed, true) {
             let length = u32::try_from(size_of::<u64>()).expect("eight");
             let read = opcode::Read::new(Fd(self.waker.eventfd()), UNREAD.as_ptr().cast(), length).build();
-            self.push(&read.user_data(Kind::Wake.word(NOBODY)))?;
+            self.staged.push_back(read.user_data(Kind::Wake.word(NOBODY)));
         }
         let entered = self.submit(1, limit);
         self.waker.awake();
         entered
     }
 
-    /// Submits what is staged, and waits for so many completions.
+    /// Submits what is staged, and waits for so many completions; in one call unless there is more than the queue holds,
+    /// or the kernel was busy.
     fn submit(&mut self, want: u32, limit: Option<Duration>) -> Result<(), Errno> {
         self.enable_here()?;
-        for _ in 0..TRIES {
-            let to_submit = u32::try_from(self.setup.uring.submission().len()).expect("32 bits");
-            // Sockets are waited for without end: that is idleness, not I/O.
-            let booked = if self.setup.has.no_iowait { Booked::Idle } else { Booked::WaitingForIo };
-            let within = Duration::ZERO;
-            match self.door.enter(Enter { to_submit, want, within, limit, booked }) {
-                Ok(submitted) if submitted == to_submit as usize => return Ok(()),
+        // Sockets are waited for without end: that is idleness, not I/O.
+        let booked = if self.setup.has.no_iowait { Booked::Idle } else { Booked::WaitingForIo };
+        let mut tries = 0;
+        while tries < TRIES {
+            let to_submit = self.fill();
+            let all = self.staged.is_empty();
+            let want = if all { want } else { 0 };
+            match self.door.enter(Enter { to_submit, want, within: Duration::ZERO, limit, booked }) {
+                Ok(submitted) if submitted == to_submit as usize => {
+                    if all {
+                        return Ok(());
+                    }
+                }
                 // One was bad (its completion says so), or the kernel ran out of memory on the way: the rest again.
-                Ok(_) => {}
+                Ok(_) => tries += 1,
                 // Time ran out, or a signal came. The kernel says so only where it had nothing to submit.
                 Err(libc::ETIME | libc::EINTR) => return Ok(()),
-                Err(libc::EBUSY) => self.collect(),
+                // The kernel keeps completions that found no place: make some.
+                Err(libc::EBUSY) => {
+                    tries += 1;
+                    self.collect();
+                }
                 Err(libc::EAGAIN) => {
+                    tries += 1;
                     self.collect();
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -390,10 +412,14 @@ impl SocketRing {
                 None => tracing::error!(word, "a completion that belongs to no request"),
             }
         }
-        for key in mem::take(&mut self.closed) {
-            // Dropped, and so closed: a call that does not block, for nothing lingers.
+        // Dropped, and so closed: calls that do not block, for nothing lingers.
+        for key in self.closed.drain(..) {
             self.connections[key.index()] = None;
             arrivals.push(Arrival::Closed { connection: key });
+        }
+        for key in self.forgotten.drain(..) {
+            self.listeners[key.index()] = None;
+            arrivals.push(Arrival::Forgotten { listener: key });
         }
     }
 
@@ -414,7 +440,7 @@ impl SocketRing {
         self.under_way -= 1;
         listening.accept = Going::No;
         if !wanted {
-            self.listeners[key.index()] = None;
+            self.forgotten.push(key);
             return;
         }
         let error = result.err().filter(|error| error.0 != libc::ECANCELED);
@@ -529,7 +555,7 @@ impl SocketRing {
         }
         for word in words {
             let cancel = opcode::AsyncCancel::new(word).build();
-            self.push(&cancel.user_data(Kind::Cancel.word(NOBODY)))?;
+            self.staged.push_back(cancel.user_data(Kind::Cancel.word(NOBODY)));
         }
         let deadline = Instant::now() + GOODBYE;
         let mut arrivals = Vec::new();

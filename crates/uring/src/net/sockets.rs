@@ -113,6 +113,8 @@ struct Link {
 struct Ear {
     accepting: bool,
     stopping: bool,
+    /// Nobody listens any more.
+    forgotten: bool,
     rests_until: Option<Moment>,
 }
 
@@ -170,6 +172,7 @@ impl<W> Sockets<W> {
             },
         };
         let (poster, posted) = Poster::new(transport.waker());
+        pool.set_waker(transport.waker());
         Ok(Self {
             transport,
             pool,
@@ -228,7 +231,12 @@ impl<W> Sockets<W> {
     /// What the kernel said: the address is in use, or not ours.
     pub fn listen(&mut self, address: &Address, backlog: u32) -> Result<Listener, SocketError> {
         let socket = address::listening(address, backlog, self.transport.calls())?;
-        let key = self.listeners.insert(Ear { accepting: false, stopping: false, rests_until: None });
+        let key = self.listeners.insert(Ear {
+            accepting: false,
+            stopping: false,
+            forgotten: false,
+            rests_until: None,
+        });
         if let Err(Errno(code)) = self.transport.listen(key, socket) {
             self.listeners.remove(key);
             let source = io::Error::from_raw_os_error(code);
@@ -237,16 +245,13 @@ impl<W> Sockets<W> {
         Ok(Listener(key))
     }
 
-    /// Stops listening. Connections that were accepted stay. A stale number does nothing.
-    ///
-    /// # Errors
-    /// What the kernel said to a call it must not refuse.
-    pub fn stop_listening(&mut self, listener: Listener) -> Result<(), Errno> {
-        if self.listeners.remove(listener.0).is_none() {
-            return Ok(());
-        }
-        self.lobby.retain(|(key, _)| *key != listener.0);
-        self.transport.forget_listener(listener.0)
+    /// Stops listening. Connections that were accepted and told stay; those that wait are closed. The address is free
+    /// when a poll has seen to it. A stale number does nothing.
+    pub fn stop_listening(&mut self, Listener(key): Listener) {
+        let Some(ear) = self.listeners.get_mut(key).filter(|ear| !ear.forgotten) else { return };
+        (ear.forgotten, ear.rests_until) = (true, None);
+        self.lobby.retain(|(listener, _)| *listener != key);
+        self.transport.forget_listener(key);
     }
 
     /// Starts to connect. [`What::Connected`] comes when it is done, or [`What::Closed`] with the reason why not.
@@ -264,8 +269,7 @@ impl<W> Sockets<W> {
         let key = self
             .admit(socket, Stage::Connecting)
             .map_err(|Errno(code)| error(io::Error::from_raw_os_error(code)))?;
-        let connecting = self.transport.connect(key, raw);
-        connecting.map_err(|Errno(code)| error(io::Error::from_raw_os_error(code)))?;
+        self.transport.connect(key, raw);
         Ok(Connection(key))
     }
 
@@ -351,19 +355,17 @@ impl<W> Sockets<W> {
     /// Bytes of the peer that were not received make the kernel reset the connection, and then what the peer has not
     /// read of ours is lost to it. So close what has [`Finished`](What::Finished), or where the protocol says that the
     /// peer waits.
-    ///
-    /// # Errors
-    /// What the kernel said to a call it must not refuse.
-    pub fn close(&mut self, Connection(key): Connection, how: Closing) -> Result<(), Errno> {
-        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+    pub fn close(&mut self, Connection(key): Connection, how: Closing) {
+        let Some(link) = self.connections.get_mut(key) else { return };
         if matches!(link.stage, Stage::Closing(_) | Stage::Closed) {
-            return Ok(());
+            return;
         }
         self.work.clear(source(key));
         self.work.set_gate(source(key), Gate::Open);
         let connecting = link.stage == Stage::Connecting;
         if how == Closing::Now || connecting || link.outgoing.bytes() == 0 {
-            return self.end(key, Reason::Asked);
+            self.end(key, Reason::Asked);
+            return;
         }
         link.stage = Stage::Draining;
         link.moved = self.now;
@@ -371,18 +373,17 @@ impl<W> Sockets<W> {
         link.idle = Some(idle);
         self.timers.set(self.now + idle, key);
         self.activate(key);
-        Ok(())
     }
 
     /// Asks the transport to close.
-    fn end(&mut self, key: Key, reason: Reason) -> Result<(), Errno> {
+    fn end(&mut self, key: Key, reason: Reason) {
         let link = self.connections.get_mut(key).expect("looked at by the caller");
         if matches!(link.stage, Stage::Closing(_) | Stage::Closed) {
-            return Ok(());
+            return;
         }
         link.stage = Stage::Closing(reason);
         self.work.set_gate(source(key), Gate::Open);
-        self.transport.close(key)
+        self.transport.close(key);
     }
 
     /// Takes a socket in as a connection.

@@ -26,6 +26,8 @@ pub(super) enum Arrival {
     Accepted { listener: Key, socket: OwnedFd },
     /// The accept has ended, and may be started again.
     AcceptEnded { listener: Key, error: Option<Errno> },
+    /// The listening socket is closed, and nothing of it is under way.
+    Forgotten { listener: Key },
     /// Bytes came; the receive goes on.
     Received { connection: Key, bytes: Received },
     /// The receive has ended, and may be started again unless it was the last.
@@ -95,17 +97,17 @@ impl Transport {
     }
 
     /// Accepts until told to stop.
-    pub(super) fn accept(&mut self, listener: Key) -> Result<(), Errno> {
-        either!(self, transport => transport.accept(listener))
+    pub(super) fn accept(&mut self, listener: Key) {
+        either!(self, transport => transport.accept(listener));
     }
 
-    pub(super) fn stop_accepting(&mut self, listener: Key) -> Result<(), Errno> {
-        either!(self, transport => transport.stop_accepting(listener))
+    pub(super) fn stop_accepting(&mut self, listener: Key) {
+        either!(self, transport => transport.stop_accepting(listener));
     }
 
-    /// Lets the listening socket go; it is told no more of.
-    pub(super) fn forget_listener(&mut self, listener: Key) -> Result<(), Errno> {
-        either!(self, transport => transport.forget_listener(listener))
+    /// Lets the listening socket go; it is gone when `Forgotten` has arrived.
+    pub(super) fn forget_listener(&mut self, listener: Key) {
+        either!(self, transport => transport.forget_listener(listener));
     }
 
     /// Takes a connection's socket in, under a number whose place is free.
@@ -113,26 +115,26 @@ impl Transport {
         either!(self, transport => transport.add(connection, socket))
     }
 
-    pub(super) fn connect(&mut self, connection: Key, address: SocketAddrAny) -> Result<(), Errno> {
-        either!(self, transport => transport.connect(connection, address))
+    pub(super) fn connect(&mut self, connection: Key, address: SocketAddrAny) {
+        either!(self, transport => transport.connect(connection, address));
     }
 
     /// Receives until told to stop.
-    pub(super) fn receive(&mut self, connection: Key) -> Result<(), Errno> {
-        either!(self, transport => transport.receive(connection))
+    pub(super) fn receive(&mut self, connection: Key) {
+        either!(self, transport => transport.receive(connection));
     }
 
-    pub(super) fn stop_receiving(&mut self, connection: Key) -> Result<(), Errno> {
-        either!(self, transport => transport.stop_receiving(connection))
+    pub(super) fn stop_receiving(&mut self, connection: Key) {
+        either!(self, transport => transport.stop_receiving(connection));
     }
 
-    pub(super) fn send(&mut self, connection: Key, flight: Flight) -> Result<(), Errno> {
-        either!(self, transport => transport.send(connection, flight))
+    pub(super) fn send(&mut self, connection: Key, flight: Flight) {
+        either!(self, transport => transport.send(connection, flight));
     }
 
     /// Cancels what is under way, and closes the socket when it has ended.
-    pub(super) fn close(&mut self, connection: Key) -> Result<(), Errno> {
-        either!(self, transport => transport.close(connection))
+    pub(super) fn close(&mut self, connection: Key) {
+        either!(self, transport => transport.close(connection));
     }
 
     /// Uses buffers that came back again; tells how many are free.

@@ -1,9 +1,8 @@
 //! Sockets that listen, and peers of them that are plain sockets of the standard library.
-#![allow(dead_code)]
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use forebay_uring::net::{Address, Closing, Connection, Event, Listener, Options, Reason, Sockets, What};
@@ -11,20 +10,24 @@ use forebay_uring::net::{Address, Closing, Connection, Event, Listener, Options,
 /// How long anything may take. Only a hang takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a poll waits before the test looks at what else it waits for.
+pub(crate) const A_LITTLE: Duration = Duration::from_millis(20);
+
 pub(crate) struct Bench {
     pub(crate) sockets: Sockets<u64>,
     pub(crate) listener: Listener,
-    pub(crate) address: std::net::SocketAddr,
+    pub(crate) address: SocketAddr,
     pub(crate) connections: Vec<Connection>,
-    /// What was received and not looked at.
+    /// All that was received.
     pub(crate) received: HashMap<Connection, Vec<u8>>,
+    pub(crate) finished: Vec<Connection>,
     pub(crate) closed: Vec<(Connection, Reason)>,
 }
 
 impl Bench {
     pub(crate) fn new(options: Options) -> Self {
         let mut sockets = Sockets::new(options).unwrap();
-        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let listener = sockets.listen(&any.into(), 1024).unwrap();
         let Ok(Address::Tcp(address)) = sockets.local(listener) else { panic!("a port") };
         Self {
@@ -33,20 +36,21 @@ impl Bench {
             address,
             connections: Vec::new(),
             received: HashMap::new(),
+            finished: Vec::new(),
             closed: Vec::new(),
         }
     }
 
-    /// Another peer, and its connection at the end of `connections`.
-    pub(crate) fn peer(&mut self) -> TcpStream {
+    /// Another peer, and its connection.
+    pub(crate) fn peer(&mut self) -> (TcpStream, Connection) {
         let before = self.connections.len();
         let peer = TcpStream::connect(self.address).unwrap();
         peer.set_nodelay(true).unwrap();
         self.until(|bench| bench.connections.len() > before);
-        peer
+        (peer, *self.connections.last().unwrap())
     }
 
-    /// One poll that waits; events come noted, and are given back.
+    /// One poll; its events are noted, and given back.
     pub(crate) fn poll(&mut self, wait: Duration) -> Vec<Event<u64>> {
         let mut events = Vec::new();
         self.sockets.poll(Some(wait), &mut events).unwrap();
@@ -58,7 +62,12 @@ impl Bench {
                 What::Received { connection, bytes } => {
                     self.received.entry(*connection).or_default().extend_from_slice(bytes);
                 }
-                What::Closed { connection, reason } => self.closed.push((*connection, *reason)),
+                What::Finished { connection } => self.finished.push(*connection),
+                What::Closed { connection, reason } => {
+                    let twice = self.closed.iter().any(|(closed, _)| closed == connection);
+                    assert!(!twice, "{connection:?} was closed twice");
+                    self.closed.push((*connection, *reason));
+                }
                 _ => {}
             }
         }
@@ -70,46 +79,82 @@ impl Bench {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "hangs: {:?}", self.sockets.counters());
-            self.poll(Duration::from_millis(50));
+            self.poll(A_LITTLE);
         }
     }
 
     /// One poll, after which everything is sent back, and who has finished is closed.
     pub(crate) fn echo(&mut self) {
-        for event in self.poll(Duration::from_millis(50)) {
+        for event in self.poll(A_LITTLE) {
             match event.what {
                 What::Received { connection, bytes } => {
+                    // Nothing more is handed out of who was told to stop, so the rest of a pass has room.
                     self.sockets.send(connection, &bytes).unwrap();
                 }
-                What::Finished { connection } => {
-                    self.sockets.close(connection, Closing::AfterSending).unwrap();
-                }
+                What::Finished { connection } => self.sockets.close(connection, Closing::AfterSending),
                 _ => {}
             }
         }
     }
 
-    pub(crate) fn until_closed(&mut self, count: usize) {
+    pub(crate) fn echo_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        while self.closed.len() < count {
+        while !is_so(self) {
             assert!(Instant::now() < deadline, "hangs: {:?}", self.sockets.counters());
             self.echo();
         }
     }
 
-    /// No buffer is out and no connection there.
-    pub(crate) fn assert_clean(&self) {
+    /// Closes all that is there, and looks that nothing is left behind.
+    pub(crate) fn end(mut self) {
+        for connection in self.connections.clone() {
+            self.sockets.close(connection, Closing::Now);
+        }
+        self.until(|bench| bench.sockets.counters().connections == 0);
         let counters = self.sockets.counters();
-        assert_eq!((counters.buffers_out, counters.connections), (0, 0), "{counters:?}");
+        assert_eq!(counters.buffers_out, 0, "{counters:?}");
+        let accepted = counters.accepts + counters.connects;
+        assert!(counters.closes >= accepted, "{counters:?}");
+    }
+
+    pub(crate) fn got(&self, connection: Connection) -> &[u8] {
+        self.received.get(&connection).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn reason(&self, connection: Connection) -> Option<Reason> {
+        self.closed.iter().find(|(closed, _)| *closed == connection).map(|(_, reason)| *reason)
     }
 }
 
-/// Reads what is there, without waiting long.
-pub(crate) fn read_some(peer: &mut TcpStream, into: &mut [u8]) -> usize {
+/// Reads what is there, without waiting long; `None` at the end.
+pub(crate) fn read_some(peer: &mut TcpStream, into: &mut [u8]) -> Option<usize> {
     peer.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     match peer.read(into) {
-        Ok(got) => got,
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => 0,
+        Ok(0) => None,
+        Ok(got) => Some(got),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Some(0),
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Closes so that the other end is reset.
+pub(crate) fn reset(peer: TcpStream) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the option is a `linger`, read during the call.
+    let set = unsafe {
+        libc::setsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(&peer),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const at_once).cast(),
+            libc::socklen_t::try_from(size_of::<libc::linger>()).unwrap(),
+        )
+    };
+    assert_eq!(set, 0);
+    drop(peer);
+}
+
+/// Bytes that are told apart from their neighbours.
+pub(crate) fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at * 31 + (at >> 8) * 7 + seed * 101) & 0xff) as u8).collect()
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use forebay_block::{Errno, Moment};
 
-use super::{Receiving, Sockets, Stage, source};
+use super::{Receiving, Sockets, Stage};
 use crate::net::event::{Connection, Listener, Reason, What};
 use crate::net::options::ACCEPT_REST;
 use crate::net::outgoing::Flight;
@@ -15,91 +15,87 @@ use crate::net::transport::{Arrival, End};
 
 impl<W> Sockets<W> {
     /// Takes all that arrived, in order.
-    pub(super) fn take_arrivals(&mut self) -> Result<(), Errno> {
+    pub(super) fn take_arrivals(&mut self) {
         let mut arrivals = mem::take(&mut self.arrivals);
         self.transport.reap(&mut arrivals);
         for arrival in arrivals.drain(..) {
-            self.take_arrival(arrival)?;
+            self.take_arrival(arrival);
         }
         self.arrivals = arrivals;
-        Ok(())
     }
 
-    fn take_arrival(&mut self, arrival: Arrival) -> Result<(), Errno> {
+    fn take_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Accepted { listener, socket } => self.accepted(listener, socket),
-            Arrival::AcceptEnded { listener, error } => {
-                self.accept_ended(listener, error);
-                Ok(())
+            Arrival::AcceptEnded { listener, error } => self.accept_ended(listener, error),
+            Arrival::Forgotten { listener } => {
+                self.listeners.remove(listener);
             }
-            Arrival::Received { connection, bytes } => {
-                self.received(connection, bytes);
-                Ok(())
-            }
+            Arrival::Received { connection, bytes } => self.received(connection, bytes),
             Arrival::ReceiveEnded { connection, end } => self.receive_ended(connection, end),
             Arrival::Sent { connection, flight, moved } => self.sent(connection, flight, moved),
             Arrival::Connected { connection, result } => self.connected(connection, result),
-            Arrival::Closed { connection } => {
-                self.closed(connection);
-                Ok(())
-            }
+            Arrival::Closed { connection } => self.closed(connection),
         }
     }
 
-    fn accepted(&mut self, listener: Key, socket: OwnedFd) -> Result<(), Errno> {
-        if self.listeners.get(listener).is_none() {
-            // Nobody listens any more.
-            return Ok(());
+    fn accepted(&mut self, listener: Key, socket: OwnedFd) {
+        if self.listeners.get(listener).is_none_or(|ear| ear.forgotten) {
+            return;
         }
         if self.is_full() || !self.lobby.is_empty() {
             self.lobby.push_back((listener, socket));
-            return self.stop_accepts();
+        } else {
+            self.welcome(listener, socket);
         }
-        self.welcome(listener, socket)?;
-        if self.is_full() { self.stop_accepts() } else { Ok(()) }
+        if self.is_full() {
+            self.stop_accepts();
+        }
     }
 
-    fn welcome(&mut self, listener: Key, socket: OwnedFd) -> Result<(), Errno> {
-        let key = self.admit(socket, Stage::Open)?;
-        self.counters.accepts += 1;
-        self.tell(key, 0, What::Accepted { listener: Listener(listener), connection: Connection(key) });
-        self.activate(key);
-        Ok(())
+    fn welcome(&mut self, listener: Key, socket: OwnedFd) {
+        let listener = Listener(listener);
+        match self.admit(socket, Stage::Open) {
+            Ok(key) => {
+                self.counters.accepts += 1;
+                self.tell(key, 0, What::Accepted { listener, connection: Connection(key) });
+                self.activate(key);
+            }
+            Err(error) => self.tell_loose(What::AcceptFailed { listener, error }),
+        }
     }
 
-    pub(super) fn admit_from_lobby(&mut self) -> Result<(), Errno> {
+    pub(super) fn admit_from_lobby(&mut self) {
         while !self.is_full()
             && let Some((listener, socket)) = self.lobby.pop_front()
         {
-            self.welcome(listener, socket)?;
+            self.welcome(listener, socket);
         }
-        Ok(())
     }
 
     fn is_full(&self) -> bool {
         self.connections.len() >= self.options.connections as usize
     }
 
-    fn stop_accepts(&mut self) -> Result<(), Errno> {
+    fn stop_accepts(&mut self) {
         for (key, ear) in self.listeners.iter_mut() {
-            if ear.accepting && !mem::replace(&mut ear.stopping, true) {
-                self.transport.stop_accepting(key)?;
+            if ear.accepting && !ear.forgotten && !mem::replace(&mut ear.stopping, true) {
+                self.transport.stop_accepting(key);
             }
         }
-        Ok(())
     }
 
-    pub(super) fn start_accepts(&mut self) -> Result<(), Errno> {
+    pub(super) fn start_accepts(&mut self) {
         if self.is_full() || !self.lobby.is_empty() {
-            return Ok(());
+            return;
         }
         for (key, ear) in self.listeners.iter_mut() {
-            if !ear.accepting && ear.rests_until.is_none_or(|until| until <= self.now) {
+            let rests = ear.rests_until.is_some_and(|until| until > self.now);
+            if !ear.accepting && !ear.forgotten && !rests {
                 (ear.accepting, ear.rests_until) = (true, None);
-                self.transport.accept(key)?;
+                self.transport.accept(key);
             }
         }
-        Ok(())
     }
 
     /// When the next listener that rests is to go on.
@@ -121,19 +117,19 @@ impl<W> Sockets<W> {
         }
     }
 
-    fn connected(&mut self, key: Key, result: Result<(), Errno>) -> Result<(), Errno> {
-        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+    fn connected(&mut self, key: Key, result: Result<(), Errno>) {
+        let Some(link) = self.connections.get_mut(key) else { return };
         if link.stage != Stage::Connecting {
-            return Ok(());
+            return;
         }
         if let Err(error) = result {
-            return self.end(key, Reason::Failed(error));
+            self.end(key, Reason::Failed(error));
+            return;
         }
         (link.stage, link.moved) = (Stage::Open, self.now);
         self.counters.connects += 1;
         self.tell(key, 0, What::Connected { connection: Connection(key) });
         self.activate(key);
-        Ok(())
     }
 
     fn received(&mut self, key: Key, bytes: Received) {
@@ -148,11 +144,11 @@ impl<W> Sockets<W> {
         self.activate(key);
     }
 
-    fn receive_ended(&mut self, key: Key, end: End) -> Result<(), Errno> {
-        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+    fn receive_ended(&mut self, key: Key, end: End) {
+        let Some(link) = self.connections.get_mut(key) else { return };
         link.receiving = Receiving::No;
         if !matches!(link.stage, Stage::Open | Stage::Draining) {
-            return Ok(());
+            return;
         }
         match end {
             End::Stopped => self.activate(key),
@@ -167,13 +163,12 @@ impl<W> Sockets<W> {
                     self.tell(key, 0, What::Finished { connection: Connection(key) });
                 }
             }
-            End::Failed(error) => return self.end(key, Reason::Failed(error)),
+            End::Failed(error) => self.end(key, Reason::Failed(error)),
         }
-        Ok(())
     }
 
-    fn sent(&mut self, key: Key, flight: Flight, moved: Result<usize, Errno>) -> Result<(), Errno> {
-        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
+    fn sent(&mut self, key: Key, flight: Flight, moved: Result<usize, Errno>) {
+        let Some(link) = self.connections.get_mut(key) else { return };
         link.outgoing.arrive(flight, moved.unwrap_or(0));
         match moved {
             Ok(bytes) => {
@@ -181,14 +176,12 @@ impl<W> Sockets<W> {
                 self.counters.sends += 1;
                 self.counters.sent_bytes += bytes as u64;
                 self.has_room(key);
-                Ok(())
             }
             Err(error)
                 if error.is_passing()
                     || matches!(error.0, libc::ECANCELED | libc::ENOBUFS | libc::ENOMEM) =>
             {
                 self.activate(key);
-                Ok(())
             }
             Err(error) => self.end(key, Reason::Failed(error)),
         }
@@ -200,6 +193,9 @@ impl<W> Sockets<W> {
             panic!("{key:?} was closed by nobody")
         };
         self.tell(key, 0, What::Closed { connection: Connection(key), reason });
-        debug_assert!(self.work.bytes(source(key)) > 0);
+        // It gave its descriptor back.
+        for (_, ear) in self.listeners.iter_mut() {
+            ear.rests_until = None;
+        }
     }
 }

@@ -30,12 +30,12 @@ impl<W> Sockets<W> {
             Some(wait) => Some(clock::now() + wait),
         };
         loop {
-            self.start_what_is_asked()?;
+            self.start_what_is_asked();
             let limit = self.limit(deadline);
             self.transport.enter(limit)?;
             self.now = clock::now();
-            self.take_arrivals()?;
-            self.time_out()?;
+            self.take_arrivals();
+            self.time_out();
             self.take_posted();
             self.pass(events);
             if events.len() > before || deadline.is_some_and(|deadline| deadline <= self.now) {
@@ -45,56 +45,66 @@ impl<W> Sockets<W> {
     }
 
     /// How long the kernel may wait.
-    fn limit(&self, deadline: Option<Moment>) -> Option<Duration> {
+    fn limit(&mut self, deadline: Option<Moment>) -> Option<Duration> {
         if self.work.is_ready() || self.all_posted != Rest::Empty {
             return Some(Duration::ZERO);
         }
-        let rests = self.resting_until();
-        let next = [deadline, self.timers.next(), rests].into_iter().flatten().min();
-        // The clock's reading is the last poll's: what the caller did since makes the wait a little longer than asked,
-        // but never shorter than what is due.
-        next.map(|next| next.since(self.now))
+        if !self.starved.is_empty() {
+            self.pool.await_one();
+            if self.transport.recycle() > 0 {
+                // One came back meanwhile: start who needs it.
+                return Some(Duration::ZERO);
+            }
+        }
+        let next = [deadline, self.timers.next(), self.resting_until()].into_iter().flatten().min()?;
+        if next > self.now {
+            // The caller may have done much since the last poll.
+            self.now = clock::now();
+        }
+        Some(next.since(self.now))
     }
 
     /// Starts accepts, receives and sends, as there are places, buffers and bytes.
-    fn start_what_is_asked(&mut self) -> Result<(), Errno> {
-        self.admit_from_lobby()?;
-        self.start_accepts()?;
+    fn start_what_is_asked(&mut self) {
+        self.admit_from_lobby();
+        self.start_accepts();
         let mut free = self.transport.recycle();
+        let mut active = std::mem::take(&mut self.active);
         // Those who found no buffer go first, in the order they asked, as many as there are buffers.
         while free > 0
             && let Some(key) = self.starved.pop_front()
         {
-            let Some(link) =
-                self.connections.get_mut(key).filter(|link| link.receiving == Receiving::Starved)
-            else {
-                continue;
-            };
+            let starved = self.connections.get_mut(key).filter(|link| link.receiving == Receiving::Starved);
+            let Some(link) = starved else { continue };
             link.receiving = Receiving::No;
-            free -= 1;
-            self.activate(key);
+            self.look_at(key);
+            let started = self.connections.get(key).is_some_and(|link| link.receiving == Receiving::Yes);
+            free -= u32::from(started);
         }
-        let mut active = std::mem::take(&mut self.active);
         for key in active.drain(..) {
-            self.look_at(key)?;
+            if let Some(link) = self.connections.get_mut(key) {
+                link.listed = false;
+                self.look_at(key);
+            }
         }
+        // What was put in the list meanwhile is there with the next poll.
+        active.append(&mut self.active);
         self.active = active;
-        Ok(())
     }
 
     /// Starts or stops a connection's receive, starts its send, or closes it when all is sent.
-    fn look_at(&mut self, key: Key) -> Result<(), Errno> {
-        let Some(link) = self.connections.get_mut(key) else { return Ok(()) };
-        link.listed = false;
+    fn look_at(&mut self, key: Key) {
+        let link = self.connections.get_mut(key).expect("looked at by the caller");
         if !matches!(link.stage, Stage::Open | Stage::Draining) {
-            return Ok(());
+            return;
         }
         if link.outgoing.is_ready() {
             let flight = link.outgoing.depart();
-            self.transport.send(key, flight)?;
+            self.transport.send(key, flight);
         }
         if link.stage == Stage::Draining && link.outgoing.bytes() == 0 {
-            return self.end(key, Reason::Asked);
+            self.end(key, Reason::Asked);
+            return;
         }
         let held = self.work.bytes(source(key));
         let full = link.stage == Stage::Draining || link.stopped;
@@ -102,20 +112,20 @@ impl<W> Sockets<W> {
         match link.receiving {
             Receiving::No if !full && held < share => {
                 link.receiving = Receiving::Yes;
-                self.transport.receive(key)
+                self.transport.receive(key);
             }
             // A connection that is ahead by two shares is not read on: the buffers are for all.
             Receiving::Yes if full || held >= share.saturating_mul(2) => {
                 link.receiving = Receiving::Stopping;
                 self.counters.pauses += 1;
-                self.transport.stop_receiving(key)
+                self.transport.stop_receiving(key);
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
     /// Closes what moved nothing for too long.
-    fn time_out(&mut self) -> Result<(), Errno> {
+    fn time_out(&mut self) {
         while let Some(key) = self.timers.take(self.now) {
             let Some(link) = self.connections.get(key) else { continue };
             let Some(idle) = link.idle else { continue };
@@ -126,12 +136,11 @@ impl<W> Sockets<W> {
             if due > self.now {
                 self.timers.set(due, key);
             } else {
-                self.end(key, Reason::TimedOut)?;
+                self.end(key, Reason::TimedOut);
                 // The transport may have closed it at once.
-                self.take_arrivals()?;
+                self.take_arrivals();
             }
         }
-        Ok(())
     }
 
     /// Numbers what other threads posted.

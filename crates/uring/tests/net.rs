@@ -8,8 +8,11 @@ mod bounds;
 mod ends;
 #[path = "net/order.rs"]
 mod order;
+#[path = "net/process.rs"]
+mod process;
 #[path = "net/streams.rs"]
 mod streams;
+mod support;
 
 /// Makes of each function a test over the ring and one over epoll.
 macro_rules! on_both {
@@ -61,4 +64,7 @@ on_both!(
         a_post_wakes_a_poll_that_waits,
         contract_15_no_post_is_lost_under_a_storm,
         one_call_sends_what_a_pass_answers;
+    process:
+        without_descriptors_accepting_rests_and_goes_on,
+        a_broken_pipe_raises_no_signal;
 );

@@ -9,12 +9,10 @@
 //! The rule for the owner: as for [`Ring`](crate::Ring), the ring belongs to the thread that first enters it.
 
 use std::collections::VecDeque;
-use std::mem::{self, ManuallyDrop};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::thread::ThreadId;
 
 use forebay_block::Errno;
 use io_uring::types::Fd;
@@ -26,8 +24,7 @@ use super::outgoing::Flight;
 use super::pool::Pool;
 use super::provided::{GROUP, Provided};
 use super::table::Key;
-use super::transport::{Arrival, End};
-use crate::enter::{Booked, Door, Enter, Enters};
+use crate::enter::{Door, Enters};
 use crate::fork::Home;
 use crate::offer::{Feature, Offers};
 use crate::setup::{Level, Setup, SetupError};
@@ -35,16 +32,10 @@ use crate::waker::Waker;
 use voyage::Departed;
 
 pub(super) mod ability;
+mod arriving;
+mod entering;
+mod goodbye;
 mod voyage;
-
-/// How often a submission that the kernel has no memory for is tried again, a millisecond apart.
-const TRIES: u32 = 1000;
-
-/// How long what is under way is waited for when the ring is dropped.
-const GOODBYE: Duration = Duration::from_secs(1);
-
-/// What the kernel reads from the waker's eventfd goes here and is never looked at.
-static UNREAD: AtomicU64 = AtomicU64::new(0);
 
 /// What a request is about; with a key the word the kernel carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,8 +132,12 @@ impl std::fmt::Debug for SocketRing {
 impl SocketRing {
     pub(super) fn new(pool: Arc<Pool>) -> Result<Self, SetupError> {
         let setup = Setup::new(STAGED, Level::NoArray)?;
-        ability::check(setup.level)?;
-        let provided = Provided::register(&setup.uring, pool)?;
+        ability::check(ability::ability(setup.level))?;
+        let provided =
+            Provided::register(&setup.uring, pool).map_err(|error| match error.raw_os_error() {
+                Some(libc::ENOMEM) => SetupError::Memory(error),
+                _ => SetupError::Other(error),
+            })?;
         Ok(Self {
             door: Door::of(&setup.uring),
             setup: ManuallyDrop::new(setup),
@@ -294,221 +289,6 @@ impl SocketRing {
         let cancel = opcode::AsyncCancel::new(kind.word(key)).build();
         self.staged.push_back(cancel.user_data(Kind::Cancel.word(key)));
     }
-
-    /// Moves what is staged to the submission queue, as far as it goes; tells how much is in it.
-    fn fill(&mut self) -> u32 {
-        let mut queue = self.setup.uring.submission();
-        while !queue.is_full()
-            && let Some(entry) = self.staged.pop_front()
-        {
-            // SAFETY: what the entry points to stays until its completion is here: a send's pieces and a connect's
-            // address are boxed in their connection's entry, which stays while one is under way (and is leaked if
-            // need be), the descriptors beside them; buffers are the kernel's own choice. The waker's read points to a
-            // static.
-            unsafe { queue.push(&entry) }.expect("it is not full");
-        }
-        u32::try_from(queue.len()).expect("the queue's size is 32 bits")
-    }
-
-    /// From the first call on the ring belongs to the thread that makes it.
-    fn enable_here(&mut self) -> Result<(), Errno> {
-        let here = thread::current().id();
-        match self.thread {
-            Some(thread) => {
-                assert_eq!(thread, here, "sockets belong to the thread that polled first");
-            }
-            None => {
-                let enabled = self.setup.uring.submitter().register_enable_rings();
-                enabled.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
-                self.thread = Some(here);
-                self.door.register();
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn enter(&mut self, limit: Option<Duration>) -> Result<(), Errno> {
-        self.enable_here()?;
-        let here = !self.closed.is_empty()
-            || !self.forgotten.is_empty()
-            || !self.completions.is_empty()
-            || !self.setup.uring.completion().is_empty();
-        if here || limit == Some(Duration::ZERO) {
-            let to_submit = self.fill();
-            let queue = self.setup.uring.submission();
-            let quiet = to_submit == 0 && !queue.taskrun() && !queue.cq_overflow();
-            drop(queue);
-            // Below 5.19 the queue does not tell of work put off; rings of such kernels are not used here.
-            return if quiet { Ok(()) } else { self.submit(0, None) };
-        }
-        if !self.waker.fall_asleep() {
-            // Somebody rang since the last look: the caller looks again.
-            self.waker.awake();
-            return self.submit(0, None);
-        }
-        if !mem::replace(&mut self.wake_armed, true) {
-            let length = u32::try_from(size_of::<u64>()).expect("eight");
-            let read = opcode::Read::new(Fd(self.waker.eventfd()), UNREAD.as_ptr().cast(), length).build();
-            self.staged.push_back(read.user_data(Kind::Wake.word(NOBODY)));
-        }
-        let entered = self.submit(1, limit);
-        self.waker.awake();
-        entered
-    }
-
-    /// Submits what is staged, and waits for so many completions; in one call unless there is more than the queue holds,
-    /// or the kernel was busy.
-    fn submit(&mut self, want: u32, limit: Option<Duration>) -> Result<(), Errno> {
-        self.enable_here()?;
-        // Sockets are waited for without end: that is idleness, not I/O.
-        let booked = if self.setup.has.no_iowait { Booked::Idle } else { Booked::WaitingForIo };
-        let mut tries = 0;
-        while tries < TRIES {
-            let to_submit = self.fill();
-            let all = self.staged.is_empty();
-            let want = if all { want } else { 0 };
-            match self.door.enter(Enter { to_submit, want, within: Duration::ZERO, limit, booked }) {
-                Ok(submitted) if submitted == to_submit as usize => {
-                    if all {
-                        return Ok(());
-                    }
-                }
-                // One was bad (its completion says so), or the kernel ran out of memory on the way: the rest again.
-                Ok(_) => tries += 1,
-                // Time ran out, or a signal came. The kernel says so only where it had nothing to submit.
-                Err(libc::ETIME | libc::EINTR) => return Ok(()),
-                // The kernel keeps completions that found no place: make some.
-                Err(libc::EBUSY) => {
-                    tries += 1;
-                    self.collect();
-                }
-                Err(libc::EAGAIN) => {
-                    tries += 1;
-                    self.collect();
-                    thread::sleep(Duration::from_millis(1));
-                }
-                Err(code) => return Err(Errno(code)),
-            }
-        }
-        Err(Errno(libc::EAGAIN))
-    }
-
-    /// Takes all that has completed off the kernel's queue.
-    fn collect(&mut self) {
-        self.completions.extend(self.setup.uring.completion());
-    }
-
-    pub(super) fn reap(&mut self, arrivals: &mut Vec<Arrival>) {
-        self.collect();
-        while let Some(completion) = self.completions.pop_front() {
-            let word = completion.user_data();
-            match Kind::of(word) {
-                Some(Kind::Accept) => self.accepted(Key::of(word), &completion, arrivals),
-                Some(Kind::Receive) => self.received(Key::of(word), &completion, arrivals),
-                Some(Kind::Send) => self.sent(Key::of(word), &completion, arrivals),
-                Some(Kind::Connect) => self.connected(Key::of(word), &completion, arrivals),
-                Some(Kind::Cancel) => {}
-                Some(Kind::Wake) => self.wake_armed = false,
-                None => tracing::error!(word, "a completion that belongs to no request"),
-            }
-        }
-        // Dropped, and so closed: calls that do not block, for nothing lingers.
-        for key in self.closed.drain(..) {
-            self.connections[key.index()] = None;
-            arrivals.push(Arrival::Closed { connection: key });
-        }
-        for key in self.forgotten.drain(..) {
-            self.listeners[key.index()] = None;
-            arrivals.push(Arrival::Forgotten { listener: key });
-        }
-    }
-
-    fn accepted(&mut self, key: Key, completion: &cqueue::Entry, arrivals: &mut Vec<Arrival>) {
-        let result = result(completion);
-        let more = cqueue::more(completion.flags());
-        // SAFETY: the completion is of an accept, and its result a descriptor that nobody has yet.
-        let socket = result.ok().map(|_| unsafe { OwnedFd::from_raw_fd(completion.result()) });
-        let Some(listening) = find(&mut self.listeners, key) else {
-            tracing::error!(?key, ?result, "an accept that nobody waits for");
-            return;
-        };
-        let wanted = !listening.forgotten;
-        arrivals.extend(socket.filter(|_| wanted).map(|socket| Arrival::Accepted { listener: key, socket }));
-        if more {
-            return;
-        }
-        self.under_way -= 1;
-        listening.accept = Going::No;
-        if !wanted {
-            self.forgotten.push(key);
-            return;
-        }
-        let error = result.err().filter(|error| error.0 != libc::ECANCELED);
-        arrivals.push(Arrival::AcceptEnded { listener: key, error });
-    }
-
-    fn received(&mut self, key: Key, completion: &cqueue::Entry, arrivals: &mut Vec<Arrival>) {
-        let result = result(completion);
-        let provided = self.provided.as_mut().expect("until the drop");
-        let bytes = cqueue::buffer_select(completion.flags())
-            .map(|buffer| provided.take(buffer, result.unwrap_or(0)))
-            .filter(|bytes| !bytes.is_empty());
-        let Some(connected) = find(&mut self.connections, key) else {
-            tracing::error!(?key, ?result, "a receive that nobody waits for");
-            return;
-        };
-        arrivals.extend(bytes.map(|bytes| Arrival::Received { connection: key, bytes }));
-        if cqueue::more(completion.flags()) {
-            return;
-        }
-        self.under_way -= 1;
-        connected.receive = Going::No;
-        let end = match result {
-            Ok(0) => End::Finished,
-            // The kernel ends a multishot request where its completion queue is full.
-            Ok(_) => End::Stopped,
-            Err(Errno(libc::ENOBUFS)) => End::NoBuffer,
-            Err(Errno(libc::ECANCELED | libc::EINTR | libc::EAGAIN)) => End::Stopped,
-            Err(error) => End::Failed(error),
-        };
-        arrivals.push(Arrival::ReceiveEnded { connection: key, end });
-        self.close_when_quiet(key);
-    }
-
-    fn sent(&mut self, key: Key, completion: &cqueue::Entry, arrivals: &mut Vec<Arrival>) {
-        let moved = result(completion);
-        let departed = find(&mut self.connections, key).and_then(|connected| connected.send.take());
-        let Some(departed) = departed else {
-            tracing::error!(?key, ?moved, "a send that nobody waits for");
-            return;
-        };
-        self.under_way -= 1;
-        arrivals.push(Arrival::Sent { connection: key, flight: departed.arrive(), moved });
-        self.close_when_quiet(key);
-    }
-
-    fn connected(&mut self, key: Key, completion: &cqueue::Entry, arrivals: &mut Vec<Arrival>) {
-        let result = result(completion).map(|_| ());
-        let address = find(&mut self.connections, key).and_then(|connected| connected.connect.take());
-        if address.is_none() {
-            tracing::error!(?key, ?result, "a connect that nobody waits for");
-            return;
-        }
-        self.under_way -= 1;
-        arrivals.push(Arrival::Connected { connection: key, result });
-        self.close_when_quiet(key);
-    }
-
-    fn close_when_quiet(&mut self, key: Key) {
-        let connected = find(&mut self.connections, key).expect("looked at just now");
-        if connected.closing && connected.under_way() == 0 {
-            self.closed.push(key);
-        }
-    }
-}
-
-fn result(completion: &cqueue::Entry) -> Result<usize, Errno> {
-    usize::try_from(completion.result()).map_err(|_| Errno(-completion.result()))
 }
 
 fn put<T>(table: &mut Vec<Option<T>>, key: Key, value: T) {
@@ -538,64 +318,4 @@ impl Keyed for Connected {
 
 fn find<T: Keyed>(table: &mut [Option<T>], key: Key) -> Option<&mut T> {
     table.get_mut(key.index())?.as_mut().filter(|found| found.key() == key)
-}
-
-impl SocketRing {
-    /// Cancels everything, and waits for it to a deadline.
-    fn wait_out(&mut self) -> Result<(), Errno> {
-        let of_listeners = self.listeners.iter().flatten();
-        let accepts = of_listeners.filter(|listening| listening.accept == Going::Yes);
-        let mut words: Vec<u64> = accepts.map(|listening| Kind::Accept.word(listening.key)).collect();
-        for connected in self.connections.iter().flatten().filter(|connected| !connected.closing) {
-            let receive = (connected.receive == Going::Yes).then_some(Kind::Receive);
-            let send = connected.send.as_ref().map(|_| Kind::Send);
-            let connect = connected.connect.as_ref().map(|_| Kind::Connect);
-            let kinds = [receive, send, connect].into_iter().flatten();
-            words.extend(kinds.map(|kind| kind.word(connected.key)));
-        }
-        for word in words {
-            let cancel = opcode::AsyncCancel::new(word).build();
-            self.staged.push_back(cancel.user_data(Kind::Cancel.word(NOBODY)));
-        }
-        let deadline = Instant::now() + GOODBYE;
-        let mut arrivals = Vec::new();
-        while self.under_way > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            self.submit(1, Some(left))?;
-            self.reap(&mut arrivals);
-            arrivals.clear();
-        }
-        Ok(())
-    }
-}
-
-impl Drop for SocketRing {
-    fn drop(&mut self) {
-        if !self.home.is_here() {
-            // A forked child did not inherit the queues; what is under way is its parent's. Boxes of sends are not
-            // freed, as in the parent where they do not end.
-            return;
-        }
-        let here = self.thread.is_none_or(|thread| thread::current().id() == thread);
-        if here && self.under_way > 0 {
-            // Staged requests are submitted to be cancelled: simpler than to take them back, and the ring may never
-            // have been entered.
-            if let Err(error) = self.wait_out() {
-                tracing::error!(%error, "could not wait for what is under way");
-            }
-        }
-        if self.under_way > 0 {
-            self.provided.take().expect("dropped once").leak();
-            mem::forget(mem::take(&mut self.connections));
-            mem::forget(mem::take(&mut self.listeners));
-        }
-        if here {
-            self.door.unregister();
-        }
-        // SAFETY: nothing uses the ring after its drop.
-        unsafe { ManuallyDrop::drop(&mut self.setup) };
-    }
 }

@@ -41,8 +41,7 @@ pub(crate) fn ability(level: Level) -> Ability {
 }
 
 /// Refuses a kernel that lacks something.
-pub(super) fn check(level: Level) -> Result<(), SetupError> {
-    let ability = ability(level);
+pub(super) fn check(ability: Ability) -> Result<(), SetupError> {
     match ability {
         Ability { provided_buffers: false, .. } => Err(SetupError::TooOld("a ring of buffers (5.19)")),
         Ability { multishot_accept: false, .. } => Err(SetupError::TooOld("multishot accept (5.19)")),
@@ -122,6 +121,21 @@ mod tests {
         for offer in ability(Level::NoArray).offers() {
             let had = offer.state == crate::offer::State::Had;
             assert_eq!(had, version >= offer.feature.since(), "{offer} on {version}");
+        }
+    }
+
+    #[test]
+    fn contract_17_a_kernel_that_lacks_something_is_too_old() {
+        let all = Ability { provided_buffers: true, multishot_accept: true, multishot_receive: true };
+        check(all).unwrap();
+        for (lacks, since) in [
+            (Ability { provided_buffers: false, ..all }, "5.19"),
+            (Ability { multishot_accept: false, ..all }, "5.19"),
+            (Ability { multishot_receive: false, ..all }, "6.0"),
+        ] {
+            let refused = check(lacks).unwrap_err();
+            assert!(refused.to_string().contains(since), "{refused}");
+            assert!(crate::backend::is_absent(&refused), "epoll stands in");
         }
     }
 

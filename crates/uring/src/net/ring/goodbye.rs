@@ -1,0 +1,73 @@
+//! The end of the ring: everything is cancelled and waited for, a while; what has not ended by then keeps its memory.
+
+use std::mem::{self, ManuallyDrop};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_block::Errno;
+use io_uring::opcode;
+
+use super::{Going, Kind, NOBODY, SocketRing};
+
+/// How long what is under way is waited for when the ring is dropped.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+impl SocketRing {
+    /// Cancels everything, and waits for it to a deadline.
+    fn wait_out(&mut self) -> Result<(), Errno> {
+        let of_listeners = self.listeners.iter().flatten();
+        let accepts = of_listeners.filter(|listening| listening.accept == Going::Yes);
+        let mut words: Vec<u64> = accepts.map(|listening| Kind::Accept.word(listening.key)).collect();
+        for connected in self.connections.iter().flatten().filter(|connected| !connected.closing) {
+            let receive = (connected.receive == Going::Yes).then_some(Kind::Receive);
+            let send = connected.send.as_ref().map(|_| Kind::Send);
+            let connect = connected.connect.as_ref().map(|_| Kind::Connect);
+            let kinds = [receive, send, connect].into_iter().flatten();
+            words.extend(kinds.map(|kind| kind.word(connected.key)));
+        }
+        for word in words {
+            let cancel = opcode::AsyncCancel::new(word).build();
+            self.staged.push_back(cancel.user_data(Kind::Cancel.word(NOBODY)));
+        }
+        let deadline = Instant::now() + GOODBYE;
+        let mut arrivals = Vec::new();
+        while self.under_way > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.submit(1, Some(left))?;
+            self.reap(&mut arrivals);
+            arrivals.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SocketRing {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A forked child did not inherit the queues; what is under way is its parent's. Boxes of sends are not
+            // freed, as in the parent where they do not end.
+            return;
+        }
+        let here = self.thread.is_none_or(|thread| thread::current().id() == thread);
+        if here && self.under_way > 0 {
+            // Staged requests are submitted to be cancelled: simpler than to take them back, and the ring may never
+            // have been entered.
+            if let Err(error) = self.wait_out() {
+                tracing::error!(%error, "could not wait for what is under way");
+            }
+        }
+        if self.under_way > 0 {
+            self.provided.take().expect("dropped once").leak();
+            mem::forget(mem::take(&mut self.connections));
+            mem::forget(mem::take(&mut self.listeners));
+        }
+        if here {
+            self.door.unregister();
+        }
+        // SAFETY: nothing uses the ring after its drop.
+        unsafe { ManuallyDrop::drop(&mut self.setup) };
+    }
+}

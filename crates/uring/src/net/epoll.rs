@@ -18,7 +18,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, sockopt};
 
 use super::address::Calls;
-use super::options::{RECEIVES, STAGED};
+use super::limits::{RECEIVES, STAGED};
 use super::outgoing::Flight;
 use super::pool::Pool;
 use super::table::Key;

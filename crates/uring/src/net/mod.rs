@@ -21,12 +21,16 @@
 //! The price: what is sent is copied once, unless it is given away with [`Sockets::send_owned`]. The ring's form needs
 //! Linux 6.0 (multishot receive into provided buffers); below it is epoll, and [`Sockets::describe`] says so.
 //!
+//! The order of arrival is the order in which the kernel tells. Over the ring on Linux 6.0 to 6.4 the kernel reverses what
+//! it tells at once; from 6.5 on it does not.
+//!
 //! Nothing here knows messages: a message may come in any number of pieces, and several in one.
 
 mod address;
 mod counters;
 mod epoll;
 mod event;
+mod limits;
 mod options;
 mod outgoing;
 mod pool;

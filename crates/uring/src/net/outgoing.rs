@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use super::options::{SEND_BYTES, SEND_PIECES};
+use super::limits::{SEND_BYTES, SEND_PIECES};
 
 /// What a new piece can hold at least, so that small messages share one.
 const PIECE: usize = 4 << 10;

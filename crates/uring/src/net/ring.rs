@@ -19,7 +19,7 @@ use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
 use rustix::net::SocketAddrAny;
 
-use super::options::STAGED;
+use super::limits::STAGED;
 use super::outgoing::Flight;
 use super::pool::Pool;
 use super::provided::{GROUP, Provided};

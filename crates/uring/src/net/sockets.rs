@@ -18,7 +18,8 @@ use super::address::{self, Address, SocketError};
 use super::counters::Counters;
 use super::epoll::Epoll;
 use super::event::{Connection, Listener, Reason, What};
-use super::options::{Choice, EVENT_COST_BYTES, LINGER, Options, OptionsError};
+use super::limits::{EVENT_COST_BYTES, LINGER, STALE_TIMERS};
+use super::options::{Choice, Options, OptionsError};
 use super::outgoing::{Outgoing, Room};
 use super::pool::Pool;
 use super::poster::Poster;
@@ -33,6 +34,8 @@ use crate::setup::SetupError;
 
 mod arriving;
 mod polling;
+#[cfg(test)]
+mod tests;
 
 /// Why there are no sockets.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +110,8 @@ struct Link {
     listed: bool,
     moved: Moment,
     idle: Option<Duration>,
+    /// The timer that counts, if one is set.
+    timer: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -343,9 +348,7 @@ impl<W> Sockets<W> {
     pub fn set_idle(&mut self, connection: Connection, idle: Option<Duration>) {
         if let Some(link) = self.connections.get_mut(connection.0) {
             link.idle = idle;
-            if let Some(idle) = idle {
-                self.timers.set(link.moved + idle, connection.0);
-            }
+            self.set_timer(connection.0);
         }
     }
 
@@ -369,9 +372,8 @@ impl<W> Sockets<W> {
         }
         link.stage = Stage::Draining;
         link.moved = self.now;
-        let idle = link.idle.map_or(LINGER, |idle| idle.min(LINGER));
-        link.idle = Some(idle);
-        self.timers.set(self.now + idle, key);
+        link.idle = Some(link.idle.map_or(LINGER, |idle| idle.min(LINGER)));
+        self.set_timer(key);
         self.activate(key);
     }
 
@@ -397,16 +399,31 @@ impl<W> Sockets<W> {
             listed: false,
             moved,
             idle,
+            timer: None,
         };
         let key = self.connections.insert(link);
         if let Err(error) = self.transport.add(key, socket) {
             self.connections.remove(key);
             return Err(error);
         }
-        if let Some(idle) = idle {
-            self.timers.set(moved + idle, key);
-        }
+        self.set_timer(key);
         Ok(key)
+    }
+
+    /// Sets the timer for when a connection has moved nothing for too long, unless one before that is set.
+    fn set_timer(&mut self, key: Key) {
+        let Some(link) = self.connections.get_mut(key) else { return };
+        let Some(idle) = link.idle else { return };
+        let due = link.moved + idle;
+        if link.timer.is_some_and(|set| set <= due) {
+            return;
+        }
+        link.timer = Some(due);
+        if self.timers.len() > 2 * self.connections.len() + STALE_TIMERS {
+            let connections = &self.connections;
+            self.timers.retain(|at, key| connections.get(key).is_some_and(|link| link.timer == Some(at)));
+        }
+        self.timers.set(due, key);
     }
 
     /// Puts a connection in the list of those to be looked at before the next enter.

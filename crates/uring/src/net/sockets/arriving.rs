@@ -7,7 +7,7 @@ use forebay_block::{Errno, Moment};
 
 use super::{Receiving, Sockets, Stage};
 use crate::net::event::{Connection, Listener, Reason, What};
-use crate::net::options::ACCEPT_REST;
+use crate::net::limits::ACCEPT_REST;
 use crate::net::outgoing::Flight;
 use crate::net::pool::Received;
 use crate::net::table::Key;

@@ -8,7 +8,7 @@ use forebay_lists::Rest;
 use super::{Receiving, Sockets, Stage, source};
 use crate::clock;
 use crate::net::event::{Event, Reason, What};
-use crate::net::options::POSTED;
+use crate::net::limits::POSTED;
 use crate::net::table::Key;
 use crate::net::work::{Bounds, Gate, Source};
 
@@ -126,19 +126,20 @@ impl<W> Sockets<W> {
 
     /// Closes what moved nothing for too long.
     fn time_out(&mut self) {
-        while let Some(key) = self.timers.take(self.now) {
-            let Some(link) = self.connections.get(key) else { continue };
-            let Some(idle) = link.idle else { continue };
+        while let Some((at, key)) = self.timers.take(self.now) {
+            let Some(link) = self.connections.get_mut(key).filter(|link| link.timer == Some(at)) else {
+                continue;
+            };
+            link.timer = None;
             if matches!(link.stage, Stage::Closing(_) | Stage::Closed) {
                 continue;
             }
-            let due = link.moved + idle;
-            if due > self.now {
-                self.timers.set(due, key);
-            } else {
+            if link.idle.is_some_and(|idle| link.moved + idle <= self.now) {
                 self.end(key, Reason::TimedOut);
                 // The transport may have closed it at once.
                 self.take_arrivals();
+            } else {
+                self.set_timer(key);
             }
         }
     }
@@ -146,7 +147,7 @@ impl<W> Sockets<W> {
     /// Numbers what other threads posted.
     fn take_posted(&mut self) {
         let work = &mut self.work;
-        let cost = crate::net::options::EVENT_COST_BYTES;
+        let cost = crate::net::limits::EVENT_COST_BYTES;
         let take = |posted| work.push(crate::net::work::LOOSE, cost, What::Posted(posted));
         self.all_posted = self.posted.drain(POSTED, take);
         if self.all_posted == Rest::Busy {

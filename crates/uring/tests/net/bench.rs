@@ -26,8 +26,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(options: Options) -> Self {
+        Self::at(options, "127.0.0.1:0")
+    }
+
+    /// At an address that no other test uses, where it matters that nobody listens there afterwards.
+    pub(crate) fn at(options: Options, address: &str) -> Self {
         let mut sockets = Sockets::new(options).unwrap();
-        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let any: SocketAddr = address.parse().unwrap();
         let listener = sockets.listen(&any.into(), 1024).unwrap();
         let Ok(Address::Tcp(address)) = sockets.local(listener) else { panic!("a port") };
         Self {
@@ -123,6 +128,14 @@ impl Bench {
 
     pub(crate) fn reason(&self, connection: Connection) -> Option<Reason> {
         self.closed.iter().find(|(closed, _)| *closed == connection).map(|(_, reason)| *reason)
+    }
+}
+
+/// Waits until nobody listens there. What listened may live a moment longer, in a child another test has just forked.
+pub(crate) fn until_refused(address: SocketAddr) {
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < deadline, "somebody listens at {address}");
     }
 }
 

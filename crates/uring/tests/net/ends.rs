@@ -7,7 +7,12 @@ use std::time::Duration;
 use forebay_block::Errno;
 use forebay_uring::net::{Address, Choice, Closing, Options, Reason, SendError, Sockets, What};
 
-use crate::bench::{Bench, PATIENCE, pattern, reset};
+use crate::bench::{Bench, PATIENCE, pattern, reset, until_refused};
+
+/// An address of a test's own.
+fn alone(choice: Choice, test: u8) -> String {
+    format!("127.0.{}.{test}:0", u8::from(choice == Choice::IoUring) + 1)
+}
 
 pub(crate) fn an_address_in_use_is_named(choice: Choice) {
     let mut bench = Bench::new(Options { choice, ..Options::default() });
@@ -27,7 +32,8 @@ pub(crate) fn an_address_in_use_is_named(choice: Choice) {
 
 pub(crate) fn a_connection_that_is_refused_is_told(choice: Choice) {
     let mut bench = Bench::new(Options { choice, ..Options::default() });
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = TcpListener::bind(alone(choice, 4)).unwrap().local_addr().unwrap();
+    until_refused(free);
     let refused = bench.sockets.connect(&free.into()).unwrap();
     bench.sockets.send(refused, b"lost").unwrap();
     bench.until(|bench| bench.reason(refused).is_some());
@@ -174,14 +180,14 @@ pub(crate) fn contract_13_a_stale_number_is_nobodys(choice: Choice) {
 }
 
 pub(crate) fn a_listener_that_stops_frees_its_address(choice: Choice) {
-    let mut bench = Bench::new(Options { choice, ..Options::default() });
+    let mut bench = Bench::at(Options { choice, ..Options::default() }, &alone(choice, 2));
     let (mut peer, connection) = bench.peer();
     for _ in 0..3 {
         let stale = bench.listener;
         bench.sockets.stop_listening(stale);
         bench.sockets.stop_listening(stale);
         bench.until(|bench| bench.sockets.local(stale).is_err());
-        TcpStream::connect(bench.address).unwrap_err();
+        until_refused(bench.address);
         bench.listener = bench.sockets.listen(&bench.address.into(), 8).unwrap();
         assert_ne!(bench.listener, stale);
         bench.sockets.stop_listening(stale);
@@ -233,7 +239,7 @@ pub(crate) fn what_is_closed_now_is_told_nothing_more(choice: Choice) {
 }
 
 pub(crate) fn contract_05_dropped_it_lets_go_of_everything(choice: Choice) {
-    let mut bench = Bench::new(Options { choice, ..Options::default() });
+    let mut bench = Bench::at(Options { choice, ..Options::default() }, &alone(choice, 3));
     let (mut peer, connection) = bench.peer();
     let (_other, another) = bench.peer();
     peer.write_all(b"kept").unwrap();
@@ -254,7 +260,7 @@ pub(crate) fn contract_05_dropped_it_lets_go_of_everything(choice: Choice) {
     bench.sockets.send(another, b"more").unwrap();
     let address = bench.address;
     drop(bench);
-    TcpStream::connect(address).unwrap_err();
+    until_refused(address);
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     // Its end, after what the kernel had taken; reset or not.
     let _ = std::io::copy(&mut peer, &mut std::io::sink());

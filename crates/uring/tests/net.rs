@@ -50,6 +50,7 @@ on_both!(
         what_was_sent_arrives_though_closed_behind_it,
         what_is_closed_now_is_told_nothing_more,
         contract_05_dropped_it_lets_go_of_everything,
+        contract_05_dropped_elsewhere_the_peers_hear_of_it,
         contract_14_what_a_forked_child_drops_the_parent_keeps;
     bounds:
         contract_18_a_peer_that_never_reads_is_not_read,

@@ -267,6 +267,22 @@ pub(crate) fn contract_05_dropped_it_lets_go_of_everything(choice: Choice) {
     assert_eq!(&kept.unwrap()[..], b"kept", "what was received outlives the sockets");
 }
 
+/// The ring can be entered on its own thread alone, so nothing is cancelled or waited for.
+pub(crate) fn contract_05_dropped_elsewhere_the_peers_hear_of_it(choice: Choice) {
+    let mut bench = Bench::at(Options { choice, ..Options::default() }, &alone(choice, 5));
+    let (mut peer, connection) = bench.peer();
+    let (mut reader, _) = bench.peer();
+    bench.sockets.send_owned(connection, vec![1; 1 << 20]).unwrap();
+    bench.poll(Duration::ZERO);
+    let address = bench.address;
+    std::thread::spawn(move || drop(bench)).join().unwrap();
+    until_refused(address);
+    reader.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    std::io::copy(&mut peer, &mut std::io::sink()).unwrap();
+}
+
 pub(crate) fn contract_14_what_a_forked_child_drops_the_parent_keeps(choice: Choice) {
     let mut bench = Bench::new(Options { choice, ..Options::default() });
     let (mut peer, connection) = bench.peer();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_block::Errno;
 use io_uring::opcode;
+use rustix::net::{Shutdown, shutdown};
 
 use super::{Going, Kind, NOBODY, SocketRing};
 
@@ -44,6 +45,21 @@ impl SocketRing {
     }
 }
 
+impl SocketRing {
+    /// Keeps for ever what the kernel may still use. It uses sockets beyond their descriptors, so they are shut down for
+    /// the peers to hear of it. Of sends nothing is freed but on arrival anyway.
+    fn leak(&mut self) {
+        self.provided.take().expect("dropped once").leak();
+        for connected in self.connections.iter_mut().flatten() {
+            mem::forget(connected.connect.take());
+            let _ = shutdown(&connected.socket, Shutdown::Both);
+        }
+        for listening in self.listeners.iter().flatten() {
+            let _ = shutdown(&listening.socket, Shutdown::Both);
+        }
+    }
+}
+
 impl Drop for SocketRing {
     fn drop(&mut self) {
         if !self.home.is_here() {
@@ -60,9 +76,7 @@ impl Drop for SocketRing {
             }
         }
         if self.under_way > 0 {
-            self.provided.take().expect("dropped once").leak();
-            mem::forget(mem::take(&mut self.connections));
-            mem::forget(mem::take(&mut self.listeners));
+            self.leak();
         }
         if here {
             self.door.unregister();

@@ -10,6 +10,7 @@ pub mod load;
 pub mod loop_device;
 pub mod manifest;
 pub mod metric;
+pub mod nearest;
 pub mod nomerges;
 pub mod plan;
 pub mod progress;

@@ -6,7 +6,6 @@
 //! option into a warning. The one table of options is in `options.rs`.
 
 mod draft;
-pub(crate) mod nearest;
 mod options;
 mod text;
 mod value;
@@ -16,6 +15,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::job::{Devices, Job, Workload};
+use crate::nearest;
 use draft::{Draft, Effect};
 use options::Class;
 use text::{Entry, Section};

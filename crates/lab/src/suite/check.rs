@@ -11,8 +11,8 @@ use toml::Spanned;
 
 use super::text::{CutText, PartText, SuiteText, Word};
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind};
-use crate::fio::nearest;
 use crate::metric;
+use crate::nearest;
 use crate::plan::MOST_ROUNDS;
 
 /// Most characters of a name: what a column of a table holds.

@@ -1,7 +1,8 @@
 //! The known name a misspelt one probably meant.
 
 /// The nearest of `known`, if it is near enough to be meant.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Whoever types a novel meant none of them, and comparing it is slow.
     const LONGEST: usize = 64;
     if wrong.len() > LONGEST {

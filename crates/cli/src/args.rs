@@ -10,6 +10,7 @@ use forebay_lab::manifest::version;
 use forebay_lab::plan::MOST_ROUNDS;
 
 use crate::failure::Failure;
+use crate::simulate;
 
 /// Buffered file I/O from user space: run jobs, and compare with the kernel's ways.
 #[derive(Parser, Debug)]
@@ -41,6 +42,9 @@ pub(crate) enum Verb {
     Run(RunArgs),
     /// Show a few bios on their way, step by step.
     Walk(WalkArgs),
+    /// Work through a model in virtual time.
+    #[command(after_help = simulate::in_full())]
+    Simulate(SimulateArgs),
 }
 
 const COMPARE_IN_FULL: &str = "\
@@ -152,6 +156,22 @@ pub(crate) struct WalkArgs {
 pub(crate) enum Way {
     Request,
     Page,
+}
+
+/// `forebay simulate`.
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// The model.
+    pub(crate) name: String,
+    /// Something of the model, as often as needed.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// What is at random in it.
+    #[arg(long, value_name = "HEX", default_value = "1")]
+    pub(crate) seed: String,
+    /// Print all figures as JSON, instead of the tables.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Through what `run` does its I/O.

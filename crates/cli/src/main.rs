@@ -9,6 +9,7 @@ mod failure;
 mod meaning;
 mod output;
 mod run;
+mod simulate;
 mod walk;
 mod wiring;
 
@@ -34,6 +35,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Run(request) => run::run(&request),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
+        Command::Simulate(request) => simulate::simulate(&request),
         Command::Show(text) => output::print(&text),
     }
 }

@@ -12,8 +12,9 @@ use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 
-use crate::args::{self, CompareArgs, Parsed, RunArgs, Verb, WalkArgs, Way};
+use crate::args::{self, CompareArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way};
 use crate::failure::Failure;
+use crate::simulate::{self, SimulateRequest};
 
 /// What to do.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) enum Command {
         /// Where its file is for the time.
         directory: PathBuf,
     },
+    /// Work through a model.
+    Simulate(SimulateRequest),
     /// Help or version.
     Show(String),
 }
@@ -69,6 +72,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
                 let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
                 Ok(Command::Walk { way, directory })
             }
+            Verb::Simulate(typed) => simulation(&typed).map(Command::Simulate),
         },
     }
 }
@@ -131,6 +135,15 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         },
         directory,
         json: typed.json.map(json).transpose()?,
+    })
+}
+
+fn simulation(typed: &SimulateArgs) -> Result<SimulateRequest, Failure> {
+    Ok(SimulateRequest {
+        simulation: simulate::find(&typed.name)?,
+        settings: settings(&typed.settings)?,
+        seed: seed(&typed.seed)?,
+        form: if typed.json { simulate::Form::Json } else { simulate::Form::Text },
     })
 }
 

@@ -48,6 +48,17 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["run", "/dev/null", "--engine", "libaio"], "[possible values: forebay, kernel, null]"),
         (&["walk"], "<WAY> (see `forebay --help`)"),
         (&["walk", "bio"], "invalid value 'bio' for '<WAY>' [possible values: request, page]"),
+        (&["simulate"], "<NAME> (see `forebay --help`)"),
+        (&["simulate", "writebakc"], "writebakc: no such simulation; did you mean writeback?"),
+        (&["simulate", "nothing"], "nothing: no such simulation (there are: writeback"),
+        (&["simulate", "writeback", "--set", "gruops=4"], "gruops=4: no such setting; did you mean groups?"),
+        (&["simulate", "writeback", "--set", "layout=hole"], "no such layout; did you mean holes?"),
+        (&["simulate", "writeback", "--set", "cores=0"], "cores=0: not possible (give a whole number, 1 to"),
+        (
+            &["simulate", "writeback", "--set", "window=4k", "--set", "request=8k"],
+            "window=4k: less than a request",
+        ),
+        (&["simulate", "writeback", "--seed", "x"], "--seed x: not a seed"),
         (&["walk", "request", "--dir", "/no/such/place"], "--dir /no/such/place: No such file"),
     ];
     for (words, expected) in cases {

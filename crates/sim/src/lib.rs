@@ -18,7 +18,8 @@
 //! In order: [`random`] and [`clock`] what replays, [`faults`] what goes wrong, [`arena`] memory, [`stored`] a file
 //! as the device has it, [`disk`] the device, [`ledger`] what was promised, [`plan`] what a run is like, [`driver`]
 //! the run, [`trace`] what happened, [`marks`] what was come by. Apart from these, [`request`]: the way of a request
-//! alone.
+//! alone; and models, in which nothing of ours runs: [`setting`] what can be set, [`writeback`] several contexts over a
+//! file system's allocation groups.
 #![forbid(unsafe_code)]
 
 pub mod arena;
@@ -32,8 +33,10 @@ pub mod marks;
 pub mod plan;
 pub mod random;
 pub mod request;
+pub mod setting;
 pub mod stored;
 pub mod trace;
+pub mod writeback;
 
 pub use disk::Disk;
 pub use driver::Driver;

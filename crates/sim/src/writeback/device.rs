@@ -1,6 +1,11 @@
 //! The device: a pipe that takes requests in order, and the drives whose figures are known.
 
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use forebay_block::limits::PAGE;
+
+use super::space::Address;
 
 /// What a drive does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,3 +57,131 @@ pub const DRIVES: [(&str, Drive); 3] = [
         },
     ),
 ];
+
+/// The drive at work: requests go through it one after the other.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    drive: Drive,
+    /// When the last request is through.
+    through: Duration,
+    flying: u64,
+    /// Contexts that wait for room.
+    waiting: VecDeque<usize>,
+    taken: Taken,
+    /// Requests in flight, each for as long as it was; up to `counted`.
+    flown: Duration,
+    counted: Duration,
+}
+
+/// What the drive took.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Taken {
+    pub(super) requests: u64,
+    pub(super) pages: u64,
+    /// Time it had something to write.
+    pub(super) busy: Duration,
+}
+
+impl Pipe {
+    /// Nothing is in it.
+    pub(super) fn new(drive: Drive) -> Self {
+        Self {
+            drive,
+            through: Duration::ZERO,
+            flying: 0,
+            waiting: VecDeque::new(),
+            taken: Taken::default(),
+            flown: Duration::ZERO,
+            counted: Duration::ZERO,
+        }
+    }
+
+    /// A context's request. When it ends; or, where so many are in flight as can be, the context waits for room.
+    pub(super) fn take(
+        &mut self,
+        context: usize,
+        start: Address,
+        pages: u32,
+        now: Duration,
+    ) -> Option<Duration> {
+        if self.flying == self.drive.depth {
+            self.waiting.push_back(context);
+            return None;
+        }
+        self.count(now);
+        self.flying += 1;
+        let work = self.work(start, pages);
+        self.through = self.through.max(now) + work;
+        self.taken.requests += 1;
+        self.taken.pages += u64::from(pages);
+        self.taken.busy += work;
+        Some(self.through + self.drive.latency)
+    }
+
+    /// A request has ended. The context that there is room for now.
+    pub(super) fn end(&mut self, now: Duration) -> Option<usize> {
+        self.count(now);
+        self.flying -= 1;
+        self.waiting.pop_front()
+    }
+
+    /// What it took so far.
+    pub(super) fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    /// Requests in flight on the average.
+    pub(super) fn mean_flight(&mut self, now: Duration) -> f64 {
+        self.count(now);
+        self.flown.as_secs_f64() / now.as_secs_f64()
+    }
+
+    /// The time a request takes from the others.
+    fn work(&self, start: Address, pages: u32) -> Duration {
+        let from = start.page() * PAGE as u64;
+        let to = from + u64::from(pages) * PAGE as u64;
+        let unit = self.drive.unit;
+        let bytes = to.next_multiple_of(unit) - from / unit * unit;
+        let nanos = |amount: u64, rate: u64| {
+            (u128::from(amount) * 1_000_000_000).div_ceil(u128::from(rate)).min(u128::from(u64::MAX)) as u64
+        };
+        Duration::from_nanos(nanos(1, self.drive.iops).max(nanos(bytes, self.drive.bandwidth)))
+    }
+
+    fn count(&mut self, now: Duration) {
+        self.flown += (now - self.counted) * self.flying as u32;
+        self.counted = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writeback::space::Space;
+
+    #[test]
+    fn the_larger_of_rate_and_bandwidth_binds_and_units_are_whole() {
+        let drive = Drive {
+            iops: 100_000,
+            bandwidth: 1 << 30,
+            latency: Duration::from_micros(7),
+            depth: 2,
+            unit: 16 << 10,
+        };
+        let mut pipe = Pipe::new(drive);
+        let mut space = Space::new(1);
+        let (first, large) = (space.allocate(0, 1), space.allocate(0, 8));
+        let micros = Duration::from_micros;
+        // A page is a unit of 16 KiB, 15.3 us; that is longer than one of 100,000 a second.
+        assert_eq!(pipe.take(0, first, 1, micros(0)), Some(Duration::from_nanos(15_259 + 7_000)));
+        // Pages 1 to 8 are in three units.
+        assert_eq!(pipe.take(0, large, 8, micros(0)), Some(Duration::from_nanos(15_259 + 45_777 + 7_000)));
+        assert_eq!(pipe.take(5, first, 1, micros(1)), None);
+        assert_eq!(pipe.end(micros(30)), Some(5));
+        assert_eq!(
+            pipe.taken(),
+            Taken { requests: 2, pages: 9, busy: Duration::from_nanos(15_259 + 45_777) }
+        );
+        assert!((pipe.mean_flight(micros(60)) - 1.5).abs() < 1e-9);
+    }
+}

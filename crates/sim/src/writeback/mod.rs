@@ -32,10 +32,35 @@
 //! It is pure queueing, and none of the `block` and `cache` code runs here: allocation is inside the file system, which
 //! they never see, and the contexts modelled are the kernel's.
 //!
-//! In order: [`model`] what is modelled, [`device`] the drives there are.
+//! In order: [`model`] what is modelled; [`agenda`] and [`cores`] time and who works in it, [`space`] and [`lock`] the
+//! groups, [`device`] the drive; [`file`] what is dirty, [`context`] who writes it, [`worker`] who converts; [`run`]
+//! all of it, [`figures`] what came out, [`study`] the questions.
 
+mod agenda;
+mod context;
+mod cores;
 pub mod device;
+pub mod figures;
+mod file;
+mod lock;
 pub mod model;
+mod run;
+mod space;
+pub mod study;
+mod worker;
 
 pub use device::Drive;
+pub use figures::Figures;
 pub use model::{Affinity, Layout, Model};
+
+/// Works a model through. The same seed gives the same figures.
+///
+/// # Errors
+/// What does not fit in the model, with a remedy.
+///
+/// # Panics
+/// When the run itself is wrong: a byte is lost or written twice, a lock is two's, or something is left at the end.
+pub fn simulate(model: &Model, seed: u64) -> Result<Figures, String> {
+    model.check()?;
+    Ok(run::Run::new(model, seed).finish())
+}

@@ -50,6 +50,15 @@ pub enum Locks {
     Off,
 }
 
+/// Whether what touches at the device goes as one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merge {
+    /// Within a context's plug.
+    On,
+    /// Each piece alone.
+    Off,
+}
+
 /// The words for each affinity.
 pub const AFFINITIES: [(&str, Affinity); 4] = [
     ("single", Affinity::Single),
@@ -65,6 +74,8 @@ pub const LAYOUTS: [(&str, Layout); 3] =
 const ORDERS: [(&str, Order); 2] = [("random", Order::Random), ("sequential", Order::Sequential)];
 
 const LOCKS: [(&str, Locks); 2] = [("on", Locks::On), ("off", Locks::Off)];
+
+const MERGES: [(&str, Merge); 2] = [("on", Merge::On), ("off", Merge::Off)];
 
 /// All of it. Sizes are bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +114,8 @@ pub struct Model {
     pub stray: PerMille,
     /// Whether anybody waits for a lock.
     pub locks: Locks,
+    /// Whether requests merge.
+    pub merge: Merge,
     /// The drive.
     pub drive: Drive,
     /// Settled when the clock is stopped.
@@ -125,15 +138,16 @@ impl Default for Model {
             files: 12,
             file: 16 << 20,
             request: 4 << 10,
-            window: 1 << 20,
+            window: 512 << 10,
             allocation: Duration::from_micros(7),
             conversion: Duration::from_micros(5),
             page: Duration::from_nanos(1500),
             wake: Duration::from_micros(3),
             stray: PerMille(0),
             locks: Locks::On,
+            merge: Merge::On,
             drive: DRIVES[0].1,
-            amount: 128 << 20,
+            amount: 32 << 20,
         }
     }
 }
@@ -199,7 +213,7 @@ macro_rules! worded {
 }
 
 /// All that can be set.
-pub const SETTINGS: [Setting<Model>; 24] = [
+pub const SETTINGS: [Setting<Model>; 25] = [
     numbered!("groups", "allocation groups, a lock each", groups, 1..=4096),
     numbered!("cores", "for contexts and workers together", cores, 1..=4096),
     numbered!("contexts", "writeback contexts, the most where several are tried", contexts, 1..=1024),
@@ -225,6 +239,7 @@ pub const SETTINGS: [Setting<Model>; 24] = [
         show: |model| model.stray.0.to_string(),
     },
     worded!("locks", "on, or off: their work stays, and nobody waits", locks, LOCKS),
+    worded!("merge", "on, or off: each run is a request", merge, MERGES),
     Setting {
         name: "device",
         what: "pm9a3, bm1743 or unbounded: sets the next five",

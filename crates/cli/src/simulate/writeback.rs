@@ -20,12 +20,13 @@ pub(crate) const SIMULATION: Simulation = Simulation {
 };
 
 const LEGEND: &str = "\
-knee: the fewest contexts within a tenth of the best. Locks: waits for
-each 1000 times taken, and us of a wait, by contexts before the I/O and
-at its end. alone: times the throughput when only this is changed;
-last: when all else is already; share: of the gain, over every order.
-Without: times the throughput if nobody waited for a lock, conversions
-took no time, the device had no limits, everybody had a core.
+dir: by directory. knee: the fewest contexts within a tenth of the best.
+waits: of 1000 times a group's lock was taken, before the I/O and at its
+end; us: of a wait. alone: times the throughput when only this changes;
+last: when all else has; share: of the gain, over every order. without:
+times the throughput if nobody waited for a lock, conversions took no
+time, the device had no limits, there were cores for all. Pure queueing:
+no log, no metadata reads, no writers; ratios hold better than rates.
 ";
 
 /// All that was worked through.
@@ -73,7 +74,7 @@ fn sweep(cells: &[Cell]) -> String {
     }
     line(&mut text, format_args!("\n{:<9}", "contexts"));
     for _ in LAYOUTS {
-        line(&mut text, format_args!("  {:>6}{:>6}{:>6}", "hash", "direct", "group"));
+        line(&mut text, format_args!("  {:>6}{:>6}{:>6}", "hash", "dir", "group"));
     }
     text.push('\n');
     let mut contexts: Vec<u64> = cells.iter().map(|cell| cell.contexts).collect();
@@ -115,43 +116,33 @@ fn knee(cells: &[Cell], layout: Layout, affinity: Affinity) -> Option<u64> {
     study::knee(&points.collect::<Vec<_>>())
 }
 
-/// Who waits for locks, with one context and with all.
+/// Who waits for locks, with one context and with all, and what becomes of requests and files.
 fn fights(study: &Study) -> String {
-    let mut text = format!(
-        "{:<11}{:<11}{:>9}  {:>13}  {:>13}{:>11}\n{:<11}{:<11}{:>9}  {:>7}{:>6}  {:>7}{:>6}{:>11}\n",
-        "",
-        "",
-        "",
-        "-submission--",
-        "-completion--",
-        "request",
-        "affinity",
-        "layout",
-        "contexts",
-        "waits",
-        "us",
-        "waits",
-        "us",
-        "KiB",
+    let mut text = String::new();
+    line(
+        &mut text,
+        format_args!(
+            "{:<28}  {:>12}  {:>12}{:>8}{:>8}\n",
+            "", "submission", "completion", "request", "extents"
+        ),
     );
+    line(&mut text, format_args!("{:<10}{:<10}{:>8}", "affinity", "layout", "contexts"));
+    for _ in 0..2 {
+        line(&mut text, format_args!("  {:>6}{:>6}", "waits", "us"));
+    }
+    line(&mut text, format_args!("{:>8}{:>8}\n", "KiB", "a GiB"));
     let shown = study.cells.iter().filter(|cell| {
         cell.layout != Layout::Written && (cell.contexts == 1 || cell.contexts == study.model.contexts)
     });
     for Cell { contexts, affinity, layout, figures } in shown {
-        let (before, after) = (figures.submission, figures.completion);
-        line(
-            &mut text,
-            format_args!(
-                "{:<11}{:<11}{contexts:>9}  {:>7.0}{:>6.1}  {:>7.0}{:>6.1}{:>11.1}\n",
-                named(*affinity, &AFFINITIES),
-                named(*layout, &LAYOUTS),
-                before.waits_per_thousand(),
-                before.mean_wait_micros(),
-                after.waits_per_thousand(),
-                after.mean_wait_micros(),
-                figures.request_bytes / 1024.0,
-            ),
-        );
+        let (affinity, layout) = (named(*affinity, &AFFINITIES), named(*layout, &LAYOUTS));
+        line(&mut text, format_args!("{affinity:<10}{layout:<10}{contexts:>8}"));
+        for side in [figures.submission, figures.completion] {
+            let (waits, micros) = (side.waits_per_thousand(), side.mean_wait_micros());
+            line(&mut text, format_args!("  {waits:>6.0}{micros:>6.1}"));
+        }
+        let (request, extents) = (figures.request_bytes / 1024.0, figures.extents_per_gib);
+        line(&mut text, format_args!("{request:>8.1}{extents:>8.0}\n"));
     }
     text
 }
@@ -179,23 +170,19 @@ fn separation(separation: &Separation) -> String {
 
 /// What holds a configuration back.
 fn bounds(bounds: &[Bounds]) -> String {
-    let mut text = format!(
-        "{:<11}{:>9}{:>7}{:>10}{:>10}{:>12}{:>8}{:>5}\n",
-        "affinity", "contexts", "MiB/s", "in flight", "w/o locks", "conversion", "device", "core",
-    );
-    for each in bounds {
+    let mut text = String::new();
+    line(&mut text, format_args!("{:<38}{:>34}\n", "", "without"));
+    line(&mut text, format_args!("{:<10}{:>9}{:>8}{:>11}", "affinity", "contexts", "MiB/s", "in flight"));
+    line(&mut text, format_args!("{:>8}{:>12}{:>8}{:>6}\n", "locks", "conversion", "device", "cores"));
+    for Bounds { cell, without_locks, without_conversion, without_device, without_cores } in bounds {
+        let Cell { contexts, affinity, figures, .. } = cell;
+        let affinity = named(*affinity, &AFFINITIES);
+        let (throughput, in_flight) = (figures.mib_per_second(), figures.in_flight);
+        line(&mut text, format_args!("{affinity:<10}{contexts:>9}{throughput:>8.0}{in_flight:>11.1}"));
         line(
             &mut text,
             format_args!(
-                "{:<11}{:>9}{:>7.0}{:>10.1}{:>10.2}{:>12.2}{:>8.2}{:>5.2}\n",
-                named(each.cell.affinity, &AFFINITIES),
-                each.cell.contexts,
-                each.cell.figures.mib_per_second(),
-                each.cell.figures.in_flight,
-                each.without_locks,
-                each.without_conversion,
-                each.without_device,
-                each.without_cores,
+                "{without_locks:>8.2}{without_conversion:>12.2}{without_device:>8.2}{without_cores:>6.2}\n"
             ),
         );
     }

@@ -15,41 +15,51 @@ pub(super) enum Actor {
 /// The cores of the machine.
 #[derive(Debug)]
 pub(super) struct Cores {
+    all: u64,
     free: u64,
     waiting: VecDeque<(Actor, Duration)>,
-    busy: Duration,
+    /// Time of all together that was worked, up to `counted`.
+    worked: Duration,
+    counted: Duration,
 }
 
 impl Cores {
     /// So many, all free.
     pub(super) fn new(cores: u64) -> Self {
-        Self { free: cores, waiting: VecDeque::new(), busy: Duration::ZERO }
+        let (worked, counted) = (Duration::ZERO, Duration::ZERO);
+        Self { all: cores, free: cores, waiting: VecDeque::new(), worked, counted }
     }
 
     /// Somebody has work. Whether it is begun; else it waits its turn.
-    pub(super) fn begin(&mut self, actor: Actor, work: Duration) -> bool {
+    pub(super) fn begin(&mut self, actor: Actor, work: Duration, now: Duration) -> bool {
         if self.free == 0 {
             self.waiting.push_back((actor, work));
             return false;
         }
+        self.count(now);
         self.free -= 1;
-        self.busy += work;
         true
     }
 
     /// A step of work is done. Whose begins now, on that core.
-    pub(super) fn end(&mut self) -> Option<(Actor, Duration)> {
+    pub(super) fn end(&mut self, now: Duration) -> Option<(Actor, Duration)> {
+        self.count(now);
         let next = self.waiting.pop_front();
-        match next {
-            Some((_, work)) => self.busy += work,
-            None => self.free += 1,
+        if next.is_none() {
+            self.free += 1;
         }
         next
     }
 
-    /// Time of all cores together that was worked, steps begun counted in full.
-    pub(super) fn busy(&self) -> Duration {
-        self.busy
+    /// Time of all cores together that was worked until now.
+    pub(super) fn worked(&mut self, now: Duration) -> Duration {
+        self.count(now);
+        self.worked
+    }
+
+    fn count(&mut self, now: Duration) {
+        self.worked += (now - self.counted) * (self.all - self.free) as u32;
+        self.counted = now;
     }
 }
 
@@ -61,12 +71,12 @@ mod tests {
     fn who_comes_first_is_served_first() {
         let mut cores = Cores::new(2);
         let micros = Duration::from_micros;
-        let begun: Vec<bool> = (0..4).map(|number| cores.begin(Actor::Context(number), micros(5))).collect();
-        assert_eq!(begun, [true, true, false, false]);
-        assert_eq!(cores.end(), Some((Actor::Context(2), micros(5))));
-        assert_eq!(cores.end(), Some((Actor::Context(3), micros(5))));
-        assert_eq!((cores.end(), cores.end()), (None, None));
-        assert_eq!(cores.busy(), micros(20));
-        assert!(cores.begin(Actor::Worker(0), micros(1)));
+        let mut begin = |number| cores.begin(Actor::Context(number), micros(5), micros(0));
+        assert_eq!([begin(0), begin(1), begin(2), begin(3)], [true, true, false, false]);
+        assert_eq!(cores.end(micros(5)), Some((Actor::Context(2), micros(5))));
+        assert_eq!(cores.end(micros(5)), Some((Actor::Context(3), micros(5))));
+        assert_eq!((cores.end(micros(10)), cores.end(micros(10))), (None, None));
+        assert_eq!(cores.worked(micros(30)), micros(20));
+        assert!(cores.begin(Actor::Worker(0), micros(1), micros(30)));
     }
 }

@@ -68,6 +68,8 @@ pub(super) struct Pipe {
     /// Contexts that wait for room.
     waiting: VecDeque<usize>,
     taken: Taken,
+    /// Time for all it took.
+    busy: Duration,
     /// Requests in flight, each for as long as it was; up to `counted`.
     flown: Duration,
     counted: Duration,
@@ -78,8 +80,6 @@ pub(super) struct Pipe {
 pub(super) struct Taken {
     pub(super) requests: u64,
     pub(super) pages: u64,
-    /// Time it had something to write.
-    pub(super) busy: Duration,
 }
 
 impl Pipe {
@@ -91,6 +91,7 @@ impl Pipe {
             flying: 0,
             waiting: VecDeque::new(),
             taken: Taken::default(),
+            busy: Duration::ZERO,
             flown: Duration::ZERO,
             counted: Duration::ZERO,
         }
@@ -114,7 +115,7 @@ impl Pipe {
         self.through = self.through.max(now) + work;
         self.taken.requests += 1;
         self.taken.pages += u64::from(pages);
-        self.taken.busy += work;
+        self.busy += work;
         Some(self.through + self.drive.latency)
     }
 
@@ -128,6 +129,11 @@ impl Pipe {
     /// What it took so far.
     pub(super) fn taken(&self) -> Taken {
         self.taken
+    }
+
+    /// Time it had something to write until now.
+    pub(super) fn busy(&self, now: Duration) -> Duration {
+        self.busy.saturating_sub(self.through.saturating_sub(now))
     }
 
     /// Requests in flight on the average.
@@ -178,10 +184,9 @@ mod tests {
         assert_eq!(pipe.take(0, large, 8, micros(0)), Some(Duration::from_nanos(15_259 + 45_777 + 7_000)));
         assert_eq!(pipe.take(5, first, 1, micros(1)), None);
         assert_eq!(pipe.end(micros(30)), Some(5));
-        assert_eq!(
-            pipe.taken(),
-            Taken { requests: 2, pages: 9, busy: Duration::from_nanos(15_259 + 45_777) }
-        );
+        assert_eq!(pipe.taken(), Taken { requests: 2, pages: 9 });
+        assert_eq!(pipe.busy(micros(30)), micros(30), "the rest is still to be written");
+        assert_eq!(pipe.busy(micros(90)), Duration::from_nanos(15_259 + 45_777));
         assert!((pipe.mean_flight(micros(60)) - 1.5).abs() < 1e-9);
     }
 }

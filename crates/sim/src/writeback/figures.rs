@@ -17,7 +17,7 @@ pub struct Figures {
     pub busiest_lock: f64,
     /// Share of the cores that worked.
     pub cores: f64,
-    /// Share of the time that the device had something to write. Above 1 where more waits for it than was written.
+    /// Share of the time that the device had something to write.
     pub device: f64,
     /// Requests at the device on the average.
     pub in_flight: f64,

@@ -212,13 +212,13 @@ macro_rules! worded {
     };
 }
 
-/// All that can be set.
-pub const SETTINGS: [Setting<Model>; 25] = [
+/// All that can be set by name. Not the affinity, which every study varies itself; the layout is that of
+/// [`study::bounds`](super::study::bounds), and the contexts are the most of a sweep.
+pub const SETTINGS: [Setting<Model>; 24] = [
     numbered!("groups", "allocation groups, a lock each", groups, 1..=4096),
     numbered!("cores", "for contexts and workers together", cores, 1..=4096),
     numbered!("contexts", "writeback contexts, the most where several are tried", contexts, 1..=1024),
-    worded!("affinity", "of files to contexts: single, hash, directory, group", affinity, AFFINITIES),
-    worded!("layout", "holes, unwritten or written", layout, LAYOUTS),
+    worded!("layout", "of what is held back: holes, unwritten or written", layout, LAYOUTS),
     worded!("order", "of a file's writes: random or sequential", order, ORDERS),
     numbered!("directories", "which are in groups in turn", directories, 1..=1024),
     numbered!("files", "of each directory", files, 1..=1024),

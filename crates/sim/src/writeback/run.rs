@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         while let Some(event) = self.agenda.next() {
             match event {
                 Event::Worked(actor) => {
-                    if let Some((next, work)) = self.cores.end() {
+                    if let Some((next, work)) = self.cores.end(self.agenda.now()) {
                         self.agenda.put(self.agenda.now() + work, Event::Worked(next));
                     }
                     match actor {
@@ -292,7 +292,7 @@ impl<'a> Run<'a> {
     }
 
     fn work(&mut self, actor: Actor, work: Duration) {
-        if self.cores.begin(actor, work) {
+        if self.cores.begin(actor, work, self.agenda.now()) {
             self.agenda.put(self.agenda.now() + work, Event::Worked(actor));
         }
     }
@@ -315,8 +315,8 @@ impl<'a> Run<'a> {
             submission: Side::of(contexts),
             completion: Side::of(workers),
             busiest_lock: self.locks.longest_held(now).as_secs_f64() / seconds,
-            cores: self.cores.busy().as_secs_f64() / seconds / self.model.cores as f64,
-            device: taken.busy.as_secs_f64() / seconds,
+            cores: self.cores.worked(now).as_secs_f64() / seconds / self.model.cores as f64,
+            device: self.pipe.busy(now).as_secs_f64() / seconds,
             in_flight: self.pipe.mean_flight(now),
             request_bytes: bytes(taken.pages) / taken.requests as f64,
             extents_per_gib: extents as f64 / (bytes(blocks) / f64::from(1 << 30)),

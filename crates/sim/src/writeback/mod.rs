@@ -57,9 +57,9 @@
 //! | modelled, by group | 226 to 2548 | 226 to 1314 | 226 to 1671 | 226 to 1314 |
 //! | modelled, by hash | 226 to 1630 | 226 to 1022 | 226 to 495 | 226 to 485 |
 //!
-//! What fits: which drive gains more, that fewer directories gain less, and by group more than by hash. What does not:
-//! with one context the drives were up to 1.5 times apart, and here it is bound by its own work on both; and by group the
-//! gain is 2 to 2.6 times what was published, so beyond the groups' locks something binds there that is left out here.
+//! What fits: with 12 directories, which drive gains more; and that fewer directories gain less. What does not: with one
+//! context the drives were up to 1.5 times apart, and here it is bound by its own work on both; and by group the gain
+//! is 1.9 to 2.5 times what was published, so beyond the groups' locks something binds there that is left out here.
 //! That blocks stray from the group of their directory, as was objected, would be one such thing: by hash the gains
 //! are 7.2, 4.5, 2.2 and 2.1 where 4.4, 3.1, 3.1 and 2.3 were published. Another is that what lies together always
 //! merges here: without (`merge=off`) the BM1743 does 482 by group.
@@ -68,8 +68,8 @@
 //! observation that brought affinity in. Over unwritten blocks, where nothing else takes a lock, about 900 of 1000 locks
 //! are waited for by hash, and 2 to 4 by group.
 //!
-//! In order: [`model`] what is modelled; [`agenda`] and [`cores`] time and who works in it, [`space`] and [`lock`] the
-//! groups, [`device`] the drive; [`file`] what is dirty, [`context`] who writes it, [`worker`] who converts; [`run`]
+//! In order: [`model`] what is modelled; `agenda` and `cores` time and who works in it, `space` and `lock` the
+//! groups, [`device`] the drive; `file` what is dirty, `context` who writes it, `worker` who converts; `run`
 //! all of it, [`figures`] what came out, [`study`] the questions.
 
 mod agenda;

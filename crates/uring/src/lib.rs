@@ -9,7 +9,7 @@
 //! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
 //! real files where there is no ring, [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and measuring what
 //! stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this
-//! is, [`probe`] what machine it is.
+//! is, [`probe`] what machine it is, [`local`] a socket for programs of this machine.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
@@ -32,6 +32,7 @@ pub mod geometry;
 pub mod header;
 pub mod lease;
 pub mod lent;
+pub mod local;
 pub mod lock;
 mod mapping;
 pub mod memory;

@@ -1,0 +1,380 @@
+//! A socket in the file system, by which programs of this machine talk to this one: who may, and who waits.
+//!
+//! It is made with mode 0600 before it can be seen, and who connects is told by the kernel ([`Peer`]). A name that is
+//! taken stays with whoever has it: what is no socket, another user's, or answered by a process is refused. Only a
+//! socket of this user that no process listens on any more, as a killed one leaves it, is taken away. Two that find the
+//! same leftover go one after the other: the directory is locked meanwhile.
+//!
+//! Nothing here blocks but [`wait`].
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// How often the directory's lock is asked for, a few milliseconds apart: whoever has it is about to let go.
+const LOCK_TRIES: u32 = 200;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody listens on it.
+    #[error("in use by a live process{}", told(*process))]
+    InUse {
+        /// Its number, where that can be seen from here.
+        process: Option<u32>,
+    },
+    /// Something else has the name.
+    #[error("there is something else, which is no socket")]
+    NotASocket,
+    /// Another user's socket has the name.
+    #[error("another user's socket (user {user})")]
+    Anothers {
+        /// Whose.
+        user: u32,
+    },
+    /// The system refused.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+fn told(process: Option<u32>) -> String {
+    process.map_or(String::new(), |process| format!(" ({process})"))
+}
+
+impl From<Errno> for BindError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// Who is at the other end of a connection, as they were when it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The user.
+    pub user: u32,
+    /// The process, where it can be seen from here.
+    pub process: Option<u32>,
+}
+
+impl Peer {
+    /// Whether it is this process's user, or root.
+    #[must_use]
+    pub fn is_trusted(self) -> bool {
+        self.user == this_user() || self.user == 0
+    }
+}
+
+/// The user this process acts as.
+#[must_use]
+pub fn this_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A socket that programs connect to.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    /// Not relative: the process may go elsewhere.
+    path: PathBuf,
+    /// Which one it is, so that no other is taken away in its place: device and inode.
+    identity: (u64, u64),
+}
+
+impl Listener {
+    /// Makes the socket. Waits, for a second at most, while another does the same in that directory.
+    ///
+    /// # Errors
+    /// See [`BindError`]; what stands at the path is left as it is then.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let path = std::path::absolute(path)?;
+        let address = SocketAddrUnix::new(&path)?;
+        let _lock = lock_directory(path.parent().unwrap_or(Path::new("/")))?;
+        let socket = new_socket()?;
+        // What is bound gets the mode of its descriptor.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        if let Err(errno) = rustix::net::bind(&socket, &address) {
+            if errno != Errno::ADDRINUSE {
+                return Err(errno.into());
+            }
+            remove_left(&path, &address)?;
+            rustix::net::bind(&socket, &address)?;
+        }
+        // Under the lock: bound and not listened on it looks as if it had been left.
+        rustix::net::listen(&socket, BACKLOG)?;
+        let status = rustix::fs::lstat(&path)?;
+        Ok(Self { socket, path, identity: (status.st_dev, status.st_ino) })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next who connected; `None` where nobody did. The stream does not block.
+    ///
+    /// # Errors
+    /// The system's, such as too many open files.
+    pub fn accept(&self) -> io::Result<Option<(UnixStream, Peer)>> {
+        match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(stream) => {
+                let peer = peer(stream.as_fd())?;
+                Ok(Some((UnixStream::from(stream), peer)))
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes the socket away, where it is still ours.
+    pub fn remove(&self) {
+        let found = rustix::fs::lstat(&self.path);
+        if found.is_ok_and(|status| (status.st_dev, status.st_ino) == self.identity) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+/// Takes away what a killed process has left at this path, if that is all there is; whether anything was.
+///
+/// # Errors
+/// What is there is no leftover of this user's: see [`BindError`].
+pub fn remove_leftover(path: &Path) -> Result<bool, BindError> {
+    let path = std::path::absolute(path)?;
+    if !path.try_exists()? {
+        return Ok(false);
+    }
+    let address = SocketAddrUnix::new(&path)?;
+    let _lock = lock_directory(path.parent().unwrap_or(Path::new("/")))?;
+    remove_left(&path, &address).map(|()| true)
+}
+
+/// Takes away a socket of this user that nobody listens on. The directory is locked.
+fn remove_left(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> {
+    let status = match rustix::fs::lstat(path) {
+        Err(Errno::NOENT) => return Ok(()),
+        status => status?,
+    };
+    if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
+        return Err(BindError::NotASocket);
+    }
+    if status.st_uid != this_user() {
+        return Err(BindError::Anothers { user: status.st_uid });
+    }
+    let probe = new_socket()?;
+    match rustix::net::connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => Ok(rustix::fs::unlink(path)?),
+        Err(Errno::NOENT) => Ok(()),
+        Ok(()) => Err(BindError::InUse { process: peer(probe.as_fd())?.process }),
+        // Its queue is full.
+        Err(Errno::AGAIN) => Err(BindError::InUse { process: None }),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn new_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Held until it is dropped. Not waited for without end: any program that may read the directory can hold it.
+fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(directory),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(5)),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::WouldBlock, "another program has the directory locked"))
+}
+
+/// Who is at the other end.
+fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the length of the call, and both pointers are to values that live as long;
+    // the second says how many bytes may be written to the first.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Zero where it is of another tree of processes.
+    let process = u32::try_from(found.pid).ok().filter(|process| *process > 0);
+    Ok(Peer { user: found.uid, process })
+}
+
+/// Ends a [`wait`] from another thread.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// A bell.
+    ///
+    /// # Errors
+    /// The system's, such as too many open files.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Every `wait` on it returns from now on.
+    pub fn ring(&self) {
+        // Fails only when it has been rung 2^64 - 1 times.
+        let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.0, &1u64.to_ne_bytes()));
+    }
+}
+
+/// What a stream is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interest {
+    /// Something to read, or the other end's going.
+    Read,
+    /// Room to write, or the other end's going.
+    Write,
+}
+
+/// What was waited for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ready {
+    /// The bell was rung.
+    pub rung: bool,
+    /// Somebody connected.
+    pub came: bool,
+    /// Which of the streams, in their order.
+    pub streams: Vec<bool>,
+}
+
+/// Waits, without end and without using the processor, until there is something to do.
+///
+/// # Errors
+/// The system's: out of memory.
+pub fn wait(bell: &Bell, listener: &Listener, streams: &[(&UnixStream, Interest)]) -> io::Result<Ready> {
+    let flags = |interest: &Interest| match interest {
+        Interest::Read => PollFlags::IN,
+        Interest::Write => PollFlags::OUT,
+    };
+    let mut polled = vec![PollFd::new(&bell.0, PollFlags::IN), PollFd::new(&listener.socket, PollFlags::IN)];
+    polled.extend(streams.iter().map(|(stream, interest)| PollFd::new(*stream, flags(interest))));
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None))?;
+    let mut is_ready = polled.iter().map(|polled| !polled.revents().is_empty());
+    let (rung, came) = (is_ready.next() == Some(true), is_ready.next() == Some(true));
+    Ok(Ready { rung, came, streams: is_ready.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn who_connects_is_told_and_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = Listener::bind(&directory.path().join("socket")).unwrap();
+        assert_eq!(std::fs::symlink_metadata(listener.path()).unwrap().permissions().mode() & 0o777, 0o600);
+        let bell = Bell::new().unwrap();
+        assert!(listener.accept().unwrap().is_none());
+        let mut client = UnixStream::connect(listener.path()).unwrap();
+        assert_eq!(wait(&bell, &listener, &[]).unwrap(), Ready { rung: false, came: true, streams: vec![] });
+        let (mut stream, peer) = listener.accept().unwrap().unwrap();
+        assert_eq!(peer, Peer { user: this_user(), process: Some(std::process::id()) });
+        assert!(peer.is_trusted());
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        client.write_all(b"hello").unwrap();
+        let ready = wait(&bell, &listener, &[(&stream, Interest::Read)]).unwrap();
+        assert_eq!(ready, Ready { rung: false, came: false, streams: vec![true] });
+        bell.ring();
+        assert!(wait(&bell, &listener, &[]).unwrap().rung);
+        listener.remove();
+        assert!(std::fs::symlink_metadata(listener.path()).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays_with_whoever_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let listener = Listener::bind(&at("socket")).unwrap();
+        let refused = Listener::bind(&at("socket")).unwrap_err();
+        assert!(matches!(refused, BindError::InUse { process } if process == Some(std::process::id())));
+        assert!(UnixStream::connect(at("socket")).is_ok(), "it is still there");
+        std::fs::write(at("file"), "data").unwrap();
+        std::os::unix::fs::symlink(at("nowhere"), at("link")).unwrap();
+        for name in ["file", "link", "."] {
+            assert!(matches!(Listener::bind(&at(name)), Err(BindError::NotASocket)), "{name}");
+        }
+        assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
+        // Another's, in its place: it stays.
+        std::fs::remove_file(at("socket")).unwrap();
+        let other = Listener::bind(&at("socket")).unwrap();
+        listener.remove();
+        assert!(UnixStream::connect(other.path()).is_ok());
+        assert!(matches!(Listener::bind(&at(&"x".repeat(200))), Err(BindError::System(_))));
+        assert!(matches!(Listener::bind(&at("no/such")), Err(BindError::System(_))));
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_taken_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        assert!(!remove_leftover(&path).unwrap());
+        drop(Listener::bind(&path).unwrap());
+        assert!(UnixStream::connect(&path).is_err());
+        let listener = Listener::bind(&path).unwrap();
+        assert!(UnixStream::connect(&path).is_ok());
+        assert!(matches!(remove_leftover(&path), Err(BindError::InUse { .. })));
+        drop(listener);
+        assert!(remove_leftover(&path).unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn another_users_socket_stays() {
+        if this_user() != 0 {
+            eprintln!("skipped: giving a socket to another user needs root");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        drop(Listener::bind(&path).unwrap());
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(BindError::Anothers { user: 65_534 })));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn of_many_that_find_the_same_leftover_one_gets_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for _ in 0..20 {
+            drop(Listener::bind(&path).unwrap());
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Listener::bind(&path))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let listeners: Vec<_> = bound.iter().flatten().collect();
+            assert_eq!(listeners.len(), 1);
+            assert!(UnixStream::connect(&path).is_ok());
+        }
+    }
+}

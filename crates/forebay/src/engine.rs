@@ -16,6 +16,7 @@ use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
 use crate::builder::Builder;
 use crate::context::Message;
+use crate::control::Serving;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::inode::Inode;
@@ -45,6 +46,8 @@ struct Owner {
     has_ended: Mutex<mpsc::Receiver<()>>,
     description: String,
     patience: Duration,
+    /// The control socket, where one is served.
+    control: Mutex<Option<Serving>>,
 }
 
 struct Leases(LeaseWatch);
@@ -92,6 +95,7 @@ impl Engine {
             has_ended: Mutex::new(has_ended),
             description,
             patience,
+            control: Mutex::default(),
         };
         Ok(Self { owner: Arc::new(owner) })
     }
@@ -300,6 +304,43 @@ impl Engine {
         self.owner.shared.stats()
     }
 
+    /// Serves a control socket at a path, until the engine ends: programs of the same user, and of root, read its numbers
+    /// and get and set its knobs by it, with [`Control`](crate::Control), `forebay ctl`, or by hand. A thread of its own
+    /// does that, which uses no processor while nobody says anything. The socket has mode 0600; others are refused even
+    /// where that was changed. What stands at the path stays, but a socket of the same user that no process serves.
+    ///
+    /// A request is a line of at most 256 bytes, of words: `get`, `get NAME`, `set NAME VALUE`, `stats`, `stats NAME`.
+    /// The answer is some lines, told apart by their first word, of which the last one is `ok`, or `error` with a kind
+    /// (`invalid`, `refused`, `shutdown`, `failed`) and the reason. Before it come: to `get`, a line `knob NAME VALUE
+    /// live|fixed CHOICES` for each; to `get NAME` and `stats NAME`, `value VALUE`; to `stats`, a line `number NAME
+    /// NUMBER` for each. Requests may be sent ahead; they are answered in their order. After a line that is too long the
+    /// connection is closed. There may be 16 connections; one more closes the one that was silent longest.
+    ///
+    /// ```text
+    /// $ echo get plug | nc -NU engine.socket
+    /// value adaptive
+    /// ok
+    /// ```
+    ///
+    /// # Errors
+    /// `Busy` where a process serves a socket there, or this engine serves one already; `InvalidInput` where something
+    /// else stands there, or another user's socket; `Open` with the system's reason.
+    pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let owner = &self.owner;
+        wait::may_block()?;
+        // Held while an engine ends: it is not served after that.
+        let _opening = lock(&owner.opening);
+        owner.shared.check()?;
+        let mut control = lock(&owner.control);
+        if control.is_some() {
+            let error = Error::new(ErrorKind::Busy, "the engine has a control socket already");
+            return Err(error.at_path(path));
+        }
+        *control = Some(Serving::start(path, &owner.shared)?);
+        Ok(())
+    }
+
     /// Which engine runs and what is lost, in one line, such as `io_uring: full` or
     /// `thread pool: io_uring is forbidden here: ...`.
     #[must_use]
@@ -354,6 +395,9 @@ impl Owner {
             None => has_ended.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
         };
         drop(has_ended);
+        if let Some(control) = lock(&self.control).take() {
+            control.end();
+        }
         if waited == Err(mpsc::RecvTimeoutError::Timeout) {
             let late =
                 Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");

@@ -44,7 +44,7 @@ pub enum Change {
 
 impl fmt::Display for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+        formatter.pad(match self {
             Change::Live => "live",
             Change::Fixed => "fixed",
         })
@@ -63,7 +63,7 @@ struct Own {
 }
 
 /// What a number of bytes can be written as.
-const BYTES: &str = "bytes, such as 67108864, 64m or 1g";
+const BYTES: &str = "a number of bytes, such as 64m or 1g";
 
 /// All of them, beside those of the queue.
 const OWN: [Own; 11] = [

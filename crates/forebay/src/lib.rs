@@ -50,7 +50,7 @@
 //! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
 //! numbers become memory, `home` which context has it, `context` the thread through which everything reaches the device,
 //! `contexts` all of them; and around them `engine`, `builder`, `settings` and `knobs`, `table` (open inodes), `volume`
-//! (room on the file system), `shared`, `wait`.
+//! (room on the file system), `shared`, `wait`, `control` (others' way to the knobs).
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -60,6 +60,7 @@ mod adapters;
 mod builder;
 mod context;
 mod contexts;
+mod control;
 mod counters;
 mod direct;
 mod engine;
@@ -88,6 +89,7 @@ mod wakers;
 
 pub use adapters::cursor::Cursor;
 pub use builder::Builder;
+pub use control::client::Control;
 pub use direct::buffer::{Buffer, DirectBuffer};
 pub use direct::file::DirectFile;
 pub use direct::plug::Plug;

@@ -158,3 +158,18 @@ pub(crate) const DIRTY_AGES: RangeInclusive<Duration> =
 pub(crate) const MIN_DIRTY_BYTES: u64 = 4 * REQUEST_BYTES;
 
 const _: () = assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache may have some dirty");
+
+/// Bytes of a request to a control socket, with what ends it: the longest there is has fewer than a hundred.
+pub(crate) const CONTROL_LINE_BYTES: usize = 256;
+
+/// Bytes read from one client of a control socket before the next one has a turn.
+pub(crate) const CONTROL_READ_BYTES: usize = 512;
+
+/// Clients of a control socket at a time; one more takes the place of whoever was silent longest.
+pub(crate) const CONTROL_CLIENTS: usize = 16;
+
+/// Bytes of an answer: many times all there is to say.
+pub(crate) const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
+
+/// How long a client waits for an answer.
+pub(crate) const CONTROL_PATIENCE: Duration = Duration::from_secs(10);

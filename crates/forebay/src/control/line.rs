@@ -1,0 +1,309 @@
+//! What is said on a control socket, in lines of words: a request is one line, its answer some lines, of which the
+//! first word tells what it is and the last one is `ok` or `error`. [`Engine::serve_control`](crate::Engine) has the
+//! whole of it.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::knobs::{Change, Knob};
+use crate::limits::CONTROL_LINE_BYTES;
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// What a knob stands at; or all of them, with their choices.
+    Get(Option<String>),
+    /// A knob's change.
+    Set { name: String, value: String },
+    /// One of the engine's numbers, or all of them.
+    Stats(Option<String>),
+}
+
+impl Request {
+    /// Reads a line, without what ends it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no request; the message says what is one.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self> {
+        let line = str::from_utf8(line).map_err(|_| no_request("it is not text"))?;
+        if line.contains(|letter: char| letter.is_control() && letter != '\t' && letter != '\r') {
+            return Err(no_request("it is not text"));
+        }
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let own = |word: &str| word.to_owned();
+        match words[..] {
+            ["get"] => Ok(Self::Get(None)),
+            ["get", name] => Ok(Self::Get(Some(own(name)))),
+            ["set", name, value] => Ok(Self::Set { name: own(name), value: own(value) }),
+            ["stats"] => Ok(Self::Stats(None)),
+            ["stats", name] => Ok(Self::Stats(Some(own(name)))),
+            [] => Err(no_request("it is empty")),
+            ["get" | "set" | "stats", ..] => Err(no_request("too many words, or too few")),
+            [verb, ..] => Err(no_request(&format!("there is no `{verb}`"))),
+        }
+    }
+
+    /// The line that says it, with what ends it.
+    ///
+    /// # Errors
+    /// `InvalidInput` where a name or value is no word, or the line would be too long.
+    pub(crate) fn line(&self) -> Result<String> {
+        let line = match self {
+            Self::Get(None) => "get\n".to_owned(),
+            Self::Get(Some(name)) => format!("get {name}\n"),
+            Self::Set { name, value } => format!("set {name} {value}\n"),
+            Self::Stats(None) => "stats\n".to_owned(),
+            Self::Stats(Some(name)) => format!("stats {name}\n"),
+        };
+        if line.len() > CONTROL_LINE_BYTES {
+            return Err(too_long());
+        }
+        if Self::parse(&line.as_bytes()[..line.len() - 1]).ok().as_ref() != Some(self) {
+            let what = format!("`{}` is no name with a value", line.trim_end().escape_debug());
+            return Err(
+                Error::new(ErrorKind::InvalidInput, what).remedy("a name is a word, and so is a value")
+            );
+        }
+        Ok(line)
+    }
+}
+
+fn no_request(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("no request: {why}"))
+        .remedy("`get`, `get NAME`, `set NAME VALUE`, `stats`, `stats NAME`")
+}
+
+fn too_long() -> Error {
+    let what = format!("a line of more than {CONTROL_LINE_BYTES} bytes is no request");
+    Error::new(ErrorKind::InvalidInput, what)
+}
+
+/// A line of an answer; displayed with what ends it.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// What one thing stands at.
+    Value(String),
+    /// A knob.
+    Knob(Knob),
+    /// One of the engine's numbers.
+    Number(String, u64),
+    /// It is done; the last line.
+    Done,
+    /// It is not, and why; the last line.
+    Error(Error),
+}
+
+/// The kinds of failure that a client can tell apart, and their words.
+const KINDS: [(ErrorKind, &str); 4] = [
+    (ErrorKind::InvalidInput, "invalid"),
+    (ErrorKind::NotPermitted, "refused"),
+    (ErrorKind::Shutdown, "shutdown"),
+    (ErrorKind::Io, "failed"),
+];
+
+impl fmt::Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => writeln!(formatter, "value {value}"),
+            Self::Knob(Knob { name, value, choices, change }) => {
+                writeln!(formatter, "knob {name} {value} {change} {choices}")
+            }
+            Self::Number(name, number) => writeln!(formatter, "number {name} {number}"),
+            Self::Done => formatter.write_str("ok\n"),
+            Self::Error(error) => {
+                let kind = KINDS.iter().find(|(kind, _)| *kind == error.kind());
+                let kind = kind.map_or("failed", |(_, word)| word);
+                let what = error.to_string().replace(char::is_control, " ");
+                writeln!(formatter, "error {kind} {what}")
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Reads a line, without what ends it; `None` where it is none.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match what {
+            "value" => Some(Self::Value(rest.to_owned())),
+            "knob" => {
+                let mut words = rest.splitn(4, ' ').map(str::to_owned);
+                let (name, value) = (words.next()?, words.next()?);
+                let change = [Change::Live, Change::Fixed];
+                let word = words.next()?;
+                let change = change.into_iter().find(|change| change.to_string() == word)?;
+                Some(Self::Knob(Knob { name, value, change, choices: words.next()? }))
+            }
+            "number" => {
+                let (name, number) = rest.split_once(' ')?;
+                Some(Self::Number(name.to_owned(), number.parse().ok()?))
+            }
+            "ok" => Some(Self::Done),
+            "error" => {
+                let (word, what) = rest.split_once(' ')?;
+                let (kind, _) = KINDS.iter().find(|(_, known)| *known == word)?;
+                Some(Self::Error(Error::new(*kind, what)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a client has sent, as it comes: cut into lines, and never more than one of them and a read.
+#[derive(Debug, Default)]
+pub(crate) struct Input(Vec<u8>);
+
+impl Input {
+    /// Takes in what came.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The next line that is whole, without what ends it.
+    pub(crate) fn next(&mut self) -> Option<Result<Vec<u8>>> {
+        let looked = &self.0[..self.0.len().min(CONTROL_LINE_BYTES)];
+        match looked.iter().position(|byte| *byte == b'\n') {
+            Some(end) => {
+                let mut line: Vec<u8> = self.0.drain(..=end).collect();
+                line.pop();
+                Some(Ok(line))
+            }
+            None if looked.len() == CONTROL_LINE_BYTES => Some(Err(too_long())),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn word() -> impl Strategy<Value = String> {
+        "[!-~]{1,60}"
+    }
+
+    fn request() -> impl Strategy<Value = Request> {
+        prop_oneof![
+            proptest::option::of(word()).prop_map(Request::Get),
+            (word(), word()).prop_map(|(name, value)| Request::Set { name, value }),
+            proptest::option::of(word()).prop_map(Request::Stats),
+        ]
+    }
+
+    /// All lines of an input, up to one that is too long.
+    fn lines(input: &mut Input) -> Vec<std::result::Result<Vec<u8>, String>> {
+        let mut lines = Vec::new();
+        while let Some(line) = input.next() {
+            lines.push(line.map_err(|error| error.to_string()));
+            if lines.last().is_some_and(std::result::Result::is_err) {
+                break;
+            }
+        }
+        lines
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_what_is_heard(requests in proptest::collection::vec(request(), 0..8), cut in 1usize..64) {
+            let said: String = requests.iter().map(|request| request.line().unwrap()).collect();
+            let (mut input, mut heard) = (Input::default(), Vec::new());
+            for part in said.as_bytes().chunks(cut) {
+                input.push(part);
+                while let Some(line) = input.next() {
+                    heard.push(Request::parse(&line.unwrap()).unwrap());
+                }
+            }
+            prop_assert_eq!(heard, requests);
+            prop_assert!(input.0.is_empty());
+        }
+
+        #[test]
+        fn whatever_comes_is_cut_the_same_wherever_it_is_cut(bytes in proptest::collection::vec(
+            prop_oneof![4 => any::<u8>(), 1 => Just(b'\n'), 1 => Just(b' ')], 0..2000), cut in 1usize..600)
+        {
+            let mut whole = Input::default();
+            whole.push(&bytes);
+            let expected = lines(&mut whole);
+            let (mut input, mut found) = (Input::default(), Vec::new());
+            for part in bytes.chunks(cut) {
+                input.push(part);
+                found.extend(lines(&mut input));
+                prop_assert!(input.0.len() < CONTROL_LINE_BYTES || found.last().is_some_and(std::result::Result::is_err));
+                if found.last().is_some_and(std::result::Result::is_err) {
+                    break;
+                }
+            }
+            for line in found.iter().flatten() {
+                prop_assert!(line.len() < CONTROL_LINE_BYTES);
+                // Whatever it is, it is a request or refused as none.
+                if let Err(error) = Request::parse(line) {
+                    prop_assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                    prop_assert_eq!(Line::Error(error).to_string().matches('\n').count(), 1);
+                }
+            }
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn no_word_is_taken_for_two(name in ".{0,40}", value in ".{0,300}") {
+            let request = Request::Set { name, value };
+            match request.line() {
+                Ok(line) => {
+                    prop_assert!(line.len() <= CONTROL_LINE_BYTES && line.matches('\n').count() == 1);
+                    prop_assert_eq!(Request::parse(&line.as_bytes()[..line.len() - 1]).unwrap(), request);
+                }
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::InvalidInput),
+            }
+        }
+
+        #[test]
+        fn an_answer_that_is_none_is_no_panic(line in ".{0,200}") {
+            let _ = Line::parse(&line);
+        }
+
+        #[test]
+        fn numbers_and_knobs_arrive(name in "[a-z_]{1,20}", value in "[!-~]{1,20}", choices in "[ -~]{1,60}", number: u64) {
+            let said = Line::Number(name.clone(), number).to_string();
+            let heard = Line::parse(said.trim_end_matches('\n'));
+            let is_same = matches!(&heard, Some(Line::Number(heard, same)) if *heard == name && *same == number);
+            prop_assert!(is_same);
+            let knob = Knob { name, value, choices, change: Change::Fixed };
+            let said = Line::Knob(knob.clone()).to_string();
+            let heard = Line::parse(said.trim_end_matches('\n'));
+            let is_same = matches!(&heard, Some(Line::Knob(heard)) if *heard == knob);
+            prop_assert!(is_same);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_what_is_one() {
+        for line in [
+            &b""[..],
+            b" ",
+            b"put a b",
+            b"get a b",
+            b"set a",
+            b"stats a b",
+            b"set a b c",
+            b"GET",
+            b"\xff",
+            b"get \0",
+        ] {
+            let error = Request::parse(line).unwrap_err().to_string();
+            assert!(error.starts_with("no request: ") && error.contains("`set NAME VALUE`"), "{error}");
+        }
+        assert_eq!(Request::parse(b"  get \t plug\r").unwrap(), Request::Get(Some("plug".into())));
+    }
+
+    #[test]
+    fn a_failure_keeps_its_kind() {
+        for (kind, _) in KINDS {
+            let said = Line::Error(Error::new(kind, "what\nand why")).to_string();
+            let Some(Line::Error(heard)) = Line::parse(said.trim_end_matches('\n')) else { panic!("{said}") };
+            assert_eq!((heard.kind(), heard.to_string()), (kind, "what and why".to_owned()));
+        }
+        assert!(Line::Error(Error::new(ErrorKind::Busy, "x")).to_string().starts_with("error failed "));
+    }
+}

@@ -1,0 +1,270 @@
+//! The control socket: who may talk to a running engine sets its knobs and reads its numbers, line by line.
+//!
+//! One thread waits for all of it, and uses nothing while nobody says anything. Nobody can hold it up: no call of it
+//! blocks on a client, each has one read's worth of requests per turn, and what it does not fetch stops only its own
+//! requests. There are so many at a time; one more takes the place of whoever has said nothing for longest.
+//!
+//! What is said: [`line`](mod@line). The other end: [`client`].
+
+pub(crate) mod client;
+mod line;
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use forebay_uring::local::{Bell, BindError, Interest, Listener, Peer, this_user, wait};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{CONTROL_CLIENTS, CONTROL_READ_BYTES};
+use crate::shared::Shared;
+use crate::wait::mark_as_ours;
+use line::{Input, Line, Request};
+
+/// A socket that is served, until it is told to end.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    bell: Arc<Bell>,
+    thread: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Makes the socket and starts to serve it.
+    pub(crate) fn start(path: &Path, shared: &Arc<Shared>) -> Result<Self> {
+        let failed = |error| Error::new(ErrorKind::Io, "could not serve a control socket").because(error);
+        let listener = Listener::bind(path).map_err(|error| no_socket(error).at_path(path))?;
+        let bell = Arc::new(Bell::new().map_err(failed)?);
+        let mut served = Served {
+            shared: Arc::clone(shared),
+            bell: Arc::clone(&bell),
+            listener,
+            clients: Vec::new(),
+            turns: 0,
+        };
+        let run = move || {
+            mark_as_ours();
+            served.run();
+        };
+        let thread = thread::Builder::new().name("forebay-control".into()).spawn(run);
+        Ok(Self { bell, thread: thread.map_err(failed)? })
+    }
+
+    /// Ends it, and takes the socket away.
+    pub(crate) fn end(self) {
+        self.bell.ring();
+        // A panic of it has been reported, and concerns nobody else.
+        let _ = self.thread.join();
+    }
+}
+
+fn no_socket(error: BindError) -> Error {
+    let (kind, remedy) = match error {
+        BindError::InUse { .. } => (ErrorKind::Busy, "end that, or give another path"),
+        BindError::NotASocket | BindError::Anothers { .. } => {
+            (ErrorKind::InvalidInput, "it is left as it is: give another path")
+        }
+        BindError::System(error) => {
+            return Error::new(ErrorKind::Open, "could not make a control socket").because(error);
+        }
+        _ => (ErrorKind::Open, "give another path"),
+    };
+    Error::new(kind, format!("could not make a control socket: {error}")).remedy(remedy)
+}
+
+/// What the thread has.
+#[derive(Debug)]
+struct Served {
+    shared: Arc<Shared>,
+    bell: Arc<Bell>,
+    listener: Listener,
+    clients: Vec<Client>,
+    /// Turns that clients have had.
+    turns: u64,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Not where a fork has brought a copy along: the socket is the parent's.
+        if self.shared.is_parent() {
+            self.listener.remove();
+        }
+    }
+}
+
+impl Served {
+    fn run(&mut self) {
+        loop {
+            let streams: Vec<_> = self.clients.iter().map(Client::waits_for).collect();
+            let ready = match wait(&self.bell, &self.listener, &streams) {
+                Ok(ready) => ready,
+                Err(error) => {
+                    tracing::error!(%error, "the control socket is not served any more");
+                    return;
+                }
+            };
+            if ready.rung {
+                return;
+            }
+            let mut is_ready = ready.streams.into_iter();
+            self.clients.retain_mut(|client| {
+                if is_ready.next() != Some(true) {
+                    return true;
+                }
+                self.turns += 1;
+                client.last_turn = self.turns;
+                client.go_on(&self.shared).is_ok_and(|going| going == Going::Stays)
+            });
+            if ready.came {
+                self.accept();
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        match self.listener.accept() {
+            Ok(Some((stream, peer))) if peer.is_trusted() => {
+                if self.clients.len() == CONTROL_CLIENTS
+                    && let Some(silent) = (0..CONTROL_CLIENTS).min_by_key(|at| self.clients[*at].last_turn)
+                {
+                    self.clients.swap_remove(silent);
+                }
+                self.turns += 1;
+                self.clients.push(Client::new(stream, self.turns));
+            }
+            Ok(Some((mut stream, peer))) => {
+                // It fits what a new socket holds; whoever does not read it does not hear it.
+                let _ = stream.write_all(refusal(peer).as_bytes());
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "could not accept on the control socket");
+                // Too many open files, most likely: one fewer, and not again at once.
+                self.clients.pop();
+                thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+fn refusal(peer: Peer) -> String {
+    let what = format!("user {} may not: the engine is that of user {}", peer.user, this_user());
+    Line::Error(Error::new(ErrorKind::NotPermitted, what)).to_string()
+}
+
+/// Whether a client is still there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Going {
+    Stays,
+    Leaves,
+}
+
+/// Who is connected.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    input: Input,
+    /// Said, and not fetched yet. Nothing is asked for before it is.
+    output: Vec<u8>,
+    /// It leaves when that is fetched.
+    is_leaving: bool,
+    last_turn: u64,
+}
+
+impl Client {
+    fn new(stream: UnixStream, last_turn: u64) -> Self {
+        Self { stream, input: Input::default(), output: Vec::new(), is_leaving: false, last_turn }
+    }
+
+    fn waits_for(&self) -> (&UnixStream, Interest) {
+        (&self.stream, if self.output.is_empty() { Interest::Read } else { Interest::Write })
+    }
+
+    /// Answers what has been asked, and what one read more asks.
+    fn go_on(&mut self, shared: &Arc<Shared>) -> io::Result<Going> {
+        if self.answer(shared)? == Going::Leaves {
+            return Ok(Going::Leaves);
+        }
+        if !self.output.is_empty() {
+            return Ok(Going::Stays);
+        }
+        let mut bytes = [0; CONTROL_READ_BYTES];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => return Ok(Going::Leaves),
+            Ok(read) => self.input.push(&bytes[..read]),
+            Err(error) if is_temporary(&error) => return Ok(Going::Stays),
+            Err(error) => return Err(error),
+        }
+        self.answer(shared)
+    }
+
+    /// Answers what is here, until the client has to fetch some of it.
+    fn answer(&mut self, shared: &Arc<Shared>) -> io::Result<Going> {
+        loop {
+            self.send()?;
+            if !self.output.is_empty() {
+                return Ok(Going::Stays);
+            }
+            if self.is_leaving {
+                return Ok(Going::Leaves);
+            }
+            match self.input.next() {
+                None => return Ok(Going::Stays),
+                Some(Ok(request)) => self.output = answer(shared, &request).into_bytes(),
+                Some(Err(error)) => {
+                    self.output = Line::Error(error).to_string().into_bytes();
+                    // Where the next one begins cannot be told.
+                    self.is_leaving = true;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => drop(self.output.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// All lines that answer a request.
+fn answer(shared: &Arc<Shared>, request: &[u8]) -> String {
+    match Request::parse(request).and_then(|request| perform(shared, &request)) {
+        Ok(lines) => lines.iter().chain([&Line::Done]).map(Line::to_string).collect(),
+        Err(error) => Line::Error(error).to_string(),
+    }
+}
+
+fn perform(shared: &Arc<Shared>, request: &Request) -> Result<Vec<Line>> {
+    match request {
+        Request::Get(None) => Ok(shared.knobs().into_iter().map(Line::Knob).collect()),
+        Request::Get(Some(name)) => Ok(vec![Line::Value(shared.get(name)?)]),
+        Request::Set { name, value } => shared.set(name, value).map(|()| Vec::new()),
+        Request::Stats(None) => {
+            Ok(shared.stats().named().map(|(name, number)| Line::Number(name.to_owned(), number)).collect())
+        }
+        Request::Stats(Some(name)) => {
+            let stats = shared.stats();
+            let found = stats.named().find(|(known, _)| known == name);
+            let (_, number) = found.ok_or_else(|| {
+                let names: Vec<_> = stats.named().map(|(name, _)| name).collect();
+                Error::new(ErrorKind::InvalidInput, format!("there is no number `{name}`"))
+                    .remedy(format!("there are: {}", names.join(", ")))
+            })?;
+            Ok(vec![Line::Value(number.to_string())])
+        }
+    }
+}

@@ -38,8 +38,11 @@ pub(crate) enum Verb {
     #[command(after_help = COMPARE_IN_FULL)]
     Compare(CompareArgs),
     /// Run a fio job file through Forebay or the kernel.
-    #[command(after_help = RUN_IN_FULL)]
+    #[command(after_help = run_in_full())]
     Run(RunArgs),
+    /// Get and set the knobs of an engine that runs, and read its numbers.
+    #[command(after_help = CTL_IN_FULL)]
+    Ctl(CtlArgs),
     /// Show a few bios on their way, step by step.
     Walk(WalkArgs),
     /// Work through a model in virtual time.
@@ -59,11 +62,22 @@ the end, after Ctrl-C too. --set takes the engine's knobs (see `forebay run
 --help`) and, for requests, the queue's: plug, merge, tags, clock, doorbell,
 completion, order. Where an arm has its own, that stands.";
 
-const RUN_IN_FULL: &str = "\
-Every clock stops after the final sync. Files stay where the job puts them,
-unless it says unlink=1. A mounted device is never written.
-Knobs of --set: cache_bytes, dirty_bytes, background_bytes (bytes, or k, m, g),
-dirty_age (us, ms, s), flight (requests), prealloc (off, adaptive).";
+/// With the knobs there are, by name.
+fn run_in_full() -> String {
+    let knobs = forebay::Engine::builder().knobs();
+    let names: Vec<_> = knobs.iter().map(|knob| knob.name.as_str()).collect();
+    format!(
+        "Every clock stops after the final sync. Files stay where the job puts them, unless it says unlink=1. A \
+         mounted device is never written.\n\
+         Knobs of --set: {}. What each can be is told where a value cannot be, and by `forebay ctl`.",
+        names.join(", ")
+    )
+}
+
+const CTL_IN_FULL: &str = "\
+What is set holds from then on, in the engine alone that is asked: each group of
+a job file has its own. Names of numbers that end in _bytes are in bytes, in _us
+in microseconds; they count from the engine's start.";
 
 /// `forebay compare`.
 #[derive(Args, Debug)]
@@ -126,6 +140,9 @@ pub(crate) struct RunArgs {
     /// A knob of forebay, as often as needed.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
+    /// Serve a control socket there while a group runs: see `forebay ctl`.
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
     /// Write the result there, too, as JSON.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
@@ -138,6 +155,39 @@ pub(crate) struct RunArgs {
     /// Let the job write to block devices.
     #[arg(long)]
     pub(crate) allow_write_device: bool,
+}
+
+/// `forebay ctl`.
+#[derive(Args, Debug)]
+pub(crate) struct CtlArgs {
+    /// The engine's control socket: that of `forebay run --control`, or of a
+    /// program that serves one.
+    #[arg(value_name = "SOCKET")]
+    pub(crate) socket: PathBuf,
+    #[command(subcommand)]
+    pub(crate) ask: Ask,
+}
+
+/// What to ask it.
+#[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// What a knob stands at [default: all, with what they can be set to].
+    Get {
+        #[arg(value_name = "KEY")]
+        name: Option<String>,
+    },
+    /// Change a knob.
+    Set {
+        #[arg(value_name = "KEY")]
+        name: String,
+        #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+        value: String,
+    },
+    /// One of its numbers [default: all].
+    Stats {
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
 }
 
 /// `forebay walk`.
@@ -236,6 +286,16 @@ mod tests {
     #[test]
     fn the_table_of_arguments_is_sound() {
         Typed::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_no_wider_than_a_terminal() {
+        for words in [&["--help"][..], &["run", "--help"], &["compare", "--help"], &["ctl", "--help"]] {
+            let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into)) else {
+                panic!("{words:?}")
+            };
+            assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        }
     }
 
     #[test]

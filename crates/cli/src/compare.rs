@@ -52,7 +52,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let mut planned = plan(request, &settings, manifest.storage.free_bytes)?;
     if let Some(budget_bytes) = planned.iter().find_map(|planned| planned.plan.budget_bytes()) {
         // Its arms are left out where it has none; the kernel's can still be compared.
-        manifest.engine = wiring::describe_engine(Some(budget_bytes), &settings.engine)?
+        manifest.engine = wiring::describe_engine(Some(budget_bytes), &settings.engine, None)?
             .unwrap_or_else(|error| format!("no engine: {error}"));
     }
     if let Some(limit) = request.time_limit {

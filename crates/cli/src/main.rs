@@ -5,6 +5,7 @@
 
 mod args;
 mod compare;
+mod ctl;
 mod failure;
 mod meaning;
 mod output;
@@ -33,6 +34,7 @@ fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(request) => compare::compare(&request),
         Command::Run(request) => run::run(&request),
+        Command::Control { socket, ask } => ctl::ctl(&socket, &ask),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
         Command::Simulate(request) => simulate::simulate(&request),

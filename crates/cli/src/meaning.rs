@@ -12,7 +12,7 @@ use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 
-use crate::args::{self, CompareArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way};
+use crate::args::{self, Ask, CompareArgs, CtlArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way};
 use crate::failure::Failure;
 use crate::simulate::{self, SimulateRequest};
 
@@ -23,6 +23,12 @@ pub(crate) enum Command {
     Compare(CompareRequest),
     /// Run a job file.
     Run(RunRequest),
+    /// Ask an engine that runs.
+    Control {
+        /// Where it serves its control socket.
+        socket: PathBuf,
+        ask: Ask,
+    },
     /// Walk the way of a request, or of a page.
     Walk {
         way: Way,
@@ -68,6 +74,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
+            Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
             Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
                 Ok(Command::Walk { way, directory })
@@ -122,12 +129,18 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
     if engine != Engine::Forebay && !typed.settings.is_empty() {
         return Err(Failure::usage("--set: only forebay has knobs (leave it away, or use --engine forebay)"));
     }
+    if engine != Engine::Forebay && typed.control.is_some() {
+        return Err(Failure::usage(
+            "--control: only forebay has knobs (leave it away, or use --engine forebay)",
+        ));
+    }
     let directory = directory(typed.dir)?;
     Ok(RunRequest {
         options: RunOptions {
             job_file: typed.job,
             engine,
             settings: settings(&typed.settings)?,
+            control: typed.control,
             leniency: if typed.lenient { Leniency::Lenient } else { Leniency::Strict },
             devices: if typed.allow_write_device { Devices::Write } else { Devices::Refuse },
             directory: Some(directory.clone()),

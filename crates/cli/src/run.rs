@@ -18,10 +18,14 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let mut manifest = Manifest::gather(&request.directory);
     if options.engine == Engine::Forebay {
-        manifest.engine = wiring::describe_engine(None, &options.settings)?.map_err(Failure::failed)?;
+        manifest.engine = wiring::describe_engine(None, &options.settings, options.control.as_deref())?
+            .map_err(Failure::failed)?;
     }
-    let report =
-        run_groups(options, &mut Beside, &mut wiring::group_runner(&stop), &stop).map_err(failure)?;
+    let report = run_groups(options, &mut Beside, &mut wiring::group_runner(&stop), &stop);
+    if let (Err(_), Some(path)) = (&report, &options.control) {
+        wiring::remove_control(path);
+    }
+    let report = report.map_err(failure)?;
     let document = document(manifest, options, &report);
     // The file before the table: a reader of the table may have gone.
     let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));

@@ -1,5 +1,6 @@
 //! The one place where the command line meets the part of the lab that runs cells and job files.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use forebay_lab::cell::{Cell, CellSpec};
@@ -26,10 +27,12 @@ pub(crate) fn group_runner(stop: &Stop) -> impl FnMut(&CellSpec) -> Result<CellR
     move |spec: &CellSpec| run_cell_in_child(&Cell::Jobs(spec.clone()), &stop)
 }
 
-/// Which engine Forebay has here, or why none. Knobs it does not know are refused before anything is done.
+/// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control socket can be, are
+/// refused before anything is done.
 pub(crate) fn describe_engine(
     cache_bytes: Option<u64>,
     settings: &[(String, String)],
+    control: Option<&Path>,
 ) -> Result<forebay::Result<String>, Failure> {
     let mut builder = forebay::Engine::builder();
     if let Some(bytes) = cache_bytes {
@@ -41,13 +44,25 @@ pub(crate) fn describe_engine(
             .map_err(|error| Failure::usage(format!("--set {key}={value}: {error}")))?;
     }
     match builder.build() {
-        Ok(engine) => Ok(Ok(engine.describe())),
+        Ok(engine) => {
+            if let Some(path) = control {
+                let served = engine.serve_control(path);
+                served.map_err(|error| Failure::usage(format!("--control: {error}")))?;
+            }
+            Ok(Ok(engine.describe()))
+        }
         // A value out of its range is seen only with all the others.
         Err(error) if error.kind() == forebay::ErrorKind::InvalidInput => {
             Err(Failure::usage(format!("--set: {error}")))
         }
         Err(error) => Ok(Err(error)),
     }
+}
+
+/// Takes away the control socket of a group that was killed.
+pub(crate) fn remove_control(path: &Path) {
+    // What is no leftover stays.
+    let _ = forebay_uring::local::remove_leftover(path);
 }
 
 /// What runs the cells of a comparison; ends the running one soon after `stop` is set.

@@ -36,6 +36,8 @@ pub struct CellSpec {
     pub budget_bytes: u64,
     /// Knobs of the arm, as `--set KEY=VALUE` gave them.
     pub settings: Vec<(String, String)>,
+    /// Where the engine of the library serves its control socket, if it does.
+    pub control: Option<PathBuf>,
     /// For offsets and data; the same in every arm of a round.
     pub seed: u64,
     /// Read everything back after the clock has stopped, and compare.

@@ -27,6 +27,8 @@ pub struct RunOptions {
     pub engine: Engine,
     /// Knobs of the library, by name.
     pub settings: Vec<(String, String)>,
+    /// Where the library's engine serves its control socket, while a group runs.
+    pub control: Option<PathBuf>,
     /// What to do about options nobody knows.
     pub leniency: Leniency,
     /// Whether a block device may be written.
@@ -116,6 +118,7 @@ pub fn run(
         // The library's own default.
         budget_bytes: 0,
         settings: options.settings.clone(),
+        control: options.control.clone(),
         seed: options.seed,
         verify: Verify::Off,
         sync_probe: SyncProbe::Off,

@@ -34,6 +34,7 @@ fn spec(arm: Arm, workload: Workload, directory: &Path) -> CellSpec {
         // The least that an engine takes; the kernel's arms have to do with less than the data.
         budget_bytes: if arm.is_forebay() { 8 * MIB } else { MIB },
         settings: Vec::new(),
+        control: None,
         seed: 9,
         verify: Verify::After,
         sync_probe: SyncProbe::On,

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         directory: directory.path().to_owned(),
         budget_bytes: 8 << 20,
         settings: Vec::new(),
+        control: None,
         seed: 1,
         verify: Verify::After,
         sync_probe: SyncProbe::Off,

@@ -216,7 +216,11 @@ fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
     if !spec.arm.is_forebay() {
         return Ok(None);
     }
-    library::build_engine(spec.budget_bytes, &spec.settings).map(|engine| Some(Arc::new(engine)))
+    let engine = library::build_engine(spec.budget_bytes, &spec.settings)?;
+    if let Some(path) = &spec.control {
+        engine.serve_control(path).map_err(|error| CellError::invalid(format!("--control: {error}")))?;
+    }
+    Ok(Some(Arc::new(engine)))
 }
 
 fn spawn_sampler<'scope>(

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use forebay_block::{Bio, Errno, Frame, Target};
+use forebay_block::{Bio, Errno, Frame, Operation, Target};
 
 use crate::epochs::Epochs;
 use crate::fence::Fence;
@@ -302,6 +302,15 @@ impl CachedFile {
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         self.space.covers(&(pages.start * PAGE..pages.end * PAGE))
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
+    }
+
+    /// Whether a bio just made writes only what the file had when it was opened, so that it needs no new space as far as
+    /// is known.
+    #[must_use]
+    pub fn is_overwrite(&self, bio: &Bio) -> bool {
+        bio.operation == Operation::Write
+            && self.liberties == Liberties::Exclusive
+            && bio.offset + bio.length <= self.origin_pages.saturating_mul(PAGE).min(self.disk_size)
     }
 
     /// Whether space may be reserved ahead.

@@ -46,7 +46,7 @@ fn one_round(directory: &Path, count: u64, pages: u64) -> forebay::Result<Durati
     let data = [7; PAGE as usize];
     let write = |page: u64| files[(page % count) as usize].write_at(&data, page / count * PAGE);
     // The first page of each of the many, and the same ones of the one.
-    (0..pages / FILE_PAGES).map(write).collect::<forebay::Result<()>>()?;
+    (0..pages / FILE_PAGES).try_for_each(write)?;
     let mut random = 1_u64;
     let start = Instant::now();
     for _ in 0..WRITES {

@@ -10,6 +10,7 @@
 //! turn. The thread sleeps in the doorbell and nowhere else, and without a timer when nothing is dirty.
 
 mod ends;
+mod guest;
 mod handover;
 mod kept;
 mod leases;
@@ -33,6 +34,7 @@ use crate::flight::Flight;
 use crate::inode::{After, Inode};
 use crate::limits::MESSAGES_PER_PASS;
 use crate::shared::Shared;
+use guest::Guests;
 use handover::Held;
 use list::List;
 
@@ -49,6 +51,10 @@ pub(crate) enum Message {
     Uncached(Arc<Inode>),
     /// A bio of a caller, of this file.
     Submit(Arc<Inode>, Bio),
+    /// An overwrite of another context's file, which has no room for it.
+    Lent(Arc<Inode>, Bio),
+    /// One that was lent has ended.
+    Returned(Arc<Inode>, Ended),
     /// Something about a file that is open past the cache.
     Direct(flow::Message),
     /// What the knobs stand at from now on.
@@ -106,6 +112,8 @@ pub(crate) struct Writeback {
     files: Vec<Option<Held>>,
     /// Bios of callers that the queue has had no room for yet.
     pending: VecDeque<(Arc<Inode>, Bio)>,
+    /// What it does for other contexts, and they for it.
+    guests: Guests,
     /// Files open past the cache: the first context has them.
     direct: Flow,
     /// Files somebody waits for.
@@ -151,6 +159,7 @@ impl Writeback {
             knobs,
             files: Vec::new(),
             pending: VecDeque::new(),
+            guests: Guests::default(),
             direct: Flow::default(),
             waited: List::default(),
             flights: Vec::new(),
@@ -172,10 +181,12 @@ impl Writeback {
     pub(crate) fn run(mut self) -> End {
         loop {
             let mut more = self.take_messages();
+            self.settle_returned();
             more |= self.hand_over();
             self.direct.take_held(&mut self.backend, &self.shared);
             self.direct.wake();
             self.serve_callers();
+            self.serve_lent();
             self.serve_waited();
             self.give_leases_up();
             // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
@@ -184,7 +195,8 @@ impl Writeback {
             self.serve_uncached();
             self.serve_background();
             self.reclaim_kept();
-            let is_idle = self.pending.is_empty() && self.direct.is_idle();
+            self.end_lending();
+            let is_idle = self.pending.is_empty() && self.guests.is_idle() && self.direct.is_idle();
             if self.stop && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return End::Stopped;
             }
@@ -215,6 +227,8 @@ impl Writeback {
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
+                Message::Lent(inode, bio) => self.guests.lent(inode, bio),
+                Message::Returned(inode, ended) => self.guests.returned(inode, ended),
                 Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
                 Message::Knobs(knobs) => self.set_knobs(knobs),
                 Message::Look => {}

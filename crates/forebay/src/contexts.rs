@@ -9,7 +9,7 @@
 pub(crate) mod auto;
 mod finder;
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 
@@ -21,7 +21,7 @@ use auto::Auto;
 use crate::context::{Knobs, Message, Sender, Writeback};
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::{Affinity, Home};
-use crate::limits::{CONTEXTS, RING_ENTRIES};
+use crate::limits::{CONTEXTS, LENT, RING_ENTRIES};
 use crate::shared::Shared;
 use crate::volume::Volume;
 use crate::wait;
@@ -34,6 +34,9 @@ pub(crate) struct Contexts {
     /// Among how many files are spread; no more than are started.
     active: AtomicUsize,
     affinity: AtomicU8,
+    /// Of each: nothing of its own is dirty, and how many bios of others it has.
+    idle: [AtomicBool; CONTEXTS],
+    lent: [AtomicUsize; CONTEXTS],
     /// Threads that have not ended.
     living: AtomicUsize,
     /// How many there should be, where nobody says.
@@ -61,6 +64,8 @@ impl Contexts {
             senders: [const { OnceLock::new() }; CONTEXTS],
             active: AtomicUsize::new(1),
             affinity: AtomicU8::new(0),
+            idle: [const { AtomicBool::new(false) }; CONTEXTS],
+            lent: [const { AtomicUsize::new(0) }; CONTEXTS],
             living: AtomicUsize::new(0),
             auto: Auto::new(),
             state: Mutex::new(State { choice, arena, ended: Some(ended) }),
@@ -107,10 +112,12 @@ impl Contexts {
             Message::Inode(inode)
             | Message::Uncached(inode)
             | Message::Attach(inode)
-            | Message::Submit(inode, _) => {
+            | Message::Submit(inode, _)
+            | Message::Returned(inode, _) => {
                 let context = inode.home.context();
                 self.send_to(context, message);
             }
+            Message::Lent(..) => unreachable!("it is lent to one that was chosen"),
             Message::Direct(_) => self.send_to(0, message),
             // Those that stand by have nothing to look at, once they have handed over what they had.
             Message::Look => self.tell(self.active(), || Message::Look),
@@ -123,6 +130,32 @@ impl Contexts {
     /// Sends a message to one that is started.
     pub(crate) fn send_to(&self, context: usize, message: Message) {
         self.senders[context].get().expect("files are given to contexts that are started").send(message);
+    }
+
+    /// A context says whether something of its own is dirty.
+    pub(crate) fn set_idle(&self, context: usize, is_idle: bool) {
+        if self.idle[context].load(Ordering::Relaxed) != is_idle {
+            self.idle[context].store(is_idle, Ordering::Relaxed);
+        }
+    }
+
+    /// One beside this one that has nothing to do, and not yet all that may be lent to it.
+    pub(crate) fn idle_beside(&self, context: usize) -> Option<usize> {
+        (0..self.active()).find(|other| {
+            *other != context
+                && self.idle[*other].load(Ordering::Relaxed)
+                && self.lent[*other].load(Ordering::Relaxed) < LENT
+        })
+    }
+
+    /// It has one more of another's.
+    pub(crate) fn lend(&self, context: usize) {
+        self.lent[context].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One has ended.
+    pub(crate) fn take_back(&self, context: usize) {
+        self.lent[context].fetch_sub(1, Ordering::Relaxed);
     }
 
     fn tell_all(&self, message: impl Fn() -> Message) {

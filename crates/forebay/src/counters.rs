@@ -24,6 +24,7 @@ pub(crate) struct Counters {
     pub(crate) bypassed_bytes: AtomicU64,
     pub(crate) peak_flight: AtomicU64,
     pub(crate) handovers: AtomicU64,
+    pub(crate) lent: AtomicU64,
     latencies: Mutex<Latencies>,
     /// By the number of the context.
     queues: Mutex<Vec<OfQueue>>,

@@ -17,6 +17,12 @@ pub(crate) const CONTEXTS: usize = 64;
 /// large requests as make it nothing.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 
+/// Bios of others' files that an idle context has at most: enough for a device to have work, and little for one whose own
+/// files become dirty to wait for.
+pub(crate) const LENT: usize = 16;
+
+const _: () = assert!(LENT < PLUG_BIOS);
+
 /// How long it is watched what a number of contexts brings: long against a handover, short against a load.
 pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);
 

@@ -76,6 +76,8 @@ numbers! {
     contexts,
     /// Times a file went from one context to another.
     handovers,
+    /// Bios that went through another context than their file's, which had no room for them: overwrites.
+    lent,
     /// Bytes of space asked for ahead of data.
     reserved_bytes,
     /// Direct operations that were not aligned: copied, or a block read for a part of it.
@@ -135,6 +137,7 @@ impl Shared {
             peak_flight: load(&counters.peak_flight),
             contexts: self.contexts.active() as u64,
             handovers: load(&counters.handovers),
+            lent: load(&counters.lent),
             reserved_bytes: load(&counters.reserved_bytes),
             bounced: load(&counters.bounced),
             plugged: load(&counters.plugged),

@@ -26,6 +26,9 @@ impl Writeback {
                 of_file.iter().for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
                 continue;
             }
+            if self.give_back(of_file) {
+                continue;
+            }
             let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
             held.end(of_file);
             let inode = &held.inode;

@@ -5,7 +5,8 @@
 //! the new one:                                                                           Attach -> looks what there is to do
 //! ```
 //!
-//! The file's lock is held while the Attach is sent and the file's home changes. So who reads the new home sends behind
+//! The file's lock is held while the Attach is sent and the file's home changes (it is the one message that is sent, and
+//! may wake, under a file's lock). So who reads the new home sends behind
 //! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say only where to look,
 //! and bios of callers are independent of each other (of a page one is on its way at a time), so it does no harm that
 //! what is sent on comes behind what was sent later.
@@ -69,12 +70,7 @@ impl Writeback {
         if self.files.len() <= number {
             self.files.resize_with(number + 1, || None);
         }
-        let volume = inode.volume.number();
-        while self.flights.len() <= volume {
-            self.flights.push(Flight::new(self.number, Arc::clone(&inode.volume), self.bound()));
-        }
-        // They may be attached in another order than they are numbered in.
-        self.flights[volume].volume = Arc::clone(&inode.volume);
+        self.know_volume(&inode);
         self.backend.attach(inode.target, Arc::clone(&inode.file));
         self.files[number] = Some(Held::new(Arc::clone(&inode)));
         // Opened, or handed over, while files were spread anew.
@@ -89,6 +85,17 @@ impl Writeback {
             self.keeping.push(&inode);
         }
         self.look_at(inode);
+    }
+
+    /// The number of a file's file system, of which there is a flight from now on.
+    pub(super) fn know_volume(&mut self, inode: &Inode) -> usize {
+        let volume = inode.volume.number();
+        while self.flights.len() <= volume {
+            self.flights.push(Flight::new(self.number, Arc::clone(&inode.volume), self.bound()));
+        }
+        // They may come in another order than they are numbered in.
+        self.flights[volume].volume = Arc::clone(&inode.volume);
+        volume
     }
 
     /// Whether it has this file.
@@ -111,7 +118,8 @@ impl Writeback {
     /// A bio of a caller is served here, waits for the handover, or goes where the file has gone.
     pub(super) fn submit_or_hold(&mut self, inode: Arc<Inode>, bio: Bio) {
         if !self.has(&inode) {
-            self.send_on(inode, |inode| Message::Submit(inode, bio));
+            // Also where it has come back, and its Attach is among the messages that were not taken yet: behind that.
+            self.shared.send(Message::Submit(inode, bio));
         } else if self.is_leaving(&inode) {
             let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
             held.waiting.push(bio);
@@ -121,7 +129,8 @@ impl Writeback {
         }
     }
 
-    /// A message about a file that is not here: it is closed, or somewhere else.
+    /// A message about a file that is not here: it is closed, or somewhere else, or has come back and is looked at anyway
+    /// when its Attach is taken.
     pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
         let context = inode.home.context();
         if context != self.number {

@@ -1,5 +1,6 @@
 //! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old, the background.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Class, Device, Ended, Errno, Operation};
@@ -172,7 +173,7 @@ impl Writeback {
     }
 
     /// Sends what may be sent of a file, so many bios at most, and returns how many.
-    fn serve(&mut self, inode: &Inode, state: &mut State, reason: Reason, most: usize) -> usize {
+    fn serve(&mut self, inode: &Arc<Inode>, state: &mut State, reason: Reason, most: usize) -> usize {
         if self.is_leaving(inode) {
             return 0;
         }
@@ -183,7 +184,7 @@ impl Writeback {
             self.send(inode, state, bio);
             sent += 1;
         }
-        sent
+        sent + self.lend(inode, state, reason, most - sent)
     }
 
     /// Zeroes over holes take space, which on a nearly full file system others were promised.
@@ -192,7 +193,7 @@ impl Writeback {
     }
 
     /// Whether more of a class may be on its way to a file system.
-    fn has_room(&mut self, volume: usize, class: Class) -> bool {
+    pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
         let free = free_slots(&self.flights, class);
         self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
     }

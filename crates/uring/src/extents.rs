@@ -69,6 +69,25 @@ pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Ex
     }
 }
 
+/// In how many places on the device a range lies, as far as one call tells: what follows on there counts as one,
+/// whether it is written or only reserved. What has no place yet is left out.
+pub(crate) fn places(descriptor: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Extents> {
+    let mut map = Map::new(bytes.clone(), 0);
+    let mut places = Extents::default();
+    let mut next = None;
+    for extent in map.ask(descriptor)? {
+        if extent.flags & FIEMAP_EXTENT_PLACELESS != 0 {
+            continue;
+        }
+        // The first and the last may reach beyond the range.
+        let (start, end) = (extent.logical.max(bytes.start), (extent.logical + extent.length).min(bytes.end));
+        places.count += u64::from(next != Some(extent.physical));
+        places.bytes += end.saturating_sub(start);
+        next = extent.physical.checked_add(extent.length);
+    }
+    Ok(places)
+}
+
 /// Where the byte at `offset` lies on the device; `None` for a hole, and for what has no place yet.
 pub(crate) fn physical(descriptor: BorrowedFd<'_>, offset: u64) -> io::Result<Option<u64>> {
     let mut map = Map::new(offset..offset.saturating_add(1), 0);

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::mem;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,7 @@ use crate::direct::{self, Alignment, Direct, Mode};
 use crate::extents::{self, Extents};
 use crate::fork::Home;
 use crate::geometry::Geometry;
+use crate::hint;
 use crate::lease::{LeaseWatch, Leased};
 use crate::lock::{self, Lock};
 use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
@@ -301,6 +303,44 @@ impl File {
     /// As [`File::extents`].
     pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
         extents::physical(self.as_fd(), offset)
+    }
+
+    /// In how many places on the device a range lies: its pieces and how long they are together, of as much as one system
+    /// call tells. What follows on there is one piece, written or not.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
+        extents::places(self.as_fd(), bytes)
+    }
+
+    /// Whether its file system is known to overwrite in place: what is written there once costs it nothing the second
+    /// time. XFS and ext4 do (but for blocks that files share); one that copies on write does not, and of others it is
+    /// not known. A device has nothing to do at all. A system call.
+    #[must_use]
+    pub fn overwrites_in_place(&self) -> bool {
+        const XFS: u64 = 0x5846_5342;
+        const EXT: u64 = 0xef53;
+        let kind = || rustix::fs::fstatfs(&self.descriptor).map(|status| status.f_type as u64);
+        self.kind == Kind::Block || kind().is_ok_and(|kind| [XFS, EXT].contains(&kind))
+    }
+
+    /// Its extent-size hint, in bytes; `None` where it has none.
+    ///
+    /// # Errors
+    /// What the kernel said where the file system has no such hints.
+    pub fn extent_hint(&self) -> io::Result<Option<u32>> {
+        hint::get(self.as_fd())
+    }
+
+    /// Has the file system allocate stretches of so many bytes for the file from now on, for good.
+    ///
+    /// # Errors
+    /// `AlreadyExists` where a hint stands, which is left alone. What the kernel said: `InvalidInput` for a number that
+    /// is no multiple of a block, or a file that has extents; `Unsupported` and others where the file system has no such
+    /// hints.
+    pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
+        hint::set(self.as_fd(), bytes)
     }
 
     /// How its file system divides its space; `None` where it does not tell. A system call.

@@ -4,7 +4,7 @@
 //! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`direct`] what its direct I/O is
 //! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies, [`geometry`]
-//! how its file system divides its space;
+//! how its file system divides its space, `hint` what it is told of the file;
 //! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
 //! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
 //! real files where there is no ring, [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and measuring what
@@ -30,6 +30,7 @@ pub mod fixed;
 pub mod fork;
 pub mod geometry;
 pub mod header;
+mod hint;
 pub mod lease;
 pub mod lent;
 pub mod local;

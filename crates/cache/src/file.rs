@@ -19,10 +19,11 @@ use forebay_block::{Bio, Errno, Frame, Operation, Target};
 
 use crate::epochs::Epochs;
 use crate::fence::Fence;
+use crate::growth::Growth;
 use crate::holes::Holes;
 use crate::index::Index;
 use crate::kept::Kept;
-use crate::limits::PAGE;
+use crate::limits::{GAP_PAGES, MOST_GAP_PAGES, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::readahead::Streams;
 use crate::space::Space;
@@ -68,6 +69,10 @@ pub enum Entry {
 pub enum Reserving {
     /// Where the file is becoming dense.
     Adaptive,
+    /// The same, and so many bytes beyond the end of one that grows.
+    Ahead(u64),
+    /// By the file system: new files are given an extent-size hint of so many bytes. Where it takes none, as `Adaptive`.
+    Hint(u64),
     /// Not now: nobody wants it.
     Paused,
     /// Never: nothing of it would be ours, or the file system refused.
@@ -135,11 +140,18 @@ pub struct CachedFile {
     pub(crate) littered: u64,
     /// Space beyond the end could not be given back: the next open does.
     pub(crate) leaves_space: bool,
+    /// The file system allocates stretches of so many bytes for it; zero where it was not told to.
+    pub(crate) extent_hint: u64,
+    pub(crate) growth: Growth,
     pub(crate) gaps: Gaps,
+    /// The longest gap written along.
+    pub(crate) gap_pages: u64,
     pub(crate) reserving: Reserving,
     /// Runs still to be sent before it is worth looking again whether the file is becoming dense.
     pub(crate) reserve_pause: u64,
     pub(crate) free_bytes: u64,
+    /// Bytes that one reservation asks for at most.
+    pub(crate) reserve_most: u64,
     pub(crate) entry: Entry,
     /// Written or cut since the last good flush; true at first, for what was there before us.
     pub(crate) unflushed: bool,
@@ -195,10 +207,14 @@ impl CachedFile {
             space: Space::default(),
             littered: 0,
             leaves_space: false,
+            extent_hint: 0,
+            growth: Growth::default(),
             gaps: Gaps::OverHoles,
+            gap_pages: GAP_PAGES,
             reserving: Reserving::Adaptive,
             reserve_pause: 0,
             free_bytes: 0,
+            reserve_most: u64::MAX,
             entry,
             unflushed: true,
             poisoned: None,
@@ -325,9 +341,10 @@ impl CachedFile {
         }
     }
 
-    /// Where gaps may be written along from now on.
-    pub fn set_gaps(&mut self, gaps: Gaps) {
+    /// Where gaps may be written along from now on, and how long ones.
+    pub fn set_gaps(&mut self, gaps: Gaps, longest: u64) {
         self.gaps = gaps;
+        self.gap_pages = longest.min(MOST_GAP_PAGES);
     }
 
     /// Free bytes of its file system, as last seen: bounds what is reserved beyond the end.

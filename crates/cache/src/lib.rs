@@ -13,7 +13,7 @@
 //! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and is in which
 //! state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the verbs of a file and their
 //! invariants, [`write`](mod@write) and [`read`] the caller's side, [`bypass`] what goes past all this, [`holes`] what
-//! is known to be zero, [`space`] what is reserved ahead, [`lease`] whether anybody else has the file open,
+//! is known to be zero, [`space`] what is reserved ahead and [`growth`] how far, [`lease`] whether anybody else has the file open,
 //! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a flush, [`ticket`] what
 //! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
 //! more, `fence` what is being discarded, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
@@ -30,6 +30,7 @@ pub mod evict;
 mod fence;
 pub mod file;
 pub mod frames;
+pub mod growth;
 pub mod holes;
 pub mod index;
 pub mod kept;
@@ -55,10 +56,12 @@ pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
 pub use read::{ReadStep, ReadStop, Reader};
 pub use readahead::Room;
+pub use space::ReservedFor;
 pub use state::PageState;
 pub use throttle::{Admission, Dirty, Part, Throttle};
 pub use ticket::{Failure, Request, TicketId};
 pub use uses::Caching;
 pub use write::{Copy, Prepare, WriteStop};
+pub use writeback::effort::Effort;
 pub use writeback::reason::Reason;
 pub use writeback::settle::Settled;

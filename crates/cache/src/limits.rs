@@ -14,9 +14,13 @@ pub const EXTENDING_PAGES: u64 = EXTENDING_REQUEST_BYTES / PAGE;
 /// Segments one gathered request has at most.
 pub const GATHER_SEGMENTS: usize = REQUEST_SEGMENTS;
 
-/// Longest run of known holes written along as zeroes between two dirty runs. A page of zeroes costs a device of
-/// 2 GB/s some 2 us, a request of its own 10 to 30 us (into unwritten space the latter).
+/// Longest run of known holes written along as zeroes between two dirty runs, on a device of which the costs are not
+/// known. A page of zeroes costs one of 2 GB/s some 2 us, a request of its own 10 to 30 us (into unwritten space the
+/// latter).
 pub const GAP_PAGES: u64 = 8;
+
+/// The longest on any device: what is written for a page is bounded by it, and the room that has to be free.
+pub const MOST_GAP_PAGES: u64 = 16;
 
 /// Pages one step of a write or a read handles under the lock.
 pub const STEP_PAGES: usize = 64;
@@ -50,6 +54,22 @@ pub const AHEAD_OF_FILE: u64 = 16;
 /// ... and this part of the file system's free space.
 pub const AHEAD_OF_FREE: u64 = 100;
 
+/// Of a stream whose rate is known, so many seconds of its growth are reserved beyond the end, where that is less ...
+pub const AHEAD_SECONDS: u64 = 8;
+
+/// ... and not less than a few of the requests that move the end, so that a slow one does not allocate for each.
+pub const AHEAD_LEAST: u64 = 4 * EXTENDING_PAGES * PAGE;
+
+/// Where free space is in pieces, one reservation asks for so many of them: each is found, logged and locked for by
+/// itself, while the file takes no writes.
+pub const RESERVE_PIECES: u64 = 64;
+
+/// ... and for so much at least: the run it is for, from the start of its stretch of [`GATHER_PAGES`].
+pub const RESERVE_LEAST: u64 = 2 * GATHER_PAGES * PAGE;
+
+/// Runs sent before space is asked for once more, where there was none.
+pub const SCARCE_PAUSE: u64 = 64;
+
 /// Entries of a file's table of holes (64 pages each) before it stops being kept: some 20 MiB.
 pub const HOLE_ENTRIES: usize = 1 << 20;
 
@@ -61,6 +81,7 @@ pub const MIN_CACHE_PAGES: u64 = EXTENDING_PAGES;
 
 const _: () = assert!(GATHER_PAGES <= REQUEST_SEGMENTS as u64);
 const _: () = assert!(READAHEAD_FIRST_PAGES <= READAHEAD_PAGES && READAHEAD_PAGES <= GATHER_PAGES);
-const _: () = assert!(GAP_PAGES < GATHER_PAGES);
+const _: () = assert!(GAP_PAGES <= MOST_GAP_PAGES && MOST_GAP_PAGES < GATHER_PAGES);
+const _: () = assert!(RESERVE_LEAST >= 2 * GATHER_PAGES * PAGE);
 const _: () = assert!(STEP_PAGES as u64 <= GATHER_PAGES);
 const _: () = assert!(MIN_CACHE_PAGES * PAGE == 8 << 20);

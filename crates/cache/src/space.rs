@@ -8,9 +8,33 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use forebay_block::{Bio, Errno, Moment};
+
 use crate::file::{CachedFile, Liberties, Reserving};
 use crate::index::Chunk;
-use crate::limits::{AHEAD_OF_FILE, AHEAD_OF_FREE, DENSE_ONE_IN, GATHER_PAGES, PAGE, RESERVE_PAGES};
+use crate::limits::{
+    AHEAD_LEAST, AHEAD_OF_FILE, AHEAD_OF_FREE, AHEAD_SECONDS, DENSE_ONE_IN, GATHER_PAGES, PAGE,
+    RESERVE_LEAST, RESERVE_PAGES, RESERVE_PIECES, SCARCE_PAUSE,
+};
+use crate::writeback::flight::Flight;
+
+/// Why space is reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReservedFor {
+    /// What is dirty here and there is becoming dense.
+    Dense,
+    /// The file grows at its end.
+    Stream,
+    /// All of a length that was declared.
+    Declared,
+}
+
+/// A range of bytes to be allocated before data is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Reservation {
+    pub(crate) bytes: Range<u64>,
+    pub(crate) purpose: ReservedFor,
+}
 
 /// What was reserved of one file, in bytes.
 #[derive(Debug, Default)]
@@ -60,8 +84,13 @@ impl Space {
 
 impl CachedFile {
     /// What has to be allocated before a run that starts at `first` is sent.
-    pub(crate) fn reservation(&mut self, first: u64) -> Option<Range<u64>> {
-        if self.reserving != Reserving::Adaptive || self.liberties == Liberties::Shared {
+    pub(crate) fn reservation(&mut self, first: u64) -> Option<Reservation> {
+        let is_wanted = match self.reserving {
+            Reserving::Adaptive | Reserving::Ahead(_) => true,
+            Reserving::Hint(_) => self.extent_hint == 0,
+            Reserving::Paused | Reserving::Off => false,
+        };
+        if !is_wanted || self.liberties == Liberties::Shared {
             return None;
         }
         if first < self.origin_pages || self.space.covers(&(first * PAGE..(first + 1) * PAGE)) {
@@ -84,11 +113,87 @@ impl CachedFile {
         // A length that was declared is reserved with it, where that is not mostly air.
         let declared = self.disk_size / PAGE;
         if declared > end && dirty * DENSE_ONE_IN >= declared - start {
-            return Some(start * PAGE..declared * PAGE);
+            return Some(self.at_once(first, start * PAGE..declared * PAGE, ReservedFor::Declared));
         }
         let growing = end * PAGE >= self.size / PAGE * PAGE;
-        let beyond = if growing { ahead(self.size, self.free_bytes) } else { 0 };
-        Some(start * PAGE..end * PAGE + beyond)
+        let beyond = match self.reserving {
+            _ if !growing => 0,
+            Reserving::Ahead(bytes) => fixed(bytes, self.free_bytes),
+            _ => ahead(self.size, self.free_bytes, self.growth.bytes_per_second()),
+        };
+        // Random pages of a new file reach to its end as well, but most of what is below is not there yet.
+        let is_stream = growing && dirty * 2 > end - start;
+        let purpose = if is_stream { ReservedFor::Stream } else { ReservedFor::Dense };
+        Some(self.at_once(first, start * PAGE..end * PAGE + beyond, purpose))
+    }
+
+    /// As much of a reservation as is asked for at once: all, but where that is too much the part that the run from
+    /// `first` on is for.
+    fn at_once(&self, first: u64, all: Range<u64>, purpose: ReservedFor) -> Reservation {
+        let bytes = if all.end - all.start <= self.reserve_most {
+            all
+        } else {
+            let start = (first / GATHER_PAGES * GATHER_PAGES * PAGE).max(all.start);
+            start..all.end.min(start + self.reserve_most)
+        };
+        Reservation { bytes, purpose }
+    }
+
+    /// Bytes that one reservation asks for at most, from now on: as [`at_most`] says.
+    pub fn set_reserve_most(&mut self, bytes: u64) {
+        self.reserve_most = bytes.max(RESERVE_LEAST) / PAGE * PAGE;
+    }
+
+    /// The file was given an extent-size hint of so many bytes when it was made: the file system allocates such stretches
+    /// at once, and what of the last one lies beyond the end is ours to give back.
+    pub fn set_extent_hint(&mut self, bytes: u64) {
+        self.extent_hint = bytes;
+    }
+
+    /// Data is sent up to this byte.
+    pub(crate) fn note_sent(&mut self, end: u64) {
+        if self.extent_hint > 0 {
+            self.littered = self.littered.max(end.next_multiple_of(self.extent_hint));
+        }
+    }
+
+    /// Space was reserved for it, at this moment: how fast it grows is told by that.
+    pub fn note_reserved(&mut self, now: Moment) {
+        self.growth.note(self.size, now);
+    }
+
+    /// What a bio on its way reserves space for, where it does.
+    #[must_use]
+    pub fn reserves_for(&self, bio: &Bio) -> Option<ReservedFor> {
+        match self.flights.get(Self::flight_of(bio).1) {
+            Flight::Allocate(Reservation { purpose, .. }) => Some(*purpose),
+            _ => None,
+        }
+    }
+
+    /// Bytes of space that a bio on its way gives back.
+    #[must_use]
+    pub fn gives_back(&self, bio: &Bio) -> u64 {
+        match self.flights.get(Self::flight_of(bio).1) {
+            Flight::Punch => bio.length,
+            Flight::GiveBack { bytes } => *bytes,
+            _ => 0,
+        }
+    }
+
+    /// Space could not be allocated.
+    pub(crate) fn settle_unreserved(&mut self, reservation: &Reservation, errno: Errno) {
+        match errno {
+            // There may be some again later. What was allocated before it ran out is still there.
+            NO_SPACE | OVER_QUOTA => {
+                self.note_litter(reservation.bytes.end);
+                self.reserve_pause = SCARCE_PAUSE;
+            }
+            // It was not asked for.
+            Errno::WOULD_BLOCK => self.reserve_pause = SCARCE_PAUSE,
+            // Data can still be written without; whether there is room for it, the write will tell.
+            _ => self.reserving = Reserving::Off,
+        }
     }
 
     /// The last stretch below the end that was reserved, and where a whole request's worth was never written. A
@@ -103,15 +208,53 @@ impl CachedFile {
     }
 }
 
-/// How many bytes beyond the end a growing file may reserve: whole pages.
+/// `ENOSPC` and `EDQUOT`.
+const NO_SPACE: Errno = Errno(28);
+const OVER_QUOTA: Errno = Errno(122);
+
+/// How many bytes beyond the end a growing file may reserve: whole pages. So many seconds of its growth, where that is
+/// known, and never more than the file's and the file system's part.
 #[must_use]
-pub fn ahead(size: u64, free_bytes: u64) -> u64 {
-    (size / AHEAD_OF_FILE).min(free_bytes / AHEAD_OF_FREE) / PAGE * PAGE
+pub fn ahead(size: u64, free_bytes: u64, bytes_per_second: Option<u64>) -> u64 {
+    let most = (size / AHEAD_OF_FILE).min(free_bytes / AHEAD_OF_FREE);
+    let wanted =
+        bytes_per_second.map_or(u64::MAX, |rate| rate.saturating_mul(AHEAD_SECONDS).max(AHEAD_LEAST));
+    most.min(wanted) / PAGE * PAGE
+}
+
+/// The same where it was told how many they should be: no more than the file system's part.
+fn fixed(bytes: u64, free_bytes: u64) -> u64 {
+    bytes.min(free_bytes / AHEAD_OF_FREE) / PAGE * PAGE
+}
+
+/// How many bytes one reservation may ask for, where free space comes in pieces of so many; `None` where none was found
+/// to be in pieces.
+#[must_use]
+pub fn at_most(piece_bytes: Option<u64>) -> u64 {
+    piece_bytes.map_or(u64::MAX, |piece| piece.saturating_mul(RESERVE_PIECES).max(RESERVE_LEAST))
+}
+
+/// Of what lies in larger pieces it is not said that it lies in pieces.
+const LARGE_PIECE: u64 = 16 << 20;
+
+/// How large the pieces are that free space is taken to come in, where they were taken to be of `before` bytes and a
+/// reservation of `bytes` has got `pieces`. Two are none: the last bit of one place, and the next.
+#[must_use]
+pub fn piece_bytes(before: Option<u64>, pieces: u64, bytes: u64) -> Option<u64> {
+    let now = match (before, pieces) {
+        // As long as was asked for, and so perhaps longer.
+        (_, 0..=2) => before?.saturating_mul(2),
+        (None, _) => bytes / pieces,
+        (Some(before), _) => before / 2 + bytes / pieces / 2,
+    };
+    (now < LARGE_PIECE).then_some(now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::Origin;
+    use forebay_block::Target;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -141,8 +284,69 @@ mod tests {
 
     #[test]
     fn contract_09_little_is_reserved_beyond_the_end() {
-        assert_eq!(ahead(160 << 20, 1 << 40), 10 << 20);
-        assert_eq!(ahead(160 << 20, 1 << 20), 8192);
-        assert_eq!(ahead(4096, 1 << 40), 0);
+        assert_eq!(ahead(160 << 20, 1 << 40, None), 10 << 20);
+        assert_eq!(ahead(160 << 20, 1 << 20, None), 8192);
+        assert_eq!(ahead(4096, 1 << 40, None), 0);
+        assert_eq!(fixed(64 << 20, 1 << 40), 64 << 20);
+        assert_eq!(fixed(64 << 20, 1 << 20), 8192);
+    }
+
+    proptest! {
+        #[test]
+        fn contract_09_what_a_stream_needs_never_passes_the_bounds(
+            size in 0..1u64 << 50, free in 0..1u64 << 50, rate in proptest::option::of(0..u64::MAX)
+        ) {
+            let bytes = ahead(size, free, rate);
+            prop_assert!(bytes <= size / 16 && bytes <= free / 100 && bytes.is_multiple_of(PAGE));
+            // A faster stream never has less, and an unknown one has most.
+            prop_assert!(bytes <= ahead(size, free, rate.map(|rate| rate.saturating_add(1 << 20))));
+            prop_assert!(bytes <= ahead(size, free, None));
+        }
+
+        #[test]
+        fn what_is_asked_for_at_once_has_the_run_it_is_for(
+            start in 0..1_000u64, before in 0..100_000u64, after in 1..100_000u64, piece in 0..1u64 << 24
+        ) {
+            let mut file = CachedFile::new(Target(0), Origin::Existing(0), Liberties::Exclusive);
+            file.set_reserve_most(at_most(Some(piece)));
+            let (start, first, end) = (start * GATHER_PAGES, start * GATHER_PAGES + before, start * GATHER_PAGES + before + after);
+            let all = start * PAGE..end * PAGE;
+            let asked = file.at_once(first, all.clone(), ReservedFor::Dense).bytes;
+            prop_assert!(all.start <= asked.start && asked.end <= all.end);
+            prop_assert!(asked.end - asked.start <= at_most(Some(piece)));
+            let run_end = (first + GATHER_PAGES).min(end) * PAGE;
+            prop_assert!(asked.start <= first * PAGE && asked.end >= run_end, "{asked:?} for {first}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_learned_and_forgotten() {
+        assert_eq!(piece_bytes(None, 1, 64 << 20), None);
+        assert_eq!(piece_bytes(None, 2, 64 << 20), None);
+        assert_eq!(piece_bytes(None, 3, 48 << 20), None, "large ones");
+        let mut piece = piece_bytes(None, 64, 2 << 20);
+        assert_eq!(piece, Some(32 << 10));
+        piece = piece_bytes(piece, 32, 2 << 20);
+        assert_eq!(piece, Some(48 << 10));
+        assert_eq!(
+            piece_bytes(piece, 0, 0),
+            Some(96 << 10),
+            "nothing has a place: no reason to ask for little"
+        );
+        let mut tries = 0;
+        while piece.is_some() {
+            (piece, tries) = (piece_bytes(piece, 1, 2 << 20), tries + 1);
+        }
+        assert_eq!(tries, 9, "space that is whole again is found out");
+    }
+
+    #[test]
+    fn a_stream_reserves_for_some_seconds() {
+        let huge = 1 << 50;
+        assert_eq!(ahead(huge, huge, Some(100 << 20)), 800 << 20);
+        assert_eq!(ahead(huge, huge, Some(0)), AHEAD_LEAST);
+        assert_eq!(at_most(None), u64::MAX);
+        assert_eq!(at_most(Some(1 << 20)), 64 << 20);
+        assert_eq!(at_most(Some(4096)), RESERVE_LEAST);
     }
 }

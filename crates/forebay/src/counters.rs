@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_block::Latency;
+use forebay_cache::ReservedFor;
 use forebay_cache::samples::Told;
 
 use crate::mutex::lock;
@@ -16,7 +17,14 @@ pub(crate) struct Counters {
     pub(crate) syncs: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) rewrites: AtomicU64,
-    pub(crate) reserved_bytes: AtomicU64,
+    pub(crate) reserved_dense_bytes: AtomicU64,
+    pub(crate) reserved_stream_bytes: AtomicU64,
+    pub(crate) reserved_declared_bytes: AtomicU64,
+    pub(crate) reserved_scarce_bytes: AtomicU64,
+    pub(crate) given_back_bytes: AtomicU64,
+    pub(crate) unreserved_scarce: AtomicU64,
+    pub(crate) unreserved_unmarked: AtomicU64,
+    pub(crate) unreserved_failed: AtomicU64,
     pub(crate) bounced: AtomicU64,
     pub(crate) plugged: AtomicU64,
     pub(crate) readahead_bytes: AtomicU64,
@@ -50,6 +58,16 @@ pub(crate) struct OfQueue {
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Space is asked for ahead of data.
+    pub(crate) fn add_reserved(&self, purpose: ReservedFor, bytes: u64) {
+        let counter = match purpose {
+            ReservedFor::Dense => &self.reserved_dense_bytes,
+            ReservedFor::Stream => &self.reserved_stream_bytes,
+            ReservedFor::Declared => &self.reserved_declared_bytes,
+        };
+        Self::add(counter, bytes);
     }
 
     /// So many requests of background writeback are in flight to a file system. Only the context says so.

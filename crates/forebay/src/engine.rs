@@ -136,8 +136,10 @@ impl Engine {
     /// directory where not): files go to their new context with writes in flight, and meanwhile wait for no more than
     /// those. `dirty_bytes`, `background_bytes` (bytes, or with k, m, g): at once; where less may be dirty than is,
     /// writers wait until it is written. What of these two was
-    /// never set follows the other. `prealloc` (`off`, `adaptive`): for what is reserved from now on; what is reserved
-    /// already is given back when its file is closed. `uncached` (`off`, `on`): for what is written and read from now
+    /// never set follows the other. `prealloc` (`off`; `adaptive`; a number of bytes: the same, and
+    /// so many beyond the end of a file that grows, up to a hundredth of what is free; `extsize=BYTES`: on XFS files made
+    /// from now on have the file system allocate stretches of so many, sparse ones too and for good, and all others are as
+    /// with `adaptive`): for what is reserved from now on; what is reserved already is given back when its file is closed. `uncached` (`off`, `on`): for what is written and read from now
     /// on, by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does not block, but for
     /// the time that starting a thread and its ring takes.
     ///
@@ -264,6 +266,8 @@ impl Engine {
             (false, length) => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
+        let hint = if created { self.hint(path, &file, liberties) } else { None };
+        cache.set_extent_hint(hint.unwrap_or(0));
         cache.set_reserving(match (is_device, created) {
             (true, _) => Reserving::Off,
             (false, true) => self.owner.shared.reserving(),
@@ -277,6 +281,7 @@ impl Engine {
         }
         let volume = table.volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        inode.lock().marked = hint.is_some();
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));
@@ -286,6 +291,25 @@ impl Engine {
             self.flush_what_was_there(&inode);
         }
         Ok(inode)
+    }
+
+    /// Has the file system allocate large stretches for a file that was made just now, where that is wanted; of so many
+    /// bytes. What it allocates beyond the end is ours, so the file is marked as for any reservation.
+    fn hint(&self, path: &Path, file: &forebay_uring::File, liberties: Liberties) -> Option<u64> {
+        let Reserving::Hint(bytes) = self.owner.shared.reserving() else { return None };
+        if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
+            return None;
+        }
+        match file.set_extent_hint(u32::try_from(bytes).expect("what can be told is less")) {
+            Ok(()) => Some(bytes),
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "no extent-size hint");
+                if let Err(error) = file.remove_reservation_mark() {
+                    tracing::warn!(path = %path.display(), %error, "could not remove the reservation mark");
+                }
+                None
+            }
+        }
     }
 
     /// Whether space may be reserved in a file that was there. Space beyond its end is the user's, and could not be

@@ -17,6 +17,7 @@ use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failing::Hold;
 use crate::inode::{Inode, Reading};
+use crate::layout::Layout;
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
 use crate::shared::Shared;
@@ -277,6 +278,18 @@ impl File {
     #[must_use]
     pub fn context(&self) -> usize {
         self.inode.home.context()
+    }
+
+    /// How what is written of the file lies on its device, and what is reserved for it. Blocks: the file system is asked,
+    /// and writes out what the kernel's cache holds of the file.
+    ///
+    /// # Errors
+    /// `Unsupported` where the file system does not tell, and on a block device; `WouldDeadlock` from one of the engine's
+    /// own threads.
+    pub fn layout(&self) -> Result<Layout> {
+        self.shared.check()?;
+        wait::may_block()?;
+        Layout::of(&self.inode)
     }
 
     /// Cuts or grows the file. Declaring a length before writing is the fast path for new files: nothing then moves
@@ -588,7 +601,7 @@ pub(crate) async fn make_room<'a>(
             return Ok(Some(volume.pledge()));
         }
     }
-    let made = inode.make_room(offset, length);
+    let made = inode.make_room(shared, offset, length);
     if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
         // What it took before it failed is nobody's; how the writing out goes is told to those who sync.
         let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)).await;

@@ -3,11 +3,13 @@
 //! One for each file system (device number), so that a slow one holds up no other: each has a flight of its own, and
 //! a turn of its own among its files.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_block::{Bio, Class, Ended, Moment, Operation};
+use forebay_cache::Effort;
 use forebay_cache::writeback::pace::{Bound, Pace};
 
 use crate::inode::Inode;
@@ -35,11 +37,17 @@ impl Flight {
         Self { context, volume, pace, dirty, in_turn: false, is_told: false }
     }
 
-    /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age.
+    /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age. Of those
+    /// who have about as much, it is who costs the file system least.
     pub(crate) fn bring_dirtiest_forward(&mut self) {
-        let candidates = self.dirty.iter().take(DIRTIEST_OF).enumerate();
-        let dirtiest = candidates.max_by_key(|(_, inode)| inode.lock().cache.dirty_pages());
-        if let Some((at, _)) = dirtiest {
+        let in_place = self.dirty.front().is_some_and(|inode| self.volume.overwrites_in_place(&inode.file));
+        let look = |inode: &Arc<Inode>| {
+            let state = inode.lock();
+            let effort = if in_place { state.cache.effort() } else { None };
+            Weight { pages: state.cache.dirty_pages(), effort }
+        };
+        let weights: Vec<Weight> = self.dirty.iter().take(DIRTIEST_OF).map(look).collect();
+        if let Some(at) = next_of(&weights) {
             self.dirty.swap(0, at);
         }
     }
@@ -79,6 +87,23 @@ impl Flight {
     }
 }
 
+/// How a file stands among those with something to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Weight {
+    pages: u64,
+    /// Where the file system tells such things apart.
+    effort: Option<Effort>,
+}
+
+/// Whose turn it is: of those with half as much as the dirtiest and more, who costs least, and then the dirtiest. (A
+/// third of the effort is worth no more than twice the requests.)
+fn next_of(weights: &[Weight]) -> Option<usize> {
+    let most = weights.iter().map(|weight| weight.pages).max()?;
+    let has_much = |(_, weight): &(usize, &Weight)| weight.pages >= most.div_ceil(2);
+    let rank = |(_, weight): &(usize, &Weight)| (Reverse(weight.effort), weight.pages);
+    weights.iter().enumerate().filter(has_much).max_by_key(rank).map(|(at, _)| at)
+}
+
 /// Slots of a class that no file system's flight holds.
 pub(crate) fn free_slots(flights: &[Flight], class: Class) -> usize {
     FLIGHT.saturating_sub(flights.iter().map(|flight| flight.pace.requests_of(class)).sum())
@@ -100,6 +125,20 @@ pub(crate) fn bound(value: &str) -> Option<Bound> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_file_is_a_cheap_one_of_those_with_much() {
+        let weigh = |pages, effort| Weight { pages, effort };
+        let (overwrite, hole) = (Some(Effort::Overwrite), Some(Effort::Hole));
+        assert_eq!(next_of(&[]), None);
+        assert_eq!(
+            next_of(&[weigh(9, hole), weigh(5, overwrite), weigh(8, Some(Effort::Reserved))]),
+            Some(1)
+        );
+        assert_eq!(next_of(&[weigh(9, hole), weigh(4, overwrite)]), Some(0), "little is left to gather");
+        assert_eq!(next_of(&[weigh(7, overwrite), weigh(9, overwrite), weigh(9, hole)]), Some(1));
+        assert_eq!(next_of(&[weigh(6, None), weigh(9, None), weigh(3, None)]), Some(1), "copies on write");
+    }
 
     #[test]
     fn a_flight_is_a_depth_or_a_time() {

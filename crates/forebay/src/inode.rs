@@ -393,7 +393,7 @@ impl Inode {
 
     /// Allocates space for a write that is not accepted yet: "no space" is told there rather than lost at the
     /// writeback.
-    pub(crate) fn make_room(&self, offset: u64, length: u64) -> Result<()> {
+    pub(crate) fn make_room(&self, shared: &Shared, offset: u64, length: u64) -> Result<()> {
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
         let mut state = self.lock();
         if state.cache.is_allocated(&bytes) {
@@ -404,6 +404,7 @@ impl Inode {
         match self.file.allocate(bytes.start, bytes.end - bytes.start) {
             Ok(()) => {
                 self.volume.look(&self.file);
+                Counters::add(&shared.counters.reserved_scarce_bytes, bytes.end - bytes.start);
                 self.lock().cache.note_allocated(bytes);
                 Ok(())
             }
@@ -553,14 +554,18 @@ impl Inode {
     /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
     pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], now: Moment, after: &mut After) -> Left {
         let sequence = shared.next_sequence();
+        self.look_at_space(shared, ended);
         let mut state = self.lock();
         let rewrites = state.cache.rewrites();
         for Ended { bio, result } in ended {
+            if result.is_ok() {
+                Counters::add(&shared.counters.given_back_bytes, state.cache.gives_back(bio));
+            }
             state.cache.settle(bio, *result, Keep::Clean, &mut after.settled);
             shared.pool.enter_clean(self.target, &mut after.settled.clean);
             self.finish_memory(shared, &state, after, sequence);
-            if bio.operation == Operation::Allocate {
-                self.volume.look(&self.file);
+            if bio.operation == Operation::Allocate && result.is_ok() {
+                state.cache.note_reserved(now);
             }
             state.samples.ended(bio, *result, now, &mut after.told);
         }
@@ -585,6 +590,21 @@ impl Inode {
             tracing::info!(path = %self.path.display(), "another program has mapped what was written: once more");
         }
         Left { is_dirty_again, keeps: state.cache.kept_pages() > 0 }
+    }
+
+    /// Space was allocated, or was to be: how much is left, and in which pieces it came.
+    fn look_at_space(&self, shared: &Shared, ended: &[Ended]) {
+        for Ended { bio, result } in ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate) {
+            self.volume.look(&self.file);
+            match result {
+                Ok(_) => match self.file.pieces_of(bio.offset..bio.end()) {
+                    Ok(found) => self.volume.note_pieces(found),
+                    Err(error) => tracing::debug!(%error, "the file system does not tell where a file lies"),
+                },
+                Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => {}
+                Err(_) => Counters::add(&shared.counters.unreserved_failed, 1),
+            }
+        }
     }
 
     pub(crate) fn io_error(&self, what: &str, offset: u64, errno: Errno) -> Error {

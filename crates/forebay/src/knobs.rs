@@ -10,6 +10,7 @@ use std::time::Duration;
 use forebay_block::knobs::Knob as OfQueue;
 use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
+use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_uring::Choice;
 
@@ -17,6 +18,7 @@ use crate::contexts::Wanted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight;
 use crate::home::Affinity;
+use crate::limits::EXTENT_HINTS;
 use crate::settings::{Settings, invalid};
 
 /// A knob of an engine, as [`Engine::knobs`](crate::Engine::knobs) lists it.
@@ -93,14 +95,10 @@ const OWN: [Own; 11] = [
     },
     Own {
         name: "prealloc",
-        choices: "off, adaptive",
+        choices: "off, adaptive, bytes beyond the end such as 64m, or extsize=BYTES (4096 to 1g, whole pages)",
         fixed: None,
-        get: |settings| word(settings.reserving == Reserving::Adaptive, "adaptive", "off"),
-        set: |settings, value| {
-            settings.reserving =
-                choose(value, ("adaptive", Reserving::Adaptive), ("off", Reserving::Paused))?;
-            Some(())
-        },
+        get: |settings| told_reserving(settings.reserving),
+        set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
     },
     Own {
         name: "cache_bytes",
@@ -266,6 +264,29 @@ fn choose<T>(value: &str, first: (&str, T), other: (&str, T)) -> Option<T> {
     }
 }
 
+/// The knob `prealloc`: a word, a number of bytes, or `extsize=` and one.
+fn reserving(value: &str) -> Option<Reserving> {
+    match value {
+        "adaptive" => Some(Reserving::Adaptive),
+        "off" => Some(Reserving::Paused),
+        _ => match value.strip_prefix("extsize=") {
+            Some(value) => bytes(value)
+                .filter(|bytes| EXTENT_HINTS.contains(bytes) && bytes.is_multiple_of(PAGE))
+                .map(Reserving::Hint),
+            None => bytes(value).map(Reserving::Ahead),
+        },
+    }
+}
+
+fn told_reserving(reserving: Reserving) -> String {
+    match reserving {
+        Reserving::Adaptive => "adaptive".to_owned(),
+        Reserving::Ahead(bytes) => bytes.to_string(),
+        Reserving::Hint(bytes) => format!("extsize={bytes}"),
+        Reserving::Paused | Reserving::Off => "off".to_owned(),
+    }
+}
+
 /// A number of bytes, with k, m, g or t for powers of 1024.
 fn bytes(value: &str) -> Option<u64> {
     let lower = value.to_ascii_lowercase();
@@ -315,6 +336,18 @@ mod tests {
         assert!(age("2").is_none() && age("s").is_none());
         for told in ["1us", "1500us", "500ms", "1s", "90s"] {
             assert_eq!(told_age(age(told).unwrap()), told);
+        }
+    }
+
+    #[test]
+    fn space_ahead_is_a_word_a_number_or_a_hint() {
+        let told = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
+        for (value, again) in told.into_iter().chain([("extsize=16m", "extsize=16777216")]) {
+            assert_eq!(told_reserving(reserving(value).unwrap()), again);
+            assert_eq!(reserving(again), reserving(value));
+        }
+        for value in ["extsize=", "extsize=0", "extsize=6000", "extsize=2g", "extsize", "extsize=off", "on"] {
+            assert_eq!(reserving(value), None, "{value}");
         }
     }
 

@@ -49,8 +49,8 @@
 //! # Where a write is, in order
 //! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
 //! numbers become memory, `home` which context has it, `context` the thread through which everything reaches the device,
-//! `contexts` all of them; and around them `engine`, `builder`, `settings` and `knobs`, `table` (open inodes), `volume`
-//! (room on the file system), `shared`, `wait`, `control` (others' way to the knobs).
+//! `contexts` all of them; and around them `engine`, `builder`, `settings` and `knobs`, `layout`, `table` (open inodes),
+//! `volume` (room on the file system), `shared`, `wait`, `control` (others' way to the knobs).
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -72,6 +72,7 @@ mod flight;
 mod home;
 mod inode;
 mod knobs;
+mod layout;
 mod level;
 mod limits;
 mod mutex;
@@ -98,5 +99,6 @@ pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;
 pub use knobs::{Change, Knob};
+pub use layout::Layout;
 pub use open::Open;
 pub use stats::Stats;

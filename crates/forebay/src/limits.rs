@@ -26,6 +26,11 @@ const _: () = assert!(LENT < PLUG_BIOS);
 /// How long it is watched what a number of contexts brings: long against a handover, short against a load.
 pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);
 
+/// What an extent-size hint can be: the largest is XFS's own.
+pub(crate) const EXTENT_HINTS: RangeInclusive<u64> = PAGE..=1 << 30;
+
+const _: () = assert!(*EXTENT_HINTS.end() <= u32::MAX as u64, "the kernel takes 32 bits");
+
 /// Files among which the one with most dirty pages is swept next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 

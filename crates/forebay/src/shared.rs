@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// Pages go when they were written or read, unless a handle says otherwise.
     uncached: AtomicBool,
     /// Space is reserved ahead of data.
-    reserves: AtomicBool,
+    reserving: Mutex<Reserving>,
     /// Somebody makes room ahead.
     evicting: AtomicBool,
     /// Pages brought in that wait for their reader.
@@ -84,7 +84,7 @@ impl Shared {
             sequence: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             uncached: AtomicBool::new(settings.caching == Caching::Uncached),
-            reserves: AtomicBool::new(settings.reserving == Reserving::Adaptive),
+            reserving: Mutex::new(settings.reserving),
             settings: Mutex::new(settings),
             evicting: AtomicBool::new(false),
             unread: AtomicU64::new(0),
@@ -251,13 +251,12 @@ impl Shared {
 
     /// Whether space is reserved ahead of data, in files where it can be.
     pub(crate) fn reserving(&self) -> Reserving {
-        if self.reserves.load(Ordering::Relaxed) { Reserving::Adaptive } else { Reserving::Paused }
+        *lock(&self.reserving)
     }
 
     /// Changes what [`Shared::reserving`] says; whether it said otherwise before.
     pub(crate) fn set_reserving(&self, reserving: Reserving) -> bool {
-        let reserves = reserving == Reserving::Adaptive;
-        self.reserves.swap(reserves, Ordering::Relaxed) != reserves
+        std::mem::replace(&mut *lock(&self.reserving), reserving) != reserving
     }
 
     /// Collects unused credit (and frames) of all files.

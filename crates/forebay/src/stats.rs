@@ -78,8 +78,24 @@ numbers! {
     handovers,
     /// Bios that went through another context than their file's, which had no room for them: overwrites.
     lent,
-    /// Bytes of space asked for ahead of data.
+    /// Bytes of space asked for ahead of data: the next three together.
     reserved_bytes,
+    /// Of them, bytes for files whose dirty pages are here and there, and becoming dense ...
+    reserved_dense_bytes,
+    /// ... for streams, which grow at their end ...
+    reserved_stream_bytes,
+    /// ... and for lengths that were declared.
+    reserved_declared_bytes,
+    /// Bytes of space allocated before a write was accepted, because the file system was nearly full.
+    reserved_scarce_bytes,
+    /// Bytes of reserved space given back, counted as reserved: some of them a file system may have had none for.
+    given_back_bytes,
+    /// Times no space was asked for ahead of data because the file system was nearly full ...
+    unreserved_scarce,
+    /// ... because the file could not be marked, so that nobody would have given it back after a crash ...
+    unreserved_unmarked,
+    /// ... and times it was asked for in vain.
+    unreserved_failed,
     /// Direct operations that were not aligned: copied, or a block read for a part of it.
     bounced,
     /// Direct operations held by an explicit plug.
@@ -114,6 +130,12 @@ impl Shared {
         let micros = |latency: &Latency, per_mille| latency.per_mille(per_mille).as_micros() as u64;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (counters, level) = (&self.counters, &self.level);
+        let reserved = [
+            &counters.reserved_dense_bytes,
+            &counters.reserved_stream_bytes,
+            &counters.reserved_declared_bytes,
+        ];
+        let reserved = reserved.map(load);
         Stats {
             accepted_bytes: load(&counters.accepted_bytes),
             written_bytes: queue.written_bytes,
@@ -138,7 +160,15 @@ impl Shared {
             contexts: self.contexts.active() as u64,
             handovers: load(&counters.handovers),
             lent: load(&counters.lent),
-            reserved_bytes: load(&counters.reserved_bytes),
+            reserved_bytes: reserved.iter().sum(),
+            reserved_dense_bytes: reserved[0],
+            reserved_stream_bytes: reserved[1],
+            reserved_declared_bytes: reserved[2],
+            reserved_scarce_bytes: load(&counters.reserved_scarce_bytes),
+            given_back_bytes: load(&counters.given_back_bytes),
+            unreserved_scarce: load(&counters.unreserved_scarce),
+            unreserved_unmarked: load(&counters.unreserved_unmarked),
+            unreserved_failed: load(&counters.unreserved_failed),
             bounced: load(&counters.bounced),
             plugged: load(&counters.plugged),
             arena_bytes: u64::from(self.pool.arena().frames()) * PAGE,

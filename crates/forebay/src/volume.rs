@@ -10,9 +10,9 @@
 use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use forebay_cache::limits::GAP_PAGES;
-use forebay_cache::{Gaps, Part};
-use forebay_uring::{File, Geometry};
+use forebay_cache::limits::MOST_GAP_PAGES;
+use forebay_cache::{CachedFile, Gaps, Part, space};
+use forebay_uring::{Extents, File, Geometry};
 
 use crate::failing::Failing;
 use crate::level::Crossed;
@@ -20,8 +20,12 @@ use crate::level::Crossed;
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
 
-/// The same where each page may bring the longest gap along.
-const TIMES_WITH_GAPS: u64 = TIMES + GAP_PAGES;
+/// The same where each page may bring a gap of so many along.
+const fn times_with_gaps(longest: u64) -> u64 {
+    TIMES + longest
+}
+
+const _: () = assert!(times_with_gaps(MOST_GAP_PAGES) <= 20, "gaps are for file systems with room for them");
 
 /// The file system is looked at again after this part of its free space was accepted.
 const LOOK_AFTER: u64 = 64;
@@ -152,6 +156,10 @@ pub(crate) struct Volume {
     pub(crate) failing: Failing,
     /// How it divides its space, once somebody has looked.
     geometry: OnceLock<Option<Geometry>>,
+    /// Whether it overwrites in place, in the same way.
+    in_place: OnceLock<bool>,
+    /// Bytes of the pieces that its free space comes in; zero where it was not found to be in pieces.
+    piece: AtomicU64,
 }
 
 /// A write accepted without space of its own, while it is under way.
@@ -183,6 +191,32 @@ impl Volume {
     /// Its allocation groups, where it has some; asked once, by a file on it.
     pub(crate) fn geometry(&self, file: &File) -> Option<Geometry> {
         *self.geometry.get_or_init(|| file.geometry())
+    }
+
+    /// Whether it overwrites in place; asked once, by a file on it.
+    pub(crate) fn overwrites_in_place(&self, file: &File) -> bool {
+        *self.in_place.get_or_init(|| file.overwrites_in_place())
+    }
+
+    /// Space was reserved in it, which lies in these pieces.
+    pub(crate) fn note_pieces(&self, found: Extents) {
+        let before = self.piece_bytes();
+        let now = space::piece_bytes(before, found.count, found.bytes);
+        // Of two contexts that note at once, either is right.
+        self.piece.store(now.unwrap_or(0), Ordering::Relaxed);
+        if before.is_none() && now.is_some() {
+            tracing::debug!(?found, "free space is in pieces: it is reserved in parts");
+        }
+    }
+
+    fn piece_bytes(&self) -> Option<u64> {
+        Some(self.piece.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Tells a file of it what its reservations depend on.
+    pub(crate) fn tell(&self, cache: &mut CachedFile) {
+        cache.set_free_bytes(self.free_bytes());
+        cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }
 
     /// So many callers more wait for a change of a page of its files, or fewer.
@@ -234,13 +268,13 @@ impl Volume {
         self.look(file);
     }
 
-    /// Where gaps between dirty pages may be written along: only over reserved space, unless all that is dirty has
-    /// room with its gaps too.
-    pub(crate) fn gaps(&self, file: &File, unwritten: u64) -> Gaps {
-        if self.free_bytes() < unwritten.saturating_mul(2 * TIMES_WITH_GAPS) {
+    /// Where gaps of so many pages between dirty ones may be written along: only over reserved space, unless all that is
+    /// dirty has room with its gaps too.
+    pub(crate) fn gaps(&self, file: &File, unwritten: u64, longest: u64) -> Gaps {
+        let needed = unwritten.saturating_mul(times_with_gaps(longest));
+        if self.free_bytes() < needed.saturating_mul(2) {
             self.look(file);
         }
-        let needed = unwritten.saturating_mul(TIMES_WITH_GAPS);
         if self.free_bytes() >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
     }
 

@@ -9,6 +9,7 @@ use forebay_block::knobs::Merging;
 use forebay_block::limits::PAGE;
 use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
+use forebay_cache::limits::{GAP_PAGES, MOST_GAP_PAGES};
 use forebay_cache::writeback::pace::Bound;
 
 use crate::disk::Latency;
@@ -104,6 +105,10 @@ pub struct Plan {
     pub age: Duration,
     /// Whether space is reserved.
     pub reserving: Reserving,
+    /// How large the pieces are that free space comes in, where it does.
+    pub piece_bytes: Option<u64>,
+    /// The longest gap written along.
+    pub gap_pages: u64,
     /// Whether bios merge.
     pub merging: Merging,
     /// Files opened without a lease.
@@ -176,7 +181,9 @@ impl Plan {
             flight: flight(random),
             volumes: random.within(1..3) as usize,
             age: Duration::from_millis(*random.pick(&[1, 20, 1000])),
-            reserving: *random.pick(&[Reserving::Adaptive, Reserving::Adaptive, Reserving::Off]),
+            reserving: reserving(random, seed),
+            piece_bytes: *apart(seed).pick(&[None, Some(1 << 14), Some(1 << 16)]),
+            gap_pages: *apart(seed.rotate_left(1)).pick(&[GAP_PAGES, 1, MOST_GAP_PAGES]),
             merging: *random.pick(&[Merging::On, Merging::On, Merging::Off]),
             shared: *random.pick(&[PerMille(0), PerMille(0), PerMille(300), PerMille(1000)]),
             uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),
@@ -270,6 +277,16 @@ fn latency(random: &mut Random) -> Latency {
 fn flight(random: &mut Random) -> Bound {
     let time = |micros| Bound::Time(Duration::from_micros(micros));
     *random.pick(&[Bound::Depth(1), Bound::Depth(2), Bound::Depth(32), time(50), time(2_000)])
+}
+
+fn reserving(random: &mut Random, seed: u64) -> Reserving {
+    let ahead = *apart(seed.rotate_left(2)).pick(&[Reserving::Adaptive, Reserving::Ahead(64 * PAGE as u64)]);
+    *random.pick(&[Reserving::Adaptive, ahead, Reserving::Off])
+}
+
+/// Chance of its own, which leaves the rest of the plan as the seed has it.
+fn apart(seed: u64) -> Random {
+    Random::new(seed ^ 0x7370_6163)
 }
 
 /// Enough space, in most runs.

@@ -100,7 +100,7 @@ fn contract_10_devices_hold_what_was_accepted() {
 #[test]
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {
     let marks = swarm("contract_09_space", 150, Plan::large);
-    assert_marks(&marks, &["allocation", "given back", "punched", "room made"]);
+    assert_marks(&marks, &["allocation", "given back", "punched", "room made", "reserved in parts"]);
 }
 
 #[test]

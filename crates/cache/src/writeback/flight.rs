@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::space::Reservation;
 use crate::ticket::TicketId;
 
 /// One bio at the device.
@@ -18,11 +19,11 @@ pub(crate) enum Flight {
     /// A caller's own write, past the cache.
     Bypass,
     /// Space being allocated.
-    Allocate { bytes: Range<u64> },
+    Allocate(Reservation),
     /// Space below the end being given back, for a release.
     Punch,
-    /// Space beyond the end being given back, for a release.
-    GiveBack,
+    /// So much space beyond the end being given back, for a release.
+    GiveBack { bytes: u64 },
     /// A flush, and whom it serves. `directory` tells that it is the directory's.
     Flush { serves: Vec<TicketId>, step: FlushStep },
     /// A change of length.
@@ -121,6 +122,14 @@ impl Flights {
         flight
     }
 
+    /// One of them.
+    ///
+    /// # Panics
+    /// When there is none of this number.
+    pub(crate) fn get(&self, slot: u32) -> &Flight {
+        self.slots[slot as usize].as_ref().expect("a bio that has not ended has a flight")
+    }
+
     /// The numbers of the fills of a page.
     pub(crate) fn fills_of(&self, page: u64) -> impl Iterator<Item = u32> + '_ {
         let brings = move |flight: &Option<Flight>| matches!(flight, Some(Flight::Fill { pages, .. }) if pages.contains(&page));
@@ -147,7 +156,7 @@ impl Flights {
     pub(crate) fn take_liberties(&self) -> bool {
         self.slots.iter().flatten().any(|flight| match flight {
             Flight::Pages(run) => run.has_zeroes(),
-            Flight::Punch | Flight::GiveBack => true,
+            Flight::Punch | Flight::GiveBack { .. } => true,
             _ => false,
         })
     }
@@ -156,9 +165,9 @@ impl Flights {
         let counter = match flight {
             Flight::Tail { .. }
             | Flight::Rewrite { .. }
-            | Flight::Allocate { .. }
+            | Flight::Allocate(_)
             | Flight::Punch
-            | Flight::GiveBack
+            | Flight::GiveBack { .. }
             | Flight::SetLength { .. } => &mut self.holding,
             Flight::Pages(pages) if pages.extending => &mut self.extending,
             Flight::Flush { .. } => &mut self.flushing,

@@ -14,17 +14,15 @@
 //! is the first of them and large, so that what is on disk stays a prefix. Where they are sparse (random writes
 //! into a new file) it is the *last* run: then all others are below the size, and go out in parallel.
 
-use std::ops::Range;
-
 use forebay_block::{Bio, Class, Operation, Segment, Source};
 
 use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry, Gaps, Liberties};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
-use crate::limits::{EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::limits::{EXTENDING_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
-use crate::space::Space;
+use crate::space::{Reservation, Space};
 use crate::ticket::{Request, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
@@ -194,7 +192,7 @@ impl CachedFile {
 
     /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run is too far.
     fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
-        for gap in 0..=GAP_PAGES {
+        for gap in 0..=self.gap_pages {
             let page = page + gap;
             if page >= end {
                 return None;
@@ -217,7 +215,7 @@ impl CachedFile {
 
     fn send_run(&mut self, first: u64, class: Class) -> Bio {
         match self.reservation(first) {
-            Some(bytes) => self.send_allocate(bytes, class),
+            Some(reservation) => self.send_allocate(reservation, class),
             None => self.send_pages(first, class),
         }
     }
@@ -277,6 +275,7 @@ impl CachedFile {
             chunk.sending |= mask;
         });
         self.holes.mark_written(page..page + u64::from(sent));
+        self.note_sent((page + u64::from(sent)) * PAGE);
         u64::from(sent)
     }
 
@@ -289,8 +288,9 @@ impl CachedFile {
         self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }
 
-    fn send_allocate(&mut self, bytes: Range<u64>, class: Class) -> Bio {
-        let flight = self.flights.start(Flight::Allocate { bytes: bytes.clone() });
+    fn send_allocate(&mut self, reservation: Reservation, class: Class) -> Bio {
+        let bytes = reservation.bytes.clone();
+        let flight = self.flights.start(Flight::Allocate(reservation));
         self.bio(Operation::Allocate, bytes.start, bytes.end - bytes.start, Vec::new(), class, flight)
     }
 
@@ -392,9 +392,10 @@ impl CachedFile {
         }
         let class = Class::Background;
         if gives_back {
+            let bytes = self.reserved_beyond_end();
             self.space.cut(self.disk_size);
             self.littered = 0;
-            let flight = self.flights.start(Flight::GiveBack);
+            let flight = self.flights.start(Flight::GiveBack { bytes });
             return Some(self.bio(Operation::SetLength, self.disk_size, 0, Vec::new(), class, flight));
         }
         if self.liberties == Liberties::Exclusive

@@ -26,6 +26,9 @@ use std::time::Duration;
 use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
 use forebay_block::{Class, Moment};
 
+use crate::limits::{GAP_PAGES, MOST_GAP_PAGES};
+use crate::writeback::cost::{Cost, Sample};
+
 /// Requests that are in flight whatever the rate: else the device waits between the end of one and the next.
 pub const LEAST_REQUESTS: usize = 2;
 
@@ -129,6 +132,8 @@ pub struct Pace {
     rate: f64,
     /// Bytes written per nanosecond, in the same way.
     write_rate: f64,
+    /// What a request costs, and a page.
+    cost_of_writes: Cost,
     stretch: f64,
     phase: Phase,
     /// The rate when the trial began.
@@ -155,6 +160,7 @@ impl Pace {
             window: Window::default(),
             rate: 0.0,
             write_rate: 0.0,
+            cost_of_writes: Cost::default(),
             stretch: 1.0,
             phase: Phase::Rest(0),
             anchor: 0.0,
@@ -251,6 +257,14 @@ impl Pace {
         (self.write_rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
     }
 
+    /// The longest gap between dirty pages that is worth writing along, in pages: one that costs the device no more than
+    /// the request it saves. What is right for most, while that is not known.
+    #[must_use]
+    pub fn gap_pages(&self) -> u64 {
+        let pages = self.cost_of_writes.pages_of_request();
+        pages.map_or(GAP_PAGES, |pages| (pages as u64).clamp(1, MOST_GAP_PAGES))
+    }
+
     /// Requests in flight.
     #[must_use]
     pub fn requests(&self) -> usize {
@@ -284,6 +298,11 @@ impl Pace {
     fn learn(&mut self) {
         let window = std::mem::take(&mut self.window);
         let write_rate = window.written as f64 / window.nanoseconds as f64;
+        // Reads cost something else, and what failed cost who knows what.
+        if window.written + window.requests * REQUEST_COST_BYTES == window.cost {
+            let (requests, pages) = (window.requests, window.written / PAGE as u64);
+            self.cost_of_writes.add(Sample { requests, pages, nanoseconds: window.nanoseconds });
+        }
         if self.rate == 0.0 {
             (self.rate, self.write_rate) = (window.rate(), write_rate);
         } else {

@@ -9,7 +9,7 @@ use forebay_block::{Bio, Errno, Frame, Operation};
 
 use crate::bits::{bits, parts, runs, slots};
 use crate::clean::CleanRun;
-use crate::file::{CachedFile, Entry, Liberties, Reserving};
+use crate::file::{CachedFile, Entry, Liberties};
 use crate::frames::FrameRuns;
 use crate::limits::PAGE;
 use crate::partial::{Partial, Patch, Rest};
@@ -84,14 +84,13 @@ impl CachedFile {
                 self.settle_run(&run, result, keep, settled);
             }
             Flight::Fill { pages, waited } => self.settle_fill(flight, (pages, waited), result, settled),
-            Flight::Allocate { bytes } => match result {
-                Ok(_) => self.space.add(bytes),
-                // Data can still be written without; whether there is room for it, the write will tell.
-                Err(_) => self.reserving = Reserving::Off,
+            Flight::Allocate(reservation) => match result {
+                Ok(_) => self.space.add(reservation.bytes),
+                Err(errno) => self.settle_unreserved(&reservation, errno),
             },
             Flight::Bypass => unreachable!("a caller's own write has no bio"),
             // Space that could not be given back is given back by the next open.
-            Flight::GiveBack => self.leaves_space |= result.is_err(),
+            Flight::GiveBack { .. } => self.leaves_space |= result.is_err(),
             Flight::Punch => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result, settled),
             Flight::Discard { ticket, pages } => self.settle_discard(ticket, pages, result, settled),

@@ -35,10 +35,10 @@ impl Writeback {
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
             let is_leaving = self.is_leaving(inode);
-            let gaps = self.gaps(inode);
+            let (gaps, longest) = self.gaps(inode);
             let mut state = inode.lock();
-            state.cache.set_gaps(gaps);
-            state.cache.set_free_bytes(inode.volume.free_bytes());
+            state.cache.set_gaps(gaps, longest);
+            inode.volume.tell(&mut state.cache);
             // However much others have to write, each has something on its way.
             let volume = inode.volume.number();
             while !is_leaving
@@ -78,9 +78,9 @@ impl Writeback {
     fn serve_overdue(&mut self) {
         let mut overdue = self.overdue.take();
         overdue.retain(|inode| {
-            let gaps = self.gaps(inode);
+            let (gaps, longest) = self.gaps(inode);
             let mut state = inode.lock();
-            state.cache.set_gaps(gaps);
+            state.cache.set_gaps(gaps, longest);
             self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
             state.cache.is_overdue()
         });
@@ -91,9 +91,9 @@ impl Writeback {
     pub(super) fn serve_uncached(&mut self) {
         let mut uncached = self.uncached.take();
         uncached.retain(|inode| {
-            let gaps = self.gaps(inode);
+            let (gaps, longest) = self.gaps(inode);
             let mut state = inode.lock();
-            state.cache.set_gaps(gaps);
+            state.cache.set_gaps(gaps, longest);
             while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
                 && self.serve(inode, &mut state, Reason::Uncached, 1) > 0
             {}
@@ -150,9 +150,9 @@ impl Writeback {
                 self.flights[volume].bring_dirtiest_forward();
             }
             let Some(inode) = self.flights[volume].dirty.pop_front() else { break };
-            let gaps = self.gaps(&inode);
+            let (gaps, longest) = self.gaps(&inode);
             let mut state = inode.lock();
-            state.cache.set_gaps(gaps);
+            state.cache.set_gaps(gaps, longest);
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
             let is_dirty = state.cache.is_dirty();
             if !is_dirty {
@@ -177,7 +177,7 @@ impl Writeback {
         if self.is_leaving(inode) {
             return 0;
         }
-        state.cache.set_free_bytes(inode.volume.free_bytes());
+        inode.volume.tell(&mut state.cache);
         let mut sent = 0;
         while sent < most && self.has_room(inode.volume.number(), Class::Background) {
             let Some(bio) = state.cache.next_bio(reason) else { break };
@@ -187,9 +187,11 @@ impl Writeback {
         sent + self.lend(inode, state, reason, most - sent)
     }
 
-    /// Zeroes over holes take space, which on a nearly full file system others were promised.
-    fn gaps(&self, inode: &Inode) -> Gaps {
-        inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE)
+    /// Zeroes over holes take space, which on a nearly full file system others were promised; and how long gaps are worth
+    /// it, the device tells.
+    fn gaps(&self, inode: &Inode) -> (Gaps, u64) {
+        let longest = self.flights[inode.volume.number()].pace.gap_pages();
+        (inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest), longest)
     }
 
     /// Whether more of a class may be on its way to a file system.
@@ -202,14 +204,22 @@ impl Writeback {
     pub(super) fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
         self.begin_bio(bio.target);
         if bio.operation == Operation::Allocate {
-            let room = inode.volume.room_ahead(&inode.file, bio.length);
-            // Without a mark nobody would give the space back after a crash.
-            if room == Room::Scarce || !inode.mark_reserved(state, bio.offset + bio.length) {
-                let refused = Err(Errno(libc::EOPNOTSUPP));
-                self.ended.push(Ended { bio, result: refused });
+            let counters = &self.shared.counters;
+            let refused = if inode.volume.room_ahead(&inode.file, bio.length) == Room::Scarce {
+                Some((&counters.unreserved_scarce, Errno::WOULD_BLOCK))
+            } else if !inode.mark_reserved(state, bio.offset + bio.length) {
+                // Without a mark nobody would give the space back after a crash.
+                Some((&counters.unreserved_unmarked, Errno::UNSUPPORTED))
+            } else {
+                None
+            };
+            if let Some((counter, errno)) = refused {
+                Counters::add(counter, 1);
+                self.ended.push(Ended { bio, result: Err(errno) });
                 return;
             }
-            Counters::add(&self.shared.counters.reserved_bytes, bio.length);
+            let purpose = state.cache.reserves_for(&bio).expect("what allocates has a reservation");
+            counters.add_reserved(purpose, bio.length);
         }
         let gives_back = bio.operation == Operation::Punch
             || bio.operation == Operation::SetLength && bio.class == Class::Background;

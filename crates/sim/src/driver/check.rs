@@ -4,6 +4,7 @@ use forebay_block::limits::{EXTENDING_REQUEST_BYTES, REQUEST_BYTES};
 use forebay_block::{Bio, Class, Errno, Operation, Target};
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
+use forebay_cache::space::at_most;
 use forebay_cache::{Failure, Liberties};
 
 use crate::driver::Driver;
@@ -62,10 +63,19 @@ impl Driver {
         assert_ne!(self.plan.reserving, Reserving::Off, "contract 9: reserving is off: {bio:?}");
         assert!(bio.offset >= inode.origin_end, "contract 9: space is reserved in what was there: {bio:?}");
         let size = inode.cache.size();
-        let ahead = (size / 16).min(self.disk.free_pages().saturating_mul(PAGE) / 100);
+        let of_free = self.disk.free_pages().saturating_mul(PAGE) / 100;
+        let ahead = match self.plan.reserving {
+            Reserving::Ahead(bytes) => bytes.min(of_free),
+            _ => (size / 16).min(of_free),
+        };
         let most = size.next_multiple_of(PAGE) + ahead;
         assert!(bio.end() <= most, "contract 9: more than {most} is reserved, of {size}: {bio:?}");
+        let (free, piece) = (self.disk.free_pages().saturating_mul(PAGE), self.plan.piece_bytes);
+        assert!(bio.length <= at_most(piece), "contract 9: too much at once of {free} in pieces: {bio:?}");
         self.marks.hit("allocation");
+        if bio.length == at_most(piece) {
+            self.marks.hit("reserved in parts");
+        }
     }
 
     /// How a sync ended that was asked for after `change`.

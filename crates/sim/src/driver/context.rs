@@ -7,9 +7,10 @@ use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Ended, Errno, Moment, Operation, Target, Wait};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
+use forebay_cache::space::at_most;
 use forebay_cache::writeback::pace::Pace;
 use forebay_cache::writeback::settle::Keep;
-use forebay_cache::{Liberties, Reason, Settled};
+use forebay_cache::{Gaps, Liberties, Reason, Settled};
 
 use crate::driver::Driver;
 use crate::driver::inode::Path;
@@ -284,8 +285,11 @@ impl Driver {
     fn next_bio(&mut self, path: usize, reason: Reason) -> Option<Bio> {
         // Before, not when space is asked for: what is asked for depends on it.
         let free = self.disk.free_pages().saturating_mul(PAGE);
+        let (gap_pages, piece_bytes) = (self.plan.gap_pages, self.plan.piece_bytes);
         let cache = &mut self.inode(path).cache;
         cache.set_free_bytes(free);
+        cache.set_reserve_most(at_most(piece_bytes));
+        cache.set_gaps(Gaps::OverHoles, gap_pages);
         cache.next_bio(reason)
     }
 
@@ -299,8 +303,10 @@ impl Driver {
         }
         match bio.operation {
             Operation::Allocate if self.random.happens(PerMille(20)) => {
-                // As where the mark cannot be set that tells the next open after a crash.
-                self.context.ended.push(Ended { bio, result: Err(Errno::UNSUPPORTED) });
+                // As where the mark cannot be set that tells the next open after a crash, or there is too little space.
+                let is_scarce = bio.offset.is_multiple_of(2 * PAGE);
+                let errno = if is_scarce { Errno::WOULD_BLOCK } else { Errno::UNSUPPORTED };
+                self.context.ended.push(Ended { bio, result: Err(errno) });
                 return;
             }
             Operation::Discard => self.paths[path].ledger.announce_discard(bio.offset..bio.end()),
@@ -348,10 +354,14 @@ impl Driver {
                 pace.ended(bio.class, bio.length, if is_written { bio.length } else { 0 });
             }
             let mut settled = Settled::default();
+            let now = Moment::default() + self.disk.now();
             let inode = self.inode(path);
             inode.came_back(&bio);
             let failing = inode.cache.failing_pages();
             inode.cache.settle(&bio, result, Keep::Clean, &mut settled);
+            if bio.operation == Operation::Allocate && result.is_ok() {
+                inode.cache.note_reserved(now);
+            }
             if bio.operation == Operation::Read && inode.cache.failing_pages() > failing {
                 inode.write_errors += 1;
                 self.marks.hit("partial page could not be filled");

@@ -1,0 +1,58 @@
+//! How fast a file grows: told by how long what was reserved beyond its end has lasted.
+//!
+//! Space reserved beyond the end of a stream should last for some seconds: less, and allocations are many and small,
+//! between those of other files; more, and space lies idle that others could have, and has to be given back. What a
+//! stream needs is known from its own last stretch: it has grown by so much since space was reserved for it before.
+//! Nothing here reads a clock, and nothing is kept but one point: a stream that has become slow reserves too much once.
+
+use forebay_block::Moment;
+
+/// The growth of one file.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Growth {
+    /// How large it was, and when, at the last reservation.
+    last: Option<(u64, Moment)>,
+    bytes_per_second: Option<u64>,
+}
+
+impl Growth {
+    /// Space was reserved for the file, which has `size` bytes now.
+    pub fn note(&mut self, size: u64, now: Moment) {
+        let last = self.last.replace((size, now));
+        self.bytes_per_second = last.and_then(|(before, then)| {
+            let grown = size.checked_sub(before)?;
+            let nanoseconds = now.nanoseconds_since(then);
+            let rate = u128::from(grown) * 1_000_000_000 / u128::from(nanoseconds.max(1));
+            Some(u64::try_from(rate).unwrap_or(u64::MAX))
+        });
+    }
+
+    /// How fast, where that is known.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        self.bytes_per_second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_the_last_stretch() {
+        let at = |seconds: u64| Moment::from_nanoseconds(seconds * 1_000_000_000);
+        let mut growth = Growth::default();
+        growth.note(100, at(10));
+        assert_eq!(growth.bytes_per_second(), None, "one point tells nothing");
+        growth.note(1100, at(12));
+        assert_eq!(growth.bytes_per_second(), Some(500));
+        growth.note(1110, at(22));
+        assert_eq!(growth.bytes_per_second(), Some(1));
+        growth.note(1110, at(23));
+        assert_eq!(growth.bytes_per_second(), Some(0));
+        growth.note(10, at(24));
+        assert_eq!(growth.bytes_per_second(), None, "it was cut");
+        growth.note(u64::MAX, at(24));
+        assert_eq!(growth.bytes_per_second(), Some(u64::MAX), "at once");
+    }
+}

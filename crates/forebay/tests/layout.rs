@@ -1,0 +1,396 @@
+//! How files lie on real file systems: random writes into new files, streams that grow together, and both where what is
+//! free is in pieces; what is reserved, for what, and given back; and that data in flight keeps its checksums.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay::{Engine, File, Open, Stats};
+use forebay_uring::{Access, Create, How, Truncate};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, PAGE, Random, pattern, process};
+
+const FILES: usize = 12;
+const SOON: Duration = Duration::from_secs(60);
+
+/// Extents of each of the files of a directory.
+fn extents(directory: &Path) -> Vec<u64> {
+    (0..FILES).map(|number| look_at(&directory.join(number.to_string())).extents().unwrap().count).collect()
+}
+
+fn look_at(path: &Path) -> forebay_uring::File {
+    let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    forebay_uring::File::open(path, &how).unwrap().file
+}
+
+/// Takes everything, and gives a tenth of it back in pieces of 16 to 128 KiB.
+fn age(directory: &Path) {
+    let path = directory.join("taken");
+    let file = std::fs::File::create(&path).unwrap();
+    let (mut taken, mut step) = (0, 64 * MIB);
+    while step >= 64 * 1024 {
+        match allocate(&file, libc::FALLOC_FL_KEEP_SIZE, taken, step) {
+            Ok(()) => taken += step,
+            Err(_) => step /= 2,
+        }
+    }
+    let mut random = Random(7);
+    let (mut at, mut given_back) = (0, 0);
+    while at + MIB < taken && given_back < taken / 10 {
+        let length = (1 + random.below(8)) * 16 * 1024;
+        allocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, length).unwrap();
+        given_back += length;
+        at += 640 * 1024;
+    }
+    // What the file system kept for itself is in one piece, and may be taken now.
+    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let rest = forebay_uring::File::open(&directory.join("rest"), &how).unwrap().file;
+    let (mut end, mut in_pieces) = (0, 0);
+    while in_pieces < 8 {
+        rest.allocate(end, 256 * 1024).unwrap();
+        in_pieces += u64::from(rest.pieces_of(end..end + 256 * 1024).unwrap().count > 1);
+        end += 256 * 1024;
+    }
+    println!("aged: {} of {} MiB free, in pieces", rest.free_bytes().unwrap() / MIB, (taken + end) / MIB);
+}
+
+fn allocate(file: &std::fs::File, flags: libc::c_int, offset: u64, length: u64) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: the descriptor is open during the call, which takes numbers.
+    let result =
+        unsafe { libc::fallocate(file.as_raw_fd(), flags, offset.cast_signed(), length.cast_signed()) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+fn engine() -> Engine {
+    let mut builder = Engine::builder().cache_bytes(32 << 20).close_timeout(SOON);
+    for (name, value) in knobs() {
+        builder = builder.set(&name, &value).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// `FOREBAY_LAYOUT="prealloc=off ..."`: the same with other knobs.
+fn knobs() -> Vec<(String, String)> {
+    let told = std::env::var("FOREBAY_LAYOUT").unwrap_or_default();
+    told.split_whitespace()
+        .map(|knob| knob.split_once('=').unwrap())
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
+}
+
+fn open(engine: &Engine, directory: &Path) -> Vec<File> {
+    (0..FILES)
+        .map(|number| engine.open(directory.join(number.to_string()), Open::create()).unwrap())
+        .collect()
+}
+
+fn done(files: Vec<File>) {
+    for file in files {
+        file.sync_data().unwrap();
+        file.close().unwrap();
+    }
+}
+
+/// Pages of all files in one random order, each written once.
+fn random_pages(engine: &Engine, directory: &Path, pages: u64) {
+    let files = open(engine, directory);
+    let mut order: Vec<u64> = (0..pages * FILES as u64).collect();
+    let mut random = Random(1);
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    for page in order {
+        let (file, page) = (&files[(page % FILES as u64) as usize], page / FILES as u64);
+        file.write_at(&pattern(page, PAGE as usize), page * PAGE).unwrap();
+    }
+    done(files);
+}
+
+/// Streams of so many bytes that grow together.
+fn streams(engine: &Engine, directory: &Path, bytes: u64) {
+    let files = open(engine, directory);
+    let data = pattern(3, 128 * 1024);
+    for _ in 0..bytes / data.len() as u64 {
+        for file in &files {
+            file.append(&data).unwrap();
+        }
+    }
+    done(files);
+}
+
+fn told(what: &str, extents: &[u64], stats: &Stats) {
+    let sum: u64 = extents.iter().sum();
+    println!(
+        "{what}: {sum} extents in all, {} at most; {} MiB reserved, {} requests, written / accepted {:.2}",
+        extents.iter().max().unwrap(),
+        stats.reserved_bytes / MIB,
+        stats.requests,
+        stats.written_bytes as f64 / stats.accepted_bytes as f64,
+    );
+}
+
+/// What a file system is like before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Space {
+    Whole(FileSystem),
+    /// XFS, nearly full, and what is free is in pieces.
+    InPieces,
+}
+
+fn lies_in(what: &str, space: Space, most: u64, write: impl Fn(&Engine, &Path)) {
+    let file_system = if let Space::Whole(file_system) = space { file_system } else { FileSystem::Xfs };
+    let Some(mount) = Mount::new(what, file_system, 2048 * MIB) else { return };
+    if space == Space::InPieces {
+        age(&mount.path());
+    }
+    let engine = engine();
+    write(&engine, &mount.path());
+    let (found, stats) = (extents(&mount.path()), engine.stats());
+    drop(engine);
+    told(what, &found, &stats);
+    assert!(found.iter().all(|count| *count <= most) || !knobs().is_empty(), "{what}: {found:?}");
+}
+
+#[test]
+fn random_pages_of_new_files_lie_in_few_pieces() {
+    lies_in("random pages", Space::Whole(FileSystem::Xfs), 4, |engine, path| {
+        random_pages(engine, path, 4096);
+        assert!(engine.stats().reserved_dense_bytes > 0 || !knobs().is_empty(), "{:?}", engine.stats());
+    });
+}
+
+#[test]
+fn streams_that_grow_together_lie_in_few_pieces() {
+    lies_in("streams", Space::Whole(FileSystem::Xfs), 24, |engine, path| {
+        streams(engine, path, 16 * MIB);
+        assert!(engine.stats().reserved_stream_bytes > 0 || !knobs().is_empty(), "{:?}", engine.stats());
+    });
+}
+
+#[test]
+fn random_pages_of_new_files_lie_in_few_pieces_on_ext4() {
+    lies_in("random pages, ext4", Space::Whole(FileSystem::Ext4), 16, |engine, path| {
+        random_pages(engine, path, 1024);
+    });
+}
+
+/// What is written a second time lies elsewhere there, so there is more than one piece; but never one for each page.
+#[test]
+fn random_pages_of_new_files_lie_in_few_pieces_on_btrfs() {
+    lies_in("random pages, btrfs", Space::Whole(FileSystem::Btrfs), 900, |engine, path| {
+        random_pages(engine, path, 1024);
+    });
+}
+
+#[test]
+fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
+    let Some(mount) = Mount::new("declared_in_pieces", FileSystem::Xfs, 2048 * MIB) else { return };
+    age(&mount.path());
+    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+    let mut before = 0;
+    for (name, length, least, most) in [("first", 16 * MIB, 16, 16), ("second", 32 * MIB, 2, 16)] {
+        let file = engine.open(mount.path().join(name), Open::create()).unwrap();
+        file.set_len(length).unwrap();
+        file.write_at(&pattern(1, 2 << 20), 0).unwrap();
+        file.sync_data().unwrap();
+        let stats = engine.stats();
+        let reserved = stats.reserved_declared_bytes - before;
+        println!("{name}: {} of {} MiB reserved, {:?}", reserved / MIB, length / MIB, file.layout().unwrap());
+        assert!((least * MIB..=most * MIB).contains(&reserved), "{name}: {stats:?}");
+        before = stats.reserved_declared_bytes;
+        file.close().unwrap();
+    }
+}
+
+/// No file has many more pieces than the pieces of free space that it takes.
+#[test]
+fn random_pages_where_free_space_is_in_pieces() {
+    lies_in("random pages, aged", Space::InPieces, 3 * 4 * MIB / (72 * 1024), |engine, path| {
+        random_pages(engine, path, 1024);
+    });
+}
+
+#[test]
+fn streams_where_free_space_is_in_pieces() {
+    lies_in("streams, aged", Space::InPieces, 3 * 4 * MIB / (72 * 1024), |engine, path| {
+        streams(engine, path, 4 * MIB);
+    });
+}
+
+#[test]
+fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
+    let directory = support::directory();
+    let path = directory.path().join("stream");
+    let engine = Engine::builder().cache_bytes(8 << 20).background_bytes(1 << 20).close_timeout(SOON);
+    let engine = engine.set("prealloc", "4m").unwrap().build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    let mut most = 0;
+    for chunk in 0..256u64 {
+        file.append(&pattern(chunk, 64 * 1024)).unwrap();
+        // What is reserved is told from where the end on disk is, which comes after by what is dirty.
+        most = most.max(file.layout().unwrap().reserved_bytes);
+        assert!(most <= 4 * MIB + (8 << 20), "{most} bytes beyond the end");
+    }
+    let stats = engine.stats();
+    assert!(most >= 4 * MIB, "{most} bytes at most, {stats:?}");
+    let parts = stats.reserved_dense_bytes + stats.reserved_stream_bytes + stats.reserved_declared_bytes;
+    assert_eq!(stats.reserved_bytes, parts, "{stats:?}");
+    file.close().unwrap();
+    assert!(support::allocated(&path) <= 16 * MIB + 128 * 1024, "{} bytes", support::allocated(&path));
+    assert_eq!(support::mark(&path), None);
+    assert!(engine.stats().given_back_bytes > 0);
+}
+
+#[test]
+fn contract_09_a_hint_is_for_new_files_alone_and_what_it_takes_is_given_back() {
+    let Some(mount) = Mount::new("extent_size_hint", FileSystem::Xfs, 2048 * MIB) else { return };
+    let (new, users) = (mount.path().join("new"), mount.path().join("users"));
+    std::fs::File::create(&users).unwrap();
+    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let file = forebay_uring::File::open(&users, &how).unwrap().file;
+    assert_eq!(file.extent_hint().unwrap(), None);
+    file.set_extent_hint(64 << 10).unwrap();
+    let again = file.set_extent_hint(1 << 20).unwrap_err();
+    assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists, "{again}");
+    drop(file);
+    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON);
+    let engine = engine.set("prealloc", "extsize=1m").unwrap().build().unwrap();
+    for (path, hint) in [(&new, 1 << 20), (&users, 64 << 10)] {
+        let file = engine.open(path, Open::create()).unwrap();
+        file.write_at(&pattern(1, 100_000), 0).unwrap();
+        file.sync_data().unwrap();
+        let layout = file.layout().unwrap();
+        assert_eq!((layout.extents, layout.extent_hint_bytes), (layout.extents, hint), "{layout:?}");
+        assert!(layout.allocated_bytes >= hint.min(100_000) && layout.mean_extent_bytes() > 0, "{layout:?}");
+        if *path == new {
+            assert!(layout.reserved_bytes >= 900_000, "{layout:?}");
+            assert!(support::mark(path).is_some(), "a crash would leave it");
+        }
+        file.close().unwrap();
+        assert_eq!(support::mark(path), None);
+        assert_eq!(std::fs::metadata(path).unwrap().len(), 100_000);
+    }
+    assert!(support::allocated(&new) <= 128 << 10, "{} bytes for 100 KB", support::allocated(&new));
+    assert!(engine.stats().given_back_bytes >= 900_000, "{:?}", engine.stats());
+    // Opened again it is a file that was there: as it is.
+    let file = engine.open(&new, Open::write()).unwrap();
+    assert_eq!(file.layout().unwrap().extent_hint_bytes, 1 << 20);
+    file.close().unwrap();
+}
+
+/// Where there are no hints, the knob means what is reserved otherwise.
+#[test]
+fn a_hint_where_there_are_none_is_as_good_as_none() {
+    let Some(mount) = Mount::new("no_extent_size_hint", FileSystem::Ext4, 512 * MIB) else { return };
+    let path = mount.path().join("file");
+    let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON);
+    let engine = engine.set("prealloc", "extsize=16m").unwrap().build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(&pattern(1, 4 << 20), 0).unwrap();
+    file.sync_data().unwrap();
+    let layout = file.layout().unwrap();
+    assert_eq!(layout.extent_hint_bytes, 0);
+    assert!(engine.stats().reserved_bytes > 0, "{:?}", engine.stats());
+    file.close().unwrap();
+    assert_eq!(support::mark(&path), None);
+}
+
+#[test]
+fn space_for_writes_near_the_end_of_it_is_told_apart() {
+    let Some(mount) = Mount::new("scarce", FileSystem::Xfs, 2048 * MIB) else { return };
+    let taken = mount.path().join("taken");
+    std::fs::File::create(&taken).unwrap();
+    let free = look_at(&taken).free_bytes().unwrap();
+    support::preallocate(&taken, 0, free - 24 * MIB);
+    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON).build().unwrap();
+    let file = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    file.write_at(&pattern(1, 10 << 20), 0).unwrap();
+    file.sync_data().unwrap();
+    let stats = engine.stats();
+    assert!(stats.reserved_scarce_bytes > 0, "{stats:?}");
+    file.close().unwrap();
+}
+
+#[test]
+fn pieces_are_places_and_not_states() {
+    let Some(mount) = Mount::new("pieces", FileSystem::Xfs, 2048 * MIB) else { return };
+    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let open = |name: &str| forebay_uring::File::open(&mount.path().join(name), &how).unwrap().file;
+    let file = open("whole");
+    assert!(file.overwrites_in_place());
+    file.allocate(0, 4 * MIB).unwrap();
+    file.set_direct(forebay_uring::Mode::Buffered).unwrap();
+    file.write_all_at(&[1; 4096], 2 * MIB).unwrap();
+    assert_eq!(file.extents().unwrap().count, 3, "reserved, written, reserved");
+    let found = file.pieces_of(0..4 * MIB).unwrap();
+    assert_eq!((found.count, found.bytes), (1, 4 * MIB));
+    let found = file.pieces_of(MIB..2 * MIB).unwrap();
+    assert_eq!((found.count, found.bytes), (1, MIB));
+    assert_eq!(file.pieces_of(8 * MIB..9 * MIB).unwrap().count, 0);
+    age(&mount.path());
+    let file = open("in pieces");
+    file.allocate(0, 4 * MIB).unwrap();
+    let found = file.pieces_of(0..4 * MIB).unwrap();
+    assert!(found.count >= 4 && found.bytes <= 4 * MIB, "{found:?}");
+}
+
+/// A file system with checksums takes the sum of what it was given, and writes what is there by then: a frame that
+/// changed in between would read as damaged. None does.
+#[test]
+fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
+    let Some(mut mount) = Mount::new("checksums", FileSystem::Btrfs, 512 * MIB) else { return };
+    const PAGES: u64 = 256;
+    const WRITERS: u64 = 4;
+    let path = mount.path().join("rewritten");
+    let engine = Engine::builder().cache_bytes(8 << 20).background_bytes(0).close_timeout(SOON);
+    let engine = engine.dirty_age(Duration::from_millis(1)).build().unwrap();
+    let file = engine.open(&path, Open::create()).unwrap();
+    assert!(!look_at(&mount.path()).overwrites_in_place());
+    let seed = support::seed();
+    let versions: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let file = &file;
+                scope.spawn(move || {
+                    let mut random = Random(seed ^ writer);
+                    let mut last = vec![0; (PAGES / WRITERS) as usize];
+                    for version in 1..=4000u64 {
+                        let at = random.below(PAGES / WRITERS);
+                        let page = at * WRITERS + writer;
+                        file.write_at(&pattern(version << 20 | page, PAGE as usize), page * PAGE).unwrap();
+                        last[at as usize] = version;
+                        if version % 500 == 0 {
+                            file.sync_data().unwrap();
+                        }
+                    }
+                    last
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    file.sync_data().unwrap();
+    file.close().unwrap();
+    let stats = engine.stats();
+    assert!(stats.written_bytes > 4 * PAGES * PAGE, "pages were written again and again: {stats:?}");
+    drop(engine);
+    mount.reboot();
+    let found = std::fs::read(&path).unwrap();
+    for (writer, last) in versions.iter().enumerate() {
+        for (at, version) in last.iter().enumerate().filter(|(_, version)| **version > 0) {
+            let page = at as u64 * WRITERS + writer as u64;
+            let bytes = &found[(page * PAGE) as usize..][..PAGE as usize];
+            assert!(bytes == pattern(version << 20 | page, PAGE as usize), "page {page}");
+        }
+    }
+    let root = mount.path();
+    let ask = |words: [&str; 3]| {
+        let words = words.map(OsStr::new);
+        process::run("btrfs", &[&words[..], &[root.as_os_str()]].concat()).unwrap()
+    };
+    println!("{}", ask(["scrub", "start", "-B"]));
+    println!("{}", ask(["device", "stats", "--check"]));
+}

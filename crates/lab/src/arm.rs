@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Arm {
     /// The kernel's page cache, as it comes.
     KernelBuffered,
+    /// The same after one `fallocate` of the whole file.
+    KernelBufferedPrealloc,
     /// The page cache with `sync_file_range` behind the writer at the budget, and written pages dropped.
     KernelBounded,
     /// The same after one `fallocate` of the whole file.
@@ -24,6 +26,11 @@ pub enum Arm {
     /// system at the least. Another job than that of the other arms, so no base of theirs.
     #[serde(rename = "kernel-direct-1m")]
     KernelDirect1m,
+    /// `O_DIRECT` to a block device, as the job asks for it: what its writes cost without a file system.
+    RawDevice,
+    /// The same bytes in pieces of 1 MiB, front to back, at a depth of 4.
+    #[serde(rename = "raw-device-1m")]
+    RawDevice1m,
     /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
     Kernel,
     /// Forebay.
@@ -40,6 +47,7 @@ impl Arm {
     pub fn name(self) -> &'static str {
         match self {
             Arm::KernelBuffered => "kernel-buffered",
+            Arm::KernelBufferedPrealloc => "kernel-buffered-prealloc",
             Arm::KernelBounded => "kernel-bounded",
             Arm::KernelBoundedPrealloc => "kernel-bounded-prealloc",
             Arm::KernelUncached => "kernel-uncached",
@@ -47,6 +55,8 @@ impl Arm {
             Arm::KernelDirectPrealloc => "kernel-direct-prealloc",
             Arm::KernelDirect => "kernel-direct",
             Arm::KernelDirect1m => "kernel-direct-1m",
+            Arm::RawDevice => "raw-device",
+            Arm::RawDevice1m => "raw-device-1m",
             Arm::Kernel => "kernel",
             Arm::Forebay => "forebay",
             Arm::ForebayDeclared => "forebay-declared",
@@ -58,6 +68,18 @@ impl Arm {
     #[must_use]
     pub fn is_forebay(self) -> bool {
         matches!(self, Arm::Forebay | Arm::ForebayDeclared)
+    }
+
+    /// Whether it goes to a block device and to no file.
+    #[must_use]
+    pub fn is_raw(self) -> bool {
+        matches!(self, Arm::RawDevice | Arm::RawDevice1m)
+    }
+
+    /// Whether it goes past the page cache, and not through the library.
+    #[must_use]
+    pub fn is_direct_kernel(self) -> bool {
+        self.is_raw() || matches!(self, Arm::KernelDirect | Arm::KernelDirectPrealloc | Arm::KernelDirect1m)
     }
 
     /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best of these.

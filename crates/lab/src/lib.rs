@@ -23,3 +23,4 @@ pub mod shape;
 pub mod statistics;
 pub mod suite;
 pub mod through;
+pub mod writers;

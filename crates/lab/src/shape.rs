@@ -170,7 +170,8 @@ impl JobShape {
     pub fn suits(&self, arm: Arm) -> bool {
         let ahead = matches!(
             arm,
-            Arm::KernelBoundedPrealloc
+            Arm::KernelBufferedPrealloc
+                | Arm::KernelBoundedPrealloc
                 | Arm::KernelUncachedPrealloc
                 | Arm::KernelDirectPrealloc
                 | Arm::ForebayDeclared

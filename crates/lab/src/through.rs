@@ -100,8 +100,9 @@ pub struct CopyCell {
 pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
 
 /// The ways of jobs on files.
-pub const FILES: [Arm; 11] = [
+pub const FILES: [Arm; 14] = [
     Arm::KernelBuffered,
+    Arm::KernelBufferedPrealloc,
     Arm::KernelBounded,
     Arm::KernelBoundedPrealloc,
     Arm::KernelUncached,
@@ -109,6 +110,8 @@ pub const FILES: [Arm; 11] = [
     Arm::KernelDirect,
     Arm::KernelDirectPrealloc,
     Arm::KernelDirect1m,
+    Arm::RawDevice,
+    Arm::RawDevice1m,
     Arm::Forebay,
     Arm::ForebayDeclared,
     Arm::Null,

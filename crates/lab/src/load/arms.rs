@@ -92,6 +92,7 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
     };
     let way = match arm {
         Arm::KernelBuffered => cached(Caching::Buffered, Space::AsItGrows, None),
+        Arm::KernelBufferedPrealloc => cached(Caching::Buffered, Space::Ahead, None),
         Arm::KernelBounded => cached(Caching::Buffered, Space::AsItGrows, window),
         Arm::KernelBoundedPrealloc => cached(Caching::Buffered, Space::Ahead, window),
         Arm::KernelUncached => cached(Caching::Uncached, Space::AsItGrows, None),
@@ -99,6 +100,7 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
         Arm::KernelDirect => cached(Caching::Direct, Space::AsItGrows, None),
         Arm::KernelDirectPrealloc => ring(Space::Ahead, job.depth.max(DIRECT_DEPTH)),
         Arm::KernelDirect1m => ring(ahead_where_it_can(plan), job.depth),
+        Arm::RawDevice | Arm::RawDevice1m => ring(Space::AsItGrows, job.depth),
         Arm::Kernel if job.io_engine == IoEngine::Null => Way::Null,
         Arm::Kernel => cached(job.caching, Space::AsItGrows, None),
         Arm::Forebay | Arm::ForebayDeclared => Way::Library { depth: depth_of(job) },

@@ -37,6 +37,10 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
             Some(engine) => of_engine(&mut metrics, engine, conducted, operations, written),
             None => of_kernel(&mut metrics, conducted, operations, written),
         }
+        if spec.arm.is_raw() {
+            // A device writes what it is asked; the kernel counts a write again that had to wait for a tag.
+            metrics.remove("written_per_asked");
+        }
     }
     debug_assert!(metrics.keys().all(|name| crate::metric::find(name).is_some()));
     let rows = plans.iter().zip(jobs).map(|(plan, outcome)| JobRow {
@@ -220,7 +224,7 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
         Arm::KernelDirectPrealloc if deepest < DIRECT_DEPTH => {
             notes.push(format!("direct at depth {DIRECT_DEPTH} per job; the job asks for {deepest}"));
         }
-        Arm::KernelDirectPrealloc | Arm::KernelDirect1m | Arm::Null => {}
+        Arm::KernelDirectPrealloc | Arm::KernelDirect1m | Arm::RawDevice | Arm::RawDevice1m | Arm::Null => {}
         _ if plans.iter().any(single) => {
             notes.push("iodepth has no effect on an ioengine of single calls".into());
         }

@@ -1,0 +1,192 @@
+//! Writers: threads that each write files of their own once, in the words of a fio job file, until all is synced. With
+//! how many directories the files are in, and what of each file is there before the clock starts.
+//!
+//! The same bytes can go to a block device: each thread then has a part of it as long as its files together, which is what
+//! the same writes cost without a file system.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+use crate::job::{
+    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, Fallocate, FinalSync,
+    IoEngine, Job, Order, Overwrite, Workload,
+};
+
+/// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple of it.
+const LARGE_BYTES: u32 = 1 << 20;
+
+/// How many of those a thread keeps in flight.
+const LARGE_DEPTH: u32 = 4;
+
+/// The threads and their files, apart from how long those are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Writers {
+    /// In which order each file is written.
+    pub order: Order,
+    /// Bytes at a time.
+    pub block_bytes: u32,
+    /// Threads: fio's `numjobs`.
+    pub threads: u32,
+    /// Files of each thread, written in turn: fio's `nrfiles`.
+    pub files_each: u32,
+    /// Directories the threads have between them.
+    pub directories: u32,
+    /// What the direct arms keep in flight in each thread. The others go a call at a time: a buffered write only copies.
+    pub direct_depth: u32,
+}
+
+/// What of a file is there before the clock starts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Nothing: it is made inside the clock, and grows.
+    #[default]
+    New,
+    /// Its length, and no space.
+    Holes,
+    /// Its length and space that was never written, by `fallocate`.
+    Unwritten,
+    /// Other data.
+    Written,
+}
+
+impl Layout {
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::New => "new",
+            Layout::Holes => "holes",
+            Layout::Unwritten => "unwritten",
+            Layout::Written => "written",
+        }
+    }
+}
+
+impl Writers {
+    /// All files.
+    #[must_use]
+    pub fn files(&self) -> u32 {
+        self.threads * self.files_each
+    }
+
+    /// The jobs of one cell. `device` is where an arm of the raw device writes.
+    #[must_use]
+    pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64, device: Option<&Path>) -> Workload {
+        let each = file_bytes * u64::from(self.files_each);
+        let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
+        let block = BlockSize::Fixed(if large { large_block(each) } else { self.block_bytes });
+        let direct = arm.is_direct_kernel();
+        let job = |number: u32| {
+            let files = match device {
+                Some(device) => vec![device.to_owned()],
+                None => (0..self.files_each).map(|file| self.path(number, file)).collect(),
+            };
+            Job {
+                name: format!("writer.{number}"),
+                number,
+                access: Access {
+                    direction: Direction::Write,
+                    order: if large { Order::Sequential } else { self.order },
+                },
+                blocks: Blocks { read: block.clone(), write: block.clone() },
+                files,
+                size: Some(Amount::Bytes(each)),
+                offset_increment: if device.is_some() { each } else { 0 },
+                create: if layout == Layout::New { Create::OnOpen } else { Create::Before },
+                fallocate: if layout == Layout::Holes { Fallocate::Truncate } else { Fallocate::Native },
+                overwrite: if layout == Layout::Written { Overwrite::Yes } else { Overwrite::No },
+                declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
+                depth: match (large, direct) {
+                    (true, _) => LARGE_DEPTH,
+                    (false, true) => self.direct_depth,
+                    (false, false) => 1,
+                },
+                io_engine: if direct && (large || self.direct_depth > 1) {
+                    IoEngine::Ring
+                } else {
+                    IoEngine::Calls
+                },
+                caching: Caching::Buffered,
+                final_sync: FinalSync::All,
+                ..Job::default()
+            }
+        };
+        let devices = if device.is_some() { Devices::Write } else { Devices::Refuse };
+        Workload { jobs: (0..self.threads).map(job).collect(), devices }
+    }
+
+    fn path(&self, thread: u32, file: u32) -> PathBuf {
+        let directory = thread % self.directories;
+        PathBuf::from(format!("directory-{directory:02}/{thread:02}-{file:02}"))
+    }
+}
+
+/// The largest power of two up to [`LARGE_BYTES`] that a thread's bytes are a multiple of.
+fn large_block(bytes: u64) -> u32 {
+    let power = bytes.trailing_zeros().min(LARGE_BYTES.trailing_zeros());
+    1 << power
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn writers() -> Writers {
+        Writers {
+            order: Order::Random,
+            block_bytes: 4096,
+            threads: 12,
+            files_each: 12,
+            directories: 12,
+            direct_depth: 32,
+        }
+    }
+
+    #[test]
+    fn every_thread_has_its_files_in_its_directory() {
+        let workload = writers().workload(Arm::Forebay, Layout::New, 1 << 20, None);
+        let files: BTreeSet<_> = workload.jobs.iter().flat_map(|job| &job.files).collect();
+        let directories: BTreeSet<_> = files.iter().map(|file| file.parent().unwrap()).collect();
+        assert_eq!((workload.jobs.len(), files.len(), directories.len()), (12, 144, 12));
+        let job = &workload.jobs[3];
+        assert!(job.files.iter().all(|file| file.parent() == job.files[0].parent()));
+        assert_eq!((job.size, job.create), (Some(Amount::Bytes(12 << 20)), Create::OnOpen));
+        assert_eq!((job.depth, job.io_engine), (1, IoEngine::Calls));
+        let one = Writers { threads: 1, files_each: 6, directories: 1, ..writers() };
+        let one = one.workload(Arm::KernelDirect, Layout::New, 1 << 20, None);
+        assert_eq!((one.jobs.len(), one.jobs[0].files.len()), (1, 6));
+        assert_eq!((one.jobs[0].depth, one.jobs[0].io_engine), (32, IoEngine::Ring));
+    }
+
+    #[test]
+    fn what_is_there_beforehand_is_what_the_layout_says() {
+        let job = |layout| writers().workload(Arm::Forebay, layout, 1 << 20, None).jobs.swap_remove(0);
+        assert_eq!(
+            (job(Layout::Holes).create, job(Layout::Holes).fallocate),
+            (Create::Before, Fallocate::Truncate)
+        );
+        assert_eq!(job(Layout::Unwritten).fallocate, Fallocate::Native);
+        assert_eq!(
+            (job(Layout::Written).overwrite, job(Layout::Unwritten).overwrite),
+            (Overwrite::Yes, Overwrite::No)
+        );
+    }
+
+    #[test]
+    fn on_a_device_the_threads_write_side_by_side() {
+        let device = Path::new("/dev/loop7");
+        let workload = writers().workload(Arm::RawDevice, Layout::New, 3 << 16, Some(device));
+        assert_eq!(workload.devices, Devices::Write);
+        let job = &workload.jobs[2];
+        assert_eq!((job.files.as_slice(), job.offset_increment), (&[device.to_owned()][..], 36 << 16));
+        assert_eq!((job.access.order, job.depth), (Order::Random, 32));
+        let large = writers().workload(Arm::RawDevice1m, Layout::New, 3 << 16, Some(device));
+        assert_eq!(large.jobs[0].access.order, Order::Sequential);
+        assert_eq!(large.jobs[0].blocks.write.max(), 256 << 10, "12 files of 192 KiB are nine of it");
+    }
+}

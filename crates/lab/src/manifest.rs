@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::file_system::Made;
 pub use machine::Machine;
 pub use mount::Storage;
 
@@ -34,6 +35,9 @@ pub struct Manifest {
     pub engine: String,
     /// Where the files were.
     pub storage: Storage,
+    /// How the cells' own file system was made, where they had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<Made>,
     /// What was asked, in words.
     pub title: String,
     /// Of the order, the offsets and the intervals; hexadecimal.

@@ -8,7 +8,11 @@
 //! alone) and says in a file who made it. A directory of ours that nobody holds the lock of is a leftover;
 //! [`leftovers`] finds it and [`Leftover::remove`] removes it, holding its lock. What carries the name but not the
 //! file, or belongs to another user, is not touched.
+//!
+//! Where a comparison has a file system of its own ([`FileSystem`]), the cells' directories are on that one; the image
+//! below it and what all cells share stay in the directory itself.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
+
+use crate::file_system::{FileSystem, FileSystemError, Made, Spec};
+use crate::manifest::Storage;
 
 /// How the names of our directories begin.
 pub const PREFIX: &str = "forebay-compare-";
@@ -29,6 +36,9 @@ const CELLS: &str = "cells";
 
 /// Where is what all cells of a comparison share.
 const SHARED: &str = "shared";
+
+/// Where a file system of its own is made and mounted.
+const FILE_SYSTEM: &str = "file-system";
 
 /// Signals that end a comparison.
 const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -71,6 +81,8 @@ impl Stop {
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    /// Where the cells' directories are, if it has one of its own.
+    file_system: RefCell<Option<FileSystem>>,
     /// The directory, open and locked; closing it gives the lock back, so it is the last thing to go.
     directory: File,
 }
@@ -81,7 +93,7 @@ impl Scratch {
         let path = tempfile::Builder::new().prefix(PREFIX).rand_bytes(6).tempdir_in(parent)?.keep();
         // From here on the directory is ours to remove, whatever fails.
         let directory = File::open(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
-        let scratch = Self { path, directory };
+        let scratch = Self { path, file_system: RefCell::new(None), directory };
         // A file system without locks (some network ones) loses only the finding of leftovers.
         let locked = flock(&scratch.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
         fs::create_dir(scratch.path.join(CELLS))?;
@@ -89,6 +101,33 @@ impl Scratch {
             fs::write(scratch.path.join(OWNER_FILE), format!("{}\n", std::process::id()))?;
         }
         Ok(scratch)
+    }
+
+    /// Gives the cells a file system of their own. What a manifest tells of it. Blocks until it can be had.
+    ///
+    /// # Errors
+    /// What [`FileSystem::new_in`] says.
+    pub fn make_file_system(&self, spec: &Spec, stop: &Stop) -> Result<(Storage, Made), FileSystemError> {
+        let directory = self.path.join(FILE_SYSTEM);
+        let made = |source| FileSystemError::Failed { what: directory.display().to_string(), source };
+        fs::create_dir(&directory).map_err(made)?;
+        let file_system = FileSystem::new_in(&directory, spec, stop)?;
+        let told = (file_system.storage().clone(), file_system.made().clone());
+        *self.file_system.borrow_mut() = Some(file_system);
+        Ok(told)
+    }
+
+    /// How the cells' file system was made, if they have one of their own.
+    #[must_use]
+    pub fn made(&self) -> Option<Made> {
+        self.file_system.borrow().as_ref().map(|file_system| file_system.made().clone())
+    }
+
+    /// The device of the cells' file system, with nothing mounted on it until the next cell's directory is asked for.
+    /// None if they have none of their own.
+    pub fn bare_device(&self) -> Option<io::Result<PathBuf>> {
+        let mut file_system = self.file_system.borrow_mut();
+        Some(file_system.as_mut()?.bare_device().map(Path::to_owned))
     }
 
     /// Where it is.
@@ -104,7 +143,21 @@ impl Scratch {
     }
 
     /// A new, empty directory for a cell. There is one at a time: the one before is removed.
+    /// On the cells' own file system, which may have to be made anew for it.
     pub fn cell_directory(&self, name: &str) -> io::Result<PathBuf> {
+        self.clear()?;
+        let path = match self.file_system.borrow_mut().as_mut() {
+            Some(file_system) => file_system.renew()?.join(CELLS),
+            None => self.path.join(CELLS),
+        };
+        fs::create_dir_all(&path)?;
+        let path = path.join(name);
+        fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// The same for a cell that works on a device alone: beside the cells' file system, if they have one.
+    pub fn directory_beside(&self, name: &str) -> io::Result<PathBuf> {
         self.clear()?;
         let path = self.path.join(CELLS).join(name);
         fs::create_dir(&path)?;
@@ -122,6 +175,9 @@ impl Scratch {
 
     /// Removes what cells have left.
     pub fn clear(&self) -> io::Result<()> {
+        if let Some(file_system) = self.file_system.borrow_mut().as_mut() {
+            file_system.rest(Path::new(CELLS))?;
+        }
         for entry in fs::read_dir(self.path.join(CELLS))? {
             fs::remove_dir_all(entry?.path())?;
         }
@@ -130,6 +186,7 @@ impl Scratch {
 
     /// Removes it, and says whether that worked.
     pub fn remove(self) -> io::Result<()> {
+        *self.file_system.borrow_mut() = None;
         fs::remove_dir_all(&self.path)
         // The drop that follows finds nothing, or tries once more.
     }
@@ -137,6 +194,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        // What is mounted below cannot be removed.
+        *self.file_system.get_mut() = None;
         match fs::remove_dir_all(&self.path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

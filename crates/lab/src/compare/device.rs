@@ -1,4 +1,5 @@
-//! The block device that jobs on one write over: the one the user names, or, for root, a loop device over a file of our
+//! The block device that jobs on one write over: the one the user names, that of the cells' own file system while nothing
+//! is mounted on it, or, for root, a loop device over a file of our
 //! own, every byte of it written beforehand so that no write has to allocate below.
 
 use std::io;
@@ -45,6 +46,11 @@ impl Device {
 pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
     if let Some(target) = setting.target {
         return Ok(Found::Device(Device::Given(target.to_owned())));
+    }
+    match setting.scratch.bare_device() {
+        Some(Ok(device)) => return Ok(Found::Device(Device::Given(device))),
+        Some(Err(error)) => return Ok(Found::None(error.to_string())),
+        None => {}
     }
     if !rustix::process::geteuid().is_root() {
         return Ok(Found::None("a loop device needs root (or give a device with --target)".to_owned()));

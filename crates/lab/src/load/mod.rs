@@ -38,6 +38,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 pub use error::CellError;
+#[cfg(test)]
+pub(crate) use extents::extents_of;
+pub(crate) use guard::device_length;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;

@@ -57,7 +57,7 @@ impl Storage {
     /// What `directory` is on.
     #[must_use]
     pub fn of(directory: &Path) -> Self {
-        let mut storage = fs::read_to_string("/proc/self/mountinfo")
+        let mut storage = fs::read_to_string("/proc/thread-self/mountinfo")
             .ok()
             .and_then(|table| mount_of(&table, directory))
             .unwrap_or_default();
@@ -86,7 +86,7 @@ impl Storage {
 /// Where the kernel shows and sets how the device under a directory queues its requests. None where the directory is
 /// on no block device of its own.
 pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
     let mounted = mount_of(&table, directory)?;
     let disk = disk_directory(device_number(&mounted.device, directory)?)?;
     Some(disk.join("queue")).filter(|queue| queue.is_dir())

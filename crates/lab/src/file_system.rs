@@ -1,0 +1,278 @@
+//! A file system of a comparison's own: made anew and mounted before each cell, so that no cell finds what another has
+//! left; or made once and kept, where that is asked about.
+//!
+//! ```text
+//! image, written once --loop device--+
+//!                                    +--> mkfs, mount, (age) --> cell --> unmount --> mkfs, ...
+//! a block device, given -------------+
+//! ```
+//!
+//! It is mounted in a mount namespace of this program's own, which the processes of its cells share and nobody else sees.
+//! So it goes with the last of them whatever ends it, SIGKILL included, and the loop device with it (`loop_device.rs`).
+//! The price: nobody can look into it from outside while it is there.
+//!
+//! The image is written in full before: else each write would wait for the file system below to find space, and the
+//! figures would be that one's.
+
+mod age;
+mod ground;
+mod spec;
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Storage;
+use crate::scratch::Stop;
+
+use ground::Ground;
+pub use spec::{Image, Inodes, Kind, Per, Spec, SpecError, State};
+
+/// Where it is mounted, below the directory it was given.
+const MOUNT_POINT: &str = "mounted";
+
+/// Who still has it open after its cell has ended does not for long.
+const UNMOUNT_TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// How it was made: what another needs to make the same.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Made {
+    /// What was asked for.
+    pub spec: String,
+    /// The command that made it.
+    pub command: String,
+    /// What that said.
+    pub output: String,
+    /// Options of the mount, those the kernel adds included.
+    pub options: String,
+    /// What was done to it before the cell, where that was asked for.
+    pub aged: Option<String>,
+}
+
+/// There is no such file system.
+#[derive(Debug, thiserror::Error)]
+pub enum FileSystemError {
+    /// Not here, or not so; with a remedy.
+    #[error("{0}")]
+    Refused(String),
+    /// It went wrong.
+    #[error("{what}: {source}")]
+    Failed {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A file system of our own. Unmounted when dropped.
+#[derive(Debug)]
+pub struct FileSystem {
+    spec: Spec,
+    is_mounted: bool,
+    mount_point: PathBuf,
+    made: Made,
+    storage: Storage,
+    stop: Stop,
+    /// Goes last: a device in use cannot be let go of.
+    ground: Ground,
+}
+
+impl FileSystem {
+    /// Makes one in an empty directory, mounts it once, and so knows that it can be had. Blocks until the image is
+    /// written.
+    ///
+    /// # Errors
+    /// `Refused` with the reason: no root, no space, a device that is in use, what mkfs does not do.
+    pub fn new_in(directory: &Path, spec: &Spec, stop: &Stop) -> Result<Self, FileSystemError> {
+        let failed = |what: &'static str| {
+            move |source| FileSystemError::Failed { what: format!("--scratch: {what}"), source }
+        };
+        own_namespace().map_err(failed("a mount namespace of its own"))?;
+        let ground = Ground::new_in(directory, spec, stop)?;
+        let mount_point = directory.join(MOUNT_POINT);
+        fs::create_dir(&mount_point).map_err(failed("the mount point"))?;
+        let mut file_system = Self {
+            spec: spec.clone(),
+            is_mounted: false,
+            mount_point,
+            made: Made { spec: spec.to_string(), ..Made::default() },
+            storage: Storage::default(),
+            stop: stop.clone(),
+            ground,
+        };
+        file_system.make().map_err(|error| FileSystemError::Refused(format!("--scratch {spec}: {error}")))?;
+        file_system.mount().map_err(|error| {
+            FileSystemError::Refused(format!("--scratch {spec}: it could not be mounted: {error}"))
+        })?;
+        file_system.storage = Storage::of(&file_system.mount_point);
+        file_system.made.options.clone_from(&file_system.storage.options);
+        if spec.per == Per::Cell {
+            file_system.unmount().map_err(failed("it could not be unmounted"))?;
+        } else {
+            file_system.grow_old().map_err(|source| match file_system.stop.is_set() {
+                true => FileSystemError::Interrupted,
+                false => FileSystemError::Failed { what: "--scratch: ageing it".to_owned(), source },
+            })?;
+        }
+        Ok(file_system)
+    }
+
+    /// Mounted, and as new where each cell has one of its own. Where it is.
+    ///
+    /// # Errors
+    /// What mkfs or the system said.
+    pub fn renew(&mut self) -> io::Result<&Path> {
+        if self.spec.per == Per::Cell {
+            self.unmount()?;
+            self.make().map_err(io::Error::other)?;
+        }
+        if !self.is_mounted {
+            self.mount()?;
+            self.grow_old()?;
+        }
+        Ok(&self.mount_point)
+    }
+
+    /// After a cell: it is unmounted, or, where it is kept, what is in the directory `cells` of it is removed and synced.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn rest(&mut self, cells: &Path) -> io::Result<()> {
+        if self.spec.per == Per::Cell {
+            return self.unmount();
+        }
+        let cells = self.mount_point.join(cells);
+        if cells.exists() {
+            fs::remove_dir_all(cells)?;
+        }
+        Ok(rustix::fs::syncfs(File::open(&self.mount_point)?)?)
+    }
+
+    /// Nothing is mounted on the device until [`FileSystem::renew`] is called: for whoever writes over it.
+    ///
+    /// # Errors
+    /// Where it is kept, that; else what the system said.
+    pub fn bare_device(&mut self) -> io::Result<&Path> {
+        if self.spec.per == Per::Comparison {
+            return Err(io::Error::other("the file system on it is kept (leave `keep` out of --scratch)"));
+        }
+        self.unmount()?;
+        Ok(self.ground.path())
+    }
+
+    /// How it was made.
+    #[must_use]
+    pub fn made(&self) -> &Made {
+        &self.made
+    }
+
+    /// What a manifest tells of it.
+    #[must_use]
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The first time mkfs's words are kept; later ones differ in an identifier.
+    fn make(&mut self) -> Result<(), String> {
+        self.ground.refuse_in_use()?;
+        let words = self.spec.make_command(self.ground.path());
+        let (program, arguments) = words.split_first().expect("a command has a first word");
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+        let Output { status, stdout, stderr } = output.map_err(|error| {
+            format!("{program}: {error} (install it: xfsprogs, e2fsprogs or btrfs-progs)")
+        })?;
+        if !status.success() {
+            return Err(format!("{program}: {}", reason(&stderr, &stdout)));
+        }
+        if self.made.command.is_empty() {
+            self.made.command = words.join(" ");
+            self.made.output = plain(&stdout);
+        }
+        Ok(())
+    }
+
+    fn mount(&mut self) -> io::Result<()> {
+        let options = CString::new(self.spec.mount_options()).expect("options hold no zero");
+        let device = self.ground.path();
+        mount(device, &self.mount_point, self.spec.kind.name(), MountFlags::empty(), options.as_c_str())?;
+        self.is_mounted = true;
+        Ok(())
+    }
+
+    fn grow_old(&mut self) -> io::Result<()> {
+        if self.spec.state == State::Aged {
+            let aged = age::age(&self.mount_point, &self.stop)?;
+            self.made.aged.get_or_insert(aged.to_string());
+        }
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> io::Result<()> {
+        if !self.is_mounted {
+            return Ok(());
+        }
+        let mut tries = 0;
+        loop {
+            match unmount(&self.mount_point, UnmountFlags::empty()) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::BUSY) if tries < UNMOUNT_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.is_mounted = false;
+        Ok(())
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        if self.unmount().is_err() {
+            // It goes when whoever holds it does.
+            let _ = unmount(&self.mount_point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// From here on what this thread mounts is seen by itself and the processes it starts, and goes with the last of them.
+fn own_namespace() -> io::Result<()> {
+    // SAFETY: of what threads share only mounts and the working directory are parted; no descriptor changes.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(mount_change("/", private)?)
+}
+
+/// What a program said went wrong, in one line.
+fn reason(errors: &[u8], output: &[u8]) -> String {
+    let said = if errors.trim_ascii().is_empty() { output } else { errors };
+    let lines = plain(said);
+    // Its usage, which some programs print behind, tells nothing of this case.
+    let lines = lines.lines().take_while(|line| !line.starts_with("Usage:"));
+    let line = lines.collect::<Vec<_>>().join("; ");
+    if line.is_empty() { "it failed, and did not say why".to_owned() } else { line }
+}
+
+/// Without what moves a cursor, and without empty lines.
+fn plain(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    let lines = text.lines().map(|line| line.replace(|letter: char| letter.is_control(), " "));
+    let lines = lines.map(|line| line.trim_end().to_owned()).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Ageing: the space is given to files until there is no more, then holes are punched into them, here and there, until one
+//! tenth is free again. What is free then lies in pieces of 16 to 256 KiB all over the device, and an allocator has to look
+//! for it.
+//!
+//! Nothing is written: space that is reserved and punched is as much in pieces as space that held data.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
+use rustix::io::Errno;
+
+use crate::scratch::Stop;
+use crate::statistics::random::SplitMix64;
+
+use super::spec::LEFT_PERCENT;
+
+/// Of a file that takes space away.
+const FILE_BYTES: u64 = 64 << 20;
+
+/// When no file of this fits any more it is full.
+const LEAST_FILE_BYTES: u64 = 256 << 10;
+
+/// Over so many directories, for those of XFS take allocation groups in turn.
+const DIRECTORIES: u64 = 32;
+
+/// The directory of all of it.
+const DIRECTORY: &str = "aged";
+
+/// Holes are of one to sixteen of these.
+const HOLE_STEP_BYTES: u64 = 16 << 10;
+const HOLE_STEPS: u64 = 16;
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Aged {
+    pub(super) files: u64,
+    pub(super) holes: u64,
+    pub(super) full_percent: u64,
+}
+
+impl fmt::Display for Aged {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, holes, full_percent } = self;
+        write!(
+            formatter,
+            "{files} files, {holes} holes of 16 to 256 KiB punched into them, {full_percent} % full"
+        )
+    }
+}
+
+/// Ages what is mounted here, and syncs it. The same seed always: each cell finds the same.
+pub(super) fn age(mount_point: &Path, stop: &Stop) -> io::Result<Aged> {
+    let directory = mount_point.join(DIRECTORY);
+    for number in 0..DIRECTORIES {
+        fs::create_dir_all(directory.join(number.to_string()))?;
+    }
+    let files = fill(&directory, stop)?;
+    let mut random = SplitMix64::stream(1, 5);
+    let mut holes = 0;
+    for number in 0..files {
+        refuse_stopped(stop)?;
+        holes += punch(&File::options().write(true).open(path(&directory, number))?, &mut random)?;
+    }
+    syncfs(File::open(mount_point)?)?;
+    let space = statvfs(mount_point)?;
+    let full_percent = 100 - space.f_bfree * 100 / space.f_blocks.max(1);
+    Ok(Aged { files, holes, full_percent })
+}
+
+/// Files until there is no more space. How many.
+fn fill(directory: &Path, stop: &Stop) -> io::Result<u64> {
+    let (mut files, mut bytes) = (0, FILE_BYTES);
+    while bytes >= LEAST_FILE_BYTES {
+        refuse_stopped(stop)?;
+        let file = File::create(path(directory, files))?;
+        files += 1;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => {}
+            // What it took before it failed it may keep; a smaller one may still fit.
+            Err(Errno::NOSPC) => bytes /= 2,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(files)
+}
+
+/// One hole in each so many bytes, so that the share is right; where in them and how long is random.
+fn punch(file: &File, random: &mut SplitMix64) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let (mut offset, mut holes) = (0, 0);
+    loop {
+        let hole = (random.next() % HOLE_STEPS + 1) * HOLE_STEP_BYTES;
+        let kept = hole * (100 - LEFT_PERCENT) / LEFT_PERCENT / HOLE_STEP_BYTES * HOLE_STEP_BYTES;
+        if offset + kept + hole > length {
+            return Ok(holes);
+        }
+        fallocate(file, flags, offset + kept, hole)?;
+        offset += kept + hole;
+        holes += 1;
+    }
+}
+
+fn path(directory: &Path, number: u64) -> std::path::PathBuf {
+    directory.join((number % DIRECTORIES).to_string()).join(number.to_string())
+}
+
+fn refuse_stopped(stop: &Stop) -> io::Result<()> {
+    if stop.is_set() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+}

@@ -1,0 +1,81 @@
+//! What it is made on: an image on a loop device, or a block device nobody else uses.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::load::check_target;
+use crate::load::raw::data::{LaidOut, lay_out};
+use crate::loop_device::LoopDevice;
+use crate::request::DATA_FILE;
+use crate::scratch::Stop;
+
+use super::{FileSystemError, Image, Spec};
+
+/// What has to stay free beside an image: the file system it lies on is not to be filled.
+const BESIDE_BYTES: u64 = 1 << 30;
+
+/// Of what the image is made, where it does not matter.
+const SEED: u64 = 1;
+
+/// The device.
+#[derive(Debug)]
+pub(super) enum Ground {
+    Loop(LoopDevice),
+    Given(PathBuf),
+}
+
+impl Ground {
+    pub(super) fn new_in(directory: &Path, spec: &Spec, stop: &Stop) -> Result<Self, FileSystemError> {
+        if let Some(device) = &spec.device {
+            return Ok(Ground::Given(device.clone()));
+        }
+        refuse_without_space(directory, spec)?;
+        let failed = |source| FileSystemError::Failed { what: "--scratch: its image".to_owned(), source };
+        let image = directory.join(DATA_FILE);
+        match spec.image {
+            Image::Written => match lay_out(directory, spec.size_bytes, SEED, stop).map_err(failed)? {
+                LaidOut::Whole => {}
+                LaidOut::Stopped => return Err(FileSystemError::Interrupted),
+            },
+            Image::Sparse => {
+                let made = File::create(&image).and_then(|file| file.set_len(spec.size_bytes));
+                made.map_err(failed)?;
+            }
+        }
+        LoopDevice::over(&image).map(Ground::Loop).map_err(|error| {
+            let remedy = "give a block device: device=/dev/NAME";
+            FileSystemError::Refused(format!("--scratch: no loop device could be made: {error} ({remedy})"))
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Ground::Loop(device) => device.path(),
+            Ground::Given(path) => path,
+        }
+    }
+
+    /// Before each mkfs: somebody may have mounted it since.
+    pub(super) fn refuse_in_use(&self) -> Result<(), String> {
+        match self {
+            Ground::Loop(_) => Ok(()),
+            Ground::Given(path) => check_target(path).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn refuse_without_space(directory: &Path, spec: &Spec) -> Result<(), FileSystemError> {
+    let failed =
+        |source: io::Error| FileSystemError::Failed { what: directory.display().to_string(), source };
+    let space = rustix::fs::statvfs(directory).map_err(|error| failed(error.into()))?;
+    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    if spec.size_bytes.saturating_add(BESIDE_BYTES) <= free_bytes {
+        return Ok(());
+    }
+    let (wanted, free) = (spec.size_bytes >> 20, free_bytes >> 20);
+    Err(FileSystemError::Refused(format!(
+        "--scratch {spec}: an image of {wanted} MiB where {free} MiB are free, of which 1024 stay so (give a smaller \
+         size, or another --dir)"
+    )))
+}

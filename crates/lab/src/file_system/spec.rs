@@ -1,0 +1,327 @@
+//! What `--scratch` asks for: `xfs,size=16g,agcount=16,inode32`. A word that is no key is refused with the nearest that is;
+//! whether mkfs can do what they say together is told by mkfs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::fio::nearest;
+use crate::load::{check_target, device_length};
+use crate::suite::Bytes;
+
+/// Of an image, where nothing else is asked for.
+const DEFAULT_BYTES: u64 = 8 << 30;
+
+/// Below this mkfs makes nothing useful of any kind.
+const LEAST_BYTES: u64 = 16 << 20;
+
+/// What an aged one has left, of a hundred parts.
+pub(super) const LEFT_PERCENT: u64 = 10;
+
+/// The words after the first.
+const KEYS: [&str; 7] = ["size", "agcount", "inode32", "aged", "keep", "sparse", "device"];
+
+/// A file system to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spec {
+    /// Of which kind.
+    pub kind: Kind,
+    /// Bytes of its device.
+    pub size_bytes: u64,
+    /// Allocation groups of XFS; as mkfs chooses if none.
+    pub groups: Option<u32>,
+    /// Where XFS may put inodes.
+    pub inodes: Inodes,
+    /// New or aged.
+    pub state: State,
+    /// How often it is made.
+    pub per: Per,
+    /// How the image comes about.
+    pub image: Image,
+    /// On this block device rather than on an image.
+    pub device: Option<PathBuf>,
+}
+
+/// Kinds of file systems that can be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// XFS.
+    Xfs,
+    /// ext4.
+    Ext4,
+    /// btrfs.
+    Btrfs,
+}
+
+const KINDS: [Kind; 3] = [Kind::Xfs, Kind::Ext4, Kind::Btrfs];
+
+impl Kind {
+    /// As the kernel calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Xfs => "xfs",
+            Kind::Ext4 => "ext4",
+            Kind::Btrfs => "btrfs",
+        }
+    }
+}
+
+/// Where XFS may put inodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inodes {
+    /// In every allocation group.
+    Anywhere,
+    /// Where their numbers fit in 32 bits: then data and inode of a file need not share a group.
+    Low,
+}
+
+/// New or aged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// As mkfs leaves it.
+    New,
+    /// Filled, then holes punched until it is nine tenths full.
+    Aged,
+}
+
+/// How often it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Per {
+    /// Before each cell.
+    Cell,
+    /// Once.
+    Comparison,
+}
+
+/// How the image comes about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Image {
+    /// Every byte is written beforehand.
+    Written,
+    /// A length alone: writes then pay for the space below.
+    Sparse,
+}
+
+/// It cannot be meant so; what would do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SpecError(String);
+
+impl Spec {
+    /// About how much a cell finds free; a file system keeps some for itself.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        let usable = self.size_bytes / 100 * 94;
+        match self.state {
+            State::New => usable,
+            State::Aged => usable / 100 * LEFT_PERCENT,
+        }
+    }
+
+    /// The command that makes it. Nothing is discarded, for that is the device's work and would be another's burden; and
+    /// nothing is left for later.
+    pub(super) fn make_command(&self, device: &Path) -> Vec<String> {
+        let options: &[&str] = match self.kind {
+            Kind::Xfs => &["mkfs.xfs", "-f", "-K"],
+            Kind::Ext4 => &["mkfs.ext4", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
+            Kind::Btrfs => &["mkfs.btrfs", "-f", "-K"],
+        };
+        let mut words: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+        if let Some(groups) = self.groups {
+            words.extend(["-d".to_owned(), format!("agcount={groups}")]);
+        }
+        words.push(device.display().to_string());
+        words
+    }
+
+    pub(super) fn mount_options(&self) -> &'static str {
+        match self.inodes {
+            Inodes::Low => "inode32",
+            Inodes::Anywhere => "",
+        }
+    }
+}
+
+impl Spec {
+    /// The same, once it is seen that this user can mount something, and that a device it names is there and in nobody's
+    /// use; with that device's size.
+    pub fn looked_at(mut self) -> Result<Self, SpecError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(SpecError(
+                "only root can make and mount one (or use --dir on one that is there)".to_owned(),
+            ));
+        }
+        if let Some(device) = &self.device {
+            let told = |error: crate::load::CellError| SpecError(error.to_string());
+            check_target(device).map_err(told)?;
+            self.size_bytes = device_length(device).map_err(told)?;
+        }
+        Ok(self)
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut words = text.split(',').map(str::trim);
+        let kind = words.next().unwrap_or_default();
+        let kind = KINDS.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
+            let known = KINDS.map(Kind::name);
+            let near = nearest::nearest(kind, known.into_iter());
+            let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            SpecError(format!(
+                "{kind}: no file system that can be made{meant} (there are: {})",
+                known.join(", ")
+            ))
+        })?;
+        let mut spec = Self {
+            kind,
+            size_bytes: DEFAULT_BYTES,
+            groups: None,
+            inodes: Inodes::Anywhere,
+            state: State::New,
+            per: Per::Cell,
+            image: Image::Written,
+            device: None,
+        };
+        let mut sized = false;
+        for word in words {
+            let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
+            match (key, value) {
+                ("size", Some(value)) => {
+                    sized = true;
+                    let Bytes(bytes) = Bytes::try_from(value.to_owned()).map_err(SpecError)?;
+                    if bytes < LEAST_BYTES || bytes % 4096 != 0 {
+                        return Err(SpecError(format!("{word}: 16m or more, in steps of 4k")));
+                    }
+                    spec.size_bytes = bytes;
+                }
+                ("agcount", Some(value)) => {
+                    let groups = value.parse().ok().filter(|groups| *groups > 0);
+                    spec.groups =
+                        Some(groups.ok_or_else(|| SpecError(format!("{word}: not a number of groups")))?);
+                }
+                ("device", Some(value)) if !value.is_empty() => spec.device = Some(value.into()),
+                ("inode32", None) => spec.inodes = Inodes::Low,
+                ("aged", None) => spec.state = State::Aged,
+                ("keep", None) => spec.per = Per::Comparison,
+                ("sparse", None) => spec.image = Image::Sparse,
+                ("size" | "agcount" | "device", _) => {
+                    return Err(SpecError(format!("{key} wants a value (such as size=16g, agcount=16)")));
+                }
+                ("inode32" | "aged" | "keep" | "sparse", Some(_)) => {
+                    return Err(SpecError(format!("{word}: {key} takes no value (say {key} alone)")));
+                }
+                _ => {
+                    let near = nearest::nearest(key, KEYS.into_iter());
+                    let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    return Err(SpecError(format!(
+                        "{key}: no such key{meant} (there are: {})",
+                        KEYS.join(", ")
+                    )));
+                }
+            }
+        }
+        spec.refuse_what_does_not_go_together(sized)?;
+        Ok(spec)
+    }
+}
+
+impl Spec {
+    fn refuse_what_does_not_go_together(&self, sized: bool) -> Result<(), SpecError> {
+        let refuse = |what: &str| Err(SpecError(what.to_owned()));
+        if self.kind != Kind::Xfs && (self.groups.is_some() || self.inodes == Inodes::Low) {
+            return refuse("agcount and inode32 are XFS's (leave them out, or say xfs)");
+        }
+        if self.device.is_some() && (sized || self.image == Image::Sparse) {
+            return refuse("a device has its size (leave size and sparse out)");
+        }
+        if self.kind == Kind::Btrfs && self.state == State::Aged {
+            return refuse("btrfs gives nothing back of an extent that is punched (age xfs or ext4)");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.kind.name())?;
+        match &self.device {
+            Some(device) => write!(formatter, ",device={}", device.display())?,
+            None if self.size_bytes.is_multiple_of(1 << 30) => {
+                write!(formatter, ",size={}g", self.size_bytes >> 30)?;
+            }
+            None if self.size_bytes.is_multiple_of(1 << 20) => {
+                write!(formatter, ",size={}m", self.size_bytes >> 20)?;
+            }
+            None => write!(formatter, ",size={}", self.size_bytes)?,
+        }
+        if let Some(groups) = self.groups {
+            write!(formatter, ",agcount={groups}")?;
+        }
+        let said = [
+            (self.inodes == Inodes::Low, ",inode32"),
+            (self.state == State::Aged, ",aged"),
+            (self.per == Per::Comparison, ",keep"),
+            (self.image == Image::Sparse, ",sparse"),
+        ];
+        said.iter().filter(|(is, _)| *is).try_for_each(|(_, word)| formatter.write_str(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        text.parse::<Spec>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_asked_is_understood_and_told_again() {
+        for text in [
+            "xfs,size=16g,agcount=16,inode32",
+            "xfs,size=300m,aged,keep,sparse",
+            "ext4,device=/dev/sdz,aged",
+            "btrfs,size=8g",
+        ] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
+        assert_eq!("xfs".parse::<Spec>().unwrap().to_string(), "xfs,size=8g");
+        let aged: Spec = "xfs,size=10g,aged".parse().unwrap();
+        assert!(aged.free_bytes() < 1 << 30 && aged.free_bytes() > 900 << 20);
+    }
+
+    #[test]
+    fn the_command_is_what_one_would_type() {
+        let spec: Spec = "xfs,agcount=4,inode32".parse().unwrap();
+        assert_eq!(
+            spec.make_command(Path::new("/dev/loop7")).join(" "),
+            "mkfs.xfs -f -K -d agcount=4 /dev/loop7"
+        );
+        assert_eq!(spec.mount_options(), "inode32");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_would_do() {
+        for (text, expected) in [
+            ("xsf", "xsf: no file system that can be made; did you mean xfs? (there are: xfs, ext4, btrfs)"),
+            ("", ": no file system that can be made (there"),
+            ("xfs,agcuont=4", "agcuont: no such key; did you mean agcount? (there are: size, agcount"),
+            ("xfs,frobnicate", "frobnicate: no such key (there are: size"),
+            ("xfs,size=many", "many: no number of bytes (such as"),
+            ("xfs,size=1m", "size=1m: 16m or more"),
+            ("xfs,size", "size wants a value"),
+            ("xfs,agcount=0", "agcount=0: not a number of groups"),
+            ("xfs,inode32=yes", "inode32 takes no value"),
+            ("ext4,agcount=4", "agcount and inode32 are XFS's"),
+            ("xfs,device=/dev/sdz,size=1g", "a device has its size"),
+            ("btrfs,aged", "btrfs gives nothing back"),
+        ] {
+            let said = refused(text);
+            assert!(said.contains(expected), "{text}: {said}");
+        }
+    }
+}

@@ -55,12 +55,18 @@ Every round runs every arm once, in a random order; figures are paired by round.
 Suites: `layout` is random 4k writes into 12 new files, until synced; `plug` is
 what batching requests costs and saves, by device and depth; `completion` is six
 jobs by when their completions are ended: at --scale 1 a minute each on 2 GiB, at
-0.03 of that unless told, half an hour. A suite is a file: give the path of your
+0.03 of that unless told, half an hour; `writeback` is what writing out from
+several contexts is worth, and why. A suite is a file: give the path of your
 own. Without one it is a quick look at all: about four minutes, at most 12 GiB
 and what job C writes. Files are in a directory of their own that is removed at
 the end, after Ctrl-C too. --set takes the engine's knobs (see `forebay run
 --help`) and, for requests, the queue's: plug, merge, tags, clock, doorbell,
-completion, order. Where an arm has its own, that stands.";
+completion, order. Where an arm has its own, that stands.
+--scratch xfs,size=16g,agcount=16 makes and mounts a file system before each
+cell, on a loop device over an image in --dir, and takes it away again (root).
+Also ext4, btrfs; keys: size, agcount, inode32 (XFS), aged (nine tenths full, in
+pieces), keep (one for all cells), sparse (an image that is not written first),
+device=/dev/NAME in place of an image, with --allow-write-device.";
 
 /// With the knobs there are, by name.
 fn run_in_full() -> String {
@@ -111,6 +117,12 @@ pub(crate) struct CompareArgs {
     /// Let it: what is on the device is lost.
     #[arg(long)]
     pub(crate) allow_write_device: bool,
+    /// Make a file system for each cell [see below].
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) scratch: Option<String>,
+    /// Of the suite this part alone.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) part: Option<String>,
     /// A knob of the forebay arms, as often as needed.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
@@ -241,14 +253,14 @@ fn share(text: &str) -> Result<f64, String> {
 /// What was typed, or what to show instead (help, version).
 #[derive(Debug)]
 pub(crate) enum Parsed {
-    Typed(Typed),
+    Typed(Box<Typed>),
     Show(String),
 }
 
 /// Parses a command line.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
     match Typed::try_parse_from(words) {
-        Ok(typed) => Ok(Parsed::Typed(typed)),
+        Ok(typed) => Ok(Parsed::Typed(Box::new(typed))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Parsed::Show(error.render().to_string()))

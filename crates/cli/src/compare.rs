@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::{CompareError, Outcome, Setting, compare as run_rounds};
+use forebay_lab::file_system::FileSystemError;
 use forebay_lab::manifest::{ArmLeftOut, Manifest};
-use forebay_lab::plan::{Job, Plan, PlanError, Wish, fresh_seed};
+use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
 use forebay_lab::progress::Progress;
 use forebay_lab::report;
 use forebay_lab::schema::{self, Document};
@@ -49,7 +50,18 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     remove_leftovers(&request.directory);
     let mut manifest = Manifest::gather(&request.directory);
     let settings = Settings::sort(request)?;
-    let mut planned = plan(request, &settings, manifest.storage.free_bytes)?;
+    let (free_bytes, room) = match &request.scratch {
+        Some(spec) => (spec.free_bytes(), Room::Own),
+        None => (manifest.storage.free_bytes, Room::Shared),
+    };
+    let mut planned = plan(request, &settings, (free_bytes, room))?;
+    let shared = planned.iter().find(|planned| planned.plan.data_bytes.is_some());
+    if let (Some(_), Some(shared)) = (&request.scratch, shared) {
+        let part = &shared.part.name;
+        return Err(Failure::usage(format!(
+            "--scratch: {part} works on one file for all its cells (leave --scratch out, or take another suite)"
+        )));
+    }
     if let Some(budget_bytes) = planned.iter().find_map(|planned| planned.plan.budget_bytes()) {
         // Its arms are left out where it has none; the kernel's can still be compared.
         manifest.engine = wiring::describe_engine(Some(budget_bytes), &settings.engine, None)?
@@ -75,7 +87,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
 fn plan<'a>(
     request: &'a CompareRequest,
     settings: &Settings,
-    free_bytes: u64,
+    (free_bytes, room): (u64, Room),
 ) -> Result<Vec<Planned<'a>>, Failure> {
     let seed = request.seed.unwrap_or_else(fresh_seed);
     let mut planned = Vec::new();
@@ -90,6 +102,7 @@ fn plan<'a>(
             time_limit: None,
             seed,
             free_bytes,
+            room,
             settings: &settings.queue,
             engine_settings: &settings.engine,
         };
@@ -119,11 +132,21 @@ fn measure(
     request: &CompareRequest,
     settings: &Settings,
     planned: Vec<Planned<'_>>,
-    manifest: Manifest,
+    mut manifest: Manifest,
     stop: &Stop,
 ) -> Result<Document, Failure> {
     let scratch =
         Scratch::new_in(&request.directory).map_err(|error| not_writable(&request.directory, &error))?;
+    if let Some(spec) = &request.scratch {
+        say(&format!("Making {spec} ..."));
+        let (storage, made) = scratch.make_file_system(spec, stop).map_err(|error| match error {
+            FileSystemError::Refused(_) => Failure::usage(error),
+            FileSystemError::Failed { .. } => Failure::failed(error),
+            FileSystemError::Interrupted => Failure::Interrupted("nothing was left behind"),
+        })?;
+        manifest.storage = storage;
+        manifest.file_system = Some(made);
+    }
     let names: Vec<&str> = request.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut document = Document::new(manifest, names.join("+"), Vec::new(), Vec::new());
     document.manifest.settings.clone_from(&request.settings);
@@ -162,6 +185,8 @@ fn measure(
             }
         }
     }
+    // What was done to age it is known once a cell has had it.
+    document.manifest.file_system = scratch.made();
     match fruitless {
         Some(error) if document.parts.is_empty() => Err(Failure::failed(error)),
         _ => Ok(document),
@@ -171,7 +196,7 @@ fn measure(
 /// Everything that came out of a part, as it goes to the file and to the table.
 fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts: Parts) {
     let Planned { suite, part, plan } = planned;
-    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
+    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &plan.also };
     let mut judged = judge(&outcome.measured, judging, plan.seed);
     document.rows.extend(mem::take(&mut judged.rows));
     document.comparisons.extend(mem::take(&mut judged.comparisons));
@@ -231,6 +256,8 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         rounds,
         cell_bytes: plan.size.map(|size| size.data_bytes()),
         orders: outcome.orders.clone(),
+        crossed: plan.crossed.clone(),
+        contrasts: plan.contrasts.clone(),
         jobs: plan.jobs.iter().map(job).collect(),
     });
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
 use forebay_lab::plan::fresh_seed;
@@ -48,6 +49,7 @@ pub(crate) struct CompareRequest {
     pub(crate) form: Form,
     pub(crate) scale: Option<f64>,
     pub(crate) target: Option<PathBuf>,
+    pub(crate) scratch: Option<Spec>,
     pub(crate) directory: PathBuf,
     pub(crate) rounds: Option<u32>,
     pub(crate) time_limit: Option<Duration>,
@@ -102,10 +104,20 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
             BARE.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect::<Result<_, _>>()?
         }
     };
+    let suites = match (&typed.part, suites.len()) {
+        (None, _) => suites,
+        (Some(part), 1) => {
+            suites.into_iter().map(|suite| suite.only(part).map_err(refused)).collect::<Result<_, _>>()?
+        }
+        (Some(_), _) => {
+            return Err(Failure::usage("--part: of which suite? (name it: `forebay compare SUITE`)"));
+        }
+    };
     Ok(CompareRequest {
         suites,
         form,
         scale: typed.scale,
+        scratch: typed.scratch.map(|text| scratch(&text, typed.allow_write_device)).transpose()?,
         target: typed.target.map(target).transpose()?,
         directory: directory(typed.dir)?,
         rounds: typed.rounds,
@@ -158,6 +170,18 @@ fn simulation(typed: &SimulateArgs) -> Result<SimulateRequest, Failure> {
         seed: seed(&typed.seed)?,
         form: if typed.json { simulate::Form::Json } else { simulate::Form::Text },
     })
+}
+
+/// A file system that could be made here.
+fn scratch(text: &str, may_write_device: bool) -> Result<Spec, Failure> {
+    let refused = |what: String| Failure::usage(format!("--scratch {text}: {what}"));
+    let spec: Spec = text.parse().map_err(|error| refused(format!("{error}")))?;
+    if spec.device.is_some() && !may_write_device {
+        return Err(refused(
+            "what is on the device is lost (give --allow-write-device if that is meant)".into(),
+        ));
+    }
+    spec.looked_at().map_err(|error| refused(error.to_string()))
 }
 
 /// A device nobody else uses.

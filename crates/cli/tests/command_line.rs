@@ -20,7 +20,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&[], "nothing to do (try `forebay compare`"),
         (&["compair"], "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')"),
         (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
-        (&["compare", "plag"], "plag: no such suite (there are: completion, layout, plug; or give"),
+        (&["compare", "plag"], "plag: no such suite (there are: completion, layout, plug, writeback; or"),
         (&["compare", "--target", "/dev/null"], "--allow-write-device"),
         (
             &["compare", "--target", "/dev/null", "--allow-write-device"],
@@ -207,7 +207,8 @@ fn the_suites_are_told() {
     assert!(
         text.contains("layout       Random 4k writes")
             && text.contains("plug         What does")
-            && text.contains("completion   Who pays for a held completion?"),
+            && text.contains("completion   Who pays for a held completion?")
+            && text.contains("writeback    Why does writeback from several"),
         "{text}"
     );
     assert!(text.contains("(full, quick, bare)") && text.lines().all(|line| line.len() <= 80), "{text}");

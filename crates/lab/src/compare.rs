@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, CellResult, Verify};
 use crate::load::raw::data;
-use crate::plan::{Job, Plan, Turn, Work, spoken};
+use crate::plan::{Plan, Turn, Work, spoken};
 use crate::progress::{Left, Progress, Speed};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
@@ -210,7 +210,7 @@ impl Comparison<'_, '_> {
         self.progress.warm_up();
         let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.runner.run(&cell) {
-            Ok(result) if plan.size.is_some() => {
+            Ok(result) if plan.writes_so_much() => {
                 let speed = result.metrics.get("write_bytes_per_s").copied();
                 self.progress.expect(plan.expected(speed), speed);
             }
@@ -276,18 +276,18 @@ impl Comparison<'_, '_> {
     fn cell(&self, name: &str, work: &Work, seed: u64, verify: Verify) -> Result<Cell, CompareError> {
         let device = self.device.as_ref().map(Device::path);
         let turned = Turned { name, seed, verify, device };
-        cells::cell(self.setting, work, turned).map_err(|error| self.lost(error))
+        cells::cell(self.setting, work, turned).map_err(|error| match self.setting.stop.is_set() {
+            // Making the file system of a cell takes a while, and ends too.
+            true => CompareError::Interrupted,
+            false => self.lost(error),
+        })
     }
 
-    /// Sees to a device where a job wants one. Where there is none such jobs are skipped, and that is said.
+    /// Sees to a device where an arm wants one. Where there is none such arms are left out, and a job of nothing else is
+    /// skipped, and that is said.
     fn find_device(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
-        let wanting = |job: &&Job| job.arms.iter().any(|arm| arm.work.wants_device());
-        let jobs: Vec<&Job> = plan.jobs.iter().filter(wanting).collect();
-        let lengths = jobs.iter().flat_map(|job| &job.arms).filter_map(|arm| match &arm.work {
-            Work::Jobs(work) => Some(work.extent.file_bytes),
-            _ => None,
-        });
+        let lengths = plan.jobs.iter().flat_map(|job| &job.arms).filter_map(|arm| arm.work.device_bytes());
         let Some(bytes) = lengths.max() else { return Ok(()) };
         let reason = match device::find(self.setting, bytes).map_err(|error| self.lost(error))? {
             Found::Device(device) => {
@@ -297,7 +297,17 @@ impl Comparison<'_, '_> {
             Found::Stopped => return Err(CompareError::Interrupted),
             Found::None(reason) => reason,
         };
-        for job in jobs {
+        for job in &plan.jobs {
+            let (wanting, others): (Vec<_>, Vec<_>) =
+                job.arms.iter().partition(|arm| arm.work.wants_device());
+            if !others.is_empty() {
+                // The rest of the job has something to say without them.
+                for arm in wanting {
+                    let (job, arm, reason) = (job.name.clone(), arm.name.clone(), reason.clone());
+                    self.leave_out(LeftOut { job, arm, reason, failed: false })?;
+                }
+                continue;
+            }
             let note = format!("{} is skipped: {reason}", job.title);
             self.progress.say(&note);
             self.outcome.notes.push(note);

@@ -19,13 +19,14 @@ use std::time::Duration;
 use crate::request::RequestDevice;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::statistics::random::SplitMix64;
-use crate::suite::{Cut, Form, Part, Suite, TableKind};
+use crate::suite::cross::{Contrast, Crossed};
+use crate::suite::{Cut, Form, Pair, Part, Suite, TableKind};
 
 use planner::Planner;
-pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Size};
+pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Room, Size, WRITER_STEP_BYTES};
 use size::{GIB, MIB};
 use work::warm_up;
-pub use work::{JobsWork, Work};
+pub use work::{JobsWork, Work, WritersWork};
 
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
@@ -56,6 +57,8 @@ pub struct Wish<'a> {
     pub seed: u64,
     /// Free bytes of the file system.
     pub free_bytes: u64,
+    /// How much of them a cell may take.
+    pub room: Room,
     /// Knobs of Forebay's queue, set before those the suite says.
     pub settings: &'a [(String, String)],
     /// Knobs of Forebay's engine, set before those the suite says.
@@ -90,6 +93,12 @@ pub struct Plan {
     pub seed: u64,
     /// Most time for all of it.
     pub time_limit: Option<Duration>,
+    /// Pairs that are compared besides those with the base.
+    pub also: Vec<Pair>,
+    /// What arms are that came of crossing.
+    pub crossed: Vec<Crossed>,
+    /// Which of those differ in one thing alone; they are among the pairs.
+    pub contrasts: Vec<Contrast>,
     /// Where a bound made this differ from what was asked.
     pub notes: Vec<String>,
 }
@@ -171,6 +180,7 @@ impl Plan {
             TableKind::Files => planner.files()?,
             TableKind::Completion | TableKind::Beside => planner.jobs()?,
             TableKind::Copies => planner.copies(),
+            TableKind::Writers | TableKind::Contexts | TableKind::Factors => planner.writers()?,
             TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
                 planner.requests(suite)?
             }
@@ -180,7 +190,11 @@ impl Plan {
             notes.push(format!("below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given"));
         }
         let warm_up = warm_up(&jobs);
+        let contrast = |one: &Contrast| Pair { arm: one.arm.clone(), base: one.base.clone() };
         Ok(Some(Self {
+            also: part.also.iter().cloned().chain(cut.contrasts.iter().map(contrast)).collect(),
+            crossed: cut.crossed.clone(),
+            contrasts: cut.contrasts.clone(),
             part: part.name.clone(),
             title: part.title.clone(),
             jobs,
@@ -244,12 +258,15 @@ impl Plan {
     /// (The sync probe adds 0.4 MB/s beside it.)
     #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
-        let warm_up = match &self.warm_up {
-            Work::NewFiles { size, .. } => size.data_bytes(),
-            Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } => 0,
-        };
-        let each = self.size.map_or(0, |size| size.data_bytes());
-        self.cells() * each + warm_up + self.data_bytes.unwrap_or(0)
+        let arms = self.jobs.iter().flat_map(|job| &job.arms);
+        let round: u64 = arms.map(|arm| arm.work.written_bytes()).sum();
+        u64::from(self.rounds) * round + self.warm_up.written_bytes() + self.data_bytes.unwrap_or(0)
+    }
+
+    /// Whether how much a cell writes is fixed, so that its speed tells how long all will take.
+    #[must_use]
+    pub fn writes_so_much(&self) -> bool {
+        self.jobs.iter().flat_map(|job| &job.arms).any(|arm| arm.work.written_bytes() > 0)
     }
 
     /// How long it should take on a disk that takes so many bytes a second; none for what is not known yet.
@@ -261,7 +278,7 @@ impl Plan {
         let rest: f64 = arms
             .map(|arm| {
                 let pause = match &arm.work {
-                    Work::NewFiles { .. } | Work::Jobs(_) => ASSUMED_PAUSE,
+                    Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) => ASSUMED_PAUSE,
                     Work::Requests { .. } | Work::Copies { .. } => ASSUMED_REQUEST_PAUSE,
                 };
                 arm.work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
@@ -300,7 +317,7 @@ impl Plan {
             )],
         };
         lines.push(match self.time_limit {
-            None if self.size.is_some() => format!(
+            None if self.writes_so_much() => format!(
                 "Should take about {}, at {:.0} MB/s; the first cells tell better.",
                 spoken(self.expected(None)),
                 ASSUMED_BYTES_PER_S / 1e6
@@ -315,6 +332,17 @@ impl Plan {
     /// On what its cells run.
     fn ground(&self) -> String {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
+        let writers = arms.clone().find_map(|arm| match &arm.work {
+            Work::Writers(work) => Some(work.data_bytes()),
+            _ => None,
+        });
+        if let Some(bytes) = writers {
+            let all = self.most_written_bytes() as f64 / GIB as f64;
+            return format!(
+                ", {} MiB each and {all:.1} GiB in all, in files that are removed again",
+                bytes / MIB
+            );
+        }
         let jobs = arms.clone().find_map(|arm| match &arm.work {
             Work::Jobs(work) => Some(work),
             _ => None,

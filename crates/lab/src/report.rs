@@ -10,10 +10,12 @@ mod reading;
 mod requests;
 mod run;
 mod table;
+mod writers;
 
 use std::borrow::Cow;
 
 use crate::compare::judge::{Floor, floor_of};
+use crate::file_system::Made;
 use crate::manifest::Manifest;
 use crate::schema::{Against, Document, Part, PartJob};
 use crate::suite::TableKind;
@@ -63,6 +65,9 @@ pub fn comparison(document: &Document, format: Format) -> String {
             TableKind::Completion => completion::completion(document, part),
             TableKind::Beside => completion::beside(document, part),
             TableKind::Copies => completion::copies(document, part),
+            TableKind::Writers => writers::writers(document, part),
+            TableKind::Contexts => writers::contexts(document, part),
+            TableKind::Factors => writers::factors(document, part),
         });
     }
     blocks.extend(remarks(document).into_iter().map(Block::Text));
@@ -202,7 +207,15 @@ fn remarks(document: &Document) -> Vec<String> {
         let word = if left_out.failed { "FAILED" } else { "left out" };
         format!("{word}: {}: {}", label(&left_out.arm), left_out.reason)
     });
-    left_out.chain(manifest.notes.iter().map(|note| format!("note: {note}"))).collect()
+    let notes = manifest.notes.iter().map(|note| format!("note: {note}"));
+    let file_system = manifest.file_system.iter().map(made);
+    left_out.chain(file_system).chain(notes).collect()
+}
+
+/// How the cells' own file system was made; what mkfs said stands in the file.
+fn made(made: &Made) -> String {
+    let aged = made.aged.as_ref().map(|aged| format!("; aged: {aged}")).unwrap_or_default();
+    format!("file system ({}): {}; mounted {}{aged}", made.spec, made.command, made.options)
 }
 
 /// Breaks a paragraph at its spaces into lines of at most [`WIDTH`] characters. Double spaces stay.

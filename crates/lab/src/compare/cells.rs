@@ -58,6 +58,22 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
                 sync_probe: work.shape.beside,
             })
         }
+        Work::Writers(work) => {
+            let raw = work.arm.is_raw();
+            let directory = if raw { scratch.directory_beside(name) } else { scratch.cell_directory(name) };
+            let device = device.filter(|_| raw);
+            Cell::Jobs(CellSpec {
+                workload: work.writers.workload(work.arm, work.layout, work.file_bytes, device),
+                arm: work.arm,
+                directory: directory?,
+                budget_bytes: work.budget_bytes,
+                settings: work.settings.clone(),
+                seed,
+                verify,
+                // There is no file beside those of the load on a device.
+                sync_probe: if raw { SyncProbe::Off } else { SyncProbe::On },
+            })
+        }
         Work::Requests { way, kernel_merges, poll, spec } => Cell::Requests(RequestCell {
             way: *way,
             spec: RequestSpec { seed, ..(**spec).clone() },

@@ -4,7 +4,7 @@ use std::path::Path;
 use super::*;
 use crate::arm::Arm;
 use crate::cell::CellSpec;
-use crate::plan::Wish;
+use crate::plan::{Room, Wish};
 use crate::request::DATA_FILE;
 use crate::statistics::Verdict;
 use crate::suite::{self, Base, Form};
@@ -18,6 +18,7 @@ fn wish(rounds: u32, time_limit: Option<Duration>) -> Wish<'static> {
         time_limit,
         seed: 0x7f3a,
         free_bytes: 1 << 40,
+        room: Room::Shared,
         settings: &[],
         engine_settings: &[],
     }

@@ -1,7 +1,7 @@
 //! From a form of a part to its jobs, and from its arms to what each does in each job.
 
 use super::size::{self, Cells, GIB, Shape, Size};
-use super::{Job, JobsWork, PlanError, PlannedArm, Wish, Work, again};
+use super::{Job, JobsWork, PlanError, PlannedArm, Wish, Work, WritersWork, again};
 use crate::request::{RequestDevice, RequestSpec, Switch};
 use crate::shape::{Extent, Ground};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
@@ -114,6 +114,30 @@ impl<'a> Planner<'a> {
             });
             let arms = self.with_again(arms.collect());
             jobs.push(self.job(workload, arms));
+        }
+        Ok(jobs)
+    }
+
+    /// A job for each workload of writers.
+    pub(super) fn writers(&mut self) -> Result<Vec<Job>, PlanError> {
+        self.overridden(self.wish.engine_settings);
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::Writers(writers) = workload.kind else { unreachable!("the suite was checked") };
+            let (file_bytes, budget_bytes) =
+                size::of_writers(self.cut, &writers, self.wish, &mut self.notes)?;
+            let arms = self.cut.arms.iter().map(|arm| {
+                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
+                let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
+                let layout = arm.layout;
+                let work = WritersWork { arm: way, writers, layout, file_bytes, budget_bytes, settings };
+                PlannedArm { name: arm.name.clone(), work: Work::Writers(Box::new(work)) }
+            });
+            let arms = self.with_again(arms.collect());
+            // Several parts have the same writers.
+            let name = format!("{}/{}", self.part.name, workload.name);
+            jobs.push(Job { name, ..self.job(workload, arms) });
         }
         Ok(jobs)
     }

@@ -6,6 +6,7 @@
 //! them, so that the share of the data that fits in memory (two ninths) stays.
 
 use crate::suite::Cut;
+use crate::writers::Writers;
 
 use super::{MOST_ROUNDS, PlanError, Wish};
 
@@ -28,6 +29,39 @@ const FILE_IN_MEMORIES: u64 = 4;
 /// Down to this share of its sizes a job keeps its memory; below, that shrinks too.
 const MEMORY_KEPT_TO: f64 = 0.02;
 
+/// The files of writers are a multiple of this, and of a block.
+pub const WRITER_STEP_BYTES: u64 = 64 << 10;
+
+/// How much of the free space a cell may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// A quarter: others use the file system.
+    Shared,
+    /// Three quarters: it was made for this.
+    Own,
+}
+
+impl Room {
+    fn of(self, free_bytes: u64) -> u64 {
+        match self {
+            Room::Shared => free_bytes / 4,
+            Room::Own => free_bytes / 4 * 3,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Room::Shared => "a quarter",
+            Room::Own => "three quarters",
+        }
+    }
+}
+
+/// Memory for data of a bounded arm that is to write so much: two ninths of it.
+fn budget_of(data_bytes: u64) -> u64 {
+    (data_bytes / 9 * 2 / BUDGET_STEP_BYTES * BUDGET_STEP_BYTES).max(BUDGET_STEP_BYTES)
+}
+
 /// What one cell on new files writes, and with how much memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
@@ -43,13 +77,11 @@ pub struct Size {
 
 impl Size {
     fn new(shape: Shape, file_bytes: u64) -> Self {
-        let data = u64::from(shape.files) * file_bytes;
-        let budget = data / 9 * 2 / BUDGET_STEP_BYTES * BUDGET_STEP_BYTES;
         Self {
             files: shape.files,
             file_bytes,
             block_bytes: shape.block_bytes,
-            budget_bytes: budget.max(BUDGET_STEP_BYTES),
+            budget_bytes: budget_of(u64::from(shape.files) * file_bytes),
         }
     }
 
@@ -153,6 +185,43 @@ pub(super) fn of_jobs(
         notes.push(smaller("smaller files", Lengths { fits, wanted }, wish, "a cell"));
     }
     Ok(wanted.min(fits))
+}
+
+/// Bytes of each file of writers, and memory for data of a bounded arm: of all files together what the form says, as
+/// scaled, and of the free space no more than there is room for. What bit goes to `notes`.
+pub(super) fn of_writers(
+    cut: &Cut,
+    writers: &Writers,
+    wish: &Wish<'_>,
+    notes: &mut Vec<String>,
+) -> Result<(u64, u64), PlanError> {
+    let whole = cut.cell_bytes.expect("a form of writers says how much they write");
+    let scale = wish.scale(cut);
+    let step = WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
+    let smallest_cell = step * u64::from(writers.files());
+    let steps = ((whole / smallest_cell) as f64 * scale).round().max(1.0) as u64;
+    let fits = wish.room.of(wish.free_bytes) / smallest_cell;
+    if fits == 0 {
+        let needed = match wish.room {
+            Room::Shared => smallest_cell * 4,
+            Room::Own => smallest_cell / 3 * 4,
+        };
+        return Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: needed.div_ceil(MIB) });
+    }
+    if fits < steps {
+        let note = format!(
+            "smaller files ({} MiB a cell, not {}): {} MiB are free, and a cell takes {} at most",
+            fits * smallest_cell / MIB,
+            steps * smallest_cell / MIB,
+            wish.free_bytes / MIB,
+            wish.room.words(),
+        );
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let file_bytes = steps.min(fits) * step;
+    Ok((file_bytes, budget_of(file_bytes * u64::from(writers.files()))))
 }
 
 /// In whole steps, and one step at least.

@@ -21,6 +21,7 @@ fn wish(form: Form) -> Wish<'static> {
         time_limit: None,
         seed: 0x7f3a,
         free_bytes: 1 << 40,
+        room: Room::Shared,
         settings: &[],
         engine_settings: &[],
     }
@@ -298,4 +299,61 @@ fn the_time_expected_follows_the_speed_and_the_limit() {
     plan.time_limit = Some(Duration::from_secs(20));
     assert_eq!(plan.expected(Some(1e6)), Duration::from_secs(20));
     assert_eq!(spoken(Duration::from_secs(150)), "3 min");
+}
+
+#[test]
+fn writers_write_as_much_in_every_job_with_two_ninths_of_it_as_memory() {
+    let plan = plan_of("writeback", 0, &wish(Form::Full)).unwrap();
+    assert_eq!(plan.jobs.len(), 6);
+    for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
+        let Work::Writers(work) = &arm.work else { panic!("no writers") };
+        assert_eq!((work.data_bytes(), work.budget_bytes), (1152 * MIB, 256 * MIB), "{}", arm.name);
+        assert_eq!(arm.work.wants_device(), arm.name.starts_with("raw-device"));
+    }
+    let one = plan.jobs[0].arms.iter().find(|arm| arm.name == "forebay-one-context").unwrap();
+    let Work::Writers(work) = &one.work else { panic!("no writers") };
+    assert_eq!(work.settings, [("contexts".to_owned(), "1".to_owned())]);
+    assert!(plan.announcement()[0].contains("1152 MiB each"), "{:?}", plan.announcement());
+    let warm_up = plan.warm_up.written_bytes();
+    assert!(warm_up > 0 && warm_up <= 1152 * MIB / 8, "{warm_up}");
+}
+
+#[test]
+fn writers_stay_within_their_room() {
+    let most = |room, free_bytes| {
+        let wish = Wish { free_bytes, room, ..wish(Form::Full) };
+        let plan = plan_of("writeback", 1, &wish)?;
+        let works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| arm.work.written_bytes());
+        Ok::<_, PlanError>((works.max().unwrap(), plan.notes))
+    };
+    let (bytes, notes) = most(Room::Shared, GIB).unwrap();
+    assert!(bytes <= GIB / 4 && notes[0].contains("a cell takes a quarter at most"), "{bytes} {notes:?}");
+    let (bytes, notes) = most(Room::Own, GIB).unwrap();
+    assert!(bytes > GIB / 2 && bytes <= GIB / 4 * 3, "{bytes}");
+    assert!(notes[0].contains("three quarters"), "{notes:?}");
+    let said = most(Room::Own, MIB).unwrap_err().to_string();
+    assert!(said.contains("1 MiB free: too little"), "{said}");
+}
+
+#[test]
+fn parts_with_the_same_writers_keep_their_rows_apart() {
+    let suite = suite::find(Path::new("writeback")).unwrap();
+    for form in [Form::Full, Form::Quick] {
+        let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(form)).unwrap());
+        let jobs: Vec<String> = plans.flat_map(|plan| plan.jobs).map(|job| job.name).collect();
+        let distinct: std::collections::BTreeSet<&String> = jobs.iter().collect();
+        assert_eq!(distinct.len(), jobs.len(), "{jobs:?}");
+    }
+}
+
+#[test]
+fn what_differs_in_one_thing_alone_is_compared() {
+    let plan = plan_of("writeback", 1, &wish(Form::Full)).unwrap();
+    assert!(!plan.contrasts.is_empty());
+    let arms = names(&plan.jobs[0]);
+    for contrast in &plan.contrasts {
+        assert!(arms.contains(&contrast.arm.as_str()) && arms.contains(&contrast.base.as_str()));
+        assert!(plan.also.iter().any(|pair| pair.arm == contrast.arm && pair.base == contrast.base));
+    }
+    assert!(arms.contains(&"contexts-1-holes-again"));
 }

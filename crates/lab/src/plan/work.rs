@@ -4,11 +4,15 @@ use crate::arm::Arm;
 use crate::request::RequestSpec;
 use crate::shape::{Extent, Ground, JobShape};
 use crate::through::{CopyWay, KernelMerges, Poll, Way};
+use crate::writers::{Layout, Writers};
 
-use super::{Job, PlannedArm, Size};
+use super::{Job, PlannedArm, Size, WRITER_STEP_BYTES};
 
 /// Of jobs that run for a time, the cell that is not counted takes no longer.
 const WARM_UP_SECONDS: f64 = 1.0;
+
+/// Of writers it writes this part.
+const WARM_UP_SHARE: u64 = 8;
 
 /// What a cell does, apart from where and from which seed.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +37,8 @@ pub enum Work {
     },
     /// Jobs for a time.
     Jobs(Box<JobsWork>),
+    /// Files written once, until synced.
+    Writers(Box<WritersWork>),
     /// Copies for a time.
     Copies {
         /// Where they go.
@@ -61,12 +67,37 @@ pub struct JobsWork {
     pub settings: Vec<(String, String)>,
 }
 
+/// Files written once, through an arm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WritersWork {
+    /// Through what.
+    pub arm: Arm,
+    /// The threads and their files.
+    pub writers: Writers,
+    /// What of the files is there before.
+    pub layout: Layout,
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Memory for data of a bounded arm.
+    pub budget_bytes: u64,
+    /// Knobs of the engine.
+    pub settings: Vec<(String, String)>,
+}
+
+impl WritersWork {
+    /// Bytes a cell writes.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        u64::from(self.writers.files()) * self.file_bytes
+    }
+}
+
 impl Work {
     /// Whether it goes to the disk that the directory is on.
     #[must_use]
     pub fn on_disk(&self) -> bool {
         match self {
-            Work::NewFiles { .. } | Work::Jobs(_) => true,
+            Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) => true,
             Work::Requests { spec, .. } => spec.device.is_file(),
             Work::Copies { way, .. } => *way != CopyWay::Memcpy,
         }
@@ -75,7 +106,32 @@ impl Work {
     /// Whether it works on a block device.
     #[must_use]
     pub fn wants_device(&self) -> bool {
-        matches!(self, Work::Jobs(work) if work.shape.on == Ground::Device)
+        match self {
+            Work::Jobs(work) => work.shape.on == Ground::Device,
+            Work::Writers(work) => work.arm.is_raw(),
+            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } => false,
+        }
+    }
+
+    /// Bytes of a device it needs, where it works on one.
+    #[must_use]
+    pub fn device_bytes(&self) -> Option<u64> {
+        let bytes = match self {
+            Work::Jobs(work) => work.extent.file_bytes,
+            Work::Writers(work) => work.data_bytes(),
+            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } => return None,
+        };
+        self.wants_device().then_some(bytes)
+    }
+
+    /// Bytes of data it writes, where that is fixed; what is there before is not counted.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        match self {
+            Work::NewFiles { size, .. } => size.data_bytes(),
+            Work::Writers(work) => work.data_bytes(),
+            Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } => 0,
+        }
     }
 
     /// Bytes of memory for data of a bounded arm, where that is said.
@@ -84,6 +140,7 @@ impl Work {
         match self {
             Work::NewFiles { size, .. } => Some(size.budget_bytes),
             Work::Jobs(work) => Some(work.shape.cache_bytes),
+            Work::Writers(work) => Some(work.budget_bytes),
             Work::Requests { .. } | Work::Copies { .. } => None,
         }
     }
@@ -91,7 +148,7 @@ impl Work {
     /// Seconds until no more is begun, where that is fixed.
     pub(super) fn seconds(&self) -> Option<f64> {
         match self {
-            Work::NewFiles { .. } => None,
+            Work::NewFiles { .. } | Work::Writers(_) => None,
             Work::Requests { spec, .. } => Some(spec.seconds),
             Work::Jobs(work) => Some(work.extent.seconds),
             Work::Copies { seconds, .. } => Some(*seconds),
@@ -106,6 +163,7 @@ pub(super) fn warm_up(jobs: &[Job]) -> Work {
     let bounded = |arm: &&PlannedArm| match &arm.work {
         Work::NewFiles { arm, .. } => arm.is_bounded_kernel(),
         Work::Jobs(work) => work.arm.is_bounded_kernel() && work.shape.on == Ground::File,
+        Work::Writers(work) => work.arm.is_bounded_kernel(),
         Work::Requests { .. } | Work::Copies { .. } => false,
     };
     let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
@@ -114,6 +172,11 @@ pub(super) fn warm_up(jobs: &[Job]) -> Work {
         Work::Jobs(work) => {
             let extent = Extent { seconds: work.extent.seconds.min(WARM_UP_SECONDS), ..work.extent };
             Work::Jobs(Box::new(JobsWork { extent, ..(**work).clone() }))
+        }
+        Work::Writers(work) => {
+            let least = WRITER_STEP_BYTES.max(u64::from(work.writers.block_bytes));
+            let file_bytes = (work.file_bytes / WARM_UP_SHARE).next_multiple_of(least);
+            Work::Writers(Box::new(WritersWork { file_bytes, ..(**work).clone() }))
         }
         work => work.clone(),
     }

@@ -161,7 +161,7 @@ pub(super) fn copies(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-fn ran(document: &Document, job: &PartJob) -> bool {
+pub(super) fn ran(document: &Document, job: &PartJob) -> bool {
     document.rows.iter().any(|row| row.job == job.name)
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::suite::TableKind;
+use crate::suite::cross::{Contrast, Crossed};
 
 /// One part of a suite: one table, or one for each job.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -28,6 +29,12 @@ pub struct Part {
     pub cell_bytes: Option<u64>,
     /// The order of the arms in each round.
     pub orders: Vec<Vec<String>>,
+    /// What its arms are that came of crossing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crossed: Vec<Crossed>,
+    /// Which of those differ in one thing alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contrasts: Vec<Contrast>,
     /// Its jobs, in the order of the tables.
     pub jobs: Vec<PartJob>,
 }

@@ -9,6 +9,7 @@ use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 
+use super::cross::{self, Levels};
 use super::text::{CutText, PartText, SuiteText, Word};
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind};
 use crate::metric;
@@ -123,10 +124,29 @@ impl Checker<'_> {
         let rounds = own.rounds.as_ref().or(part.rounds.as_ref());
         let file_bytes = own.file_bytes.as_ref().or(part.file_bytes.as_ref());
 
+        let cell_bytes = own.cell_bytes.as_ref().or(part.cell_bytes.as_ref());
+
         let looked_up: Checked<Vec<Arm>> = arms.iter().map(|arm| self.arm(arm)).collect();
+        let contexts = self.levels("contexts", own.contexts.as_ref().or(part.contexts.as_ref()))?;
+        let affinities = self.levels("affinity", own.affinities.as_ref().or(part.affinities.as_ref()))?;
+        let layouts = own.layouts.as_ref().or(part.layouts.as_ref()).map_or(&[][..], Vec::as_slice);
+        if contexts.is_empty() != affinities.is_empty() {
+            return Err(
+                self.at(&part.name, "contexts and affinities are crossed together: give both, or none")
+            );
+        }
+        let (arms_of_all, crossed) = if contexts.is_empty() && layouts.is_empty() {
+            (looked_up?, Vec::new())
+        } else {
+            let levels = Levels { contexts: &contexts, affinities: &affinities, layouts };
+            cross::cross(&looked_up?, levels)
+        };
         let cut = Cut {
             workloads: workloads.iter().map(|name| self.workload(name)).collect::<Checked<_>>()?,
-            arms: looked_up?,
+            arms: arms_of_all,
+            contrasts: cross::contrasts(&crossed),
+            crossed,
+            cell_bytes: cell_bytes.map(|bytes| bytes.get_ref().0),
             devices: devices.iter().map(|device| device.get_ref().clone()).collect(),
             depths: self.numbers(depths)?,
             batches: self.numbers(batches)?,
@@ -140,12 +160,26 @@ impl Checker<'_> {
             TableKind::Files => self.of_files(part, arms, workloads, &cut)?,
             TableKind::Completion | TableKind::Beside => self.of_jobs(part, arms, workloads, &cut)?,
             TableKind::Copies => self.of_copies(arms, workloads, &cut)?,
+            TableKind::Writers | TableKind::Contexts | TableKind::Factors => {
+                self.of_writers(part, arms, workloads, &cut)?;
+            }
             TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
                 self.of_requests(part, arms, workloads, devices, &cut)?;
             }
         }
         self.names_in(part, &cut)?;
         Ok(cut)
+    }
+
+    /// Values of a knob that arms are crossed with; the engine says which there are.
+    fn levels<'a>(&self, knob: &str, values: Option<&'a Vec<Word>>) -> Checked<Vec<&'a str>> {
+        let values = values.map_or(&[][..], Vec::as_slice);
+        self.names(values.iter(), NAME_AT_MOST)?;
+        for value in values {
+            let tried = forebay::Engine::builder().set(knob, value.get_ref());
+            tried.map_err(|refused| self.at(value, refused.to_string()))?;
+        }
+        Ok(values.iter().map(|value| value.get_ref().as_str()).collect())
     }
 
     /// The arms a part speaks of are among those it runs.

@@ -11,6 +11,7 @@
 //! ```
 
 mod check;
+pub mod cross;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -19,16 +20,20 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use check::batch_name;
 
+use crate::fio::nearest;
 use crate::request::{Operation, Pattern, Switch};
 use crate::shape::JobShape;
 pub use crate::suite::text::Bytes;
 use crate::through::{KernelMerges, Poll, Through};
+use crate::writers::{Layout, Writers};
+use cross::{Contrast, Crossed};
 
 /// Those inside the program, by name.
-pub const SHIPPED: [(&str, &str); 3] = [
+pub const SHIPPED: [(&str, &str); 4] = [
     ("completion", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/completion.toml"))),
     ("layout", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/layout.toml"))),
     ("plug", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/plug.toml"))),
+    ("writeback", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/writeback.toml"))),
 ];
 
 /// What `forebay compare` runs when no suite is named.
@@ -111,6 +116,24 @@ impl Part {
     }
 }
 
+impl Suite {
+    /// The same with this part alone.
+    pub fn only(mut self, part: &str) -> Result<Self, SuiteError> {
+        if self.parts.iter().any(|known| known.name == part) {
+            self.parts.retain(|known| known.name == part);
+            return Ok(self);
+        }
+        let known: Vec<&str> = self.parts.iter().map(|known| known.name.as_str()).collect();
+        let near = nearest::nearest(part, known.iter().copied());
+        Err(SuiteError::Part {
+            part: part.to_owned(),
+            suite: self.name.clone(),
+            meant: near.map(|near| format!("; did you mean {near}?")).unwrap_or_default(),
+            known: known.join(", "),
+        })
+    }
+}
+
 /// How a part is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -132,6 +155,12 @@ pub enum TableKind {
     Beside,
     /// Of copies: a line for each arm, a table for each job.
     Copies,
+    /// Of writers: rate and layout side by side, then what that costs; a line for each arm, both for each job.
+    Writers,
+    /// Of writers: a line for each number of contexts and affinity, a table for each job.
+    Contexts,
+    /// The same by layout of the files, and what each of the three is worth by itself.
+    Factors,
 }
 
 /// What arms are compared with.
@@ -175,6 +204,12 @@ pub struct Cut {
     pub rounds: u32,
     /// Bytes of each file.
     pub file_bytes: Option<u64>,
+    /// Bytes that all writers of a cell write together.
+    pub cell_bytes: Option<u64>,
+    /// What the arms are that came of crossing some; empty where nothing is crossed.
+    pub crossed: Vec<Crossed>,
+    /// Which of those differ in one thing alone.
+    pub contrasts: Vec<Contrast>,
     /// What all cells together may write.
     pub writes_at_most: Option<u64>,
 }
@@ -208,6 +243,8 @@ pub enum WorkloadKind {
     Jobs(JobShape),
     /// Copies into so many bytes.
     Copies(u64),
+    /// Threads that write files of their own once, until synced.
+    Writers(Writers),
 }
 
 /// One of the things compared.
@@ -233,6 +270,8 @@ pub struct Arm {
     pub poll: Poll,
     /// Which thread submits.
     pub from: crate::request::Submitter,
+    /// What of its files is there before the clock starts.
+    pub layout: Layout,
 }
 
 /// A suite that cannot be had.
@@ -251,6 +290,18 @@ pub enum SuiteError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The suite has no such part.
+    #[error("--part {part}: {suite} has no such part{meant} (there are: {known})")]
+    Part {
+        /// What was asked for.
+        part: String,
+        /// The suite.
+        suite: String,
+        /// Which may be meant.
+        meant: String,
+        /// Those it has.
+        known: String,
     },
     /// The file makes no sense.
     #[error("{file}:{line}:{column}: {what}")]

@@ -7,9 +7,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{FileBytes, Pair, TableKind};
+use crate::job::Order;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
 use crate::shape::{Ground, ReadWrite, ShapeEngine};
 use crate::through::{KernelMerges, Poll};
+use crate::writers::Layout;
 
 /// A word and where it stands.
 pub(super) type Word = Spanned<String>;
@@ -39,6 +41,37 @@ pub(super) struct WorkloadText {
     pub(super) operation: Option<Operation>,
     pub(super) job: Option<Spanned<JobText>>,
     pub(super) copy: Option<Spanned<Bytes>>,
+    pub(super) writers: Option<Spanned<WritersText>>,
+}
+
+/// Threads that write files of their own once, in the words of a fio job file where it has them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WritersText {
+    pub(super) rw: WritersOrder,
+    pub(super) numjobs: Spanned<u32>,
+    pub(super) nrfiles: Spanned<u32>,
+    /// That the jobs have between them; one each if it says nothing.
+    pub(super) directories: Option<Spanned<u32>>,
+    /// Of the direct arms, in each job.
+    pub(super) iodepth: Spanned<u32>,
+}
+
+/// fio's `rw`, as far as it writes alone.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum WritersOrder {
+    Write,
+    RandWrite,
+}
+
+impl From<WritersOrder> for Order {
+    fn from(order: WritersOrder) -> Self {
+        match order {
+            WritersOrder::Write => Order::Sequential,
+            WritersOrder::RandWrite => Order::Random,
+        }
+    }
 }
 
 /// A job, in the words of a fio job file where it has them.
@@ -90,6 +123,8 @@ pub(super) struct ArmText {
     pub(super) poll: Poll,
     #[serde(default)]
     pub(super) from: Submitter,
+    #[serde(default)]
+    pub(super) layout: Layout,
 }
 
 fn on() -> Switch {
@@ -118,6 +153,10 @@ pub(super) struct PartText {
     pub(super) scale: Option<Spanned<f64>>,
     pub(super) rounds: Option<Spanned<u32>>,
     pub(super) file_bytes: Option<Spanned<Bytes>>,
+    pub(super) cell_bytes: Option<Spanned<Bytes>>,
+    pub(super) contexts: Option<Vec<Word>>,
+    pub(super) affinities: Option<Vec<Word>>,
+    pub(super) layouts: Option<Vec<Layout>>,
     pub(super) writes_at_most: Option<Bytes>,
     pub(super) full: Option<CutText>,
     pub(super) quick: Option<CutText>,
@@ -137,6 +176,10 @@ pub(super) struct CutText {
     pub(super) scale: Option<Spanned<f64>>,
     pub(super) rounds: Option<Spanned<u32>>,
     pub(super) file_bytes: Option<Spanned<Bytes>>,
+    pub(super) cell_bytes: Option<Spanned<Bytes>>,
+    pub(super) contexts: Option<Vec<Word>>,
+    pub(super) affinities: Option<Vec<Word>>,
+    pub(super) layouts: Option<Vec<Layout>>,
     pub(super) writes_at_most: Option<Bytes>,
 }
 

@@ -3,7 +3,7 @@
 use toml::Spanned;
 
 use super::{Checked, Checker};
-use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES};
+use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, WRITER_STEP_BYTES};
 use crate::request::RequestDevice;
 use crate::suite::text::{PartText, Word};
 use crate::suite::{Arm, Cut, Workload, WorkloadKind};
@@ -59,6 +59,32 @@ impl Checker<'_> {
         self.all(workloads, &cut.workloads, copies, "no copy in a table of copies (give the workload a copy)")
     }
 
+    /// A part about writers has arms for files and work of that kind alone, and a length of all together.
+    pub(super) fn of_writers(
+        &self,
+        part: &PartText,
+        arms: &[Word],
+        workloads: &[Word],
+        cut: &Cut,
+    ) -> Checked<()> {
+        for word in arms {
+            if !matches!(self.arm(word)?.through, Through::Files(_)) {
+                return Err(self.at(word, "no arm for files in a table of writers (take another table)"));
+            }
+        }
+        for (word, workload) in workloads.iter().zip(&cut.workloads) {
+            let WorkloadKind::Writers(writers) = workload.kind else {
+                return Err(self.at(word, "no writers in a table of writers (give the workload writers)"));
+            };
+            let least = u64::from(writers.files()) * WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
+            if cut.cell_bytes.is_none_or(|bytes| bytes < least) {
+                let what = format!("every form needs cell_bytes, here of {}k or more", least >> 10);
+                return Err(self.at(&part.name, what));
+            }
+        }
+        Ok(())
+    }
+
     /// A part about requests has devices and depths, and the kernel's arms only where there is a file.
     pub(super) fn of_requests(
         &self,
@@ -77,6 +103,7 @@ impl Checker<'_> {
                 WorkloadKind::NewFiles(_) => "new files need table = \"files\"",
                 WorkloadKind::Jobs(_) => "jobs need table = \"completion\" or \"beside\"",
                 WorkloadKind::Copies(_) => "copies need table = \"copies\"",
+                WorkloadKind::Writers(_) => "writers need table = \"writers\", \"contexts\" or \"factors\"",
             };
             return Err(self.at(word, table));
         }

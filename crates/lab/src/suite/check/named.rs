@@ -6,9 +6,10 @@ use toml::Spanned;
 use super::{Checked, Checker, DEPTHS};
 use crate::cell::SyncProbe;
 use crate::shape::{Ground, JobShape, ShapeEngine};
-use crate::suite::text::{ArmText, Beside, Bytes, JobText, Word, WorkloadText};
+use crate::suite::text::{ArmText, Beside, Bytes, JobText, Word, WorkloadText, WritersText};
 use crate::suite::{Arm, Workload, WorkloadKind};
 use crate::through::{Through, Way};
+use crate::writers::Writers;
 
 impl Checker<'_> {
     pub(super) fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
@@ -39,6 +40,7 @@ impl Checker<'_> {
             kernel_merges: written.kernel_merges,
             poll: written.poll,
             from: written.from,
+            layout: written.layout,
         })
     }
 
@@ -76,19 +78,24 @@ impl Checker<'_> {
         let written = found.ok_or_else(|| {
             self.unknown(name, "workload", all.iter().map(|workload| workload.name.get_ref().as_str()))
         })?;
-        let WorkloadText { title, block, new_files, pattern, operation, job, copy, .. } = written;
+        let WorkloadText { title, block, new_files, pattern, operation, job, copy, writers, .. } = written;
         let Bytes(bytes) = *block.get_ref();
         if bytes == 0 || bytes % 512 != 0 || bytes > 16 << 20 {
             return Err(self.at(block, "out of range (512 to 16m, in steps of 512)"));
         }
         let block_bytes = bytes as u32;
-        let kind = match (new_files, pattern, operation, job, copy) {
-            (Some(files), None, None, None, None) => WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?),
-            (None, Some(pattern), Some(operation), None, None) => {
+        let kind = match (new_files, pattern, operation, job, copy, writers) {
+            (Some(files), None, None, None, None, None) => {
+                WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?)
+            }
+            (None, Some(pattern), Some(operation), None, None, None) => {
                 WorkloadKind::Requests { pattern: *pattern, operation: *operation }
             }
-            (None, None, None, Some(job), None) => WorkloadKind::Jobs(self.shape(job, block_bytes)?),
-            (None, None, None, None, Some(length)) => {
+            (None, None, None, Some(job), None, None) => WorkloadKind::Jobs(self.shape(job, block_bytes)?),
+            (None, None, None, None, None, Some(writers)) => {
+                WorkloadKind::Writers(self.writers(writers, block_bytes)?)
+            }
+            (None, None, None, None, Some(length), None) => {
                 let Bytes(length_bytes) = *length.get_ref();
                 if length_bytes == 0 || length_bytes % bytes != 0 || length_bytes > 1 << 30 {
                     return Err(self.at(length, "out of range (whole blocks, 1g at most)"));
@@ -96,11 +103,24 @@ impl Checker<'_> {
                 WorkloadKind::Copies(length_bytes)
             }
             _ => {
-                let what = "give one of new_files, pattern and operation, job, copy";
+                let what = "give one of new_files, pattern and operation, job, copy, writers";
                 return Err(self.at(&written.name, what));
             }
         };
         Ok(Workload { name: name.get_ref().clone(), title: title.clone(), block_bytes, kind })
+    }
+
+    fn writers(&self, writers: &Spanned<WritersText>, block_bytes: u32) -> Checked<Writers> {
+        let WritersText { rw, numjobs, nrfiles, directories, iodepth } = writers.get_ref();
+        let threads = self.bounded(numjobs, 1..=256)?;
+        Ok(Writers {
+            order: (*rw).into(),
+            block_bytes,
+            threads,
+            files_each: self.bounded(nrfiles, 1..=256)?,
+            directories: directories.as_ref().map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
+            direct_depth: self.bounded(iodepth, DEPTHS)?,
+        })
     }
 
     fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {

@@ -19,7 +19,7 @@
 //! as the device has it, [`disk`] the device, [`ledger`] what was promised, [`plan`] what a run is like, [`driver`]
 //! the run, [`trace`] what happened, [`marks`] what was come by. Apart from these, [`request`]: the way of a request
 //! alone; and models, in which nothing of ours runs: [`setting`] what can be set, [`writeback`] several contexts over a
-//! file system's allocation groups.
+//! file system's allocation groups, [`order`] a loop of sources and a server by the order of its list.
 #![forbid(unsafe_code)]
 
 pub mod arena;
@@ -30,6 +30,7 @@ pub mod faults;
 pub mod ledger;
 mod level;
 pub mod marks;
+pub mod order;
 pub mod plan;
 pub mod random;
 pub mod request;

@@ -48,6 +48,9 @@ pub(crate) enum Verb {
     /// Work through a model in virtual time.
     #[command(after_help = simulate::in_full())]
     Simulate(SimulateArgs),
+    /// Ask an echo server over sockets, in a closed loop.
+    #[command(after_help = NETBENCH_IN_FULL)]
+    Netbench(NetbenchArgs),
 }
 
 const COMPARE_IN_FULL: &str = "\
@@ -84,6 +87,12 @@ const CTL_IN_FULL: &str = "\
 What is set holds from then on, in the engine alone that is asked: each group of
 a job file has its own. Names of numbers that end in _bytes are in bytes, in _us
 in microseconds; they count from the engine's start.";
+
+const NETBENCH_IN_FULL: &str = "\
+A line each second: messages and bytes that came to the server, and of that
+second the time in which its one thread had nothing to do and was in the program
+itself. Percentiles at the end. Both ends are here unless --listen or --connect
+is given. An ADDRESS is HOST:PORT, or a path (with a slash) of a Unix socket.";
 
 /// `forebay compare`.
 #[derive(Args, Debug)]
@@ -211,6 +220,61 @@ pub(crate) struct WalkArgs {
     /// Where the file is for the time [default: that for temporary files].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// `forebay netbench`.
+#[derive(Args, Debug)]
+pub(crate) struct NetbenchArgs {
+    /// Connections.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) connections: u32,
+    /// Messages on their way on each.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) in_flight: u32,
+    /// Bytes of a message.
+    #[arg(long, value_name = "BYTES", default_value_t = 9)]
+    pub(crate) size: u32,
+    /// All messages of a connection go when all are answered.
+    #[arg(long)]
+    pub(crate) together: bool,
+    /// What the server works for a message, on average, in us; it varies.
+    #[arg(long, value_name = "MICROS", default_value_t = 0)]
+    pub(crate) work: u32,
+    /// By what means the server asks the kernel: ring, epoll.
+    #[arg(long, value_enum, default_value_t = ServerMeans::Ring, hide_possible_values = true)]
+    pub(crate) server: ServerMeans,
+    /// In which order it works off what came: fifo, lifo.
+    #[arg(long, value_enum, default_value_t = ServerOrder::Fifo, hide_possible_values = true)]
+    pub(crate) order: ServerOrder,
+    /// Over a Unix socket in the directory for temporary files.
+    #[arg(long, conflicts_with_all = ["listen", "connect"])]
+    pub(crate) unix: bool,
+    /// Only the server, there.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "connect")]
+    pub(crate) listen: Option<String>,
+    /// Only the client, of a server there.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["server", "order", "work"])]
+    pub(crate) connect: Option<String>,
+    /// How long [default: 5; a server alone: no end].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) seconds: Option<u64>,
+    /// Repeat how the work varied [default: new].
+    #[arg(long, value_name = "HEX")]
+    pub(crate) seed: Option<String>,
+}
+
+/// By what means a server asks the kernel.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ServerMeans {
+    Ring,
+    Epoll,
+}
+
+/// In which order a server works off what came.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ServerOrder {
+    Fifo,
+    Lifo,
 }
 
 /// The ways there are.

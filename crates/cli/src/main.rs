@@ -8,6 +8,7 @@ mod compare;
 mod ctl;
 mod failure;
 mod meaning;
+mod netbench;
 mod output;
 mod run;
 mod simulate;
@@ -38,6 +39,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
         Command::Simulate(request) => simulate::simulate(&request),
+        Command::Netbench(bench) => netbench::netbench(&bench),
         Command::Show(text) => output::print(&text),
     }
 }

@@ -5,15 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
+use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
 use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
+use forebay_uring::net::Address;
 
-use crate::args::{self, Ask, CompareArgs, CtlArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way};
+use crate::args::{
+    self, Ask, CompareArgs, CtlArgs, NetbenchArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way,
+};
 use crate::failure::Failure;
 use crate::simulate::{self, SimulateRequest};
 
@@ -38,6 +43,8 @@ pub(crate) enum Command {
     },
     /// Work through a model.
     Simulate(SimulateRequest),
+    /// Ask an echo server.
+    Netbench(Netbench),
     /// Help or version.
     Show(String),
 }
@@ -77,6 +84,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
+            Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
                 Ok(Command::Walk { way, directory })
@@ -182,6 +190,43 @@ fn scratch(text: &str, may_write_device: bool) -> Result<Spec, Failure> {
         ));
     }
     spec.looked_at().map_err(|error| refused(error.to_string()))
+}
+
+fn netbench(typed: NetbenchArgs) -> Result<Netbench, Failure> {
+    let address = |text: &str| netbench::parse_address(text).map_err(Failure::usage);
+    let way = match typed.server {
+        args::ServerMeans::Ring => EchoWay::Ring,
+        args::ServerMeans::Epoll => EchoWay::Epoll,
+    };
+    let order = match typed.order {
+        args::ServerOrder::Fifo => WorkOrder::Fifo,
+        args::ServerOrder::Lifo => WorkOrder::Lifo,
+    };
+    let end = |address| ServerEnd { way, order, address };
+    let ends = match (&typed.listen, &typed.connect) {
+        (Some(text), _) => Ends::Server(end(address(text)?)),
+        (None, Some(text)) => Ends::Client(address(text)?),
+        (None, None) if typed.unix => {
+            let name = format!("forebay-netbench-{}", std::process::id());
+            Ends::Both(end(Address::Unix(std::env::temp_dir().join(name))))
+        }
+        (None, None) => Ends::Both(end(Address::Tcp(([127, 0, 0, 1], 0).into()))),
+    };
+    let load = EchoLoad {
+        connections: typed.connections,
+        in_flight: typed.in_flight,
+        message_bytes: typed.size,
+        pace: if typed.together { Pace::Together } else { Pace::Each },
+        work_micros: typed.work,
+        transport: if typed.unix { Transport::Unix } else { Transport::Tcp },
+    };
+    load.check().map_err(Failure::usage)?;
+    let time = match (&ends, typed.seconds) {
+        (Ends::Server(_), seconds) => seconds,
+        (_, seconds) => Some(seconds.unwrap_or(5)),
+    };
+    let seed = typed.seed.as_deref().map(seed).transpose()?.unwrap_or_else(fresh_seed);
+    Ok(Netbench { load, ends, time: time.map(Duration::from_secs), seed })
 }
 
 /// A device nobody else uses.

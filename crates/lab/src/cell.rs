@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::echo::EchoCell;
 use crate::job::Workload;
 use crate::through::{CopyCell, RequestCell};
 
@@ -21,6 +22,8 @@ pub enum Cell {
     Requests(RequestCell),
     /// Copies into memory.
     Copies(CopyCell),
+    /// Messages to a server that sends them back.
+    Echo(EchoCell),
 }
 
 /// What one cell of jobs has to do.

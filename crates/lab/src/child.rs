@@ -83,7 +83,7 @@ fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
         Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
             nomerges::hold(program, &cell.directory).map(Some).map_err(CellError::unavailable)
         }
-        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) => Ok(None),
+        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) => Ok(None),
     }
 }
 

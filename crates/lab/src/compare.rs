@@ -457,6 +457,9 @@ fn speed_of(result: &CellResult) -> Option<Speed> {
     if result.metrics.contains_key("ns_per_io") {
         return of("iops").map(Speed::Operations);
     }
+    if let Some(rate) = of("requests_per_s") {
+        return Some(Speed::Operations(rate));
+    }
     of(judge::THROUGHPUT).map(Speed::Bytes)
 }
 

@@ -65,8 +65,15 @@ metrics! {
     "writeback_latency_p99_us", "us", Lower;
     "latency_p50_us", "us", Lower;
     "latency_p99_us", "us", Lower;
+    "latency_p999_us", "us", Lower;
     "ns_per_io", "ns", Lower;
     "driver_ns_per_io", "ns", Lower;
+    "requests_per_s", "1/s", Higher;
+    "idle_share", "1", Lower;
+    "user_share", "1", Lower;
+    "system_share", "1", Lower;
+    "reorder_distance_p99", "1", Lower;
+    "coefficient_of_variation", "1", Lower;
 }
 
 /// Looks a metric up by name.

@@ -181,6 +181,7 @@ impl Plan {
             TableKind::Completion | TableKind::Beside => planner.jobs()?,
             TableKind::Copies => planner.copies(),
             TableKind::Writers | TableKind::Contexts | TableKind::Factors => planner.writers()?,
+            TableKind::Echo => planner.echoes(),
             TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
                 planner.requests(suite)?
             }
@@ -279,7 +280,7 @@ impl Plan {
             .map(|arm| {
                 let pause = match &arm.work {
                     Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) => ASSUMED_PAUSE,
-                    Work::Requests { .. } | Work::Copies { .. } => ASSUMED_REQUEST_PAUSE,
+                    Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
                 };
                 arm.work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
             })

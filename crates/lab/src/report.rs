@@ -4,6 +4,7 @@
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
 
 mod completion;
+mod echo;
 mod figures;
 mod files;
 mod reading;
@@ -68,6 +69,7 @@ pub fn comparison(document: &Document, format: Format) -> String {
             TableKind::Writers => writers::writers(document, part),
             TableKind::Contexts => writers::contexts(document, part),
             TableKind::Factors => writers::factors(document, part),
+            TableKind::Echo => echo::echo(document, part),
         });
     }
     blocks.extend(remarks(document).into_iter().map(Block::Text));

@@ -1,5 +1,5 @@
 //! Through what an arm of a suite does its I/O: jobs on files through one of the [`Arm`]s of [`crate::arm`], requests
-//! through Forebay's queue, through the kernel's own calls, or through fio, and copies into memory. And what a cell of
+//! through Forebay's queue, through the kernel's own calls, or through fio, copies into memory, and echoes over sockets. And what a cell of
 //! requests or of copies is told.
 
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::cell::Verify;
+use crate::echo::EchoWay;
 use crate::request::RequestSpec;
 
 /// Through what.
@@ -19,6 +20,8 @@ pub enum Through {
     Requests(Way),
     /// Copies into memory.
     Copies(CopyWay),
+    /// Messages to a server that sends them back.
+    Echo(EchoWay),
 }
 
 /// Through what requests go.
@@ -99,6 +102,9 @@ pub struct CopyCell {
 /// The ways of requests.
 pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
 
+/// The ways of echoes.
+pub const ECHOES: [EchoWay; 4] = [EchoWay::Ring, EchoWay::Epoll, EchoWay::Tokio, EchoWay::Compio];
+
 /// The ways of jobs on files.
 pub const FILES: [Arm; 14] = [
     Arm::KernelBuffered,
@@ -119,12 +125,16 @@ pub const FILES: [Arm; 14] = [
 
 /// A word that names no way; says what would do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{word}: no such way of I/O (for requests: {requests}; for files: {files}; for copies: {copies})")]
+#[error(
+    "{word}: no such way of I/O (for requests: {requests}; for files: {files}; for copies: {copies}; for echoes: \
+     {echoes})"
+)]
 pub struct NoSuchWay {
     word: String,
     requests: String,
     files: String,
     copies: String,
+    echoes: String,
 }
 
 impl Through {
@@ -134,7 +144,7 @@ impl Through {
         match self {
             Through::Files(arm) => arm.is_forebay(),
             Through::Copies(way) => way == CopyWay::Forebay,
-            Through::Requests(_) => false,
+            Through::Requests(_) | Through::Echo(_) => false,
         }
     }
 }
@@ -146,11 +156,13 @@ impl std::str::FromStr for Through {
         let way = WAYS.into_iter().find(|way| way.name() == word).map(Through::Requests);
         let files = || FILES.into_iter().find(|arm| arm.name() == word).map(Through::Files);
         let copies = || COPIES.into_iter().find(|way| way.name() == word).map(Through::Copies);
-        way.or_else(files).or_else(copies).ok_or_else(|| NoSuchWay {
+        let echoes = || ECHOES.into_iter().find(|way| way.name() == word).map(Through::Echo);
+        way.or_else(files).or_else(copies).or_else(echoes).ok_or_else(|| NoSuchWay {
             word: word.to_owned(),
             requests: WAYS.map(Way::name).join(", "),
             files: FILES.map(Arm::name).join(", "),
             copies: COPIES.map(CopyWay::name).join(", "),
+            echoes: ECHOES.map(EchoWay::name).join(", "),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::arm::Arm;
 use crate::cell::{Cell, CellSpec, SyncProbe, Verify};
+use crate::echo::EchoCell;
 use crate::job::{Declared, Workload};
 use crate::plan::Work;
 use crate::request::RequestSpec;
@@ -80,6 +81,14 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
             kernel_merges: *kernel_merges,
             poll: *poll,
             directory: scratch.shared_directory()?,
+        }),
+        Work::Echo { way, order, load, seconds } => Cell::Echo(EchoCell {
+            way: *way,
+            order: *order,
+            load: *load,
+            seconds: *seconds,
+            seed,
+            directory: scratch.cell_directory(name)?,
         }),
         Work::Copies { way, block_bytes, file_bytes, seconds, settings } => Cell::Copies(CopyCell {
             way: *way,

@@ -88,8 +88,9 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     let mut judged = Judged::default();
     for job in jobs {
         let of_job = || measured.iter().filter(|measured| measured.job == job);
-        let rows: Vec<Row> =
+        let mut rows: Vec<Row> =
             of_job().flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds)).collect();
+        rows.extend(variations(&rows));
         let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
         let base = base_of(&rows, &arms, judging);
         let floor = Floor { job, again: judging.again };
@@ -133,6 +134,27 @@ impl Floor<'_> {
     fn pair(self) -> Pair {
         Pair { arm: again(self.again), base: self.again.to_owned() }
     }
+}
+
+/// How much the rate of requests differs from round to round, of each arm that has such a rate: its deviation as a
+/// share of its mean. No value of a round, so it has none, and nothing is judged by it.
+fn variations(rows: &[Row]) -> Vec<Row> {
+    let metric = metric::find("coefficient_of_variation").expect("it is one of those there are");
+    let rates = rows.iter().filter(|row| row.metric == "requests_per_s" && row.mean > 0.0);
+    rates
+        .filter_map(|rate| {
+            Some(Row {
+                job: rate.job.clone(),
+                arm: rate.arm.clone(),
+                metric: metric.name.to_owned(),
+                unit: metric.unit.to_owned(),
+                better: metric.better.into(),
+                mean: rate.stddev? / rate.mean,
+                stddev: None,
+                rounds: Vec::new(),
+            })
+        })
+        .collect()
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.

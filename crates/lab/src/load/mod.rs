@@ -13,6 +13,7 @@ mod conduct;
 mod content;
 mod copy;
 mod driver;
+pub(crate) mod echo;
 mod error;
 mod extents;
 mod figures;
@@ -68,12 +69,13 @@ pub struct JobRow {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Runs a cell of any kind in this process. Requests and copies have no jobs to tell about.
+/// Runs a cell of any kind in this process. Requests, copies and echoes have no jobs to tell about.
 pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
     match cell {
         Cell::Jobs(spec) => report_cell(spec),
         Cell::Requests(cell) => raw::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Copies(cell) => copy::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+        Cell::Echo(cell) => echo::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::size::{self, Cells, GIB, Shape, Size};
 use super::{Job, JobsWork, PlanError, PlannedArm, Wish, Work, WritersWork, again};
+use crate::echo::WorkOrder;
 use crate::request::{RequestDevice, RequestSpec, Switch};
 use crate::shape::{Extent, Ground};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
@@ -156,6 +157,24 @@ impl<'a> Planner<'a> {
                 let settings = if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
                 let (block_bytes, seconds) = (workload.block_bytes, self.seconds());
                 let work = Work::Copies { way, block_bytes, file_bytes, seconds, settings };
+                PlannedArm { name: arm.name.clone(), work }
+            });
+            let arms = self.with_again(arms.collect());
+            jobs.push(self.job(workload, arms));
+        }
+        jobs
+    }
+
+    /// A job for each workload of echoes.
+    pub(super) fn echoes(&mut self) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::Echo(load) = workload.kind else { unreachable!("the suite was checked") };
+            let arms = self.cut.arms.iter().map(|arm| {
+                let Through::Echo(way) = arm.through else { unreachable!("the suite was checked") };
+                let order = arm.knobs.iter().find(|(knob, _)| knob == "order");
+                let order = order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
+                let work = Work::Echo { way, order, load, seconds: self.seconds() };
                 PlannedArm { name: arm.name.clone(), work }
             });
             let arms = self.with_again(arms.collect());

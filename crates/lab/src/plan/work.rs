@@ -1,6 +1,7 @@
 //! What a cell does, and which one is run before the first round.
 
 use crate::arm::Arm;
+use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::request::RequestSpec;
 use crate::shape::{Extent, Ground, JobShape};
 use crate::through::{CopyWay, KernelMerges, Poll, Way};
@@ -39,6 +40,17 @@ pub enum Work {
     Jobs(Box<JobsWork>),
     /// Files written once, until synced.
     Writers(Box<WritersWork>),
+    /// Messages to a server that sends them back, for a time.
+    Echo {
+        /// Through what the server does its I/O.
+        way: EchoWay,
+        /// In which order it works off a pass.
+        order: WorkOrder,
+        /// What is asked of it.
+        load: EchoLoad,
+        /// How long.
+        seconds: f64,
+    },
     /// Copies for a time.
     Copies {
         /// Where they go.
@@ -100,6 +112,7 @@ impl Work {
             Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) => true,
             Work::Requests { spec, .. } => spec.device.is_file(),
             Work::Copies { way, .. } => *way != CopyWay::Memcpy,
+            Work::Echo { .. } => false,
         }
     }
 
@@ -109,7 +122,7 @@ impl Work {
         match self {
             Work::Jobs(work) => work.shape.on == Ground::Device,
             Work::Writers(work) => work.arm.is_raw(),
-            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } => false,
+            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => false,
         }
     }
 
@@ -119,7 +132,9 @@ impl Work {
         let bytes = match self {
             Work::Jobs(work) => work.extent.file_bytes,
             Work::Writers(work) => work.data_bytes(),
-            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } => return None,
+            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => {
+                return None;
+            },
         };
         self.wants_device().then_some(bytes)
     }
@@ -130,7 +145,7 @@ impl Work {
         match self {
             Work::NewFiles { size, .. } => size.data_bytes(),
             Work::Writers(work) => work.data_bytes(),
-            Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } => 0,
+            Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } | Work::Echo { .. } => 0,
         }
     }
 
@@ -141,7 +156,7 @@ impl Work {
             Work::NewFiles { size, .. } => Some(size.budget_bytes),
             Work::Jobs(work) => Some(work.shape.cache_bytes),
             Work::Writers(work) => Some(work.budget_bytes),
-            Work::Requests { .. } | Work::Copies { .. } => None,
+            Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => None,
         }
     }
 
@@ -151,7 +166,7 @@ impl Work {
             Work::NewFiles { .. } | Work::Writers(_) => None,
             Work::Requests { spec, .. } => Some(spec.seconds),
             Work::Jobs(work) => Some(work.extent.seconds),
-            Work::Copies { seconds, .. } => Some(*seconds),
+            Work::Copies { seconds, .. } | Work::Echo { seconds, .. } => Some(*seconds),
         }
     }
 }
@@ -164,7 +179,7 @@ pub(super) fn warm_up(jobs: &[Job]) -> Work {
         Work::NewFiles { arm, .. } => arm.is_bounded_kernel(),
         Work::Jobs(work) => work.arm.is_bounded_kernel() && work.shape.on == Ground::File,
         Work::Writers(work) => work.arm.is_bounded_kernel(),
-        Work::Requests { .. } | Work::Copies { .. } => false,
+        Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => false,
     };
     let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
     match &found.work {

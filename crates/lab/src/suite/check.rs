@@ -163,6 +163,7 @@ impl Checker<'_> {
             TableKind::Writers | TableKind::Contexts | TableKind::Factors => {
                 self.of_writers(part, arms, workloads, &cut)?;
             }
+            TableKind::Echo => self.of_echoes(arms, workloads, &cut)?,
             TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
                 self.of_requests(part, arms, workloads, devices, &cut)?;
             }

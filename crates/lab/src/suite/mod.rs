@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use check::batch_name;
 
+use crate::echo::EchoLoad;
 use crate::fio::nearest;
 use crate::request::{Operation, Pattern, Switch};
 use crate::shape::JobShape;
@@ -29,9 +30,10 @@ use crate::writers::{Layout, Writers};
 use cross::{Contrast, Crossed};
 
 /// Those inside the program, by name.
-pub const SHIPPED: [(&str, &str); 4] = [
+pub const SHIPPED: [(&str, &str); 5] = [
     ("completion", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/completion.toml"))),
     ("layout", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/layout.toml"))),
+    ("order", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/order.toml"))),
     ("plug", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/plug.toml"))),
     ("writeback", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/writeback.toml"))),
 ];
@@ -161,6 +163,8 @@ pub enum TableKind {
     Contexts,
     /// The same by layout of the files, and what each of the three is worth by itself.
     Factors,
+    /// Of echoes: a line for each arm, a table for each job; then the arm that runs twice against each other.
+    Echo,
 }
 
 /// What arms are compared with.
@@ -221,7 +225,7 @@ pub struct Workload {
     pub name: String,
     /// What it is, in a heading.
     pub title: Option<String>,
-    /// Bytes at a time.
+    /// Bytes at a time; of echoes, of a message.
     pub block_bytes: u32,
     /// Of what kind.
     pub kind: WorkloadKind,
@@ -245,6 +249,8 @@ pub enum WorkloadKind {
     Copies(u64),
     /// Threads that write files of their own once, until synced.
     Writers(Writers),
+    /// Messages to a server that sends them back.
+    Echo(EchoLoad),
 }
 
 /// One of the things compared.

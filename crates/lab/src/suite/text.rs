@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{FileBytes, Pair, TableKind};
+use crate::echo::{Pace, Transport};
 use crate::job::Order;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
 use crate::shape::{Ground, ReadWrite, ShapeEngine};
@@ -35,13 +36,15 @@ pub(super) struct SuiteText {
 pub(super) struct WorkloadText {
     pub(super) name: Word,
     pub(super) title: Option<String>,
-    pub(super) block: Spanned<Bytes>,
+    /// Of all but echoes, whose messages have their own.
+    pub(super) block: Option<Spanned<Bytes>>,
     pub(super) new_files: Option<Spanned<u32>>,
     pub(super) pattern: Option<Pattern>,
     pub(super) operation: Option<Operation>,
     pub(super) job: Option<Spanned<JobText>>,
     pub(super) copy: Option<Spanned<Bytes>>,
     pub(super) writers: Option<Spanned<WritersText>>,
+    pub(super) echo: Option<Spanned<EchoText>>,
 }
 
 /// Threads that write files of their own once, in the words of a fio job file where it has them.
@@ -91,6 +94,22 @@ pub(super) struct JobText {
     /// Whether another writes a little and syncs it, again and again.
     #[serde(default)]
     pub(super) beside: Beside,
+}
+
+/// Messages to a server that sends them back.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EchoText {
+    pub(super) connections: u32,
+    pub(super) in_flight: u32,
+    pub(super) bytes: u32,
+    #[serde(default)]
+    pub(super) pace: Pace,
+    /// Microseconds.
+    #[serde(default)]
+    pub(super) work: u32,
+    #[serde(default)]
+    pub(super) transport: Transport,
 }
 
 /// What goes on beside a job.

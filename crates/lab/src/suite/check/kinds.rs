@@ -85,6 +85,14 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// And one about echoes.
+    pub(super) fn of_echoes(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
+        let through = |arm: &Arm| matches!(arm.through, Through::Echo(_));
+        self.all(arms, &cut.arms, through, "no arm for echoes in a table of echoes (take another table)")?;
+        let echoes = |workload: &Workload| matches!(workload.kind, WorkloadKind::Echo(_));
+        self.all(workloads, &cut.workloads, echoes, "no echo in a table of echoes (give the workload an echo)")
+    }
+
     /// A part about requests has devices and depths, and the kernel's arms only where there is a file.
     pub(super) fn of_requests(
         &self,
@@ -104,6 +112,7 @@ impl Checker<'_> {
                 WorkloadKind::Jobs(_) => "jobs need table = \"completion\" or \"beside\"",
                 WorkloadKind::Copies(_) => "copies need table = \"copies\"",
                 WorkloadKind::Writers(_) => "writers need table = \"writers\", \"contexts\" or \"factors\"",
+                WorkloadKind::Echo(_) => "echoes need table = \"echo\"",
             };
             return Err(self.at(word, table));
         }

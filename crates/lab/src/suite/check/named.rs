@@ -5,8 +5,9 @@ use toml::Spanned;
 
 use super::{Checked, Checker, DEPTHS};
 use crate::cell::SyncProbe;
+use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::shape::{Ground, JobShape, ShapeEngine};
-use crate::suite::text::{ArmText, Beside, Bytes, JobText, Word, WorkloadText, WritersText};
+use crate::suite::text::{ArmText, Beside, Bytes, EchoText, JobText, Word, WorkloadText, WritersText};
 use crate::suite::{Arm, Workload, WorkloadKind};
 use crate::through::{Through, Way};
 use crate::writers::Writers;
@@ -23,10 +24,10 @@ impl Checker<'_> {
         let written = self.arm_text(name)?;
         let through = written.through.get_ref().parse::<Through>();
         let through = through.map_err(|refused| self.at(&written.through, refused.to_string()))?;
-        if through.is_engine() {
-            self.engine_knobs(written)?;
-        } else {
-            self.queue_knobs(written, through)?;
+        match through {
+            Through::Echo(way) => self.echo_knobs(written, way)?,
+            _ if through.is_engine() => self.engine_knobs(written)?,
+            _ => self.queue_knobs(written, through)?,
         }
         let texts = |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
         Ok(Arm {
@@ -48,6 +49,21 @@ impl Checker<'_> {
         for (knob, value) in &written.knobs {
             let tried = forebay::Engine::builder().set(knob.get_ref(), value.get_ref());
             tried.map_err(|refused| self.at(knob, refused.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// The order of a pass, where the way has one.
+    fn echo_knobs(&self, written: &ArmText, way: EchoWay) -> Checked<()> {
+        for (knob, value) in &written.knobs {
+            if knob.get_ref() != "order" || !way.has_order() {
+                let what = "only the order of `echo-ring` and `echo-epoll` can be chosen";
+                return Err(self.at(knob, what));
+            }
+            if WorkOrder::by_name(value.get_ref()).is_none() {
+                let what = format!("{}: allowed: {}", value.get_ref(), WorkOrder::CHOICES);
+                return Err(self.at(value, what));
+            }
         }
         Ok(())
     }
@@ -78,7 +94,25 @@ impl Checker<'_> {
         let written = found.ok_or_else(|| {
             self.unknown(name, "workload", all.iter().map(|workload| workload.name.get_ref().as_str()))
         })?;
-        let WorkloadText { title, block, new_files, pattern, operation, job, copy, writers, .. } = written;
+        let WorkloadText { title, block, new_files, pattern, operation, job, copy, writers, echo, .. } =
+            written;
+        if let Some(echo) = echo {
+            let others = block.is_some() || new_files.is_some() || job.is_some() || copy.is_some() || writers.is_some();
+            if others || pattern.is_some() || operation.is_some() {
+                return Err(self.at(&written.name, "an echo has its own of everything (leave the rest out)"));
+            }
+            let load = self.echo(echo)?;
+            let (name, title) = (name.get_ref().clone(), title.clone());
+            return Ok(Workload {
+                name,
+                title,
+                block_bytes: load.message_bytes,
+                kind: WorkloadKind::Echo(load),
+            });
+        }
+        let Some(block) = block else {
+            return Err(self.at(&written.name, "give it a block, such as \"4k\""));
+        };
         let Bytes(bytes) = *block.get_ref();
         if bytes == 0 || bytes % 512 != 0 || bytes > 16 << 20 {
             return Err(self.at(block, "out of range (512 to 16m, in steps of 512)"));
@@ -103,7 +137,7 @@ impl Checker<'_> {
                 WorkloadKind::Copies(length_bytes)
             }
             _ => {
-                let what = "give one of new_files, pattern and operation, job, copy, writers";
+                let what = "give one of new_files, pattern and operation, job, copy, writers, echo";
                 return Err(self.at(&written.name, what));
             }
         };
@@ -121,6 +155,14 @@ impl Checker<'_> {
             directories: directories.as_ref().map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
             direct_depth: self.bounded(iodepth, DEPTHS)?,
         })
+    }
+
+    fn echo(&self, written: &Spanned<EchoText>) -> Checked<EchoLoad> {
+        let EchoText { connections, in_flight, bytes, pace, work, transport } = *written.get_ref();
+        let load =
+            EchoLoad { connections, in_flight, message_bytes: bytes, pace, work_micros: work, transport };
+        load.check().map_err(|refused| self.at(written, refused))?;
+        Ok(load)
     }
 
     fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {

@@ -1,0 +1,201 @@
+//! An echo cell: a closed loop of connections and one server that sends back what comes, for a time. What is asked of
+//! it; who does it stands beside, in [`crate::load::echo`].
+//!
+//! The load is that with which reversed work lists were found out in the kernel: few connections, two messages of nine
+//! bytes on each. The same client asks every arm, so the arms differ in the server alone.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Most connections of one cell: each takes two descriptors.
+pub const MOST_CONNECTIONS: u32 = 10_000;
+
+/// Most messages on each.
+pub const MOST_IN_FLIGHT: u32 = 1024;
+
+/// Most bytes of a message.
+pub const MOST_MESSAGE_BYTES: u32 = 16 << 20;
+
+/// Most bytes on their way at once, of all connections: the client holds what the sockets do not take.
+pub const MOST_BYTES_ON_THE_WAY: u64 = 256 << 20;
+
+/// Most that the server works for a message.
+pub const MOST_WORK_MICROS: u32 = 100_000;
+
+/// What one echo cell has to do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EchoCell {
+    /// Through what the server does its I/O.
+    pub way: EchoWay,
+    /// In which order it works off a pass, where that can be chosen.
+    pub order: WorkOrder,
+    /// What is asked of it.
+    pub load: EchoLoad,
+    /// How long is counted, in seconds.
+    pub seconds: f64,
+    /// Of how the work varies.
+    pub seed: u64,
+    /// Where the socket of a Unix connection is: an existing directory.
+    pub directory: PathBuf,
+}
+
+/// What is asked of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EchoLoad {
+    /// Connections; one at least.
+    pub connections: u32,
+    /// Messages on each; one at least.
+    pub in_flight: u32,
+    /// Bytes of a message; one at least.
+    pub message_bytes: u32,
+    /// What lets a connection send again.
+    pub pace: Pace,
+    /// What the server works for a message, in microseconds: evenly between none and twice this.
+    pub work_micros: u32,
+    /// Over what.
+    pub transport: Transport,
+}
+
+/// Through what the server does its I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EchoWay {
+    /// Forebay's sockets over the ring.
+    Ring,
+    /// Forebay's sockets over epoll.
+    Epoll,
+    /// A task for each connection on tokio, in one thread.
+    Tokio,
+    /// A task for each connection on compio, in one thread.
+    Compio,
+}
+
+impl EchoWay {
+    /// Its word in a suite.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            EchoWay::Ring => "echo-ring",
+            EchoWay::Epoll => "echo-epoll",
+            EchoWay::Tokio => "echo-tokio",
+            EchoWay::Compio => "echo-compio",
+        }
+    }
+
+    /// Whether the order of a pass can be chosen.
+    #[must_use]
+    pub fn has_order(self) -> bool {
+        matches!(self, EchoWay::Ring | EchoWay::Epoll)
+    }
+}
+
+/// In which order a pass works off what came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkOrder {
+    /// Oldest first.
+    #[default]
+    Fifo,
+    /// Newest first.
+    Lifo,
+}
+
+impl WorkOrder {
+    /// Those there are, for a message.
+    pub const CHOICES: &'static str = "fifo, lifo";
+
+    /// The one of a name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "fifo" => Some(Self::Fifo),
+            "lifo" => Some(Self::Lifo),
+            _ => None,
+        }
+    }
+}
+
+/// What lets a connection send again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pace {
+    /// Each answer lets one message go.
+    #[default]
+    Each,
+    /// All its messages being answered lets as many go together.
+    Together,
+}
+
+/// Over what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// TCP to this machine.
+    #[default]
+    Tcp,
+    /// A Unix stream socket.
+    Unix,
+}
+
+impl EchoLoad {
+    /// Refuses what cannot be meant, with what would do.
+    ///
+    /// # Errors
+    /// The first bound that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { connections, in_flight, message_bytes, work_micros, .. } = *self;
+        let bounds = [
+            ("connections", connections, MOST_CONNECTIONS),
+            ("messages in flight", in_flight, MOST_IN_FLIGHT),
+            ("bytes of a message", message_bytes, MOST_MESSAGE_BYTES),
+        ];
+        for (what, value, most) in bounds {
+            if !(1..=most).contains(&value) {
+                return Err(format!("{value} {what}: not between 1 and {most}"));
+            }
+        }
+        if work_micros > MOST_WORK_MICROS {
+            return Err(format!("{work_micros} us of work: not between 0 and {MOST_WORK_MICROS}"));
+        }
+        let on_the_way = u64::from(connections) * u64::from(in_flight) * u64::from(message_bytes);
+        if on_the_way > MOST_BYTES_ON_THE_WAY {
+            let most = MOST_BYTES_ON_THE_WAY >> 20;
+            return Err(format!(
+                "{} MiB on their way at once: not more than {most} (take fewer connections or smaller messages)",
+                on_the_way >> 20
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The load of the kernel's own figures.
+    pub(crate) const SMALL: EchoLoad = EchoLoad {
+        connections: 4,
+        in_flight: 2,
+        message_bytes: 9,
+        pace: Pace::Each,
+        work_micros: 0,
+        transport: Transport::Tcp,
+    };
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_would_do() {
+        assert_eq!(SMALL.check(), Ok(()));
+        for (load, remedy) in [
+            (EchoLoad { connections: 0, ..SMALL }, "between 1 and 10000"),
+            (EchoLoad { in_flight: 1025, ..SMALL }, "between 1 and 1024"),
+            (EchoLoad { message_bytes: 0, ..SMALL }, "between 1 and 16777216"),
+            (EchoLoad { work_micros: 1_000_000, ..SMALL }, "between 0 and 100000"),
+            (EchoLoad { connections: 1000, message_bytes: 1 << 20, ..SMALL }, "smaller messages"),
+        ] {
+            let refused = load.check().unwrap_err();
+            assert!(refused.contains(remedy), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The same server as one writes it on an asynchronous runtime: a task for each connection that reads and writes back.
+//! One thread, as the others have. In the program only where it is built with `peers`.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use compio::BufResult;
+use compio::buf::IoBuf;
+use compio::io::{AsyncRead as _, AsyncWriteExt as _};
+use forebay_uring::net::Address;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot::Receiver;
+
+use super::server::Served;
+use super::work::Work;
+use crate::echo::EchoWay;
+use crate::load::CellError;
+
+/// Bytes read at once: as many as a buffer of Forebay's sockets has.
+const READ_BYTES: usize = 16 << 10;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Listens.
+pub(super) fn listen(address: &Address) -> Result<(Listener, Address), CellError> {
+    let listening = || -> io::Result<(Listener, Address)> {
+        match address {
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let address = listener.local_addr()?;
+                Ok((Listener::Tcp(listener), Address::Tcp(address)))
+            }
+            Address::Unix(path) => {
+                let listener = UnixListener::bind(path)?;
+                listener.set_nonblocking(true)?;
+                Ok((Listener::Unix(listener), address.clone()))
+            }
+            Address::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    };
+    listening().map_err(|error| CellError::system(format!("could not listen on {address}"), &error))
+}
+
+/// What it runs over.
+pub(super) fn describe(way: EchoWay) -> String {
+    match way {
+        EchoWay::Compio => "compio, one thread".to_owned(),
+        _ => "tokio, one thread".to_owned(),
+    }
+}
+
+/// Serves until told to stop.
+pub(super) fn serve(
+    way: EchoWay,
+    listener: Listener,
+    work: Work,
+    served: &Arc<Served>,
+    stopped: Receiver<()>,
+) -> Result<(), CellError> {
+    let served = Arc::clone(served);
+    let ended = match way {
+        EchoWay::Compio => on_compio(listener, work, served, stopped),
+        _ => on_tokio(listener, work, served, stopped),
+    };
+    ended.map_err(|error| CellError::system("the server failed", &error))
+}
+
+fn on_tokio(listener: Listener, work: Work, served: Arc<Served>, stopped: Receiver<()>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async move {
+        match listener {
+            Listener::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                tokio::spawn(async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        let _ = stream.set_nodelay(true);
+                        tokio::spawn(tokio_echo(stream, work.clone(), Arc::clone(&served)));
+                    }
+                });
+            }
+            Listener::Unix(listener) => {
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                tokio::spawn(async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        tokio::spawn(tokio_echo(stream, work.clone(), Arc::clone(&served)));
+                    }
+                });
+            }
+        }
+        // Dropped by whoever started it: to stop, too.
+        let _ = stopped.await;
+        Ok(())
+    })
+}
+
+async fn tokio_echo<S>(mut stream: S, mut work: Work, served: Arc<Served>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let mut buffer = vec![0; READ_BYTES];
+    let mut begun = 0;
+    while let Ok(bytes @ 1..) = stream.read(&mut buffer).await {
+        work.received(&mut begun, bytes);
+        served.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if stream.write_all(&buffer[..bytes]).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn on_compio(listener: Listener, work: Work, served: Arc<Served>, stopped: Receiver<()>) -> io::Result<()> {
+    let runtime = compio::runtime::Runtime::new()?;
+    runtime.block_on(async move {
+        match listener {
+            Listener::Tcp(listener) => {
+                let listener = compio::net::TcpListener::from_std(listener)?;
+                let accepting = async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        let _ = stream.set_nodelay(true);
+                        let echo = compio_echo(stream, work.clone(), Arc::clone(&served));
+                        compio::runtime::spawn(echo).detach();
+                    }
+                };
+                compio::runtime::spawn(accepting).detach();
+            }
+            Listener::Unix(listener) => {
+                let listener = compio::net::UnixListener::from_std(listener)?;
+                let accepting = async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        let echo = compio_echo(stream, work.clone(), Arc::clone(&served));
+                        compio::runtime::spawn(echo).detach();
+                    }
+                };
+                compio::runtime::spawn(accepting).detach();
+            }
+        }
+        let _ = stopped.await;
+        Ok(())
+    })
+}
+
+async fn compio_echo<S>(mut stream: S, mut work: Work, served: Arc<Served>)
+where
+    S: compio::io::AsyncRead + compio::io::AsyncWrite,
+{
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    let mut begun = 0;
+    loop {
+        buffer.clear();
+        let BufResult(read, filled) = stream.read(buffer).await;
+        let Ok(bytes @ 1..) = read else { return };
+        work.received(&mut begun, bytes);
+        served.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let BufResult(written, sent) = stream.write_all(filled.slice(..bytes)).await;
+        if written.is_err() {
+            return;
+        }
+        buffer = sent.into_inner();
+    }
+}

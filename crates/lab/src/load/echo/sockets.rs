@@ -1,0 +1,142 @@
+//! The server on Forebay's sockets, over the ring or over epoll: what comes is sent back, in passes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_block::knobs::Order;
+use forebay_uring::net::{
+    Address, Choice, Closing, Connection, Event, Options, Poster, SocketError, Sockets, SocketsError, What,
+};
+
+use super::server::Served;
+use super::work::Work;
+use crate::echo::{EchoLoad, MOST_CONNECTIONS, WorkOrder};
+use crate::load::CellError;
+
+/// Connections that may wait in the kernel to be accepted: as many as a client may open at once.
+const BACKLOG: u32 = MOST_CONNECTIONS;
+
+/// Bytes handed out by a pass where messages take long: answers leave between passes, so those who were served first
+/// would wait for the work of all others.
+const SHORT_PASS_BYTES: usize = 4 << 10;
+
+/// What ends the server.
+#[derive(Debug)]
+pub(super) struct Stop;
+
+/// A server that listens.
+#[derive(Debug)]
+pub(super) struct EchoSockets {
+    sockets: Sockets<Stop>,
+    pub(super) address: Address,
+    work: Work,
+    served: Arc<Served>,
+    /// Of each connection, bytes of the message that has begun to come.
+    begun: HashMap<Connection, usize>,
+}
+
+impl EchoSockets {
+    pub(super) fn new(
+        choice: Choice,
+        order: WorkOrder,
+        load: &EchoLoad,
+        address: &Address,
+        work: Work,
+        served: Arc<Served>,
+    ) -> Result<Self, CellError> {
+        let order = match order {
+            WorkOrder::Fifo => Order::Fifo,
+            WorkOrder::Lifo => Order::Lifo,
+        };
+        let mut options = Options { choice, order, connections: 2 * MOST_CONNECTIONS, ..Options::default() };
+        if load.work_micros > 0 {
+            options.pass_bytes = SHORT_PASS_BYTES;
+            options.connection_bytes = SHORT_PASS_BYTES;
+        }
+        let mut sockets = Sockets::new(options).map_err(|error| match error {
+            SocketsError::Ring(_) => CellError::unavailable(error.to_string()),
+            _ => CellError::invalid(error.to_string()),
+        })?;
+        let listening = |error: SocketError| CellError::invalid(error.to_string());
+        let listener = sockets.listen(address, BACKLOG).map_err(listening)?;
+        let address = sockets.local(listener);
+        let address =
+            address.map_err(|error| CellError::system("where it listens cannot be told", &error))?;
+        Ok(Self { sockets, address, work, served, begun: HashMap::new() })
+    }
+
+    pub(super) fn poster(&self) -> Poster<Stop> {
+        self.sockets.poster()
+    }
+
+    /// What it runs over, in a line.
+    pub(super) fn describe(&self) -> String {
+        self.sockets.describe()
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn serve(mut self) -> Result<(), CellError> {
+        let mut events = Vec::new();
+        loop {
+            let polled = self.sockets.poll(None, &mut events);
+            polled.map_err(|errno| CellError::system("the sockets failed", &errno_error(errno)))?;
+            for event in events.drain(..) {
+                if self.take(event)? == Goes::Off {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event<Stop>) -> Result<Goes, CellError> {
+        match event.what {
+            What::Received { connection, bytes } => {
+                self.received(connection, &bytes)?;
+            }
+            What::Accepted { .. } => {
+                self.served.connections.fetch_add(1, Ordering::Relaxed);
+            }
+            What::Finished { connection } => self.close(connection, Closing::AfterSending)?,
+            What::Closed { connection, .. } => {
+                self.begun.remove(&connection);
+                self.served.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+            What::AcceptFailed { error, .. } => {
+                self.served.accept_error.store(error.0, Ordering::Relaxed);
+            }
+            What::Posted(Stop) => return Ok(Goes::Off),
+            // Whoever does not read is not handed out any more, so there is nothing to stop.
+            What::Writable { .. } | What::Connected { .. } => {}
+        }
+        Ok(Goes::On)
+    }
+
+    fn received(&mut self, connection: Connection, bytes: &[u8]) -> Result<(), CellError> {
+        if self.work.is_some() {
+            self.work.received(self.begun.entry(connection).or_default(), bytes.len());
+        }
+        self.served.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        // Nothing is lost by a refusal: the connection is gone, or is one that reads nothing.
+        match self.sockets.send(connection, bytes) {
+            Ok(_) => Ok(()),
+            Err(_) => self.close(connection, Closing::Now),
+        }
+    }
+
+    fn close(&mut self, connection: Connection, how: Closing) -> Result<(), CellError> {
+        let closed = self.sockets.close(connection, how);
+        closed.map_err(|errno| CellError::system("a connection could not be closed", &errno_error(errno)))
+    }
+}
+
+/// Whether the server goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Goes {
+    On,
+    Off,
+}
+
+fn errno_error(errno: forebay_block::Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno.0)
+}

@@ -1,0 +1,106 @@
+//! What a thread did with its time, as the kernel accounts it, told by any other thread of the process.
+//!
+//! Time in which a thread could have run but another had the processor is neither work nor idleness: it is told apart
+//! where the kernel tells it (`schedstat`), and is idle time where not.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+/// Of one thread, since it started.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct ThreadUse {
+    /// On a processor.
+    pub(crate) running: Duration,
+    /// Ready, and waiting for one.
+    pub(crate) delayed: Duration,
+    /// Of the time on a processor, that in the program itself, in clock ticks.
+    user_ticks: u64,
+    system_ticks: u64,
+}
+
+impl ThreadUse {
+    /// Of a thread of this process.
+    pub(crate) fn of(thread: i32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat"))?;
+        let (user_ticks, system_ticks) = ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        let schedstat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+        let (running, delayed) = match schedstat.ok().as_deref().and_then(nanos) {
+            Some((running, delayed)) => (Duration::from_nanos(running), Duration::from_nanos(delayed)),
+            None => {
+                let each = Duration::from_secs(1) / rustix::param::clock_ticks_per_second() as u32;
+                (each * (user_ticks + system_ticks) as u32, Duration::ZERO)
+            }
+        };
+        Ok(Self { running, delayed, user_ticks, system_ticks })
+    }
+
+    /// What was used of a span that began with `before` and took `elapsed`.
+    pub(crate) fn since(self, before: Self, elapsed: Duration) -> Used {
+        let running = self.running.saturating_sub(before.running);
+        let delayed = self.delayed.saturating_sub(before.delayed);
+        let user = self.user_ticks.saturating_sub(before.user_ticks) as f64;
+        let system = self.system_ticks.saturating_sub(before.system_ticks) as f64;
+        // The ticks say how it is shared out, the nanoseconds how much it is.
+        let share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
+        let user = running.mul_f64(share);
+        Used { idle: elapsed.saturating_sub(running + delayed), user, system: running.saturating_sub(user) }
+    }
+}
+
+/// What a thread did in a span.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Used {
+    /// Nothing: it slept.
+    pub(crate) idle: Duration,
+    /// In the program.
+    pub(crate) user: Duration,
+    /// In the kernel.
+    pub(crate) system: Duration,
+}
+
+/// The fields after the name, which may hold spaces and brackets.
+fn ticks(stat: &str) -> Option<(u64, u64)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+fn nanos(schedstat: &str) -> Option<(u64, u64)> {
+    let mut fields = schedstat.split_whitespace();
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_does_not_confuse_it() {
+        let stat = "17 (a) b (c) S 1 1 1 0 -1 4194560 10 0 0 0 123 45 0 0 20 0 1 0 5 0 0";
+        assert_eq!(ticks(stat), Some((123, 45)));
+        assert_eq!(nanos("1488866 7478394 1\n"), Some((1_488_866, 7_478_394)));
+    }
+
+    #[test]
+    fn what_is_not_work_is_idle() {
+        let before = ThreadUse::default();
+        let after = ThreadUse {
+            running: Duration::from_millis(60),
+            delayed: Duration::from_millis(10),
+            user_ticks: 1,
+            system_ticks: 5,
+        };
+        let used = after.since(before, Duration::from_millis(100));
+        assert_eq!(used.idle, Duration::from_millis(30));
+        assert_eq!((used.user.as_millis(), used.system.as_millis()), (10, 50));
+        let late = after.since(before, Duration::from_millis(50));
+        assert_eq!(late.idle, Duration::ZERO, "no time is less than none");
+    }
+
+    #[test]
+    fn of_this_very_thread() {
+        let used = ThreadUse::of(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        assert!(used.running > Duration::ZERO || used.user_ticks + used.system_ticks == 0);
+    }
+}

@@ -59,8 +59,9 @@ Suites: `layout` is random 4k writes into 12 new files, until synced; `plug` is
 what batching requests costs and saves, by device and depth; `completion` is six
 jobs by when their completions are ended: at --scale 1 a minute each on 2 GiB, at
 0.03 of that unless told, half an hour; `writeback` is what writing out from
-several contexts is worth, and why. A suite is a file: give the path of your
-own. Without one it is a quick look at all: about four minutes, at most 12 GiB
+several contexts is worth, and why; `order` is an echo server over sockets, by
+the order of its work. A suite is a file: give the path of your own. Without
+one it is a quick look at the first three: about four minutes, at most 12 GiB
 and what job C writes. Files are in a directory of their own that is removed at
 the end, after Ctrl-C too. --set takes the engine's knobs (see `forebay run
 --help`) and, for requests, the queue's: plug, merge, tags, clock, doorbell,

@@ -1,7 +1,9 @@
 //! What the order of a work list does to a closed loop, and what it does not.
 
 use forebay_sim::PerMille;
-use forebay_sim::order::{Figures, LOADS, Load, NamedLoad, Order, Rounds, Source, Span, rounds, run, table};
+use forebay_sim::order::{
+    Answers, Figures, LOADS, Load, NamedLoad, Order, Rounds, Source, Span, rounds, run, table,
+};
 
 const SEED: u64 = 1;
 
@@ -103,6 +105,15 @@ fn a_message_that_costs_more_than_others_holds_up_the_rest() {
         assert!(uneven.latency_p99 > 4 * even.latency_p99, "{order:?}");
         assert!(uneven.latency_p50 < 3 * even.latency_p50, "{order:?}");
     }
+}
+
+#[test]
+fn answers_that_leave_with_the_pass_wait_for_its_end() {
+    let load = Load { service: Span::fixed(1_000), pass_cost: 3_000, ..Load::of(4, 2, Source::Each) };
+    let with_the_pass = Load { answers: Answers::WithThePass, ..load };
+    let [each, all] = [load, with_the_pass].map(|load| run(&load, SEED).unwrap());
+    assert!(all.latency_p50 > each.latency_p50, "{all:?} {each:?}");
+    assert_eq!(all.reorder_distance_most, 0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::cross::{self, Levels};
 use super::text::{CutText, PartText, SuiteText, Word};
-use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind};
+use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, WorkloadKind};
 use crate::metric;
 use crate::nearest;
 use crate::plan::MOST_ROUNDS;
@@ -280,6 +280,12 @@ impl Checker<'_> {
 }
 
 impl Cut {
+    /// Whether it is about echoes, whose arms have no knobs but those the suite says.
+    #[must_use]
+    pub fn is_of_echoes(&self) -> bool {
+        self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::Echo(_)))
+    }
+
     /// The names of the arms it runs, without the one that runs twice.
     #[must_use]
     pub fn names(&self) -> Vec<String> {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::arm::Arm as FilesArm;
+use crate::echo::EchoLoad;
 use crate::through::Way;
 
 fn shipped(name: &str) -> Suite {
@@ -42,6 +43,26 @@ fn layout_is_the_question_it_was() {
     assert_eq!(part.cut(Form::Bare), part.cut(Form::Quick));
     assert_eq!(full.workloads[0].kind, WorkloadKind::NewFiles(12));
     assert!(matches!(&part.base, Base::BestOf(arms) if arms.len() == 5));
+}
+
+#[test]
+fn order_asks_every_server_the_same_and_is_run_only_when_named() {
+    let suite = shipped("order");
+    let part = &suite.parts[0];
+    let full = part.cut(Form::Full).unwrap();
+    assert_eq!((full.rounds, full.names().join(" ")), (10, "fifo lifo epoll tokio compio".to_owned()));
+    let loads: Vec<EchoLoad> = full
+        .workloads
+        .iter()
+        .map(|workload| match workload.kind {
+            WorkloadKind::Echo(load) => load,
+            _ => panic!("{workload:?}"),
+        })
+        .collect();
+    assert!([1, 4, 32, 256].iter().all(|many| loads.iter().any(|load| load.connections == *many)));
+    assert!(loads.iter().any(|load| load.work_micros > 0));
+    assert!(!BARE.contains(&"order") && part.cut(Form::Bare).is_none());
+    assert!(full.is_of_echoes() && !shipped("plug").parts[0].cut(Form::Full).unwrap().is_of_echoes());
 }
 
 #[test]
@@ -92,6 +113,33 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ("plug", "metric = \"iops\"", "metric = \"speed\"", "speed: no such metric (there are: iops,"),
         ("plug", "[\"file\"]", "[\"nvme\"]", "nvme: no such device (there are: null, free:NANOSECONDS"),
         ("plug", "[\"file\"]", "[\"null\"]", "pread goes to a file alone (leave null out)"),
+        ("order", "connections = 4, in", "connections = 0, in", "0 connections: not between 1 and 10000"),
+        (
+            "order",
+            "knobs = { order = \"lifo\" }",
+            "knobs = { order = \"last\" }",
+            "last: allowed: fifo, lifo",
+        ),
+        (
+            "order",
+            "knobs = { order = \"lifo\" }",
+            "knobs = { plug = \"never\" }",
+            "only the order of `echo-ring`",
+        ),
+        (
+            "order",
+            "echo = { connections = 1,",
+            "block = \"4k\"\necho = { connections = 1,",
+            "has its own of everything",
+        ),
+        ("order", "table = \"echo\"", "table = \"copies\"", "no arm for copies in a table of copies"),
+        (
+            "order",
+            "through = \"echo-epoll\"",
+            "through = \"pread\"",
+            "no arm for echoes in a table of echoes",
+        ),
+        ("plug", "block = \"4k\"\n", "", "give it a block, such as"),
         ("plug", "block = \"4k\"", "block = \"4x\"", "4x: no number of bytes (such as \"4k\""),
         ("plug", "block = \"4k\"", "block = \"1000\"", "out of range (512 to 16m, in steps of 512)"),
         ("plug", "depths = [1, 32, 128]", "depths = [0]", "0: out of range (1 to 4096)"),
@@ -208,10 +256,10 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     let said = find(Path::new("plag")).unwrap_err().to_string();
     assert_eq!(
         said,
-        "plag: no such suite (there are: completion, layout, plug, writeback; or give the path of a file)"
+        "plag: no such suite (there are: completion, layout, order, plug, writeback; or give the path of a file)"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
-    assert!(said.contains("No such file") && said.contains("or one of: completion, layout, plug"), "{said}");
+    assert!(said.contains("No such file") && said.contains("or one of: completion, layout, order, plug"), "{said}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mine.toml");
     std::fs::write(&path, SHIPPED[2].1.replace("name = \"plug\"", "name = \"mine\"")).unwrap();

@@ -34,6 +34,15 @@ pub enum Source {
     Together,
 }
 
+/// When answers leave the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answers {
+    /// Each when its message is served.
+    AsServed,
+    /// All of a pass when it ends, in the order in which they were served: handed to the kernel in one call.
+    WithThePass,
+}
+
 /// A time in nanoseconds that varies: evenly between two bounds, and now and then a long one instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
@@ -79,6 +88,8 @@ pub struct Load {
     pub source: Source,
     /// In which order a pass goes.
     pub order: Order,
+    /// When answers leave.
+    pub answers: Answers,
     /// Most messages of one pass; one at least.
     pub pass_limit: u32,
     /// What a pass costs besides its messages: a system call, a wake.
@@ -116,6 +127,7 @@ impl Load {
             in_flight,
             source,
             order: Order::Fifo,
+            answers: Answers::AsServed,
             pass_limit: u32::MAX,
             pass_cost: 20_000,
             service: Span::between(250, 750),

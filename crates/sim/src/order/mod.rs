@@ -29,6 +29,6 @@ mod run;
 mod table;
 
 pub use figures::{Figures, Rounds};
-pub use load::{Invalid, Load, Order, Source, Span};
+pub use load::{Answers, Invalid, Load, Order, Source, Span};
 pub use run::{rounds, run};
 pub use table::{LOADS, NamedLoad, table};

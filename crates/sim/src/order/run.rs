@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::figures::{Figures, Rounds, quantile};
-use super::load::{Invalid, Load, Order, Source};
+use super::load::{Answers, Invalid, Load, Order, Source};
 use crate::random::Random;
 
 /// A message on its way.
@@ -56,7 +56,8 @@ struct Run<'a> {
     /// Messages that came to the list, and that were taken from it.
     came: u64,
     served: u64,
-    passes: u64,
+    /// Served messages whose answers leave with the pass.
+    held: Vec<Message>,
     /// Until when the client's thread is busy.
     client_busy: u64,
     sources: Vec<Sending>,
@@ -95,7 +96,7 @@ impl<'a> Run<'a> {
             list: VecDeque::new(),
             came: 0,
             served: 0,
-            passes: 0,
+            held: Vec::new(),
             client_busy: 0,
             sources: vec![Sending::default(); load.connections as usize],
             counted,
@@ -140,7 +141,11 @@ impl<'a> Run<'a> {
             };
             self.serve(next.expect("no more are taken than there are"), older);
         }
-        self.passes += 1;
+        let mut held = std::mem::take(&mut self.held);
+        for message in held.drain(..) {
+            self.answer(message);
+        }
+        self.held = held;
         if self.now >= self.counted.from {
             self.counted.passes += 1;
         }
@@ -158,6 +163,14 @@ impl<'a> Run<'a> {
             self.counted.distances.push(self.served - before_it);
         }
         self.served += 1;
+        match self.load.answers {
+            Answers::AsServed => self.answer(message),
+            Answers::WithThePass => self.held.push(message),
+        }
+    }
+
+    /// An answer leaves. On a stream it comes behind those before it.
+    fn answer(&mut self, message: Message) {
         let comes = self.now + self.load.wire.draw(&mut self.random);
         let source = &mut self.sources[message.connection as usize];
         source.last_answer = source.last_answer.max(comes);

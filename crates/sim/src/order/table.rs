@@ -1,7 +1,7 @@
 //! Both orders beside each other, as text of at most 72 columns.
 
 use super::figures::{Figures, Rounds};
-use super::load::{Invalid, Load, Order, Source};
+use super::load::{Answers, Invalid, Load, Order, Source};
 use super::run::rounds;
 
 /// A load, and what it is there to show.
@@ -14,10 +14,14 @@ pub struct NamedLoad {
 }
 
 /// Those that the table has where nothing else is asked for.
-pub const LOADS: [NamedLoad; 9] = [
+pub const LOADS: [NamedLoad; 10] = [
     named("1 x 2, together", Load::of(1, 2, Source::Together)),
     named("4 x 2, together", Load::of(4, 2, Source::Together)),
     named("4 x 2, together, a pass 10 us", Load { pass_cost: 10_000, ..Load::of(4, 2, Source::Together) }),
+    named(
+        "4 x 2, together, answered with the pass",
+        Load { answers: Answers::WithThePass, ..Load::of(4, 2, Source::Together) },
+    ),
     named("32 x 2, together", Load::of(32, 2, Source::Together)),
     named("256 x 2, together", Load::of(256, 2, Source::Together)),
     named("4 x 2, each", Load::of(4, 2, Source::Each)),

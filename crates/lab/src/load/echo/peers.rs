@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use compio::BufResult;
-use compio::buf::IoBuf;
+use compio::buf::{IntoInner as _, IoBuf as _};
 use compio::io::{AsyncRead as _, AsyncWriteExt as _};
 use forebay_uring::net::Address;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -3,6 +3,7 @@
 //! Each simulation is a file here and a line in [`SIMULATIONS`]; names, help and what is said of a mistake come from
 //! that line.
 
+mod order;
 mod writeback;
 
 use forebay_lab::nearest::nearest;
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::print;
 
 /// Those there are.
-pub(crate) const SIMULATIONS: [Simulation; 1] = [writeback::SIMULATION];
+pub(crate) const SIMULATIONS: [Simulation; 2] = [writeback::SIMULATION, order::SIMULATION];
 
 /// What was typed to be set: keys and values.
 pub(crate) type Pairs = [(String, String)];

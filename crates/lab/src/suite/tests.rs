@@ -259,7 +259,10 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
         "plag: no such suite (there are: completion, layout, order, plug, writeback; or give the path of a file)"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
-    assert!(said.contains("No such file") && said.contains("or one of: completion, layout, order, plug"), "{said}");
+    assert!(
+        said.contains("No such file") && said.contains("or one of: completion, layout, order, plug"),
+        "{said}"
+    );
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mine.toml");
     std::fs::write(&path, SHIPPED[2].1.replace("name = \"plug\"", "name = \"mine\"")).unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use compio::BufResult;
 use compio::buf::{IntoInner as _, IoBuf as _};
-use compio::io::{AsyncRead as _, AsyncWriteExt as _};
+use compio::io::AsyncWriteExt as _;
 use forebay_uring::net::Address;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot::Receiver;

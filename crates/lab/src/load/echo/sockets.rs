@@ -82,22 +82,20 @@ impl EchoSockets {
             let polled = self.sockets.poll(None, &mut events);
             polled.map_err(|errno| CellError::system("the sockets failed", &errno_error(errno)))?;
             for event in events.drain(..) {
-                if self.take(event)? == Goes::Off {
+                if self.take(event) == Goes::Off {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn take(&mut self, event: Event<Stop>) -> Result<Goes, CellError> {
+    fn take(&mut self, event: Event<Stop>) -> Goes {
         match event.what {
-            What::Received { connection, bytes } => {
-                self.received(connection, &bytes)?;
-            }
+            What::Received { connection, bytes } => self.received(connection, &bytes),
             What::Accepted { .. } => {
                 self.served.connections.fetch_add(1, Ordering::Relaxed);
             }
-            What::Finished { connection } => self.close(connection, Closing::AfterSending)?,
+            What::Finished { connection } => self.sockets.close(connection, Closing::AfterSending),
             What::Closed { connection, .. } => {
                 self.begun.remove(&connection);
                 self.served.connections.fetch_sub(1, Ordering::Relaxed);
@@ -105,28 +103,22 @@ impl EchoSockets {
             What::AcceptFailed { error, .. } => {
                 self.served.accept_error.store(error.0, Ordering::Relaxed);
             }
-            What::Posted(Stop) => return Ok(Goes::Off),
+            What::Posted(Stop) => return Goes::Off,
             // Whoever does not read is not handed out any more, so there is nothing to stop.
             What::Writable { .. } | What::Connected { .. } => {}
         }
-        Ok(Goes::On)
+        Goes::On
     }
 
-    fn received(&mut self, connection: Connection, bytes: &[u8]) -> Result<(), CellError> {
+    fn received(&mut self, connection: Connection, bytes: &[u8]) {
         if self.work.is_some() {
             self.work.received(self.begun.entry(connection).or_default(), bytes.len());
         }
         self.served.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         // Nothing is lost by a refusal: the connection is gone, or is one that reads nothing.
-        match self.sockets.send(connection, bytes) {
-            Ok(_) => Ok(()),
-            Err(_) => self.close(connection, Closing::Now),
+        if self.sockets.send(connection, bytes).is_err() {
+            self.sockets.close(connection, Closing::Now);
         }
-    }
-
-    fn close(&mut self, connection: Connection, how: Closing) -> Result<(), CellError> {
-        let closed = self.sockets.close(connection, how);
-        closed.map_err(|errno| CellError::system("a connection could not be closed", &errno_error(errno)))
     }
 }
 

@@ -1,5 +1,5 @@
 //! An echo cell: a closed loop of connections and one server that sends back what comes, for a time. What is asked of
-//! it; who does it stands beside, in [`crate::load::echo`].
+//! it; who does it is in `load`.
 //!
 //! The load is that with which reversed work lists were found out in the kernel: few connections, two messages of nine
 //! bytes on each. The same client asks every arm, so the arms differ in the server alone.

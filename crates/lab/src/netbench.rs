@@ -131,7 +131,7 @@ fn serve(
         if let Some(error) = server.served().take_accept_error() {
             tell(&format!("a connection was not accepted: {error}; it is tried again"));
         }
-        if let Some(line) = clock.line(0).filter(|line| line.moved()) {
+        if let Some(line) = clock.line(0).filter(Line::moved) {
             tell(&line.to_string());
         }
         thread::sleep(LOOK_FOR_STOP);

@@ -265,6 +265,7 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     );
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mine.toml");
-    std::fs::write(&path, SHIPPED[2].1.replace("name = \"plug\"", "name = \"mine\"")).unwrap();
+    let (_, text) = SHIPPED.iter().find(|(known, _)| *known == "plug").unwrap();
+    std::fs::write(&path, text.replace("name = \"plug\"", "name = \"mine\"")).unwrap();
     assert_eq!(find(&path).unwrap().name, "mine");
 }

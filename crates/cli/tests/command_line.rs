@@ -20,7 +20,10 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&[], "nothing to do (try `forebay compare`"),
         (&["compair"], "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')"),
         (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
-        (&["compare", "plag"], "plag: no such suite (there are: completion, layout, order, plug, writeback; or"),
+        (
+            &["compare", "plag"],
+            "plag: no such suite (there are: completion, layout, order, plug, writeback; or",
+        ),
         (&["compare", "--target", "/dev/null"], "--allow-write-device"),
         (
             &["compare", "--target", "/dev/null", "--allow-write-device"],

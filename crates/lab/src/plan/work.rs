@@ -134,7 +134,7 @@ impl Work {
             Work::Writers(work) => work.data_bytes(),
             Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => {
                 return None;
-            },
+            }
         };
         self.wants_device().then_some(bytes)
     }

@@ -90,7 +90,12 @@ impl Checker<'_> {
         let through = |arm: &Arm| matches!(arm.through, Through::Echo(_));
         self.all(arms, &cut.arms, through, "no arm for echoes in a table of echoes (take another table)")?;
         let echoes = |workload: &Workload| matches!(workload.kind, WorkloadKind::Echo(_));
-        self.all(workloads, &cut.workloads, echoes, "no echo in a table of echoes (give the workload an echo)")
+        self.all(
+            workloads,
+            &cut.workloads,
+            echoes,
+            "no echo in a table of echoes (give the workload an echo)",
+        )
     }
 
     /// A part about requests has devices and depths, and the kernel's arms only where there is a file.

@@ -97,7 +97,11 @@ impl Checker<'_> {
         let WorkloadText { title, block, new_files, pattern, operation, job, copy, writers, echo, .. } =
             written;
         if let Some(echo) = echo {
-            let others = block.is_some() || new_files.is_some() || job.is_some() || copy.is_some() || writers.is_some();
+            let others = block.is_some()
+                || new_files.is_some()
+                || job.is_some()
+                || copy.is_some()
+                || writers.is_some();
             if others || pattern.is_some() || operation.is_some() {
                 return Err(self.at(&written.name, "an echo has its own of everything (leave the rest out)"));
             }

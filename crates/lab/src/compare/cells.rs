@@ -73,6 +73,7 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
                 verify,
                 // There is no file beside those of the load on a device.
                 sync_probe: if raw { SyncProbe::Off } else { SyncProbe::On },
+                control: None,
             })
         }
         Work::Requests { way, kernel_merges, poll, spec } => Cell::Requests(RequestCell {

@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::fio::nearest;
 use crate::load::{check_target, device_length};
+use crate::nearest;
 use crate::suite::Bytes;
 
 /// Of an image, where nothing else is asked for.

@@ -181,6 +181,7 @@ fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
                 seed: 1,
                 verify: Verify::After,
                 sync_probe: SyncProbe::Off,
+                control: None,
             };
             crate::load::run_cell(&spec).map_err(|error| error.to_string())
         };

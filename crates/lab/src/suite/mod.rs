@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::batch_name;
 
 use crate::echo::EchoLoad;
-use crate::fio::nearest;
+use crate::nearest;
 use crate::request::{Operation, Pattern, Switch};
 use crate::shape::JobShape;
 pub use crate::suite::text::Bytes;

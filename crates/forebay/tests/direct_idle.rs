@@ -13,7 +13,7 @@ fn switches() -> u64 {
     let status =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
     let ours =
-        tasks.map(|task| status(task.unwrap())).filter(|status| status.starts_with("Name:\tforebay-writeba"));
+        tasks.map(|task| status(task.unwrap())).filter(|status| status.starts_with("Name:\tforebay-0\n"));
     let count = |line: &str| line.rsplit('\t').next().and_then(|count| count.parse::<u64>().ok());
     ours.flat_map(|status| {
         let lines: Vec<u64> =

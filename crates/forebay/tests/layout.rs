@@ -234,12 +234,20 @@ fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
         most = most.max(file.layout().unwrap().reserved_bytes);
         assert!(most <= 4 * MIB + (8 << 20), "{most} bytes beyond the end");
     }
+    // Where the end has just reached what was reserved there is nothing to be given back.
+    while {
+        file.sync_data().unwrap();
+        file.layout().unwrap().reserved_bytes == 0
+    } {
+        file.append(&pattern(0, 64 * 1024)).unwrap();
+    }
+    let length = file.len();
     let stats = engine.stats();
     assert!(most >= 4 * MIB, "{most} bytes at most, {stats:?}");
     let parts = stats.reserved_dense_bytes + stats.reserved_stream_bytes + stats.reserved_declared_bytes;
     assert_eq!(stats.reserved_bytes, parts, "{stats:?}");
     file.close().unwrap();
-    assert!(support::allocated(&path) <= 16 * MIB + 128 * 1024, "{} bytes", support::allocated(&path));
+    assert!(support::allocated(&path) <= length + 128 * 1024, "{} bytes", support::allocated(&path));
     assert_eq!(support::mark(&path), None);
     assert!(engine.stats().given_back_bytes > 0);
 }

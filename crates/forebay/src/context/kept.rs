@@ -34,8 +34,10 @@ impl Writeback {
         let is_short = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
         let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
         let part = if is_short { KEPT_OF_LIMIT_WHEN_SHORT } else { KEPT_OF_LIMIT };
+        // Each context has a part of it.
+        let most = self.shared.level.limit() / part / self.shared.contexts.active() as u64;
         // Who waits while nothing is on its way waits for this, however little it brings.
-        if total < self.shared.level.limit() / part && !(is_short && is_idle) {
+        if total < most && !(is_short && is_idle) {
             return;
         }
         kept.sort_by_key(|(pages, _)| std::cmp::Reverse(*pages));

@@ -320,6 +320,12 @@ impl CachedFile {
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
     }
 
+    /// Whether it is no longer than when it was opened, and ours alone: then most of what is written is written over.
+    #[must_use]
+    pub fn has_not_grown(&self) -> bool {
+        self.liberties == Liberties::Exclusive && self.size <= self.origin_pages.saturating_mul(PAGE)
+    }
+
     /// Whether a bio just made writes only what the file had when it was opened, so that it needs no new space as far as
     /// is known.
     #[must_use]

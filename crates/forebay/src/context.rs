@@ -187,17 +187,12 @@ impl Writeback {
             self.direct.wake();
             self.serve_callers();
             self.serve_lent();
-            self.serve_waited();
-            self.give_leases_up();
-            // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
-            self.let_go();
-            self.tick();
-            self.serve_uncached();
-            self.serve_background();
-            self.reclaim_kept();
+            if !self.shared.contexts.is_broken() {
+                self.serve_files();
+            }
             self.end_lending();
             let is_idle = self.pending.is_empty() && self.guests.is_idle() && self.direct.is_idle();
-            if self.stop && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
+            if self.stop && !more && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return End::Stopped;
             }
             self.queue.set_awaited(self.is_awaited());
@@ -237,6 +232,17 @@ impl Writeback {
             }
         }
         true
+    }
+
+    fn serve_files(&mut self) {
+        self.serve_waited();
+        self.give_leases_up();
+        // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
+        self.let_go();
+        self.tick();
+        self.serve_uncached();
+        self.serve_background();
+        self.reclaim_kept();
     }
 
     fn set_knobs(&mut self, knobs: Knobs) {

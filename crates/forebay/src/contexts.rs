@@ -39,6 +39,8 @@ pub(crate) struct Contexts {
     lent: [AtomicUsize; CONTEXTS],
     /// Threads that have not ended.
     living: AtomicUsize,
+    /// One of them could not go on.
+    is_broken: AtomicBool,
     /// How many there should be, where nobody says.
     pub(crate) auto: Auto,
     state: Mutex<State>,
@@ -67,6 +69,7 @@ impl Contexts {
             idle: [const { AtomicBool::new(false) }; CONTEXTS],
             lent: [const { AtomicUsize::new(0) }; CONTEXTS],
             living: AtomicUsize::new(0),
+            is_broken: AtomicBool::new(false),
             auto: Auto::new(),
             state: Mutex::new(State { choice, arena, ended: Some(ended) }),
         };
@@ -197,7 +200,7 @@ impl Contexts {
     }
 
     fn start(&self, shared: &Arc<Shared>, knobs: Knobs) -> Result<String> {
-        let state = self.lock();
+        let mut state = self.lock();
         let Some(ended) = state.ended.clone() else {
             return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
         };
@@ -205,6 +208,11 @@ impl Contexts {
         let backend =
             Backend::chosen(state.choice, Arc::clone(&state.arena), RING_ENTRIES).map_err(no_backend)?;
         let description = backend.describe();
+        // All run on what the first one got.
+        state.choice = match backend {
+            Backend::Ring(_) => Choice::IoUring,
+            Backend::Threads(_) => Choice::Threads,
+        };
         let (messages, receiver) = fifo();
         let sender = Sender::new(messages, backend.waker());
         let context = Writeback::new(number, Arc::clone(shared), receiver, backend, knobs);
@@ -235,8 +243,17 @@ impl Contexts {
             shared.orphan();
         }
         if how == End::Broken {
+            self.is_broken.store(true, Ordering::Release);
             self.stop();
         }
+        if was_last {
+            shared.release_leases();
+        }
+    }
+
+    /// Whether one could not go on: then the others end what they have begun, and begin nothing.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
     }
 
     /// Has all of them end, when nothing of theirs is in flight; no more may start.

@@ -274,14 +274,19 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let mut table = self.owner.shared.table();
-        // Once more: it may have been changed for all files that were in the table meanwhile.
-        cache.change_reserving(self.owner.shared.reserving());
         if !created && !is_device && table.unsynced.take(file.identity()) {
             cache.set_entry(Entry::New);
         }
         let volume = table.volume(file.identity().device, file.kind());
+        drop(table);
+        // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
-        inode.lock().marked = hint.is_some();
+        let mut table = self.owner.shared.table();
+        let mut state = inode.lock();
+        state.marked = hint.is_some();
+        // Once more: it may have been changed for all files that were in the table meanwhile.
+        state.cache.change_reserving(self.owner.shared.reserving());
+        drop(state);
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
         table.insert(Arc::clone(&inode));

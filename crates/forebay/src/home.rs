@@ -6,7 +6,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use forebay_uring::{File, Identity, Kind};
 
@@ -63,6 +63,8 @@ pub(crate) struct Home {
     own: u64,
     directory: u64,
     group: AtomicU32,
+    /// It is the group of data, seen where it lies; else it is the inode's, or none.
+    is_seen: AtomicBool,
 }
 
 impl Home {
@@ -77,17 +79,21 @@ impl Home {
                 File::identity_of(parent.unwrap_or(Path::new("."))).ok().map(hashed)
             }
         };
-        let group = volume.geometry(file).and_then(|geometry| {
-            let of_data = group_of_data(file, volume, file.length().unwrap_or(0).saturating_sub(1));
-            // What has no blocks yet will have them beside its inode, as a rule.
-            of_data.or_else(|| geometry.group_of_inode(file.identity().inode))
-        });
+        let seen = group_of_data(file, volume, file.length().unwrap_or(0).saturating_sub(1));
+        // What has no blocks yet will have them beside its inode, as a rule.
+        let group = seen.or_else(|| volume.geometry(file)?.group_of_inode(file.identity().inode));
         Self {
             context: AtomicUsize::new(0),
             own,
             directory: directory.unwrap_or(own),
             group: AtomicU32::new(group.unwrap_or(NO_GROUP)),
+            is_seen: AtomicBool::new(seen.is_some()),
         }
+    }
+
+    /// Whether it was ever seen where its data lies.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen.load(Ordering::Relaxed)
     }
 
     /// The context that has the file.
@@ -103,6 +109,7 @@ impl Home {
     /// Looks again where the file's blocks are, at what was written last. A system call. Whether that has changed.
     pub(crate) fn look(&self, file: &File, volume: &Volume, offset: u64) -> bool {
         let Some(group) = group_of_data(file, volume, offset) else { return false };
+        self.is_seen.store(true, Ordering::Relaxed);
         self.group.swap(group, Ordering::Relaxed) != group
     }
 
@@ -140,7 +147,7 @@ mod tests {
 
     fn home(own: u64, directory: u64, group: Option<u32>) -> Home {
         let group = AtomicU32::new(group.unwrap_or(NO_GROUP));
-        Home { context: AtomicUsize::new(0), own, directory, group }
+        Home { context: AtomicUsize::new(0), own, directory, group, is_seen: AtomicBool::new(false) }
     }
 
     #[test]

@@ -481,8 +481,6 @@ impl Inode {
         state.page_wakers.drain_into(&mut wakers);
         wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
         drop(state);
-        // Nobody would give it up when another program asks for it.
-        self.file.release_lease();
         wakers.into_iter().for_each(Waker::wake);
     }
 

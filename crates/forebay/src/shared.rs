@@ -128,6 +128,12 @@ impl Shared {
         self.level.wake_all();
     }
 
+    /// No context is left that would give a lease up when another program asks for it, or write under it.
+    pub(crate) fn release_leases(&self) {
+        let inodes = self.table().inodes();
+        inodes.iter().for_each(|inode| inode.file.release_lease());
+    }
+
     /// Whether there is no context any more.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned.load(Ordering::SeqCst)

@@ -21,6 +21,7 @@ use forebay_cache::Reason;
 use super::{Message, Writeback};
 use crate::counters::Counters;
 use crate::inode::{Inode, State};
+use crate::limits::DIRECT_LEAVES;
 
 /// A file of another context that this one has something of.
 #[derive(Debug)]
@@ -58,23 +59,17 @@ impl Guests {
 
 impl Writeback {
     /// What this context has no room for goes to idle ones, as far as it is overwritten. How many bios.
-    pub(super) fn lend(
-        &mut self,
-        inode: &Arc<Inode>,
-        state: &mut State,
-        reason: Reason,
-        most: usize,
-    ) -> usize {
+    pub(super) fn lend(&mut self, inode: &Arc<Inode>, state: &mut State, most: usize) -> usize {
         let mut sent = 0;
-        // What turns out to be no overwrite goes the usual way.
-        while sent < most && self.queue.room() > 0 {
+        while sent < most && !self.stop && state.cache.has_not_grown() && self.queue.room() > DIRECT_LEAVES {
             let Some(guest) = self.shared.contexts.idle_beside(self.number) else { break };
-            let Some(bio) = state.cache.next_bio(reason) else { break };
-            sent += 1;
+            let Some(bio) = state.cache.next_bio(Reason::Background) else { break };
             if !state.cache.is_overwrite(&bio) {
+                // A page to be filled first, or the end: it goes the usual way, one beyond what there is room for.
                 self.send(inode, state, bio);
                 break;
             }
+            sent += 1;
             self.begin_bio(bio.target);
             self.shared.contexts.lend(guest);
             Counters::add(&self.shared.counters.lent, 1);
@@ -88,7 +83,7 @@ impl Writeback {
         for (guest, message) in self.guests.to_lend.drain(..) {
             self.shared.contexts.send_to(guest, message);
         }
-        let is_idle = self.flights.iter().all(|flight| flight.dirty.is_empty());
+        let is_idle = !self.stop && self.flights.iter().all(|flight| flight.dirty.is_empty());
         self.shared.contexts.set_idle(self.number, is_idle);
     }
 

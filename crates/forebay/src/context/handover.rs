@@ -38,15 +38,10 @@ pub(super) struct Held {
 
 impl Held {
     fn new(inode: Arc<Inode>) -> Self {
-        // The first write is looked at: before it there may have been no blocks to tell.
-        Self {
-            inode,
-            in_flight: 0,
-            unlooked: GROUP_LOOK_BYTES,
-            written_at: 0,
-            leaves_to: None,
-            waiting: Vec::new(),
-        }
+        // The first write is looked at where there were no blocks to tell before. Not the first after each handover: a
+        // file that lies in two groups would go to and fro with every run.
+        let unlooked = if inode.home.is_seen() { 0 } else { GROUP_LOOK_BYTES };
+        Self { inode, in_flight: 0, unlooked, written_at: 0, leaves_to: None, waiting: Vec::new() }
     }
 
     /// So many have ended.
@@ -176,7 +171,8 @@ impl Writeback {
 
     /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be done at once.
     pub(super) fn hand_over(&mut self) -> bool {
-        if self.moving.is_empty() {
+        // Who is told to end has nobody to give to any more.
+        if self.moving.is_empty() || self.stop {
             return false;
         }
         let (mut gone, mut more) = (Vec::new(), false);

@@ -184,7 +184,13 @@ impl Writeback {
             self.send(inode, state, bio);
             sent += 1;
         }
-        sent + self.lend(inode, state, reason, most - sent)
+        if reason != Reason::Background
+            || sent == most
+            || self.has_room(inode.volume.number(), Class::Background)
+        {
+            return sent;
+        }
+        sent + self.lend(inode, state, most - sent)
     }
 
     /// Zeroes over holes take space, which on a nearly full file system others were promised; and how long gaps are worth

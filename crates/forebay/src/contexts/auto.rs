@@ -77,6 +77,10 @@ impl Auto {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
+        // Somebody was here in between.
+        if now < window.since + CONTEXTS_WINDOW {
+            return;
+        }
         self.next.store((now + CONTEXTS_WINDOW).nanoseconds(), Ordering::Relaxed);
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut window.since, now));
         let total = shared.counters.written_bytes();

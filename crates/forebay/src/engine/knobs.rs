@@ -29,7 +29,10 @@ impl Shared {
         knobs::change(&mut changed, name, value)?;
         changed.check()?;
         // First, for it may fail.
-        self.spread(&changed)?;
+        if let Err(error) = self.spread(&changed) {
+            self.contexts.auto.begin(settings.contexts);
+            return Err(error);
+        }
         *settings = changed;
         let mut wakers = Vec::new();
         // Under the lock, so that everyone hears of changes in their order.

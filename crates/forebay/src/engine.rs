@@ -19,7 +19,7 @@ use crate::context::Message;
 use crate::control::Serving;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
-use crate::inode::Inode;
+use crate::inode::{After, Inode};
 use crate::knobs::Knob;
 use crate::mutex::lock;
 use crate::open::Open;
@@ -439,10 +439,17 @@ impl Owner {
 impl Owner {
     /// Writes out, and gives back what is reserved, of every file.
     fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
-        let inodes = self.shared.table().inodes();
-        let ask = |inode: &Arc<Inode>| inode.ask(&self.shared, Request::Release);
-        let tickets: Vec<Ticket> =
-            inodes.iter().map(|inode| Ticket::new(Arc::clone(inode), ask(inode))).collect();
+        let mut after = After::default();
+        let table = self.shared.table();
+        // Under the table's lock: what is asked of a file that is let go of in between nobody would answer.
+        let inodes = table.inodes().into_iter();
+        let asked = inodes.map(|inode| {
+            let id = inode.ask_with(Request::Release, &mut after);
+            Ticket::new(inode, id)
+        });
+        let tickets: Vec<Ticket> = asked.collect();
+        drop(table);
+        after.finish(&self.shared);
         let mut result = Ok(());
         for ticket in tickets {
             let inode = Arc::clone(ticket.inode());

@@ -433,12 +433,17 @@ impl Inode {
     /// Asks the context for something, and returns what to wait for.
     pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: Request) -> TicketId {
         let mut after = After::default();
+        let id = self.ask_with(request, &mut after);
+        after.finish(shared);
+        id
+    }
+
+    /// The same, of which the context hears when `after` is finished.
+    pub(crate) fn ask_with(self: &Arc<Self>, request: Request, after: &mut After) -> TicketId {
         let mut state = self.lock();
         let id = state.cache.ask(request);
-        state.give_back_unused(&mut after);
-        self.kick(&mut state, &mut after);
-        drop(state);
-        after.finish(shared);
+        state.give_back_unused(after);
+        self.kick(&mut state, after);
         id
     }
 

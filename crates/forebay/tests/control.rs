@@ -130,7 +130,10 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
             assert_eq!(control.knobs().unwrap(), knobs, "all stand at what they stood at");
         }
         assert!(live >= 3 * 15, "{live}");
-        assert!(control.number("accepted_bytes").unwrap() > 0);
+        // However slow this machine is just now.
+        while control.number("accepted_bytes").unwrap() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         done.store(true, Ordering::Relaxed);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });

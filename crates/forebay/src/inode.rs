@@ -440,10 +440,13 @@ impl Inode {
 
     /// The same, of which the context hears when `after` is finished.
     pub(crate) fn ask_with(self: &Arc<Self>, request: Request, after: &mut After) -> TicketId {
-        let mut state = self.lock();
+        self.ask_locked(&mut self.lock(), request, after)
+    }
+
+    fn ask_locked(self: &Arc<Self>, state: &mut State, request: Request, after: &mut After) -> TicketId {
         let id = state.cache.ask(request);
         state.give_back_unused(after);
-        self.kick(&mut state, after);
+        self.kick(state, after);
         id
     }
 
@@ -452,10 +455,8 @@ impl Inode {
     pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: Request) {
         let mut after = After::default();
         let mut state = self.lock();
-        let id = state.cache.ask(request);
+        let id = self.ask_locked(&mut state, request, &mut after);
         state.cache.abandon(id);
-        state.give_back_unused(&mut after);
-        self.kick(&mut state, &mut after);
         drop(state);
         after.finish(shared);
     }

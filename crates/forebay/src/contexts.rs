@@ -56,8 +56,6 @@ struct State {
     ended: Option<mpsc::Sender<()>>,
 }
 
-const AFFINITIES: [Affinity; 4] = [Affinity::Single, Affinity::Hash, Affinity::Directory, Affinity::Group];
-
 impl Contexts {
     /// None started. The other end hears, by being disconnected, that the last one has ended.
     pub(crate) fn new(choice: Choice, arena: Arc<Arena>) -> (Self, mpsc::Receiver<()>) {
@@ -65,7 +63,7 @@ impl Contexts {
         let contexts = Self {
             senders: [const { OnceLock::new() }; CONTEXTS],
             active: AtomicUsize::new(1),
-            affinity: AtomicU8::new(0),
+            affinity: AtomicU8::new(Affinity::default() as u8),
             idle: [const { AtomicBool::new(false) }; CONTEXTS],
             lent: [const { AtomicUsize::new(0) }; CONTEXTS],
             living: AtomicUsize::new(0),
@@ -73,7 +71,6 @@ impl Contexts {
             auto: Auto::new(),
             state: Mutex::new(State { choice, arena, ended: Some(ended) }),
         };
-        contexts.set_affinity(Affinity::default());
         (contexts, has_ended)
     }
 
@@ -96,12 +93,12 @@ impl Contexts {
     }
 
     pub(crate) fn affinity(&self) -> Affinity {
-        AFFINITIES[usize::from(self.affinity.load(Ordering::Acquire))]
+        Affinity::ALL[usize::from(self.affinity.load(Ordering::Acquire))]
     }
 
     fn set_affinity(&self, affinity: Affinity) {
-        let at = AFFINITIES.iter().position(|one| *one == affinity).expect("all of them are listed");
-        self.affinity.store(at as u8, Ordering::Release);
+        // They are listed in the order in which they are declared.
+        self.affinity.store(affinity as u8, Ordering::Release);
     }
 
     /// The context a file belongs to.

@@ -30,15 +30,12 @@ impl Affinity {
     /// What the knob takes.
     pub(crate) const CHOICES: &str = "single, hash, directory, group";
 
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Hash, Self::Directory, Self::Group];
+
     /// The affinity of a name.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "single" => Self::Single,
-            "hash" => Self::Hash,
-            "directory" => Self::Directory,
-            "group" => Self::Group,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|affinity| affinity.name() == name)
     }
 
     /// Its name.
@@ -155,6 +152,7 @@ mod tests {
         for name in Affinity::CHOICES.split(", ") {
             assert_eq!(Affinity::by_name(name).unwrap().name(), name);
         }
+        assert!(Affinity::ALL.into_iter().enumerate().all(|(at, affinity)| affinity as usize == at));
         assert_eq!(Affinity::by_name("groups"), None);
     }
 
@@ -174,7 +172,7 @@ mod tests {
     #[test]
     fn a_place_is_always_one_of_those_there_are() {
         for active in 1..70 {
-            for affinity in [Affinity::Single, Affinity::Hash, Affinity::Directory, Affinity::Group] {
+            for affinity in Affinity::ALL {
                 let file = home(u64::MAX, u64::MAX - 1, Some(u32::MAX - 1));
                 assert!(file.place(affinity, active, &Volume::new(7)) < active);
             }

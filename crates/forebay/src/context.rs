@@ -223,7 +223,7 @@ impl Writeback {
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
                 Message::Lent(inode, bio) => self.guests.lent(inode, bio),
-                Message::Returned(inode, ended) => self.guests.returned(inode, ended),
+                Message::Returned(_, ended) => self.guests.returned(ended),
                 Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
                 Message::Knobs(knobs) => self.set_knobs(knobs),
                 Message::Look => {}

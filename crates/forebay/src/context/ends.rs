@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_block::Device;
+use forebay_block::{Device, Ended, Moment};
 use forebay_cache::file::Entry;
 
 use super::Writeback;
@@ -29,15 +29,9 @@ impl Writeback {
             if self.give_back(of_file) {
                 continue;
             }
-            let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
-            held.end(of_file);
-            let inode = &held.inode;
+            let inode = self.settle(of_file, now);
             let flight = &mut self.flights[inode.volume.number()];
             of_file.iter().for_each(|ended| flight.ended(ended));
-            let left = inode.settle(&self.shared, of_file, now, &mut self.after);
-            self.leaving.push(inode);
-            let inode = Arc::clone(inode);
-            self.note_left(&inode, left);
             self.look_where_it_goes(&inode);
         }
         ended.clear();
@@ -50,6 +44,18 @@ impl Writeback {
         self.shared.contexts.auto.look(&self.shared, now);
         self.direct.wake();
         self.after.finish(&self.shared);
+    }
+
+    /// Bios of a file of this context have ended, wherever they were sent from.
+    pub(super) fn settle(&mut self, of_file: &[Ended], now: Moment) -> Arc<Inode> {
+        let target = of_file[0].bio.target;
+        let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
+        held.end(of_file);
+        let inode = Arc::clone(&held.inode);
+        let left = inode.settle(&self.shared, of_file, now, &mut self.after);
+        self.leaving.push(&inode);
+        self.note_left(&inode, left);
+        inode
     }
 
     /// Tells of failures nobody waits for, and lets go of files without handles.

@@ -40,7 +40,7 @@ pub(super) struct Guests {
     /// What is lent in this pass, and to whom: sent when no file's lock is held.
     to_lend: Vec<(usize, Message)>,
     /// Own bios that have come back.
-    returned: Vec<(Arc<Inode>, Ended)>,
+    returned: Vec<Ended>,
 }
 
 impl Guests {
@@ -52,8 +52,8 @@ impl Guests {
         self.pending.push_back((inode, bio));
     }
 
-    pub(super) fn returned(&mut self, inode: Arc<Inode>, ended: Ended) {
-        self.returned.push((inode, ended));
+    pub(super) fn returned(&mut self, ended: Ended) {
+        self.returned.push(ended);
     }
 }
 
@@ -111,8 +111,8 @@ impl Writeback {
     /// Whether these have ended for another context, and go back to it.
     pub(super) fn give_back(&mut self, ended: &[Ended]) -> bool {
         let target = ended[0].bio.target;
-        let Some(place @ Some(_)) = self.guests.files.get_mut(target.0 as usize) else { return false };
-        let guest = place.as_mut().expect("looked at above");
+        let Some(place) = self.guests.files.get_mut(target.0 as usize) else { return false };
+        let Some(guest) = place else { return false };
         let inode = Arc::clone(&guest.inode);
         guest.in_flight -= ended.len() as u32;
         let flight = &mut self.flights[inode.volume.number()];
@@ -138,13 +138,8 @@ impl Writeback {
         }
         let now = self.backend.now();
         let returned = std::mem::take(&mut self.guests.returned);
-        for (inode, ended) in returned {
-            let held = self.files[inode.target.0 as usize].as_mut().expect("a file in flight is attached");
-            let ended = [ended];
-            held.end(&ended);
-            let left = inode.settle(&self.shared, &ended, now, &mut self.after);
-            self.leaving.push(&inode);
-            self.note_left(&inode, left);
+        for of_file in returned.chunk_by(|one, next| one.bio.target == next.bio.target) {
+            self.settle(of_file, now);
         }
         self.share_out();
         self.after.finish(&self.shared);

@@ -1,11 +1,11 @@
 //! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old, the background.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use forebay_block::{Bio, Class, Device, Ended, Errno, Operation};
+use forebay_cache::Reason;
 use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
-use forebay_cache::{Gaps, Reason};
 
 use super::Writeback;
 use crate::counters::Counters;
@@ -35,10 +35,7 @@ impl Writeback {
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
             let is_leaving = self.is_leaving(inode);
-            let (gaps, longest) = self.gaps(inode);
-            let mut state = inode.lock();
-            state.cache.set_gaps(gaps, longest);
-            inode.volume.tell(&mut state.cache);
+            let mut state = self.lock_to_serve(inode);
             // However much others have to write, each has something on its way.
             let volume = inode.volume.number();
             while !is_leaving
@@ -78,9 +75,7 @@ impl Writeback {
     fn serve_overdue(&mut self) {
         let mut overdue = self.overdue.take();
         overdue.retain(|inode| {
-            let (gaps, longest) = self.gaps(inode);
-            let mut state = inode.lock();
-            state.cache.set_gaps(gaps, longest);
+            let mut state = self.lock_to_serve(inode);
             self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
             state.cache.is_overdue()
         });
@@ -91,9 +86,7 @@ impl Writeback {
     pub(super) fn serve_uncached(&mut self) {
         let mut uncached = self.uncached.take();
         uncached.retain(|inode| {
-            let (gaps, longest) = self.gaps(inode);
-            let mut state = inode.lock();
-            state.cache.set_gaps(gaps, longest);
+            let mut state = self.lock_to_serve(inode);
             while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
                 && self.serve(inode, &mut state, Reason::Uncached, 1) > 0
             {}
@@ -150,9 +143,7 @@ impl Writeback {
                 self.flights[volume].bring_dirtiest_forward();
             }
             let Some(inode) = self.flights[volume].dirty.pop_front() else { break };
-            let (gaps, longest) = self.gaps(&inode);
-            let mut state = inode.lock();
-            state.cache.set_gaps(gaps, longest);
+            let mut state = self.lock_to_serve(&inode);
             let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
             let is_dirty = state.cache.is_dirty();
             if !is_dirty {
@@ -177,27 +168,28 @@ impl Writeback {
         if self.is_leaving(inode) {
             return 0;
         }
-        inode.volume.tell(&mut state.cache);
         let mut sent = 0;
-        while sent < most && self.has_room(inode.volume.number(), Class::Background) {
-            let Some(bio) = state.cache.next_bio(reason) else { break };
+        while self.has_room(inode.volume.number(), Class::Background) {
+            let Some(bio) = state.cache.next_bio(reason) else { return sent };
             self.send(inode, state, bio);
             sent += 1;
+            if sent == most {
+                return sent;
+            }
         }
-        if reason != Reason::Background
-            || sent == most
-            || self.has_room(inode.volume.number(), Class::Background)
-        {
-            return sent;
-        }
-        sent + self.lend(inode, state, most - sent)
+        if reason == Reason::Background { sent + self.lend(inode, state, most - sent) } else { sent }
     }
 
-    /// Zeroes over holes take space, which on a nearly full file system others were promised; and how long gaps are worth
-    /// it, the device tells.
-    fn gaps(&self, inode: &Inode) -> (Gaps, u64) {
+    /// The lock of a file of which something is to be sent, and its cache told what it is asked with. Zeroes over holes
+    /// take space, which on a nearly full file system others were promised; and how long gaps are worth it, the device
+    /// tells.
+    fn lock_to_serve<'a>(&self, inode: &'a Inode) -> MutexGuard<'a, State> {
         let longest = self.flights[inode.volume.number()].pace.gap_pages();
-        (inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest), longest)
+        let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest);
+        let mut state = inode.lock();
+        state.cache.set_gaps(gaps, longest);
+        inode.volume.tell(&mut state.cache);
+        state
     }
 
     /// Whether more of a class may be on its way to a file system.

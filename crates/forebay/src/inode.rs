@@ -20,7 +20,7 @@ use forebay_cache::{
     Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Request, Settled,
     TicketId, WriteStop,
 };
-use forebay_uring::{Direct, Header, Identity, Kind, clock};
+use forebay_uring::{Direct, FrameState, Header, Identity, Kind, clock};
 
 use crate::context::Message;
 use crate::counters::Counters;
@@ -376,7 +376,9 @@ impl Inode {
     fn publish_header(&self, shared: &Shared, state: &State, page: u64, frame: Frame, sequence: u64) {
         if !state.cache.is_partial(page) {
             let length = (state.cache.size() - page * PAGE).min(PAGE) as u16;
-            shared.pool.publish(frame, Header { file: self.target.0, page, sequence, length });
+            let state = FrameState::Dirty;
+            let header = Header { file: self.target.0, generation: 0, page, sequence, length, state };
+            shared.pool.publish(frame, header);
         }
     }
 

@@ -1,0 +1,283 @@
+//! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what was reserved ahead of it
+//! is given back.
+//!
+//! A file that cannot be written holds up no other. What failed is tried again while there is patience: space may be
+//! freed, a device may come back. Patience counts from the last thing that went well, so a slow device is not taken for
+//! a dead one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_uring::frames::{MOST_PARTS, Part};
+use forebay_uring::{Arena, File, Kind};
+
+use super::recover::{Piece, Plan, ranges};
+use crate::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
+
+/// A file, and what is to be done for it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    file: File,
+    /// As it is told to people.
+    path: PathBuf,
+    plan: Plan,
+    /// What is not written yet.
+    left: Vec<Piece>,
+    is_cut: bool,
+    is_done: bool,
+    /// Why not, the last time.
+    error: Option<io::Error>,
+}
+
+/// What became of a file.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// As it is told to people.
+    pub(crate) path: PathBuf,
+    /// What was done, or was to be.
+    pub(crate) plan: Plan,
+    /// What could not be.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// What did not get to its file.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// Which bytes; none where the length alone could not be set, or nothing was to be written.
+    pub(crate) ranges: Vec<Range<u64>>,
+    /// Why.
+    pub(crate) error: io::Error,
+}
+
+/// When something last went well, to be looked at from elsewhere.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    start: Instant,
+    last_millis: AtomicU64,
+}
+
+impl Progress {
+    /// Just now.
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), last_millis: AtomicU64::new(0) }
+    }
+
+    fn note(&self) {
+        self.last_millis.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// How long nothing has gone well.
+    pub(crate) fn since(&self) -> Duration {
+        let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(last)
+    }
+}
+
+/// Whether direct requests of the dead program are known to have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rings {
+    /// They have.
+    Gone,
+    /// They may be under way: each file is waited for.
+    MayBeThere,
+}
+
+impl Job {
+    /// Nothing of it is done yet.
+    pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
+        let left = plan.pieces.clone();
+        Self { file, path, plan, left, is_cut: false, is_done: false, error: None }
+    }
+
+    /// Writes what is left; a sync comes later.
+    fn write(&mut self, arena: &Arena, progress: &Progress) {
+        self.error = self.cut().err();
+        if self.error.is_some() {
+            return;
+        }
+        let left = std::mem::take(&mut self.left);
+        for run in runs(&left) {
+            match write_run(&self.file, arena, run, progress) {
+                Ok(()) => {}
+                Err(error) => {
+                    self.left.extend(run);
+                    self.error = Some(error);
+                }
+            }
+        }
+    }
+
+    fn cut(&mut self) -> io::Result<()> {
+        if let Some(length) = self.plan.cut
+            && !self.is_cut
+            && self.file.kind() == Kind::Regular
+        {
+            self.file.truncate(length)?;
+        }
+        self.is_cut = true;
+        Ok(())
+    }
+
+    fn sync(&mut self, progress: &Progress) {
+        if self.is_done || self.error.is_some() {
+            return;
+        }
+        match self.file.sync().and_then(|()| self.give_back()) {
+            Ok(()) => {
+                progress.note();
+                self.is_done = true;
+            }
+            Err(error) => {
+                // What the kernel had of it may be gone.
+                self.left = self.plan.pieces.clone();
+                self.error = Some(error);
+            }
+        }
+    }
+
+    /// Space that was reserved beyond the end. Only under the lease: otherwise it may be another program's by now, and the
+    /// mark is left for the next open.
+    fn give_back(&self) -> io::Result<()> {
+        let is_marked = matches!(self.file.reservation_mark(), Ok(Some(_)));
+        if self.file.kind() == Kind::Regular && is_marked && self.file.is_leased() {
+            self.file.truncate(self.file.length()?)?;
+            self.file.remove_reservation_mark()?;
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Done {
+        let lost = (!self.is_done).then(|| {
+            let unknown = || io::Error::other("it was not come to");
+            Lost { ranges: ranges(self.left), error: self.error.unwrap_or_else(unknown) }
+        });
+        Done { path: self.path, plan: self.plan, lost }
+    }
+}
+
+/// Does all of it, or as much as can be done before `patience` is over; by the files' numbers.
+pub(crate) fn finish(
+    arena: &Arena,
+    jobs: BTreeMap<u32, Job>,
+    rings: Rings,
+    patience: Duration,
+    progress: &Progress,
+) -> BTreeMap<u32, Done> {
+    let (numbers, mut jobs): (Vec<u32>, Vec<Job>) = jobs.into_iter().unzip();
+    progress.note();
+    for job in &mut jobs {
+        if rings == Rings::MayBeThere {
+            wait_for_requests(&job.file);
+        }
+        // The kernel's cache takes bytes anywhere.
+        job.error = job.file.go_buffered().err();
+        progress.note();
+    }
+    let mut pause = KEEPER_TRIES_AGAIN;
+    loop {
+        jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, progress));
+        sync_all(&mut jobs, progress);
+        let may_go_on = jobs.iter().any(|job| !job.is_done && job.error.as_ref().is_some_and(is_temporary));
+        if !may_go_on || progress.since() + pause > patience {
+            break;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+    numbers.into_iter().zip(jobs.into_iter().map(Job::end)).collect()
+}
+
+/// A device or a file system that is full, or does not answer well, may do so later; one that is read-only stays so.
+fn is_temporary(error: &io::Error) -> bool {
+    !matches!(error.raw_os_error(), Some(libc::EROFS | libc::EBADF | libc::EFBIG | libc::EPERM | libc::EINVAL))
+}
+
+/// Setting the length waits for direct requests to the file, whoever sent them. (To a device nothing does.)
+fn wait_for_requests(file: &File) {
+    if file.kind() == Kind::Regular
+        && let Err(error) = file.length().and_then(|length| file.truncate(length))
+    {
+        tracing::debug!(%error, "could not wait for direct requests");
+    }
+}
+
+/// Many files of one file system are synced together first, which takes the time of a few.
+fn sync_all(jobs: &mut [Job], progress: &Progress) {
+    let mut of_device: BTreeMap<u64, Vec<&Job>> = BTreeMap::new();
+    for job in jobs.iter().filter(|job| !job.is_done && job.error.is_none()) {
+        of_device.entry(job.file.identity().device).or_default().push(job);
+    }
+    for files in of_device.values().filter(|files| files.len() > KEEPER_SYNCS_ONE_BY_ONE) {
+        // How it went for each, its own sync tells.
+        let _ = files[0].file.sync_file_system();
+        progress.note();
+    }
+    jobs.iter_mut().for_each(|job| job.sync(progress));
+}
+
+/// Pieces that go in one call: each begins where the last one ends.
+fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
+    let mut rest = pieces;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let mut bytes = first.length;
+        let mut count = 1;
+        while count < rest.len().min(MOST_PARTS)
+            && rest[count].offset == rest[count - 1].end()
+            && bytes + rest[count].length <= KEEPER_WRITE_BYTES
+        {
+            bytes += rest[count].length;
+            count += 1;
+        }
+        let (run, left) = rest.split_at(count);
+        rest = left;
+        Some(run)
+    })
+}
+
+fn write_run(file: &File, arena: &Arena, run: &[Piece], progress: &Progress) -> io::Result<()> {
+    let mut parts: Vec<Part> =
+        run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
+    let mut offset = run[0].offset;
+    let mut first = 0;
+    while first < parts.len() {
+        let mut written = file.write_frames_at(arena, &parts[first..], offset)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        progress.note();
+        offset += written;
+        while first < parts.len() && written >= parts[first].length as u64 {
+            written -= parts[first].length as u64;
+            first += 1;
+        }
+        if let Some(part) = parts.get_mut(first) {
+            part.at += written as usize;
+            part.length -= written as usize;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Frame;
+
+    use super::*;
+
+    #[test]
+    fn what_follows_on_goes_in_one_call() {
+        let piece = |offset: u64, length| Piece { offset, frame: Frame(0), at: (offset % 4096) as usize, length };
+        let pieces = [piece(0, 4096), piece(4096, 100), piece(5000, 10), piece(8192, 4096), piece(12_288, 1)];
+        let lengths: Vec<usize> = runs(&pieces).map(<[Piece]>::len).collect();
+        assert_eq!(lengths, [2, 1, 2]);
+        let many: Vec<Piece> = (0..5000).map(|page| piece(page * 4096, 4096)).collect();
+        assert!(runs(&many).all(|run| run.len() * 4096 <= KEEPER_WRITE_BYTES && run.len() <= MOST_PARTS));
+        assert_eq!(runs(&many).map(<[Piece]>::len).sum::<usize>(), 5000);
+        assert_eq!(runs(&[]).count(), 0);
+    }
+}

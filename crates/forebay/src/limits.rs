@@ -184,3 +184,51 @@ pub(crate) const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
 
 /// How long a client waits for an answer.
 pub(crate) const CONTROL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an engine waits for an answer of its keeper, which has nothing else to do.
+pub(crate) const KEEPER_ANSWER: Duration = Duration::from_secs(1);
+
+/// How long a program may take to become a keeper ...
+pub(crate) const KEEPER_START: Duration = Duration::from_secs(10);
+
+/// ... and how long that waits for the first word of whoever talks to it.
+pub(crate) const KEEPER_FIRST_WORD: Duration = Duration::from_secs(10);
+
+/// A keeper that lived so long is started again at once ...
+pub(crate) const KEEPER_STEADY: Duration = Duration::from_secs(5);
+
+/// ... and one that did not, or could not be started, after this, twice this, and so on ...
+pub(crate) const KEEPER_PAUSE: Duration = Duration::from_millis(250);
+
+/// ... up to this.
+pub(crate) const KEEPER_PAUSE_MOST: Duration = Duration::from_secs(60);
+
+/// Files given to a new keeper before its answers are heard: a channel holds a few hundred messages.
+pub(crate) const KEEPER_BATCH: usize = 32;
+
+/// Bytes of a path that a keeper is told.
+pub(crate) const KEEPER_PATH_BYTES: usize = 1024;
+
+/// How long a keeper waits, once all is written, for who takes over.
+pub(crate) const KEEPER_LINGER: Duration = Duration::from_secs(30);
+
+/// How long that may take to take it.
+pub(crate) const KEEPER_HANDING: Duration = Duration::from_secs(60);
+
+/// How long a keeper waits for the requests of a dead program.
+pub(crate) const KEEPER_RINGS: Duration = Duration::from_secs(10);
+
+/// Bytes it writes in one call: as much as a request.
+pub(crate) const KEEPER_WRITE_BYTES: usize = REQUEST_BYTES as usize;
+
+/// Files of one file system that it syncs one by one; more are synced together first.
+pub(crate) const KEEPER_SYNCS_ONE_BY_ONE: usize = 16;
+
+/// When it first tries again what failed.
+pub(crate) const KEEPER_TRIES_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long after its patience it takes a call that does not come back for one that never will.
+pub(crate) const KEEPER_WATCHDOG: Duration = Duration::from_secs(2);
+
+/// How long a saved arena is tried to be written.
+pub(crate) const KEEPER_RECOVER_PATIENCE: Duration = Duration::from_secs(10);

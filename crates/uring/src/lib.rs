@@ -11,7 +11,8 @@
 //! real files where there is no ring, [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and measuring what
 //! stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this
 //! is, [`probe`] what machine it is, [`local`] a socket for programs of this machine, [`passing`] one that carries
-//! descriptors between two, and what one process hears of another; [`alive`] tells that the rings of one are gone.
+//! descriptors between two, and what one process hears of another; [`alive`] tells that the rings of one are gone,
+//! [`detached`] what makes one outlive whoever started it, [`frames`] writing without a ring.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
@@ -25,12 +26,14 @@ pub mod backend;
 mod block_device;
 pub mod buffers;
 pub mod clock;
+pub mod detached;
 pub mod direct;
 mod enter;
 pub mod extents;
 pub mod file;
 pub mod fixed;
 pub mod fork;
+pub mod frames;
 pub mod geometry;
 pub mod header;
 mod hint;
@@ -52,6 +55,7 @@ pub mod passing;
 pub mod probe;
 pub mod records;
 pub mod ring;
+mod saving;
 pub mod setup;
 mod slot;
 mod targets;

@@ -6,6 +6,7 @@
 //! a dead one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ use forebay_uring::{Arena, File, Kind};
 
 use super::recover::{Piece, Plan, ranges};
 use crate::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
+
+/// Places that are told one by one.
+const LOST_TOLD: usize = 64;
 
 /// A file, and what is to be done for it.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Job {
 /// What became of a file.
 #[derive(Debug)]
 pub(crate) struct Done {
+    /// It.
+    pub(crate) file: File,
     /// As it is told to people.
     pub(crate) path: PathBuf,
     /// What was done, or was to be.
@@ -51,6 +57,23 @@ pub(crate) struct Lost {
     pub(crate) ranges: Vec<Range<u64>>,
     /// Why.
     pub(crate) error: io::Error,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ranges.is_empty() {
+            return write!(formatter, "could not be finished: {}", self.error);
+        }
+        let bytes: u64 = self.ranges.iter().map(|range| range.end - range.start).sum();
+        write!(formatter, "{bytes} bytes could not be written: {}; they are at", self.error)?;
+        for range in self.ranges.iter().take(LOST_TOLD) {
+            write!(formatter, " {}..{}", range.start, range.end)?;
+        }
+        match self.ranges.len().saturating_sub(LOST_TOLD) {
+            0 => Ok(()),
+            more => write!(formatter, " and {more} more places"),
+        }
+    }
 }
 
 /// When something last went well, to be looked at from elsewhere.
@@ -126,7 +149,9 @@ impl Job {
         if self.is_done || self.error.is_some() {
             return;
         }
-        match self.file.sync().and_then(|()| self.give_back()) {
+        // Where nothing was written there is nothing of ours to sync.
+        let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
+        match synced.and_then(|()| self.give_back()) {
             Ok(()) => {
                 progress.note();
                 self.is_done = true;
@@ -155,7 +180,7 @@ impl Job {
             let unknown = || io::Error::other("it was not come to");
             Lost { ranges: ranges(self.left), error: self.error.unwrap_or_else(unknown) }
         });
-        Done { path: self.path, plan: self.plan, lost }
+        Done { file: self.file, path: self.path, plan: self.plan, lost }
     }
 }
 

@@ -13,11 +13,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_uring::passing::MESSAGE_BYTES;
+
+use crate::limits::KEEPER_PATH_BYTES;
+
 /// The version of this protocol.
 pub(crate) const VERSION: u32 = 1;
 
-/// Bytes of the longest message: three paths, as long as the kernel takes them, and some numbers.
-pub(crate) const MOST_BYTES: usize = 16 << 10;
+/// Bytes of a reason that are told.
+const REASON_BYTES: usize = 1000;
+
+const _: () = assert!(3 * KEEPER_PATH_BYTES + 64 <= MESSAGE_BYTES && REASON_BYTES + 64 <= MESSAGE_BYTES);
 
 /// What a conversation begins with.
 const SIGN: [u8; 4] = *b"FBK\x01";
@@ -25,8 +31,7 @@ const SIGN: [u8; 4] = *b"FBK\x01";
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
-    /// The owner's first word. With it: the arena's memory, the read end of the pipe that its rings hold, and the
-    /// owner's process.
+    /// The owner's first word. With it: the arena's memory, and the end that tells when its rings are gone.
     Hello(Hello),
     /// Keep this file. With it: the file.
     Add {
@@ -151,15 +156,6 @@ impl fmt::Display for Malformed {
 }
 
 impl Message {
-    /// How many descriptors it comes with.
-    pub(crate) fn descriptors(&self) -> usize {
-        match self {
-            Self::Hello(_) => 3,
-            Self::Add { .. } | Self::Handed { .. } | Self::File { .. } => 1,
-            _ => 0,
-        }
-    }
-
     /// Its bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Writer(vec![self.kind()]);
@@ -197,7 +193,6 @@ impl Message {
             }
             Self::Goodbye | Self::End | Self::Taken => {}
         }
-        debug_assert!(bytes.0.len() <= MOST_BYTES, "paths and reasons are bounded");
         bytes.0
     }
 
@@ -272,7 +267,7 @@ impl Writer {
 
     fn text(&mut self, text: &str) {
         // A reason is a line; whoever writes a longer one is not heard to its end.
-        let mut end = text.len().min(1000);
+        let mut end = text.len().min(REASON_BYTES);
         while !text.is_char_boundary(end) {
             end -= 1;
         }

@@ -32,7 +32,7 @@
 //! # What it does not cover
 //!
 //! The machine's death. Both processes killed together, as by a service manager that ends all processes of a service: see
-//! [`store`] for the way out. What was reserved for writes that never came is given back only where the file's lease is
+//! `docs/decisions/0019-keeper.md` for the ways out. What was reserved for writes that never came is given back only where the file's lease is
 //! still held.
 //!
 //! [`link`](mod@link) is the engine's end, [`process`] the keeper's, [`message`] what they say; [`recover`] the plan of what is to be
@@ -58,6 +58,15 @@ pub use process::{run, run_if_asked};
 
 /// Says to a program that it is a keeper: the number of the descriptor by which it hears.
 pub(crate) const ASKED: &str = "FOREBAY_KEEPER";
+
+/// What a keeper exits with: all is written ...
+pub(crate) const WRITTEN: i32 = 0;
+/// ... something is not, and perhaps saved ...
+pub(crate) const SAVED: i32 = 1;
+/// ... it was not started as a keeper is, or by another version ...
+pub(crate) const REFUSED: i32 = 2;
+/// ... a device hangs.
+pub(crate) const HUNG: i32 = 3;
 
 /// What an engine does when its keeper is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -1,0 +1,398 @@
+//! The engine's end: starts the keeper, has it told of each file, and notices when it is gone.
+//!
+//! A caller waits for one answer of the keeper, a second at most: a keeper that does not answer in that time is killed, and
+//! counts as gone. While there is none nobody waits; what is open is remembered, and the next one gets it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_uring::layout::LAYOUT_VERSION;
+use forebay_uring::passing::Received;
+use forebay_uring::{Alive, Arena, Channel, File, Gone, Process};
+
+use super::message::{Hello, Message};
+use super::{Keeper, KeeperState, WhenLost};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{
+    KEEPER_ANSWER, KEEPER_BATCH, KEEPER_PAUSE, KEEPER_PAUSE_MOST, KEEPER_START, KEEPER_STEADY,
+};
+use crate::shared::Shared;
+use crate::wait::mark_as_ours;
+
+/// The way to the keeper.
+#[derive(Debug)]
+pub(crate) struct Link {
+    keeper: Keeper,
+    arena: Arc<Arena>,
+    gone: Gone,
+    alive: Arc<Alive>,
+    /// The process that it is of: a forked child says nothing.
+    home: u32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    line: Line,
+    files: BTreeMap<u32, Held>,
+    restarts: u64,
+    /// Nobody watches any more.
+    is_over: bool,
+}
+
+/// A file the keeper has, or will have.
+#[derive(Clone, Debug)]
+struct Held {
+    generation: u16,
+    file: Arc<File>,
+}
+
+/// Whether there is a keeper.
+#[derive(Debug)]
+enum Line {
+    Up(Up),
+    /// There is none.
+    Down,
+    /// There will be none.
+    Closed,
+}
+
+/// One that is there.
+#[derive(Debug)]
+struct Up {
+    channel: Channel,
+    process: Process,
+}
+
+/// A keeper that was started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    up: Up,
+    child: Child,
+}
+
+impl Link {
+    /// Starts a keeper for an arena.
+    pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>) -> Result<(Arc<Self>, Child)> {
+        if super::process::is_asked() {
+            let error = Error::new(ErrorKind::Keeper, "this process was started to be a keeper, and makes an engine");
+            return Err(error.remedy(keeper.remedy()));
+        }
+        let keeper = keeper.checked()?;
+        let (alive, gone) = Alive::pair().map_err(|error| {
+            Error::new(ErrorKind::Io, "no pipe to tell the keeper by that this process is gone").because(error)
+        })?;
+        let line = Line::Closed;
+        let state = State { line, files: BTreeMap::new(), restarts: 0, is_over: true };
+        let link = Self {
+            keeper,
+            arena,
+            gone,
+            alive: Arc::new(alive),
+            home: std::process::id(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        };
+        let Started { up, child } = link.start_one()?;
+        link.lock().line = Line::Up(up);
+        Ok((Arc::new(link), child))
+    }
+
+    /// What every ring has to hold.
+    pub(crate) fn alive(&self) -> &Arc<Alive> {
+        &self.alive
+    }
+
+    /// Starts a process, and waits until it says that it is a keeper.
+    fn start_one(&self) -> Result<Started> {
+        let failed = |what: &str| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
+        let (channel, theirs) =
+            Channel::pair().map_err(|error| failed("no channel to a keeper").because(error))?;
+        let end = theirs.as_fd().try_clone_to_owned();
+        let end = end.map_err(|error| failed("no channel to a keeper").because(error))?;
+        let child = self.keeper.command(end.into()).spawn();
+        // So that the keeper alone has it, and its end is told.
+        drop(theirs);
+        let mut child = child.map_err(|error| failed("the keeper could not be started").because(error))?;
+        match self.greet(&channel, &child) {
+            Ok(process) => Ok(Started { up: Up { channel, process }, child }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    fn greet(&self, channel: &Channel, child: &Child) -> Result<Process> {
+        let failed = |what: String| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
+        let process = Process::of(child.id()).map_err(|error| failed("no sight of the keeper".into()).because(error))?;
+        let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
+        let hello =
+            Hello { layout: LAYOUT_VERSION, process: self.home, patience, linger, socket, save_to, log };
+        let memfd = self.arena.memfd().expect("an arena that is kept is a shared one");
+        let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
+        // Whoever is gone already has perhaps said why.
+        match hear(channel, KEEPER_START) {
+            Ok(Message::Welcome { .. }) => Ok(process),
+            Ok(Message::Refused { reason }) => Err(failed(format!("the keeper refuses: {reason}"))),
+            Ok(_) => Err(failed("the keeper says something else than a welcome".into())),
+            Err(error) => {
+                Err(failed("the keeper does not answer".into()).because(sent.err().unwrap_or(error)))
+            }
+        }
+    }
+
+    /// A file is opened: returns when the keeper has it, where there is one.
+    pub(crate) fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+        let mut state = self.lock();
+        state.files.insert(number, Held { generation, file: Arc::clone(file) });
+        match state.ask(&Message::Add { number, generation }, &[file.as_fd()]) {
+            Some(Message::NotAdded { reason, .. }) => {
+                state.files.remove(&number);
+                let error = Error::new(ErrorKind::Keeper, format!("the keeper cannot keep the file: {reason}"));
+                Err(error.remedy("raise the hard limit of open files (ulimit -Hn), or open fewer"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A file is closed: returns when the keeper has let go of it.
+    pub(crate) fn remove(&self, number: u32, generation: u16) {
+        let mut state = self.lock();
+        if state.files.remove(&number).is_some() {
+            state.ask(&Message::Remove { number, generation }, &[]);
+        }
+    }
+
+    /// What there is.
+    pub(crate) fn state(&self) -> KeeperState {
+        let state = self.lock();
+        let process = match &state.line {
+            Line::Up(up) => Some(up.process.number()),
+            Line::Down | Line::Closed => None,
+        };
+        KeeperState { process, files: state.files.len(), restarts: state.restarts }
+    }
+
+    /// All is written: the keeper may go. Waits until it has, a second at most.
+    pub(crate) fn say_goodbye(&self) {
+        let Some(up) = self.close() else { return };
+        let said = up.channel.send(&Message::Goodbye.encode(), &[]);
+        let has_ended = said.is_ok() && up.process.wait(Some(KEEPER_ANSWER)).unwrap_or(false);
+        if !has_ended {
+            let _ = up.process.kill();
+        }
+        self.wait_for_watcher();
+    }
+
+    /// Not all is written, and this process does nothing more about it: the keeper does as if it were dead.
+    pub(crate) fn leave_it_to_keeper(&self) {
+        drop(self.close());
+    }
+
+    /// Nobody uses it from now on.
+    fn close(&self) -> Option<Up> {
+        if std::process::id() != self.home {
+            return None;
+        }
+        let mut state = self.lock();
+        state.files.clear();
+        let line = std::mem::replace(&mut state.line, Line::Closed);
+        drop(state);
+        self.changed.notify_all();
+        match line {
+            Line::Up(up) => Some(up),
+            Line::Down | Line::Closed => None,
+        }
+    }
+
+    fn wait_for_watcher(&self) {
+        let is_there = |state: &mut State| !state.is_over;
+        let _ = self.changed.wait_timeout_while(self.lock(), KEEPER_ANSWER, is_there);
+    }
+
+    /// Starts a thread that waits for the keeper's end.
+    pub(crate) fn watch(self: &Arc<Self>, shared: &Arc<Shared>, child: Child) -> Result<()> {
+        let (link, shared) = (Arc::clone(self), Arc::downgrade(shared));
+        self.lock().is_over = false;
+        let run = move || {
+            mark_as_ours();
+            link.stand_by(&shared, child);
+            link.lock().is_over = true;
+            link.changed.notify_all();
+        };
+        let thread = thread::Builder::new().name("forebay-keeper".into()).spawn(run);
+        thread.map(drop).map_err(|error| {
+            self.lock().is_over = true;
+            Error::new(ErrorKind::Io, "could not start a thread").because(error)
+        })
+    }
+
+    /// Until there is no keeper any more, and will be none.
+    fn stand_by(&self, shared: &Weak<Shared>, mut child: Child) {
+        let mut pause = Duration::ZERO;
+        loop {
+            let start = Instant::now();
+            let ended = child.wait();
+            if !self.is_lost() {
+                return;
+            }
+            tell(shared, &self.lost(&ended));
+            if self.keeper.when_lost == WhenLost::GoOn {
+                return;
+            }
+            if start.elapsed() >= KEEPER_STEADY {
+                pause = Duration::ZERO;
+            }
+            child = loop {
+                if !self.rest(pause) {
+                    return;
+                }
+                pause = (pause * 2).clamp(KEEPER_PAUSE, KEEPER_PAUSE_MOST);
+                match self.start_again() {
+                    Ok(Some(child)) => break child,
+                    Ok(None) => return,
+                    Err(error) => tell(shared, &error),
+                }
+            };
+        }
+    }
+
+    /// Whether the keeper's end was not asked for; from now on there is none.
+    fn is_lost(&self) -> bool {
+        let mut state = self.lock();
+        let is_lost = !matches!(state.line, Line::Closed);
+        if is_lost {
+            state.line = Line::Down;
+        }
+        is_lost
+    }
+
+    fn lost(&self, ended: &io::Result<ExitStatus>) -> Error {
+        let how = ended.as_ref().map_or("unseen".to_owned(), ToString::to_string);
+        let then = match self.keeper.when_lost {
+            WhenLost::Restart => "another one is started; until it is there",
+            WhenLost::GoOn => "from now on",
+        };
+        let what = format!("the keeper has ended ({how}); {then} what is not synced lives in this process alone");
+        Error::new(ErrorKind::Keeper, what)
+    }
+
+    /// False when the engine has ended meanwhile.
+    fn rest(&self, pause: Duration) -> bool {
+        let is_open = |state: &mut State| !matches!(state.line, Line::Closed);
+        let waited = self.changed.wait_timeout_while(self.lock(), pause, is_open);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !matches!(state.line, Line::Closed)
+    }
+
+    /// `None` when the engine has ended meanwhile.
+    fn start_again(&self) -> Result<Option<Child>> {
+        let Started { up, mut child } = self.start_one()?;
+        let mut state = self.lock();
+        if matches!(state.line, Line::Closed) {
+            drop(state);
+            let _ = up.channel.send(&Message::Goodbye.encode(), &[]);
+            let _ = child.wait();
+            return Ok(None);
+        }
+        let sent = state.send_all(&up.channel);
+        if let Err(error) = sent {
+            drop(state);
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        state.line = Line::Up(up);
+        state.restarts += 1;
+        Ok(Some(child))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever made an engine that never ran.
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.say_goodbye();
+    }
+}
+
+impl State {
+    /// Asks, and waits for the answer. A keeper that gives none is ended, and whoever watches for that goes on from there.
+    fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Option<Message> {
+        let Line::Up(up) = &self.line else { return None };
+        let answer =
+            up.channel.send(&message.encode(), descriptors).and_then(|()| hear(&up.channel, KEEPER_ANSWER));
+        match answer {
+            Ok(answer) if is_answer(message, &answer) => Some(answer),
+            other => {
+                tracing::warn!(?message, answer = ?other, "the keeper does not answer as it should: it is ended");
+                let _ = up.process.kill();
+                self.line = Line::Down;
+                None
+            }
+        }
+    }
+
+    /// Gives all files to a new keeper, a few at a time: more than the channel holds would keep both ends waiting.
+    fn send_all(&self, channel: &Channel) -> Result<()> {
+        let failed = |why: String| {
+            Error::new(ErrorKind::Keeper, format!("a new keeper could not be given the open files: {why}"))
+        };
+        let files: Vec<_> = self.files.iter().collect();
+        for batch in files.chunks(KEEPER_BATCH) {
+            for (number, held) in batch {
+                let message = Message::Add { number: **number, generation: held.generation };
+                let sent = channel.send(&message.encode(), &[held.file.as_fd()]);
+                sent.map_err(|error| failed(error.to_string()))?;
+            }
+            for (number, _) in batch {
+                match hear(channel, KEEPER_ANSWER) {
+                    Ok(Message::Added { number: added }) if added == **number => {}
+                    Ok(Message::NotAdded { reason, .. }) => return Err(failed(reason)),
+                    Ok(_) => return Err(failed("it answers something else".into())),
+                    Err(error) => return Err(failed(error.to_string())),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether one is the answer to the other.
+fn is_answer(asked: &Message, answer: &Message) -> bool {
+    match (asked, answer) {
+        (Message::Add { number, .. }, Message::Added { number: of } | Message::NotAdded { number: of, .. })
+        | (Message::Remove { number, .. }, Message::Removed { number: of }) => number == of,
+        _ => false,
+    }
+}
+
+/// The next message.
+fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
+    match channel.receive(Some(patience))? {
+        Received::Message(message) => {
+            Message::decode(&message.bytes).map_err(|malformed| io::Error::other(malformed.to_string()))
+        }
+        Received::Nothing => Err(io::Error::new(io::ErrorKind::TimedOut, "it said nothing in time")),
+        Received::End => Err(io::Error::new(io::ErrorKind::BrokenPipe, "it has ended")),
+    }
+}
+
+/// Nobody waits for it.
+fn tell(shared: &Weak<Shared>, error: &Error) {
+    tracing::error!(%error);
+    if let Some(shared) = shared.upgrade() {
+        (shared.on_error)(error);
+    }
+}

@@ -1,0 +1,476 @@
+//! The keeper's end: one thread that sleeps until it is told something, or until the program it stands by is gone.
+//!
+//! A program is gone when its process has ended, or when nobody has its end of the channel any more, which an exec
+//! brings about. What it said before that is heard first. If the last of it was no goodbye, the files are finished
+//! ([`finish`](super::finish)).
+//!
+//! It trusts nothing: what it was sent is read by [`message`](super::message), the memory is mapped only where all it says
+//! of itself is so, and of a file only that is written which the arena says, where the file is the one that was meant.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_block::Frame;
+use forebay_uring::layout::LAYOUT_VERSION;
+use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
+use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Process, detached};
+
+use super::finish::{Done, Job, Progress, Rings, finish};
+use super::image;
+use super::log::Log;
+use super::message::{Hello, Message};
+use super::recover::{Known, Plan, plan};
+use super::{ASKED, REFUSED, SAVED, WRITTEN};
+use crate::limits::{KEEPER_FIRST_WORD, KEEPER_HANDING, KEEPER_RINGS, KEEPER_WATCHDOG};
+
+/// Where this process was started to be a keeper ([`Keeper::this_program`](super::Keeper::this_program)), it is one, and
+/// ends as one: then this does not return. Otherwise it does nothing. To be called before anything else, for descriptors
+/// are closed whoever has them.
+pub fn run_if_asked() {
+    if let Some(number) = std::env::var_os(ASKED) {
+        let number = number.to_str().and_then(|number| number.parse().ok());
+        std::process::exit(number.map_or(REFUSED, run));
+    }
+}
+
+/// Whether this process was started to be a keeper.
+pub(crate) fn is_asked() -> bool {
+    std::env::var_os(ASKED).is_some()
+}
+
+/// Is a keeper, by the descriptor of this number, until there is nothing left to keep. Returns with what the process should
+/// exit with: 0 all is written, 1 something is lost, or saved to a file; 2 it was not started by a program of this
+/// version. (3 where a device hangs: then it does not return.)
+///
+/// To be called before anything else, for descriptors are closed whoever has them.
+#[must_use]
+pub fn run(channel: RawFd) -> i32 {
+    let given = match channel {
+        0 => std::io::stdin().as_fd().try_clone_to_owned().and_then(Channel::of_descriptor),
+        number => Channel::inherited(number),
+    };
+    let Ok(channel) = given else {
+        Log::default().say(format_args!("a keeper is started by the program it stands by, not by hand"));
+        return REFUSED;
+    };
+    if let Err(error) = detached::detach("forebay-keeper", &[channel.as_fd()]) {
+        return refuse(&channel, format!("it could not be a process of its own: {error}"));
+    }
+    match Keeping::begin(&channel) {
+        Ok(mut keeping) => match keeping.keep(&channel) {
+            Ended::Well => WRITTEN,
+            Ended::Died => {
+                drop(channel);
+                keeping.recover()
+            }
+        },
+        Err(reason) => refuse(&channel, reason),
+    }
+}
+
+fn refuse(channel: &Channel, reason: String) -> i32 {
+    say(channel, &Message::Refused { reason }, &[]);
+    REFUSED
+}
+
+/// Whoever is not there any more does not hear it.
+fn say(channel: &Channel, message: &Message, descriptors: &[BorrowedFd<'_>]) {
+    let _ = channel.send(&message.encode(), descriptors);
+}
+
+/// How a program ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    /// With a goodbye.
+    Well,
+    /// Without.
+    Died,
+}
+
+/// What came of listening once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heard {
+    Something,
+    Nothing,
+    Goodbye,
+    End,
+}
+
+/// What a keeper has.
+#[derive(Debug)]
+struct Keeping {
+    hello: Hello,
+    arena: Arc<Arena>,
+    owner: Process,
+    gone: Gone,
+    files: BTreeMap<u32, Kept>,
+    listener: Option<Listener>,
+    log: Arc<Log>,
+}
+
+/// One file.
+#[derive(Debug)]
+struct Kept {
+    generation: u16,
+    file: OwnedFd,
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        if let Some(listener) = &self.listener {
+            listener.remove();
+        }
+    }
+}
+
+impl Keeping {
+    /// Hears the first word, and answers it.
+    fn begin(channel: &Channel) -> Result<Self, String> {
+        let first = match channel.receive(Some(KEEPER_FIRST_WORD)) {
+            Ok(Received::Message(message)) => message,
+            Ok(Received::Nothing) => return Err("nothing was said".into()),
+            Ok(Received::End) => return Err("the program is gone".into()),
+            Err(error) => return Err(format!("it could not listen: {error}")),
+        };
+        let hello = match Message::decode(&first.bytes) {
+            Ok(Message::Hello(hello)) => hello,
+            Ok(_) => return Err("the first word was no hello".into()),
+            Err(malformed) => return Err(format!("the program says what is none here: {malformed}")),
+        };
+        if hello.layout != LAYOUT_VERSION {
+            return Err(format!("the arena is of layout {}, and this knows {LAYOUT_VERSION}", hello.layout));
+        }
+        let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors)
+            .map_err(|got| format!("{} descriptors came with the first word, not 2", got.len()))?;
+        let arena = Arena::of_memfd(memfd).map_err(|error| format!("the arena cannot be had: {error}"))?;
+        let owner = Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
+        let log = Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
+        let listener = match &hello.socket {
+            Some(path) => {
+                let bound = Listener::bind(path);
+                Some(bound.map_err(|error| format!("its socket at {}: {error}", path.display()))?)
+            }
+            None => None,
+        };
+        let keeping = Self {
+            hello,
+            arena: Arc::new(arena),
+            owner,
+            gone: Gone::of_descriptor(gone),
+            files: BTreeMap::new(),
+            listener,
+            log: Arc::new(log),
+        };
+        say(channel, &Message::Welcome { process: std::process::id() }, &[]);
+        Ok(keeping)
+    }
+
+    /// Until the program ends.
+    fn keep(&mut self, channel: &Channel) -> Ended {
+        loop {
+            let mut awaited = vec![Awaited::Message(channel), Awaited::Death(&self.owner)];
+            awaited.extend(self.listener.as_ref().map(Awaited::Connection));
+            let Ok(ready) = wait(&awaited, None) else {
+                // Out of memory: a moment later there may be some.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            // All it said, before its end counts.
+            while ready[0] || ready[1] {
+                match self.hear(channel) {
+                    Heard::Something => {}
+                    Heard::Goodbye => return Ended::Well,
+                    Heard::End => return Ended::Died,
+                    Heard::Nothing if ready[1] => return Ended::Died,
+                    Heard::Nothing => break,
+                }
+            }
+            if ready.get(2) == Some(&true) {
+                self.send_away();
+            }
+        }
+    }
+
+    /// What is there to be heard now.
+    fn hear(&mut self, channel: &Channel) -> Heard {
+        let message = match channel.receive(Some(Duration::ZERO)) {
+            Ok(Received::Message(message)) => message,
+            Ok(Received::Nothing) => return Heard::Nothing,
+            Ok(Received::End) => return Heard::End,
+            // One that is too large is gone, and others may come.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Heard::Something,
+            Err(error) => {
+                self.log.say(format_args!("the program is not heard any more: {error}"));
+                return Heard::End;
+            }
+        };
+        match Message::decode(&message.bytes) {
+            Ok(Message::Add { number, generation }) => {
+                let answer = self.add(number, generation, message);
+                say(channel, &answer, &[]);
+            }
+            Ok(Message::Remove { number, generation }) => {
+                if self.files.get(&number).is_some_and(|kept| kept.generation == generation) {
+                    self.files.remove(&number);
+                }
+                say(channel, &Message::Removed { number }, &[]);
+            }
+            Ok(Message::Goodbye) => return Heard::Goodbye,
+            Ok(other) => self.log.say(format_args!("the program said what it should not: {other:?}")),
+            Err(malformed) => self.log.say(format_args!("the program said what is none here: {malformed}")),
+        }
+        Heard::Something
+    }
+
+    fn add(&mut self, number: u32, generation: u16, message: passing::Message) -> Message {
+        match <[OwnedFd; 1]>::try_from(message.descriptors) {
+            Ok([file]) => {
+                self.files.insert(number, Kept { generation, file });
+                Message::Added { number }
+            }
+            Err(_) => {
+                let limit = detached::descriptor_limit().map_or("many".into(), |limit| limit.to_string());
+                let reason = format!("it has as many open files as it may: {limit}");
+                Message::NotAdded { number, reason }
+            }
+        }
+    }
+
+    /// Nothing can be adopted while the program lives.
+    fn send_away(&self) {
+        let reason = format!("process {} is alive, and has its files itself", self.hello.process);
+        match self.listener.as_ref().map(Listener::accept) {
+            Some(Ok(Some((channel, _)))) => say(&channel, &Message::Refused { reason }, &[]),
+            // Too many open files, most likely: not again at once.
+            Some(Err(_)) => std::thread::sleep(Duration::from_millis(100)),
+            _ => {}
+        }
+    }
+
+    /// Does what is left to do.
+    fn recover(mut self) -> i32 {
+        let start = Instant::now();
+        let rings = self.wait_for_rings();
+        let progress = Arc::new(Progress::new());
+        let watchdog = Watchdog::start(&self, &progress);
+        let mut kept = BTreeMap::new();
+        let mut jobs = BTreeMap::new();
+        for (number, (generation, plan, file, path)) in self.plans() {
+            kept.insert(number, generation);
+            jobs.insert(number, Job::new(file, path, plan));
+        }
+        let done = finish(&self.arena, jobs, rings, self.hello.patience, &progress);
+        drop(watchdog);
+        for (number, done) in &done {
+            if done.lost.is_none() {
+                note_done(&self.arena, *number, &done.plan);
+            }
+        }
+        self.tell(&done, start.elapsed());
+        let has_lost = done.values().any(|done| done.lost.is_some());
+        if has_lost {
+            save(&self.arena, &self.hello, &self.log);
+        }
+        let files = kept.into_iter().zip(done.into_values().map(|done| done.file));
+        let files = files.map(|((number, generation), file)| (number, generation, file)).collect::<Vec<_>>();
+        self.stand_by(&files);
+        if has_lost { SAVED } else { WRITTEN }
+    }
+
+    fn wait_for_rings(&self) -> Rings {
+        match self.gone.wait(Some(KEEPER_RINGS)) {
+            Ok(true) => Rings::Gone,
+            _ => {
+                let process = self.hello.process;
+                self.log.say(format_args!(
+                    "requests of process {process} may still be under way after {KEEPER_RINGS:?} (a child of its?); \
+                     each file is waited for"
+                ));
+                Rings::MayBeThere
+            }
+        }
+    }
+
+    /// What is to be done for which file: of those that are the ones the arena means.
+    fn plans(&mut self) -> BTreeMap<u32, (u16, Plan, File, PathBuf)> {
+        let mut files = BTreeMap::new();
+        let mut known = HashMap::new();
+        for (number, Kept { generation, file }) in std::mem::take(&mut self.files) {
+            let path = path_of(&file);
+            let record = self.arena.file(number).filter(|record| record.generation == generation);
+            // None: nothing of it was ever published, or all of it is written and it was being closed.
+            let Some(record) = record else { continue };
+            match File::of_descriptor(file) {
+                Ok(file) if is_meant(&file, &record) => {
+                    known.insert(number, known_of(&record));
+                    files.insert(number, (generation, file, path));
+                }
+                Ok(_) => self.log.say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
+                Err(error) => self.log.say(format_args!("{}: {error}; nothing is written", path.display())),
+            }
+        }
+        let mut plans = plan(&known, headers(&self.arena), |frame| self.arena.written_of(frame));
+        let with_plan = |(number, (generation, file, path))| {
+            let plan = plans.remove(&number).expect("every known file has a plan");
+            (number, (generation, plan, file, path))
+        };
+        files.into_iter().map(with_plan).collect()
+    }
+
+    /// Says what became of it.
+    fn tell(&self, done: &BTreeMap<u32, Done>, took: Duration) {
+        for Done { path, lost, .. } in done.values() {
+            if let Some(lost) = lost {
+                self.log.say(format_args!("{}: {lost}", path.display()));
+            }
+        }
+        let written: Vec<&Done> =
+            done.values().filter(|done| done.lost.is_none() && !done.plan.is_empty()).collect();
+        let bytes: u64 = written.iter().map(|done| done.plan.bytes()).sum();
+        let (process, files) = (self.hello.process, written.len());
+        if bytes == 0 && files == 0 {
+            self.log.say(format_args!("process {process} is gone; nothing was left to be written"));
+        } else {
+            self.log.say(format_args!(
+                "process {process} is gone; wrote {bytes} bytes to {files} files, and synced them, in {} ms",
+                took.as_millis()
+            ));
+        }
+    }
+
+    /// Waits for a program that takes over, where there is a socket for it.
+    fn stand_by(&self, files: &[(u32, u16, File)]) {
+        let Some(listener) = &self.listener else { return };
+        let Some(end) = Instant::now().checked_add(self.hello.linger) else { return };
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match wait(&[Awaited::Connection(listener)], Some(left)) {
+                Ok(ready) if !ready[0] => return,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+            match listener.accept() {
+                Ok(Some((channel, peer))) if peer.is_trusted() => {
+                    if self.hand_over(&channel, files) {
+                        self.log.say(format_args!("{} files were taken over by a new program", files.len()));
+                        return;
+                    }
+                }
+                Ok(Some((channel, peer))) => {
+                    let reason = format!("user {} may not: it is another user's", peer.user);
+                    say(&channel, &Message::Refused { reason }, &[]);
+                }
+                Ok(None) => {}
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Gives everything to who asks for it; whether it was taken.
+    fn hand_over(&self, channel: &Channel, files: &[(u32, u16, File)]) -> bool {
+        let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else { return false };
+        let refused = match Message::decode(&message.bytes) {
+            Ok(Message::Adopt { layout: LAYOUT_VERSION }) => None,
+            Ok(Message::Adopt { layout }) => {
+                Some(format!("the arena is of layout {LAYOUT_VERSION}, and the program knows {layout}"))
+            }
+            Ok(_) => Some("only adopting is possible here".to_owned()),
+            Err(malformed) => Some(malformed.to_string()),
+        };
+        if let Some(reason) = refused {
+            say(channel, &Message::Refused { reason }, &[]);
+            return false;
+        }
+        let memfd = self.arena.memfd().expect("it came as one");
+        let handed = Message::Handed { process: self.hello.process, files: files.len() as u32 };
+        let sent = channel.send(&handed.encode(), &[memfd]).and_then(|()| {
+            files.iter().try_for_each(|(number, generation, file)| {
+                let message = Message::File { number: *number, generation: *generation };
+                channel.send(&message.encode(), &[file.as_fd()])
+            })
+        });
+        if sent.and_then(|()| channel.send(&Message::End.encode(), &[])).is_err() {
+            return false;
+        }
+        let answer = channel.receive(Some(KEEPER_HANDING));
+        matches!(answer, Ok(Received::Message(message)) if Message::decode(&message.bytes) == Ok(Message::Taken))
+    }
+}
+
+/// Whether a file is the one a record speaks of, and may be written.
+pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
+    file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
+}
+
+/// What of a record the plan needs.
+pub(crate) fn known_of(record: &FileRecord) -> Known {
+    Known { generation: record.generation, size: record.size, cut: record.cut }
+}
+
+/// All that is published.
+pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, forebay_uring::Header)> {
+    (0..arena.frames()).map(Frame).filter_map(|frame| Some((frame, arena.header(frame)?)))
+}
+
+/// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed for the file.
+fn note_done(arena: &Arena, number: u32, plan: &Plan) {
+    plan.spent.iter().for_each(|frame| arena.retire(*frame));
+    plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));
+    if let Some(length) = plan.cut {
+        arena.set_file_size(number, length);
+        arena.set_file_cut(number, None);
+    }
+}
+
+/// Saves the arena where that is wanted, and says so.
+fn save(arena: &Arena, hello: &Hello, log: &Log) {
+    let Some(directory) = &hello.save_to else { return };
+    match image::save(arena, directory, hello.process) {
+        Ok(path) => log.say(format_args!("saved to {0}: forebay recover {0}", path.display())),
+        Err(error) => log.say(format_args!("could not save to {}: {error}", directory.display())),
+    }
+}
+
+/// Where a file is now, as the kernel says.
+fn path_of(file: &OwnedFd) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("a file"))
+}
+
+/// Ends the process where a device hangs, which no call comes back from. Not once it is dropped.
+struct Watchdog {
+    is_over: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    fn start(keeping: &Keeping, progress: &Arc<Progress>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (arena, hello, log) = (Arc::clone(&keeping.arena), keeping.hello.clone(), Arc::clone(&keeping.log));
+        let (over, progress) = (Arc::clone(&is_over), Arc::clone(progress));
+        let watch = move || {
+            let patience = hello.patience.saturating_add(KEEPER_WATCHDOG);
+            while !over.load(Ordering::Acquire) {
+                if progress.since() > patience {
+                    log.say(format_args!("a device hangs: nothing came back for {:?}", progress.since()));
+                    save(&arena, &hello, &log);
+                    std::process::exit(super::HUNG);
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("forebay-watchdog".into()).spawn(watch) {
+            keeping.log.say(format_args!("no watchdog: {error}"));
+        }
+        Self { is_over }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}

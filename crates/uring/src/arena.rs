@@ -6,15 +6,9 @@
 //! 256 pieces, and costs the more. So the memory is a memfd (whose descriptor, handed to a second process, would let what
 //! was accepted outlive this one) only where shared memory may have huge pages, and anonymous elsewhere.
 //!
-//! The layout, native byte order:
-//!
-//! ```text
-//! 0                superblock, one page: 8 words of 64 bits
-//!                    magic "FOREBAY\x01" as bytes, layout version (1), bytes in a frame (4096), frames,
-//!                    offset of the headers, bytes in a header (32), offset of the frames, bytes in all
-//! header_offset    a header for each frame (header.rs says what is in it), then zeroes up to a page
-//! frames_offset    the frames, 4096 bytes each; of 4 MiB and more, on a boundary of 2 MiB
-//! ```
+//! [`layout`](crate::layout) says what lies where. A shared arena has, beside the frames, all that another process needs to
+//! finish the writing if this one dies: [`header`](crate::header), [`records`](crate::records), masks. Of these what is
+//! never used takes no memory.
 //!
 //! The price: memory is not given back while the arena lives; it is taken page by page when first touched. The
 //! arena knows nothing of who owns a frame: exclusivity is the caller's promise, stated at each `unsafe` accessor.
@@ -30,20 +24,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
-use rustix::fs::MemfdFlags;
+use rustix::fs::{FileType, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, ProtFlags};
 
-use crate::header::{HEADER_BYTES, Header, HeaderWords};
+use crate::header::{FrameState, HEADER_BYTES, Header, HeaderWords};
+use crate::layout::{Extent, FILES_ENTERED, ImageError, Layout, SUPERBLOCK_WORDS};
 use crate::mapping::Mapping;
-
-/// Bytes of a huge page, on the processors this is for with small pages of 4 KiB.
-const HUGE: usize = 2 << 20;
+use crate::masks::{MASK_BYTES, MaskWords};
+use crate::records::{FileRecord, RECORD_BYTES, RecordWords};
 
 /// Bytes of the read-only region that zeroes are written from.
 pub const ZERO_BYTES: usize = 64 << 10;
 
-const MAGIC: u64 = u64::from_ne_bytes(*b"FOREBAY\x01");
-const LAYOUT_VERSION: u64 = 1;
+const SHARED_ALONE: &str =
+    "a shared arena alone has masks and records, as many as it has frames and numbers of files";
 
 /// The memory all pages live in.
 #[derive(Debug)]
@@ -53,15 +47,6 @@ pub struct Arena {
     /// What the memory is of, where it is shared.
     memfd: Option<OwnedFd>,
     layout: Layout,
-}
-
-/// Where things are, in bytes from the start.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    frames: u32,
-    header_offset: usize,
-    frames_offset: usize,
-    bytes: usize,
 }
 
 impl Arena {
@@ -74,15 +59,19 @@ impl Arena {
         if shared_memory_may_be_huge() { Self::shared(frames) } else { Self::private(frames) }
     }
 
-    /// An arena of a memfd.
+    /// An arena of a memfd, which keeps its size for ever; with records of files and masks.
     ///
     /// # Errors
     /// As [`Arena::new`].
     pub fn shared(frames: u32) -> io::Result<Self> {
-        let layout = Layout::of(frames)?;
-        let memfd = rustix::fs::memfd_create("forebay", MemfdFlags::CLOEXEC)?;
+        let layout = Layout::of(frames, Extent::Shared)?;
+        let memfd = rustix::fs::memfd_create("forebay", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memfd, layout.bytes as u64)?;
-        Self::of(Mapping::shared(memfd.as_fd(), layout.bytes)?, Some(memfd), layout)
+        // Who maps it counts on its size.
+        rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let arena = Self::of(Mapping::shared(memfd.as_fd(), layout.bytes)?, Some(memfd), layout)?;
+        arena.write_superblock();
+        Ok(arena)
     }
 
     /// An arena of anonymous memory.
@@ -90,22 +79,53 @@ impl Arena {
     /// # Errors
     /// As [`Arena::new`].
     pub fn private(frames: u32) -> io::Result<Self> {
-        let layout = Layout::of(frames)?;
+        let layout = Layout::of(frames, Extent::Private)?;
         let memory = Mapping::anonymous(layout.bytes, ProtFlags::READ | ProtFlags::WRITE)?;
-        Self::of(memory, None, layout)
+        let arena = Self::of(memory, None, layout)?;
+        arena.write_superblock();
+        Ok(arena)
+    }
+
+    /// The shared arena that another process made, as it is. Both have it then; who does what with it is theirs to
+    /// agree.
+    ///
+    /// # Errors
+    /// See [`ImageError`]: it is mapped only where its size cannot change and all it says of itself is so.
+    pub fn of_memfd(memfd: OwnedFd) -> Result<Self, ImageError> {
+        let seals = rustix::fs::fcntl_get_seals(&memfd).map_err(|_| ImageError::NoMemory)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(ImageError::Unsealed);
+        }
+        let layout = Layout::found_in(memfd.as_fd())?;
+        let memory = Mapping::shared(memfd.as_fd(), layout.bytes)?;
+        Ok(Self::of(memory, Some(memfd), layout)?)
+    }
+
+    /// The arena of a saved copy. What is changed in it stays here. The file must not be cut while this lives.
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub fn of_image(file: &std::fs::File) -> Result<Self, ImageError> {
+        let status = rustix::fs::fstat(file)?;
+        if !FileType::from_raw_mode(status.st_mode).is_file() {
+            return Err(ImageError::NoFile);
+        }
+        let layout = Layout::found_in(file.as_fd())?;
+        let memory = Mapping::copy_of(file.as_fd(), layout.bytes)?;
+        Ok(Self::of(memory, None, layout)?)
     }
 
     fn of(memory: Mapping, memfd: Option<OwnedFd>, layout: Layout) -> io::Result<Self> {
         memory.advise(Advice::LinuxDontFork)?;
         memory.advise(Advice::LinuxDontDump)?;
-        // Refused where huge pages are compiled out; without effect where they are off.
-        let _ = memory.advise(Advice::LinuxHugepage);
+        // Refused where huge pages are compiled out; without effect where they are off. Not for what lies behind the
+        // frames: of that little is used, here and there.
+        let _ = memory.advise_part(0..layout.frames_end(), Advice::LinuxHugepage);
+        let _ = memory.advise_part(layout.frames_end()..layout.bytes, Advice::LinuxNoHugepage);
         let zeroes = Mapping::anonymous(ZERO_BYTES, ProtFlags::READ)?;
         zeroes.advise(Advice::LinuxDontFork)?;
         zeroes.advise(Advice::LinuxDontDump)?;
-        let arena = Self { memory, zeroes, memfd, layout };
-        arena.write_superblock();
-        Ok(arena)
+        Ok(Self { memory, zeroes, memfd, layout })
     }
 
     /// How many frames there are.
@@ -114,7 +134,7 @@ impl Arena {
         self.layout.frames
     }
 
-    /// Bytes of address space, headers included.
+    /// Bytes of address space, with all that is not frames.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.layout.bytes as u64
@@ -132,9 +152,9 @@ impl Arena {
         self.at(frame).cast_const()
     }
 
-    /// The memory a ring may register: all of it, from its start on, and how many bytes.
+    /// The memory a ring may register: all up to the last frame's end, from its start on, and how many bytes.
     pub(crate) fn registrable(&self) -> (*mut u8, usize) {
-        (self.memory.start(), self.layout.bytes)
+        (self.memory.start(), self.layout.frames_end())
     }
 
     /// Where [`ZERO_BYTES`] zeroes are, for the length of the arena's life.
@@ -221,10 +241,93 @@ impl Arena {
         self.words(frame).retire();
     }
 
+    /// Says that a frame holds nothing, where it is published as clean: before its bytes are changed. A load, where it
+    /// is not.
+    pub fn retire_clean(&self, frame: Frame) {
+        self.words(frame).retire_clean();
+    }
+
+    /// In which state a frame is published; for who publishes it: it is not looked whether it checks out.
+    #[must_use]
+    pub fn published(&self, frame: Frame) -> Option<FrameState> {
+        self.words(frame).published()
+    }
+
     /// What a frame holds; `None` unless it checks out.
     #[must_use]
     pub fn header(&self, frame: Frame) -> Option<Header> {
         self.words(frame).read(frame)
+    }
+
+    /// Says that no byte of a frame was written, while it has no header.
+    ///
+    /// # Panics
+    /// When the arena is not shared; as all that has to do with masks and records, but for asking what is there.
+    pub fn clear_mask(&self, frame: Frame) {
+        self.mask(frame).expect(SHARED_ALONE).clear();
+    }
+
+    /// Says that these bytes of a frame were written, after they were copied in.
+    ///
+    /// # Panics
+    /// As [`Arena::clear_mask`]; for a range that is no part of a frame.
+    pub fn add_to_mask(&self, frame: Frame, bytes: Range<usize>) {
+        self.mask(frame).expect(SHARED_ALONE).add(bytes);
+    }
+
+    /// Which bytes of a frame were written, in order; of a [`Partial`](crate::header::FrameState::Partial) one. What
+    /// touches is one range.
+    #[must_use]
+    pub fn written_of(&self, frame: Frame) -> Vec<Range<usize>> {
+        self.mask(frame).map(MaskWords::written).unwrap_or_default()
+    }
+
+    /// Says which file a number stands for, before the first frame of it is published. Replaces what was said before.
+    ///
+    /// # Panics
+    /// As [`Arena::clear_mask`]; for a number from [`FILE_RECORDS`](crate::records::FILE_RECORDS) on, and a generation
+    /// of zero.
+    pub fn enter_file(&self, number: u32, record: &FileRecord) {
+        self.record(number).expect(SHARED_ALONE).enter(number, record);
+        self.superblock(FILES_ENTERED).fetch_max(u64::from(number) + 1, Ordering::Release);
+    }
+
+    /// Says that a number stands for no file, after the last frame of it was retired.
+    ///
+    /// # Panics
+    /// As [`Arena::enter_file`].
+    pub fn leave_file(&self, number: u32) {
+        self.record(number).expect(SHARED_ALONE).leave();
+    }
+
+    /// Says how long a file is to its program, once that was told or is about to be.
+    ///
+    /// # Panics
+    /// As [`Arena::enter_file`].
+    pub fn set_file_size(&self, number: u32, bytes: u64) {
+        self.record(number).expect(SHARED_ALONE).set_size(bytes);
+    }
+
+    /// Says to which length a file is being cut, before that is begun; nothing, when it has ended.
+    ///
+    /// # Panics
+    /// As [`Arena::enter_file`].
+    pub fn set_file_cut(&self, number: u32, to: Option<u64>) {
+        self.record(number).expect(SHARED_ALONE).set_cut(to);
+    }
+
+    /// Which file a number stands for; `None` unless its record checks out.
+    #[must_use]
+    pub fn file(&self, number: u32) -> Option<FileRecord> {
+        self.record(number)?.read(number)
+    }
+
+    /// All files there are, with their numbers.
+    pub fn files(&self) -> impl Iterator<Item = (u32, FileRecord)> {
+        // Beyond it nothing was ever entered, and a look would take memory.
+        let entered = self.superblock(FILES_ENTERED).load(Ordering::Acquire);
+        let numbers = 0..u32::try_from(entered).unwrap_or(u32::MAX).min(self.layout.records);
+        numbers.filter_map(|number| Some((number, self.file(number)?)))
     }
 
     /// Forgets the mapping: for frames that are still in flight when their owner must go.
@@ -250,13 +353,44 @@ impl Arena {
 
     fn words(&self, frame: Frame) -> &HeaderWords {
         assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
-        // SAFETY: the frame's number was checked, so the offset is within the table of headers.
-        let words =
-            unsafe { self.memory.start().add(self.layout.header_offset + frame.0 as usize * HEADER_BYTES) };
-        // SAFETY: the table is aligned to a page and a header's size is a multiple of its alignment; it is made of
-        // atomics, which any bytes make valid and which are only ever used as atomics; the mapping lives as long
-        // as `self`.
-        unsafe { &*words.cast::<HeaderWords>() }
+        let offset = self.layout.header_offset + frame.0 as usize * HEADER_BYTES;
+        // SAFETY: the frame's number was checked, so the header is within their table; it is made of atomics.
+        unsafe { self.shared_words(offset) }
+    }
+
+    /// `None` where there are no masks.
+    fn mask(&self, frame: Frame) -> Option<&MaskWords> {
+        assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
+        let offset = self.layout.masks_offset? + frame.0 as usize * MASK_BYTES;
+        // SAFETY: the frame's number was checked, so the mask is within their table; it is made of atomics.
+        Some(unsafe { self.shared_words(offset) })
+    }
+
+    /// `None` where there is no such record.
+    fn record(&self, number: u32) -> Option<&RecordWords> {
+        let offset = self.layout.records_offset? + number as usize * RECORD_BYTES;
+        // SAFETY: the number is checked, so the record is within their table; it is made of atomics.
+        (number < self.layout.records).then(|| unsafe { self.shared_words(offset) })
+    }
+
+    /// A word of the superblock.
+    fn superblock(&self, index: usize) -> &AtomicU64 {
+        assert!(index < SUPERBLOCK_WORDS, "word {index} of the superblock");
+        // SAFETY: the word is within the first page, which is the superblock's.
+        unsafe { self.shared_words(index * size_of::<u64>()) }
+    }
+
+    /// What is at an offset, shared with whoever else maps the memory.
+    ///
+    /// # Safety
+    /// `T` is made of 64-bit atomics alone, the offset is a multiple of eight, and all of it is within the mapping and
+    /// not within the frames.
+    unsafe fn shared_words<T>(&self, offset: usize) -> &T {
+        // SAFETY: the caller promises that the offset is within the mapping.
+        let words = unsafe { self.memory.start().add(offset) };
+        // SAFETY: the mapping is aligned to a page and the offset to a word; any bytes make valid atomics, which are only
+        // ever used as such; the mapping lives as long as `self`.
+        unsafe { &*words.cast::<T>() }
     }
 
     /// Refuses a range beyond the last frame.
@@ -268,46 +402,10 @@ impl Arena {
         );
     }
 
+    /// The magic last: who sees it sees the rest.
     fn write_superblock(&self) {
-        let Layout { frames, header_offset, frames_offset, bytes } = self.layout;
-        let words = [
-            MAGIC,
-            LAYOUT_VERSION,
-            PAGE as u64,
-            u64::from(frames),
-            header_offset as u64,
-            HEADER_BYTES as u64,
-            frames_offset as u64,
-            bytes as u64,
-        ];
-        // The magic last: who sees it sees the rest.
-        for (index, word) in words.into_iter().enumerate().rev() {
-            // SAFETY: eight words are within the first page.
-            let place = unsafe { self.memory.start().cast::<u64>().add(index) };
-            // SAFETY: the place is aligned, within the mapping, and used as an atomic only.
-            unsafe { AtomicU64::from_ptr(place) }.store(word, Ordering::Release);
-        }
-    }
-}
-
-impl Layout {
-    fn of(frames: u32) -> io::Result<Self> {
-        let header_offset = PAGE;
-        let headers = (frames as usize).checked_mul(HEADER_BYTES).map(|bytes| bytes.next_multiple_of(PAGE));
-        // A large arena's frames begin where a huge page does.
-        let large = (frames as usize).saturating_mul(PAGE) >= 2 * HUGE;
-        let boundary = if large { HUGE } else { PAGE };
-        let frames_offset = headers
-            .and_then(|bytes| bytes.checked_add(header_offset))
-            .and_then(|bytes| bytes.checked_next_multiple_of(boundary));
-        let bytes = (frames as usize)
-            .checked_mul(PAGE)
-            .zip(frames_offset)
-            .and_then(|(frames, offset)| frames.checked_add(offset))
-            .filter(|&bytes| frames > 0 && isize::try_from(bytes).is_ok());
-        match (frames_offset, bytes) {
-            (Some(frames_offset), Some(bytes)) => Ok(Self { frames, header_offset, frames_offset, bytes }),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("an arena of {frames} frames"))),
+        for (index, word) in self.layout.superblock().into_iter().enumerate().rev() {
+            self.superblock(index).store(word, Ordering::Release);
         }
     }
 }

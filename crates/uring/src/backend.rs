@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 
+use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::file::File;
 use crate::lent::Memory;
@@ -108,6 +109,16 @@ impl Backend {
                 threads.map(Self::Threads).map_err(BackendError::Threads)
             }
             Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Has another process told when this is gone, with all its requests, however this process ends; whether it will
+    /// be. While nothing is in flight; once the doorbell was rung, on the same thread. The thread pool needs nothing for
+    /// it.
+    pub fn set_alive(&mut self, alive: &Alive) -> bool {
+        match self {
+            Self::Ring(ring) => ring.set_alive(alive),
+            Self::Threads(_) => true,
         }
     }
 

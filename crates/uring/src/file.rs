@@ -24,7 +24,7 @@ use crate::extents::{self, Extents};
 use crate::fork::Home;
 use crate::geometry::Geometry;
 use crate::hint;
-use crate::lease::{LeaseWatch, Leased};
+use crate::lease::{self, LeaseWatch, Leased};
 use crate::lock::{self, Lock};
 use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
 
@@ -102,15 +102,13 @@ impl File {
         if how.truncate == Truncate::Cut && kind == Kind::Regular && !created {
             retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
         }
-        let alignment = direct::alignment(descriptor.as_fd(), kind);
         if kind == Kind::Block
             && how.access == Access::ReadWrite
             && block_device::is_read_only(descriptor.as_fd())?
         {
             return Err(Errno::ROFS.into());
         }
-        let direct = direct::go_direct(descriptor.as_fd(), kind, alignment)?;
-        let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
+        let (direct, alignment) = direct_of(descriptor.as_fd(), kind)?;
         let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
         let file = Self {
             lease: Mutex::new(None),
@@ -125,6 +123,67 @@ impl File {
             directory,
         };
         Ok(Opened { file, created })
+    }
+
+    /// A file that was opened elsewhere: direct or not, leased and locked as it is, for that belongs to the open file and
+    /// is shared with whoever else has it. Its lease is held by [`File::adopt_lease`], or by nobody here.
+    ///
+    /// # Errors
+    /// What the kernel said; `InvalidInput` for one that is open neither for reading nor for reading and writing.
+    pub fn of_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let status = rustix::fs::fstat(&descriptor)?;
+        let kind = kind_of(FileType::from_raw_mode(status.st_mode));
+        let flags = rustix::fs::fcntl_getfl(&descriptor)?;
+        let access = match flags & OFlags::ACCMODE {
+            OFlags::RDONLY if !flags.contains(OFlags::PATH) => Access::Read,
+            OFlags::RDWR => Access::ReadWrite,
+            _ => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "open neither to read nor for both"));
+            }
+        };
+        let alignment = direct::alignment(descriptor.as_fd(), kind);
+        let (direct, alignment) = match alignment.filter(|_| flags.contains(OFlags::DIRECT)) {
+            Some(alignment) => (Direct::Yes, alignment),
+            None => (Direct::Refused("it was not when it came here".into()), Alignment::NONE),
+        };
+        Ok(Self {
+            lease: Mutex::new(None),
+            locked: AtomicBool::new(false),
+            home: Home::here(),
+            descriptor,
+            access,
+            kind,
+            identity: Identity::of(&status),
+            direct,
+            alignment,
+            directory: Directory::NotNeeded,
+        })
+    }
+
+    /// Asks for direct I/O, as opening does: for a file that came from elsewhere, maybe in the midst of a buffered write.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn go_direct(&mut self) -> io::Result<()> {
+        (self.direct, self.alignment) = direct_of(self.as_fd(), self.kind)?;
+        Ok(())
+    }
+
+    /// Goes through the kernel's page cache from now on, whoever else has the open file included.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn go_buffered(&mut self) -> io::Result<()> {
+        direct::clear_flags(self.as_fd(), OFlags::DIRECT)?;
+        (self.direct, self.alignment) = (Direct::Refused("turned off".into()), Alignment::NONE);
+        Ok(())
+    }
+
+    /// Says that whoever opened it made it, at this path: flushing its directory makes the entry durable. Where the path
+    /// is gone, or names another file by now, its whole file system is synced for it.
+    pub fn made_at(&mut self, path: &Path) {
+        let is_there = Self::identity_of(path).is_ok_and(|identity| identity == self.identity);
+        self.directory = if is_there { open::keep_directory(path) } else { Directory::Unreadable };
     }
 
     /// Which file it is.
@@ -404,6 +463,26 @@ impl File {
         Ok(())
     }
 
+    /// Holds the lease that the open file has, where it came from elsewhere: the watch hears of its breaks from now on.
+    /// What happened before is told by [`File::has_lease`], asked afterwards: where that is not so somebody waits, or it
+    /// is gone, and [`File::release_lease`] lets him go on when all is written that is to be.
+    ///
+    /// # Errors
+    /// What the kernel said; the lease stays with the open file then, and nobody here hears of it.
+    pub fn adopt_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        if lease.is_none() {
+            *lease = Some(watch.adopt(self.as_fd(), key)?);
+        }
+        Ok(())
+    }
+
+    /// Whether the open file has a lease that nobody waits for, whoever holds it.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        lease::is_whole(self.as_fd())
+    }
+
     /// Whether the lease is held, and nobody waits for it.
     #[must_use]
     pub fn has_lease(&self) -> bool {
@@ -482,6 +561,14 @@ impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// Switches the descriptor to direct, where that is granted; what is to be aligned then.
+fn direct_of(descriptor: BorrowedFd<'_>, kind: Kind) -> io::Result<(Direct, Alignment)> {
+    let alignment = direct::alignment(descriptor, kind);
+    let direct = direct::go_direct(descriptor, kind, alignment)?;
+    let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
+    Ok((direct, alignment))
 }
 
 fn kind_of(file_type: FileType) -> Kind {

@@ -2,7 +2,8 @@
 //! the arena.
 //!
 //! ```text
-//! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached
+//! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
+//!          behind them one for what tells that the ring is gone (alive.rs), where that is wanted
 //! buffers  the arena's mapping in stretches of 1 GiB, the most the kernel takes as one
 //! ```
 //!
@@ -16,7 +17,7 @@
 //! the offers say why.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use forebay_block::Target;
 use io_uring::{IoUring, squeue, types::Fd};
@@ -25,8 +26,11 @@ use crate::arena::Arena;
 use crate::file::File;
 use crate::offer::{Feature, Offer};
 
-/// Entries in the table of files; targets beyond it use their descriptors.
+/// Entries for targets in the table of files; targets beyond them use their descriptors.
 const FILES: u32 = 1024;
+
+/// Entries behind those: one, for what tells that the ring is gone.
+const OTHERS: u32 = 1;
 
 /// The most the kernel registers as one buffer.
 const STRETCH_SHIFT: u32 = 30;
@@ -59,8 +63,12 @@ impl Default for Fixed {
 /// What is registered.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// Entries in the table of files.
+    /// Entries for targets in the table of files; one more is behind them.
     files: u32,
+    /// What the ring holds for as long as it has requests; in the last entry of the table.
+    alive: Option<OwnedFd>,
+    /// Whether there is a table of files, with or without entries for targets.
+    has_table: bool,
     /// Whether a table of files can be made empty; `None` before it was tried.
     sparse: Option<bool>,
     files_refused: Option<String>,
@@ -104,22 +112,62 @@ impl Tables {
         if self.files > 0 {
             return;
         }
+        self.drop_table(uring);
+        // The kernel takes as many entries as the process may have descriptors.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let entries = limit.map_or(FILES, |limit| u32::try_from(limit).unwrap_or(FILES).min(FILES));
-        let submitter = uring.submitter();
-        let sparse = submitter.register_files_sparse(entries);
-        self.sparse = Some(!matches!(&sparse, Err(error) if error.raw_os_error() == Some(libc::EINVAL)));
-        match sparse.or_else(|_| submitter.register_files(&vec![-1; entries as usize])) {
-            Ok(()) => self.files = entries,
+        let most = limit.map_or(FILES + OTHERS, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        let entries = most.min(FILES + OTHERS);
+        match self.make_table(uring, entries) {
+            Ok(()) => self.files = entries.saturating_sub(OTHERS),
             Err(error) => self.files_refused = Some(error.to_string()),
+        }
+        self.register_alive(uring);
+    }
+
+    /// Takes the files out of the table for good; names that are indices count no more.
+    pub(crate) fn unregister_files(&mut self, uring: &IoUring) {
+        self.files_refused = None;
+        self.drop_table(uring);
+        self.register_alive(uring);
+    }
+
+    /// Lets go of the table, and of all that is in it.
+    pub(crate) fn drop_table(&mut self, uring: &IoUring) {
+        if self.has_table && uring.submitter().unregister_files().is_ok() {
+            (self.files, self.has_table) = (0, false);
         }
     }
 
-    /// Gives the table up; names that are indices count no more.
-    pub(crate) fn unregister_files(&mut self, uring: &IoUring) {
-        self.files_refused = None;
-        if self.files > 0 && uring.submitter().unregister_files().is_ok() {
-            self.files = 0;
+    fn make_table(&mut self, uring: &IoUring, entries: u32) -> io::Result<()> {
+        let submitter = uring.submitter();
+        let sparse = submitter.register_files_sparse(entries);
+        self.sparse = Some(!matches!(&sparse, Err(error) if error.raw_os_error() == Some(libc::EINVAL)));
+        sparse.or_else(|_| submitter.register_files(&vec![-1; entries as usize]))?;
+        self.has_table = true;
+        Ok(())
+    }
+
+    /// Has the ring hold the file for as long as it has requests; whether it does.
+    pub(crate) fn set_alive(&mut self, uring: &IoUring, alive: OwnedFd) -> io::Result<()> {
+        self.alive = Some(alive);
+        self.enter_alive(uring)
+    }
+
+    /// Puts what tells that the ring is gone back into the table.
+    fn register_alive(&mut self, uring: &IoUring) {
+        if let Err(error) = self.enter_alive(uring) {
+            tracing::warn!(%error, "the end of the ring cannot be told to another process");
+        }
+    }
+
+    fn enter_alive(&mut self, uring: &IoUring) -> io::Result<()> {
+        let Some(alive) = self.alive.as_ref().map(AsRawFd::as_raw_fd) else { return Ok(()) };
+        if !self.has_table {
+            self.make_table(uring, OTHERS)?;
+        }
+        match uring.submitter().register_files_update(self.files, &[alive])? {
+            1 => Ok(()),
+            _ => Err(io::Error::other("the kernel did not take the file")),
         }
     }
 

@@ -4,7 +4,8 @@
 //! A header is four words, 32 bytes, native byte order, at `header_offset + 32 * frame` in the arena's memory:
 //!
 //! ```text
-//! word 0   bits 0..32 file, bits 32..48 valid bytes of the page (0..=4096), bits 48..64 zero
+//! word 0   bits 0..32 file, bits 32..45 valid bytes of the page (0..=4096), bits 45..48 state (1 dirty, 2 clean,
+//!          3 partial), bits 48..64 generation of the file's record
 //! word 1   page number in the file (offset / 4096)
 //! word 2   sequence: of two frames of one page, the one with the larger sequence is younger
 //! word 3   check: a mix of the other three and the frame's number, never zero; zero: nothing is published
@@ -14,23 +15,40 @@
 //! whole header (and, since the data was copied before it, whole data) or none. A header that is torn, of another
 //! frame, or of another layout does not check out. The mix is no defence against an adversary: who can write the
 //! arena is trusted.
+//!
+//! Numbers of files are used again; the generation says which of those that had the number is meant.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
 
+/// What is in a published frame, and what is owed for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FrameState {
+    /// A page that is not written yet.
+    Dirty = 1,
+    /// A page that is as the file has it.
+    Clean = 2,
+    /// Written bytes of a page, not written yet to the file: those that the frame's mask names.
+    Partial = 3,
+}
+
 /// What a published frame holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The file, by the number its owner gave it.
     pub file: u32,
+    /// The generation of the file's record; zero where files have none.
+    pub generation: u16,
     /// The page of the file.
     pub page: u64,
     /// Of two frames of one page, the one with the larger sequence is younger.
     pub sequence: u64,
     /// Valid bytes, from the start of the frame: 0..=4096.
     pub length: u16,
+    /// What is owed for it.
+    pub state: FrameState,
 }
 
 /// The four words in shared memory.
@@ -45,7 +63,28 @@ pub(crate) struct HeaderWords {
 
 pub(crate) const HEADER_BYTES: usize = 32;
 const _: () = assert!(size_of::<HeaderWords>() == HEADER_BYTES);
-const _: () = assert!(PAGE <= u16::MAX as usize, "the length of a page must fit its field");
+const _: () = assert!(PAGE < 1 << (STATE_SHIFT - LENGTH_SHIFT), "the length of a page must fit its field");
+
+/// The fields of the first word.
+const LENGTH_SHIFT: u32 = 32;
+const STATE_SHIFT: u32 = 45;
+const GENERATION_SHIFT: u32 = 48;
+
+impl FrameState {
+    fn of(place: u64) -> Option<Self> {
+        match field(place, STATE_SHIFT, GENERATION_SHIFT) {
+            1 => Some(Self::Dirty),
+            2 => Some(Self::Clean),
+            3 => Some(Self::Partial),
+            _ => None,
+        }
+    }
+}
+
+/// The bits from one on to before another.
+fn field(word: u64, from: u32, to: u32) -> u64 {
+    word >> from & ((1 << (to - from)) - 1)
+}
 
 impl HeaderWords {
     pub(crate) fn publish(&self, frame: Frame, header: Header) {
@@ -54,7 +93,10 @@ impl HeaderWords {
             "a frame holds at most {PAGE} bytes, not {}",
             header.length
         );
-        let place = u64::from(header.file) | u64::from(header.length) << 32;
+        let place = u64::from(header.file)
+            | u64::from(header.length) << LENGTH_SHIFT
+            | (header.state as u64) << STATE_SHIFT
+            | u64::from(header.generation) << GENERATION_SHIFT;
         self.retire();
         // Orders the retiring before the words below: a reader that sees a new word cannot see the old check.
         fence(Ordering::Release);
@@ -68,6 +110,20 @@ impl HeaderWords {
         self.check.store(0, Ordering::Release);
     }
 
+    /// Retires what is published as clean. The state stays in its word when the check is gone, so this may retire what
+    /// is retired already; no harm is in that.
+    pub(crate) fn retire_clean(&self) {
+        if FrameState::of(self.place.load(Ordering::Relaxed)) == Some(FrameState::Clean) {
+            self.retire();
+        }
+    }
+
+    /// The state of what is published, to who published it.
+    pub(crate) fn published(&self) -> Option<FrameState> {
+        let is_published = self.check.load(Ordering::Relaxed) != 0;
+        is_published.then(|| FrameState::of(self.place.load(Ordering::Relaxed))).flatten()
+    }
+
     /// Pairs with the Release in `publish`: what checks out was whole.
     pub(crate) fn read(&self, frame: Frame) -> Option<Header> {
         let check = self.check.load(Ordering::Acquire);
@@ -77,15 +133,21 @@ impl HeaderWords {
         if check == 0 || check != mix(frame, [place, page, sequence]) {
             return None;
         }
-        let length = u16::try_from(place >> 32).ok().filter(|&length| usize::from(length) <= PAGE)?;
-        let file = u32::try_from(place & u64::from(u32::MAX)).expect("masked to 32 bits");
-        Some(Header { file, page, sequence, length })
+        let file = u32::try_from(field(place, 0, LENGTH_SHIFT)).expect("a field of 32 bits");
+        let length = u16::try_from(field(place, LENGTH_SHIFT, STATE_SHIFT)).expect("a field of 13 bits");
+        let generation = u16::try_from(place >> GENERATION_SHIFT).expect("a field of 16 bits");
+        let state = FrameState::of(place).filter(|_| usize::from(length) <= PAGE)?;
+        Some(Header { file, generation, page, sequence, length, state })
     }
 }
 
-/// Mixes the words and the frame's number so that any one changed bit changes about half of the result.
 fn mix(frame: Frame, words: [u64; 3]) -> u64 {
-    let mut sum = 0x9e37_79b9_7f4a_7c15 ^ u64::from(frame.0);
+    check_of(frame.0, words)
+}
+
+/// Mixes the words and a number so that any one changed bit changes about half of the result. Never zero.
+pub(crate) fn check_of(number: u32, words: impl IntoIterator<Item = u64>) -> u64 {
+    let mut sum = 0x9e37_79b9_7f4a_7c15 ^ u64::from(number);
     for word in words {
         sum = finish(sum ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
     }
@@ -112,7 +174,14 @@ mod tests {
         }
     }
 
-    const HEADER: Header = Header { file: u32::MAX, page: 1 << 50, sequence: 7, length: 4096 };
+    const HEADER: Header = Header {
+        file: u32::MAX,
+        generation: 513,
+        page: 1 << 50,
+        sequence: 7,
+        length: 4096,
+        state: FrameState::Partial,
+    };
 
     #[test]
     fn what_is_published_is_read_until_retired() {
@@ -136,6 +205,49 @@ mod tests {
             }
         }
         assert_eq!(words.read(Frame(3)), Some(HEADER));
+    }
+
+    #[test]
+    fn clean_ones_alone_are_retired_as_clean() {
+        let words = empty();
+        words.retire_clean();
+        for state in [FrameState::Dirty, FrameState::Partial, FrameState::Clean] {
+            words.publish(Frame(3), Header { state, ..HEADER });
+            words.retire_clean();
+            assert_eq!(words.read(Frame(3)).is_none(), state == FrameState::Clean, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn states_and_lengths_that_are_none_are_noticed() {
+        let words = empty();
+        words.publish(Frame(3), HEADER);
+        let place = words.place.load(Ordering::Relaxed);
+        let state = |state: u64| place & !(7 << STATE_SHIFT) | state << STATE_SHIFT;
+        let length = place & !(0x1fff << LENGTH_SHIFT) | 4097 << LENGTH_SHIFT;
+        for place in [state(0), state(4), state(7), length] {
+            words.place.store(place, Ordering::Relaxed);
+            words.check.store(mix(Frame(3), [place, HEADER.page, HEADER.sequence]), Ordering::Relaxed);
+            assert_eq!(words.read(Frame(3)), None);
+        }
+    }
+
+    #[test]
+    fn who_reads_while_it_changes_sees_what_was_published_or_nothing() {
+        let words = empty();
+        let of = |number: u64| Header { page: number, sequence: !number, ..HEADER };
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..200_000).for_each(|number| words.publish(Frame(3), of(number))));
+            let mut seen = 0;
+            while !writer.is_finished() {
+                if let Some(header) = words.read(Frame(3)) {
+                    assert_eq!(header, of(header.page));
+                    assert!(header.page >= seen, "what was replaced does not come back");
+                    seen = header.page;
+                }
+            }
+        });
+        assert_eq!(words.read(Frame(3)), Some(of(199_999)));
     }
 
     #[test]

@@ -110,8 +110,27 @@ impl LeaseWatch {
 
     /// Takes a write lease on the descriptor.
     pub(crate) fn take(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
-        // Held until the lease is: a shutdown in between would leave it with nobody to hear of a break.
         let mut stage = self.stage();
+        let leased = self.own(&mut stage, descriptor, key)?;
+        set_lease(leased.descriptor, libc::F_WRLCK)?;
+        Ok(leased)
+    }
+
+    /// Takes over a lease that the open file has already.
+    pub(crate) fn adopt(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
+        let mut stage = self.stage();
+        let leased = self.own(&mut stage, descriptor, key)?;
+        // The signal names the descriptor by which the lease was asked for last. Refused where somebody waits for it,
+        // who goes on waiting: nothing is to be heard then that is not known.
+        if let Err(error) = set_lease(leased.descriptor, libc::F_WRLCK) {
+            tracing::debug!(%error, key, "the lease that is taken over is not whole");
+        }
+        Ok(leased)
+    }
+
+    /// Has breaks of the descriptor's lease told to this watch. Its stage is held until the lease is: a shutdown in
+    /// between would leave it with nobody to hear of a break.
+    fn own(&self, stage: &mut Stage, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
         let owner = Owner { kind: F_OWNER_TID, thread: stage.run(&self.shared)? };
         let descriptor = descriptor.as_raw_fd();
         // Before the lease, or the kernel would name the whole process as the owner of a lease that breaks at once.
@@ -121,9 +140,7 @@ impl LeaseWatch {
         check(unsafe { libc::fcntl(descriptor, F_SETSIG, break_signal()) })?;
         // Before the lease, so that a break finds its key.
         self.shared.leased().insert(descriptor, key);
-        let leased = Leased { shared: Arc::clone(&self.shared), descriptor };
-        set_lease(descriptor, libc::F_WRLCK)?;
-        Ok(leased)
+        Ok(Leased { shared: Arc::clone(&self.shared), descriptor })
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
@@ -259,6 +276,11 @@ fn next_signal(signals: &OwnedFd) -> Option<libc::signalfd_siginfo> {
     assert_eq!(length, bytes.len(), "a signalfd gives whole records");
     // SAFETY: the record is plain numbers, any bytes are valid ones, and the read is of its whole size.
     Some(unsafe { bytes.as_ptr().cast::<libc::signalfd_siginfo>().read_unaligned() })
+}
+
+/// Whether the open file has a write lease that nobody waits for.
+pub(crate) fn is_whole(descriptor: BorrowedFd<'_>) -> bool {
+    !is_breaking(descriptor.as_raw_fd())
 }
 
 /// Whether somebody waits for this lease: then the kernel tells what it is to become, not what it is.

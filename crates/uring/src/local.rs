@@ -5,6 +5,8 @@
 //! socket of this user that no process listens on any more, as a killed one leaves it, is taken away. Two that find the
 //! same leftover go one after the other: the directory is locked meanwhile.
 //!
+//! Streams here; [`passing`](crate::passing) has messages, by the same rules.
+//!
 //! Nothing here blocks but [`wait`].
 
 use std::io;
@@ -83,13 +85,7 @@ pub fn this_user() -> u32 {
 
 /// A socket that programs connect to.
 #[derive(Debug)]
-pub struct Listener {
-    socket: OwnedFd,
-    /// Not relative: the process may go elsewhere.
-    path: PathBuf,
-    /// Which one it is, so that no other is taken away in its place: device and inode.
-    identity: (u64, u64),
-}
+pub struct Listener(Bound);
 
 impl Listener {
     /// Makes the socket. Waits, for a second at most, while another does the same in that directory.
@@ -97,10 +93,45 @@ impl Listener {
     /// # Errors
     /// See [`BindError`]; what stands at the path is left as it is then.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
+        Bound::at(path, SocketType::STREAM).map(Self)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The next who connected; `None` where nobody did. The stream does not block.
+    ///
+    /// # Errors
+    /// The system's, such as too many open files.
+    pub fn accept(&self) -> io::Result<Option<(UnixStream, Peer)>> {
+        Ok(self.0.accept()?.map(|(stream, peer)| (UnixStream::from(stream), peer)))
+    }
+
+    /// Takes the socket away, where it is still ours.
+    pub fn remove(&self) {
+        self.0.remove();
+    }
+}
+
+/// A socket with a name, of either type.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    socket: OwnedFd,
+    /// Not relative: the process may go elsewhere.
+    path: PathBuf,
+    /// Which one it is, so that no other is taken away in its place: device and inode.
+    identity: (u64, u64),
+}
+
+impl Bound {
+    pub(crate) fn at(path: &Path, kind: SocketType) -> Result<Self, BindError> {
         let path = std::path::absolute(path)?;
         let address = SocketAddrUnix::new(&path)?;
         let _lock = lock_directory(path.parent().unwrap_or(Path::new("/")))?;
-        let socket = new_socket()?;
+        let socket = new_socket(kind)?;
         // What is bound gets the mode of its descriptor.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         if let Err(errno) = rustix::net::bind(&socket, &address) {
@@ -116,33 +147,32 @@ impl Listener {
         Ok(Self { socket, path, identity: (status.st_dev, status.st_ino) })
     }
 
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next who connected; `None` where nobody did. The stream does not block.
-    ///
-    /// # Errors
-    /// The system's, such as too many open files.
-    pub fn accept(&self) -> io::Result<Option<(UnixStream, Peer)>> {
+    pub(crate) fn accept(&self) -> io::Result<Option<(OwnedFd, Peer)>> {
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(stream) => {
-                let peer = peer(stream.as_fd())?;
-                Ok(Some((UnixStream::from(stream), peer)))
+            Ok(connection) => {
+                let peer = peer(connection.as_fd())?;
+                Ok(Some((connection, peer)))
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Takes the socket away, where it is still ours.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         let found = rustix::fs::lstat(&self.path);
         if found.is_ok_and(|status| (status.st_dev, status.st_ino) == self.identity) {
             let _ = rustix::fs::unlink(&self.path);
         }
+    }
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -172,20 +202,35 @@ fn remove_left(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> {
     if status.st_uid != this_user() {
         return Err(BindError::Anothers { user: status.st_uid });
     }
-    let probe = new_socket()?;
-    match rustix::net::connect(&probe, address) {
+    match who_answers(address, SocketType::STREAM) {
+        // Not streams: then messages.
+        Err(Errno::PROTOTYPE) => judge(path, who_answers(address, SocketType::SEQPACKET)),
+        answered => judge(path, answered),
+    }
+}
+
+/// Connects, and tells to which process, where that can be seen from here.
+fn who_answers(address: &SocketAddrUnix, kind: SocketType) -> Result<Option<u32>, Errno> {
+    let probe = new_socket(kind)?;
+    rustix::net::connect(&probe, address)?;
+    Ok(peer(probe.as_fd()).ok().and_then(|peer| peer.process))
+}
+
+/// Takes the socket away if nobody answered.
+fn judge(path: &Path, answered: Result<Option<u32>, Errno>) -> Result<(), BindError> {
+    match answered {
         Err(Errno::CONNREFUSED) => Ok(rustix::fs::unlink(path)?),
         Err(Errno::NOENT) => Ok(()),
-        Ok(()) => Err(BindError::InUse { process: peer(probe.as_fd())?.process }),
+        Ok(process) => Err(BindError::InUse { process }),
         // Its queue is full.
         Err(Errno::AGAIN) => Err(BindError::InUse { process: None }),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn new_socket() -> rustix::io::Result<OwnedFd> {
+pub(crate) fn new_socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
 /// Held until it is dropped. Not waited for without end: any program that may read the directory can hold it.
@@ -203,7 +248,7 @@ fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Who is at the other end.
-fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the descriptor is open for the length of the call, and both pointers are to values that live as long;
@@ -245,6 +290,12 @@ impl Bell {
     }
 }
 
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// What a stream is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
@@ -274,7 +325,8 @@ pub fn wait(bell: &Bell, listener: &Listener, streams: &[(&UnixStream, Interest)
         Interest::Read => PollFlags::IN,
         Interest::Write => PollFlags::OUT,
     };
-    let mut polled = vec![PollFd::new(&bell.0, PollFlags::IN), PollFd::new(&listener.socket, PollFlags::IN)];
+    let mut polled =
+        vec![PollFd::new(&bell.0, PollFlags::IN), PollFd::new(&listener.0.socket, PollFlags::IN)];
     polled.extend(streams.iter().map(|(stream, interest)| PollFd::new(*stream, flags(interest))));
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None))?;
     let mut is_ready = polled.iter().map(|polled| !polled.revents().is_empty());

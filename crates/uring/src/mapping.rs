@@ -5,6 +5,7 @@
 //! makes references to the memory; who reads and writes it is decided above.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
@@ -43,6 +44,16 @@ impl Mapping {
         Ok(Self::own(start.cast(), bytes))
     }
 
+    /// Maps the first `bytes` of `file` for reading and writing; what is written stays here. Memory is taken for what
+    /// is.
+    pub(crate) fn copy_of(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) }?;
+        Ok(Self::own(start.cast(), bytes))
+    }
+
     /// Maps private memory that reads as zeroes; writable as told.
     pub(crate) fn anonymous(bytes: usize, protection: ProtFlags) -> io::Result<Self> {
         // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
@@ -62,9 +73,16 @@ impl Mapping {
 
     /// Advises the kernel about the whole mapping.
     pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
-        // SAFETY: the range is ours, whole, and every advice used in this crate leaves what this process sees in
-        // it as it is.
-        unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, advice) }?;
+        self.advise_part(0..self.bytes, advice)
+    }
+
+    /// Advises the kernel about whole pages of the mapping, from one offset to another.
+    pub(crate) fn advise_part(&self, part: Range<usize>, advice: Advice) -> io::Result<()> {
+        assert!(part.start <= part.end && part.end <= self.bytes, "a part of the mapping");
+        // SAFETY: the part is within the mapping.
+        let start = unsafe { self.start.as_ptr().add(part.start) };
+        // SAFETY: the range is ours, and every advice used in this crate leaves what this process sees in it as it is.
+        unsafe { rustix::mm::madvise(start.cast(), part.len(), advice) }?;
         Ok(())
     }
 }

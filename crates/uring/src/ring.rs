@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::{self, ManuallyDrop};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::{self, ThreadId};
@@ -29,6 +30,7 @@ use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
 
+use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::clock;
 use crate::enter::{Booked, Door, Enter, Enters};
@@ -172,6 +174,18 @@ impl Ring {
     /// Registers the arena: [`Ring::set_fixed`] with its files as they are.
     pub fn register_arena(&mut self) {
         self.set_fixed(Fixed { buffers: Register::Yes, ..self.fixed });
+    }
+
+    /// Has the kernel hold this end of a pipe until the ring's last request has ended, however the process does; whether
+    /// it will. While nothing is in flight; once the doorbell was rung, on the ring's thread.
+    pub fn set_alive(&mut self, alive: &Alive) -> bool {
+        assert_eq!(self.in_flight(), 0, "what is registered does not change under requests in flight");
+        let set = alive.as_fd().try_clone_to_owned();
+        let set = set.and_then(|alive| self.tables.set_alive(&self.setup.uring, alive));
+        if let Err(error) = &set {
+            tracing::warn!(%error, "the end of the ring cannot be told to another process");
+        }
+        set.is_ok()
     }
 
     /// What wakes a doorbell that waits, from any thread.

@@ -1,7 +1,7 @@
 //! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
 //! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang), `other`
-//! (another program that is told what to do), `stopped` (one that is looked at), `history` (what a file may hold after a crash) and `load` (writers whose
-//! power goes).
+//! (another program that is told what to do), `stopped` (one that is looked at), `history` (what a file may hold after a
+//! crash) and `load` (writers whose power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;

@@ -37,7 +37,7 @@ impl Ring {
 
     /// Lets go of what is registered, which a ring's end alone would do some time later.
     fn unregister(&mut self) {
-        self.tables.unregister_files(&self.setup.uring);
+        self.tables.drop_table(&self.setup.uring);
         self.tables.unregister_arena(&self.setup.uring);
     }
 }

@@ -1,0 +1,69 @@
+//! Tells another process that the rings of this one are gone.
+//!
+//! A process that is killed is gone before its rings are: the kernel ends what is in flight some time later, and a write
+//! among it would overtake what somebody else writes in the meantime. So there is a pipe to which nobody ever writes. Its
+//! one end, [`Alive`], is open in the process and a registered file of each of its rings; the kernel lets go of that when
+//! the last request of the ring has ended. Then whoever has the other end, [`Gone`], is told that it is closed.
+//!
+//! The thread pool needs nothing of it: a process has not ended while a system call of its threads has not.
+//!
+//! What it cannot tell: a child that was forked and lives on, without another program, keeps the end and the rings open, so
+//! it is not told while that lives. Nor is it where a ring refused the file ([`Ring::set_alive`](crate::Ring::set_alive)
+//! says so): then the process's own end alone counts.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::PipeFlags;
+
+use crate::passing::{self, Deadline};
+
+/// The end of the process that has rings. Closed when the process ends; the rings hold duplicates.
+#[derive(Debug)]
+pub struct Alive(OwnedFd);
+
+/// The end of whoever wants to know.
+#[derive(Debug)]
+pub struct Gone(OwnedFd);
+
+impl Alive {
+    /// Both ends.
+    ///
+    /// # Errors
+    /// The system's, such as too many open files.
+    pub fn pair() -> io::Result<(Self, Gone)> {
+        let (gone, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Self(alive), Gone(gone)))
+    }
+}
+
+impl AsFd for Alive {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Gone {
+    /// The end that a descriptor is, which came from another process. One that is something else tells what that tells.
+    #[must_use]
+    pub fn of_descriptor(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Waits, so long or without end; whether all rings are gone, and the process itself.
+    ///
+    /// # Errors
+    /// The system's: out of memory.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        passing::poll(&mut polled, Deadline::after(timeout))
+    }
+}
+
+impl AsFd for Gone {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,255 @@
+//! Messages between two processes of this machine, which carry descriptors; and what one hears of the other.
+//!
+//! Why messages and not a stream: what is sent at once comes at once, so nothing has to be cut apart, and a descriptor
+//! comes with the bytes that say what it is. A descriptor that is sent is the same open file at the other end: its
+//! flags, lease and locks are shared, and last until both have closed it.
+//!
+//! The guarantees. A message comes whole, in order, or not at all; descriptors that found no place (the process has as
+//! many as it may) are told as lost, and none is left behind unseen. The end is told when the other side is closed and
+//! all it sent was received. Nothing here blocks longer than it is told to; no signal is raised.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::local::{self, Peer};
+
+mod listener;
+mod process;
+mod wait;
+
+pub use listener::Listener;
+pub use process::Process;
+pub use wait::{Awaited, wait};
+pub(crate) use wait::{Deadline, poll};
+
+/// The most bytes in a message.
+pub const MESSAGE_BYTES: usize = 4096;
+
+/// The most descriptors with a message.
+pub const MESSAGE_DESCRIPTORS: usize = 16;
+
+/// How long [`Channel::send`] waits for room.
+pub const SEND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a connection is tried, a few milliseconds apart, whose listener has no place for it.
+const CONNECT_TRIES: u32 = 200;
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Channel {
+    socket: OwnedFd,
+}
+
+/// What came.
+#[derive(Debug)]
+pub struct Message {
+    /// Its bytes; none, where somebody sends empty messages, which [`Channel::send`] does not.
+    pub bytes: Vec<u8>,
+    /// The descriptors that came with it, in their order; closed when an exec is.
+    pub descriptors: Vec<OwnedFd>,
+    /// Whether more descriptors were sent than came: this process has as many as it may, or they were more than
+    /// [`MESSAGE_DESCRIPTORS`].
+    pub lost: bool,
+}
+
+/// What became of waiting for a message.
+#[derive(Debug)]
+pub enum Received {
+    /// One came.
+    Message(Message),
+    /// None came in time.
+    Nothing,
+    /// None will ever come: the other end is closed, and all it sent was received.
+    End,
+}
+
+impl Channel {
+    /// Two ends of one connection.
+    ///
+    /// # Errors
+    /// The system's, such as too many open files.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Self { socket: one }, Self { socket: other }))
+    }
+
+    /// Connects to who listens at a path; waits a second at most where too many do.
+    ///
+    /// # Errors
+    /// The system's: `NotFound`, `ConnectionRefused` where nobody listens, and others.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let socket = local::new_socket(SocketType::SEQPACKET)?;
+        for _ in 0..CONNECT_TRIES {
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => return Ok(Self { socket }),
+                Err(Errno::AGAIN | Errno::INTR) => std::thread::sleep(Duration::from_millis(5)),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "too many others wait to be connected"))
+    }
+
+    /// The end that a descriptor is.
+    ///
+    /// # Errors
+    /// `InvalidInput` where it is something else. The descriptor is closed then.
+    pub fn of_descriptor(socket: OwnedFd) -> io::Result<Self> {
+        let other = |_| io::Error::new(io::ErrorKind::InvalidInput, "no socket that carries messages");
+        let kind = rustix::net::sockopt::socket_type(&socket).map_err(other)?;
+        let family = rustix::net::sockopt::socket_domain(&socket).map_err(other)?;
+        if kind != SocketType::SEQPACKET || family != AddressFamily::UNIX {
+            return Err(other(Errno::INVAL));
+        }
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        Ok(Self { socket })
+    }
+
+    /// The end that this process was started with, under this number. To be called once for it, before anything else
+    /// is opened.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the number is none of such a descriptor. It stays as it is then.
+    pub fn inherited(number: RawFd) -> io::Result<Self> {
+        if number <= 2 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the first three are others'"));
+        }
+        // SAFETY: borrowed for this call alone; a number that is no open descriptor makes it fail.
+        let inherited = unsafe { BorrowedFd::borrow_raw(number) };
+        // Duplicated first, so that what is somebody else's is not closed.
+        let channel = Self::of_descriptor(rustix::io::fcntl_dupfd_cloexec(inherited, 3)?)?;
+        // SAFETY: it is a socket of ours, which this process was started with for this, and which nobody else here
+        // knows of.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+        Ok(channel)
+    }
+
+    /// Sends a message, with duplicates of the descriptors. Waits [`SEND_PATIENCE`] at most while the other end has too
+    /// many that it did not receive.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an empty message, more than [`MESSAGE_BYTES`], or more than [`MESSAGE_DESCRIPTORS`];
+    /// `BrokenPipe` or `ConnectionReset` where the other end is closed, `TimedOut`; the system's, such as too many
+    /// descriptors on their way.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if bytes.is_empty() || bytes.len() > MESSAGE_BYTES || descriptors.len() > MESSAGE_DESCRIPTORS {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "empty, or too large for a message"));
+        }
+        let left = Deadline::after(Some(SEND_PATIENCE));
+        loop {
+            match self.try_send(bytes, descriptors) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => {
+                    let mut polled = [PollFd::new(&self.socket, PollFlags::OUT)];
+                    if !poll(&mut polled, left)? {
+                        return Err(io::Error::new(
+                            io::ErrorKind::TimedOut,
+                            "the other end does not receive",
+                        ));
+                    }
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn try_send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            let pushed = control.push(SendAncillaryMessage::ScmRights(descriptors));
+            assert!(pushed, "the space is for as many");
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let bytes = [IoSlice::new(bytes)];
+        rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &bytes, &mut control, flags))?;
+        Ok(())
+    }
+
+    /// The next message; waits for it, so long or without end.
+    ///
+    /// # Errors
+    /// `InvalidData` for one of more than [`MESSAGE_BYTES`], which is gone then, with what came with it; the system's.
+    pub fn receive(&self, timeout: Option<Duration>) -> io::Result<Received> {
+        let left = Deadline::after(timeout);
+        loop {
+            match self.try_receive() {
+                Ok(message) if message.is_nothing() && self.is_closed()? => return Ok(Received::End),
+                Ok(message) => return Ok(Received::Message(message)),
+                // Told once where the other end was closed with messages unread; what it sent comes after that.
+                Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+                    if !poll(&mut polled, left)? {
+                        return Ok(Received::Nothing);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn try_receive(&self) -> io::Result<Message> {
+        let mut bytes = vec![0; MESSAGE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let came = rustix::io::retry_on_intr(|| {
+            let mut into = [IoSliceMut::new(&mut bytes)];
+            rustix::net::recvmsg(&self.socket, &mut into, &mut control, flags)
+        })?;
+        let descriptors = control.drain().flat_map(descriptors_of).collect();
+        if came.flags.contains(ReturnFlags::TRUNC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message that is too large"));
+        }
+        bytes.truncate(came.bytes);
+        Ok(Message { bytes, descriptors, lost: came.flags.contains(ReturnFlags::CTRUNC) })
+    }
+
+    /// Whether the other end is closed.
+    fn is_closed(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let left = Deadline::after(Some(Duration::ZERO));
+        poll(&mut polled, left)?;
+        Ok(polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+    }
+
+    /// Who is at the other end, as they were when the two were connected.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn peer(&self) -> io::Result<Peer> {
+        local::peer(self.as_fd())
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Message {
+    /// As what comes when nothing is left, and when somebody sent nothing.
+    fn is_nothing(&self) -> bool {
+        self.bytes.is_empty() && self.descriptors.is_empty() && !self.lost
+    }
+}
+
+fn descriptors_of(control: RecvAncillaryMessage<'_>) -> Vec<OwnedFd> {
+    match control {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+        _ => Vec::new(),
+    }
+}

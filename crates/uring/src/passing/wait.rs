@@ -1,0 +1,78 @@
+//! Waiting for several things at once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use super::{Channel, Listener, Process};
+use crate::alive::Gone;
+use crate::local::Bell;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub enum Awaited<'a> {
+    /// A message, or the end.
+    Message(&'a Channel),
+    /// Somebody who connects.
+    Connection(&'a Listener),
+    /// The end of a process.
+    Death(&'a Process),
+    /// The end of another process's rings.
+    Gone(&'a Gone),
+    /// A bell that is rung.
+    Rung(&'a Bell),
+}
+
+/// Waits, so long or without end, and without using the processor, until any of it is there; which of it is, in the order
+/// given. None of it when the time is over.
+///
+/// # Errors
+/// The system's: out of memory.
+pub fn wait(awaited: &[Awaited<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<_> =
+        awaited.iter().map(|awaited| PollFd::from_borrowed_fd(awaited.as_fd(), PollFlags::IN)).collect();
+    poll(&mut polled, Deadline::after(timeout))?;
+    Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect())
+}
+
+impl AsFd for Awaited<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Message(channel) => channel.as_fd(),
+            Self::Connection(listener) => listener.as_fd(),
+            Self::Death(process) => process.as_fd(),
+            Self::Gone(gone) => gone.as_fd(),
+            Self::Rung(bell) => bell.as_fd(),
+        }
+    }
+}
+
+/// When waiting ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// So long from now on, or never; what is beyond the clock's end is never, too.
+    pub(crate) fn after(timeout: Option<Duration>) -> Self {
+        Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    fn left(self) -> Option<Timespec> {
+        let left = self.0.map(|end| end.saturating_duration_since(Instant::now()));
+        left.and_then(|left| Timespec::try_from(left).ok())
+    }
+}
+
+/// Whether any of it was there before the deadline. Gone on with when interrupted.
+pub(crate) fn poll(polled: &mut [PollFd<'_>], deadline: Deadline) -> io::Result<bool> {
+    loop {
+        match rustix::event::poll(polled, deadline.left().as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

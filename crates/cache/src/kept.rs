@@ -218,7 +218,7 @@ impl CachedFile {
 
     /// A flush failed. True where that is got over: what was written since the last good one is dirty again, as of
     /// before any sync that waits.
-    pub(crate) fn rewrite_kept(&mut self, errno: Errno) -> bool {
+    pub(crate) fn rewrite_kept(&mut self, errno: Errno, settled: &mut Settled) -> bool {
         let is_second = self.kept.rewriting == Some(Rewriting::AllCached);
         if self.liberties != Liberties::Shared || self.lacks_frames() || is_second {
             return false;
@@ -230,7 +230,7 @@ impl CachedFile {
         let chunks = self.index.chunks_mut().filter(|(_, chunk)| chunk.held() != 0);
         let held: Vec<(u64, u64)> = chunks.map(|(first, chunk)| (first, chunk.held())).collect();
         for (first, held) in held {
-            slots(held).for_each(|slot| self.redo_from_start(first + slot as u64));
+            slots(held).for_each(|slot| self.redo_from_start(first + slot as u64, settled));
             let (chunk, _) = self.index.get_mut(first).expect("looked at above");
             (chunk.kept, chunk.covered) = (0, 0);
         }
@@ -240,7 +240,7 @@ impl CachedFile {
 
     /// What was written of a page counts for nothing: what is here, on its way or being copied in stands for it, and
     /// every sync that waits, waits for that.
-    fn redo_from_start(&mut self, page: u64) {
+    fn redo_from_start(&mut self, page: u64, settled: &mut Settled) {
         const OLDEST: u64 = 0;
         let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
         let bit = 1 << slot;
@@ -249,14 +249,20 @@ impl CachedFile {
             self.epochs.add(OLDEST, 1);
             return;
         }
+        let frame = chunk.frame(slot).expect("a kept page has a frame");
         if chunk.dirty & bit != 0 || chunk.sending & bit != 0 {
             self.epochs.remove(chunk.epoch(slot), 1);
         } else if chunk.busy & bit != 0 {
+            // In place, unless what was written is in a frame of its own.
+            if !self.parked.contains_key(&page) {
+                settled.dirty_again.push((page, frame));
+            }
             if self.owed.insert(page, OLDEST).is_none() {
                 self.epochs.add(OLDEST, 1);
             }
             return;
         } else {
+            settled.dirty_again.push((page, frame));
             self.index.mark_dirty(page);
         }
         let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");

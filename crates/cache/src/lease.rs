@@ -50,6 +50,10 @@ impl CachedFile {
         self.liberties = Liberties::Shared;
         self.holes.forget();
         self.drop_clean_in(&(0..u64::MAX), settled);
+        // Those that somebody uses stay a moment longer.
+        for (_, chunk) in self.index.chunks_mut() {
+            settled.written.extend(chunk.frames_of(chunk.present & !(chunk.dirty | chunk.sending)));
+        }
         let ticket = self.ask(Request::Release);
         self.abandon(ticket);
         self.breaking = Some(ticket);

@@ -23,6 +23,8 @@ pub struct Builder {
     settings: Settings,
     patience: Duration,
     on_error: OnError,
+    /// Another process can finish what this one had accepted.
+    is_survived: bool,
 }
 
 impl std::fmt::Debug for Builder {
@@ -37,6 +39,7 @@ impl Default for Builder {
             settings: Settings::default(),
             patience: PATIENCE,
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
+            is_survived: false,
         }
     }
 }
@@ -101,6 +104,14 @@ impl Builder {
         self
     }
 
+    /// Keeps an account of what is not written yet in memory that another process can be given, and gives it to nobody.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn survivable(mut self) -> Self {
+        self.is_survived = true;
+        self
+    }
+
     /// Any knob by its name, as a command line gives it; [`Builder::knobs`] lists them. Beside those of
     /// [`Engine::set`] there are `cache_bytes` and `buffer_bytes` (bytes, or with k, m, g), and `engine` (`auto`,
     /// `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is missing or
@@ -136,16 +147,16 @@ impl Builder {
         settings.cache_bytes = Some(settings.cache_bytes());
         settings.check()?;
         let failed = |what: &'static str| move |error| Error::new(ErrorKind::Io, what).because(error);
-        let arena =
-            Arena::new((settings.cache_bytes() / PAGE) as u32).map_err(failed("no memory for the cache"))?;
-        let arena = Arc::new(arena);
+        let frames = (settings.cache_bytes() / PAGE) as u32;
+        let arena = if self.is_survived { Arena::shared(frames) } else { Arena::new(frames) };
+        let arena = Arc::new(arena.map_err(failed("no memory for the cache"))?);
         let buffers =
             Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let level = Level::new(settings.throttle());
         let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena));
         let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork };
-        let shared = Arc::new(Shared::new(Pool::new(arena), level, parts));
+        let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));
         let description = shared.start()?;
         Engine::start(shared, has_ended, description, self.patience)
     }

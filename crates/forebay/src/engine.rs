@@ -281,6 +281,7 @@ impl Engine {
         drop(table);
         // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        inode.enter_arena(&self.owner.shared).map_err(at_path)?;
         let mut table = self.owner.shared.table();
         let mut state = inode.lock();
         state.marked = hint.is_some();

@@ -117,6 +117,7 @@ impl Inode {
             }
             let mut after = After::default();
             let pages = state.cache.discard_dirty(disk_size, &mut after.settled);
+            state.tell_arena(shared, &mut after);
             self.count_failing(shared, &mut state, &mut after);
             let _ = state.recount();
             state.tell_tickets(&mut after);

@@ -4,6 +4,7 @@
 //! copy, a system call or a wake.
 
 mod reading;
+mod record;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use forebay_cache::{
     Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Request, Settled,
     TicketId, WriteStop,
 };
-use forebay_uring::{Direct, FrameState, Header, Identity, Kind, clock};
+use forebay_uring::{Direct, Identity, Kind, clock};
 
 use crate::context::Message;
 use crate::counters::Counters;
@@ -59,6 +60,8 @@ pub(crate) use reading::Reading;
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) cache: CachedFile,
+    /// What the arena says of it, where that is to survive.
+    record: Option<record::Record>,
     /// Frames taken from the pool and not used yet.
     stash: FrameRuns,
     /// Pages brought in and not read, as the engine knows.
@@ -112,6 +115,8 @@ pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
     messages: Vec<Message>,
     pub(crate) settled: Settled,
+    /// Of what was freed the frames that the arena says nothing of any more.
+    retired: FrameRuns,
     told: Told,
 }
 
@@ -123,6 +128,7 @@ impl After {
 
     /// Hands everything on.
     pub(crate) fn finish(&mut self, shared: &Shared) {
+        self.settled.freed.append(&mut self.retired);
         shared.absorb(&mut self.settled, &mut self.wakers);
         if !self.told.is_empty() {
             shared.counters.add_latencies(&mut self.told);
@@ -143,6 +149,7 @@ impl Inode {
     ) -> Self {
         let state = State {
             cache,
+            record: None,
             stash: FrameRuns::default(),
             told_unread: 0,
             passing: 0,
@@ -276,6 +283,7 @@ impl Inode {
                 WriteStop::NoFrames => starved = planned == 0,
                 WriteStop::Done | WriteStop::Busy => {}
             }
+            state.retire_clean(shared, &copies);
             drop(state);
             if planned > 0 {
                 shared.pool.copy_in(&copies, data);
@@ -292,16 +300,12 @@ impl Inode {
     }
 
     fn publish(self: &Arc<Self>, shared: &Shared, copies: &[Copy], caching: Caching, after: &mut After) {
-        let sequence = shared.next_sequence();
         let mut state = self.lock();
         let published = state.cache.publish(copies, caching, &mut after.settled);
         state.tell_unread(shared);
-        self.finish_memory(shared, &state, after, sequence);
-        for copy in copies {
-            for (page, frame) in copy.pages().zip(copy.frame.0..) {
-                self.publish_header(shared, &state, page, Frame(frame), sequence);
-            }
-        }
+        state.finish_memory(shared, after);
+        state.tell_copies(shared, copies);
+        state.tell_arena(shared, after);
         if published.first {
             state.dirty_since = Some(Instant::now());
         }
@@ -343,6 +347,7 @@ impl Inode {
         let begun = state.cache.begin_bypass(offset..offset + data.len() as u64, &mut after.settled);
         let _ = state.recount();
         state.tell_unread(shared);
+        state.tell_arena(shared, &mut after);
         drop(state);
         after.finish(shared);
         let bypass = begun?;
@@ -359,27 +364,6 @@ impl Inode {
             return None;
         }
         Some(written)
-    }
-
-    /// Zeroes and copies what the cache tells to, under its lock.
-    fn finish_memory(&self, shared: &Shared, state: &State, after: &mut After, sequence: u64) {
-        for (frame, from) in after.settled.zero.drain(..) {
-            shared.pool.zero(frame, from..PAGE as usize);
-        }
-        for patch in after.settled.patches.drain(..) {
-            shared.pool.patch(&patch);
-            self.publish_header(shared, state, patch.page, patch.to, sequence);
-        }
-    }
-
-    /// Says what a frame holds; of a page that is not whole nothing is said.
-    fn publish_header(&self, shared: &Shared, state: &State, page: u64, frame: Frame, sequence: u64) {
-        if !state.cache.is_partial(page) {
-            let length = (state.cache.size() - page * PAGE).min(PAGE) as u16;
-            let state = FrameState::Dirty;
-            let header = Header { file: self.target.0, generation: 0, page, sequence, length, state };
-            shared.pool.publish(frame, header);
-        }
     }
 
     /// Whether a write of so many bytes would have to wait for room, at its beginning or on its way.
@@ -559,7 +543,6 @@ impl Inode {
 
     /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
     pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], now: Moment, after: &mut After) -> Left {
-        let sequence = shared.next_sequence();
         self.look_at_space(shared, ended);
         let mut state = self.lock();
         let rewrites = state.cache.rewrites();
@@ -568,8 +551,11 @@ impl Inode {
                 Counters::add(&shared.counters.given_back_bytes, state.cache.gives_back(bio));
             }
             state.cache.settle(bio, *result, Keep::Clean, &mut after.settled);
+            state.finish_memory(shared, after);
+            // Once the lock is released a writer may touch the pages.
+            state.tell_arena(shared, after);
+            state.tell_cut_ends(shared, bio);
             shared.pool.enter_clean(self.target, &mut after.settled.clean);
-            self.finish_memory(shared, &state, after, sequence);
             if bio.operation == Operation::Allocate && result.is_ok() {
                 state.cache.note_reserved(now);
             }
@@ -577,8 +563,6 @@ impl Inode {
         }
         let _ = state.recount();
         state.tell_unread(shared);
-        // Under the lock: once it is released a writer may touch the page, and publish its header anew.
-        shared.pool.retire(after.settled.written.drain(..));
         self.count_failing(shared, &mut state, after);
         if state.cache.failing().is_some() {
             shared.level.look_again(self.target, &mut after.wakers);
@@ -652,6 +636,17 @@ impl Inode {
 }
 
 impl State {
+    /// Zeroes and copies what the cache tells to, under its lock.
+    fn finish_memory(&mut self, shared: &Shared, after: &mut After) {
+        for (frame, from) in after.settled.zero.drain(..) {
+            shared.pool.zero(frame, from..PAGE as usize);
+        }
+        for patch in after.settled.patches.drain(..) {
+            shared.pool.patch(&patch);
+            self.tell_filled(shared, patch.to);
+        }
+    }
+
     /// Gives back frames and credit that wait in the file for its next write.
     pub(crate) fn give_back_unused(&mut self, after: &mut After) {
         after.settled.freed.append(&mut self.stash);
@@ -686,6 +681,7 @@ impl State {
     pub(crate) fn evict(&mut self, shared: &Shared, candidates: &mut [Candidate], after: &mut After) {
         self.cache.evict(candidates.iter_mut(), &mut after.settled);
         self.tell_unread(shared);
+        self.tell_arena(shared, after);
     }
 
     /// The engine hears how many pages wait for a reader.
@@ -714,19 +710,24 @@ impl State {
         self.cache.discard(&mut after.settled);
         self.tell_unread(shared);
         self.give_back_unused(after);
+        self.tell_arena(shared, after);
+        self.leave_arena(shared);
         self.is_closed = true;
         self.page_wakers.drain_into(&mut after.wakers);
         after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
     }
 
     /// Its lease is ours now; false where it has to be let go.
-    pub(crate) fn own(&mut self, disk_size: u64, after: &mut After) -> bool {
-        self.cache.own(disk_size, &mut after.settled)
+    pub(crate) fn own(&mut self, shared: &Shared, disk_size: u64, after: &mut After) -> bool {
+        let is_owned = self.cache.own(disk_size, &mut after.settled);
+        self.tell_arena(shared, after);
+        is_owned
     }
 
     /// Somebody else opens it.
-    pub(crate) fn begin_break(&mut self, deadline: Instant, after: &mut After) {
+    pub(crate) fn begin_break(&mut self, shared: &Shared, deadline: Instant, after: &mut After) {
         self.cache.begin_break(&mut after.settled);
+        self.tell_arena(shared, after);
         self.break_deadline.get_or_insert(deadline);
     }
 

@@ -11,7 +11,6 @@ use forebay_block::limits::PAGE;
 use forebay_block::{Frame, Target};
 use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, ReadStep};
 use forebay_uring::arena::Arena;
-use forebay_uring::header::Header;
 
 use crate::mutex::lock;
 use crate::slices::{Slices, SlicesMut};
@@ -20,6 +19,8 @@ use crate::slices::{Slices, SlicesMut};
 #[derive(Debug)]
 pub(crate) struct Pool {
     arena: Arc<Arena>,
+    /// Another process can finish what is in the arena: it is to be told what that is.
+    is_survived: bool,
     frames: Mutex<Frames>,
     /// How many are free, to be looked at without the lock.
     free: AtomicU32,
@@ -30,16 +31,21 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(arena: Arc<Arena>) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, is_survived: bool) -> Self {
         let frames = Mutex::new(Frames::new(arena.frames()));
         let evictor = Mutex::new(Evictor::new(arena.frames()));
         let free = AtomicU32::new(arena.frames());
         let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
-        Self { arena, frames, free, evictor, waiting, waiters }
+        Self { arena, is_survived, frames, free, evictor, waiting, waiters }
     }
 
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
+    }
+
+    /// Whether the arena is to say what is in it.
+    pub(crate) fn is_survived(&self) -> bool {
+        self.is_survived
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -59,6 +65,10 @@ impl Pool {
         if freed.is_empty() {
             return;
         }
+        debug_assert!(
+            !self.is_survived || freed.frames().all(|frame| self.arena.published(frame).is_none()),
+            "nothing is said of a frame that is free"
+        );
         // Before anybody else can have them.
         let mut evictor = self.evictor();
         freed.frames().for_each(|frame| evictor.leave(frame));
@@ -176,14 +186,6 @@ impl Pool {
             unsafe { self.arena.copy_part(patch.from, patch.to, bytes.start..filled) };
             self.zero(patch.to, filled..bytes.end);
         }
-    }
-
-    pub(crate) fn publish(&self, frame: Frame, header: Header) {
-        self.arena.publish(frame, header);
-    }
-
-    pub(crate) fn retire(&self, frames: impl IntoIterator<Item = Frame>) {
-        frames.into_iter().for_each(|frame| self.arena.retire(frame));
     }
 
     fn frames(&self) -> MutexGuard<'_, Frames> {

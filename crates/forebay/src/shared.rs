@@ -1,7 +1,7 @@
 //! What all threads of an engine share: the pool of frames, the level of dirty pages, the table of open inodes, and
 //! the way to the contexts.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -40,7 +40,8 @@ pub(crate) struct Shared {
     /// What the knobs stand at.
     pub(crate) settings: Mutex<Settings>,
     fork: ForkGuard,
-    sequence: AtomicU64,
+    /// Of the file that is opened next.
+    generation: AtomicU16,
     stopping: AtomicBool,
     /// Pages go when they were written or read, unless a handle says otherwise.
     uncached: AtomicBool,
@@ -81,7 +82,7 @@ impl Shared {
             on_error,
             contexts,
             fork,
-            sequence: AtomicU64::new(1),
+            generation: AtomicU16::new(1),
             stopping: AtomicBool::new(false),
             uncached: AtomicBool::new(settings.caching == Caching::Uncached),
             reserving: Mutex::new(settings.reserving),
@@ -159,8 +160,11 @@ impl Shared {
         }
     }
 
-    pub(crate) fn next_sequence(&self) -> u64 {
-        self.sequence.fetch_add(1, Ordering::Relaxed)
+    /// Tells a file from those that had its number before it; never zero.
+    pub(crate) fn next_generation(&self) -> u16 {
+        let next = |generation: u16| Some(generation.checked_add(1).unwrap_or(1));
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.generation.fetch_update(set, fetch, next).expect("there is always a next one")
     }
 
     /// Fills a file's stash: generously while frames are plenty.
@@ -277,7 +281,6 @@ impl Shared {
 
     /// Takes in what a run of completions, or a copy, has freed.
     pub(crate) fn absorb(&self, settled: &mut Settled, wakers: &mut Vec<Waker>) {
-        self.pool.retire(settled.freed.frames());
         self.pool.give(&mut settled.freed, wakers);
         self.level.remove(std::mem::take(&mut settled.uncharged), wakers);
     }

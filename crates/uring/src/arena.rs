@@ -27,7 +27,7 @@ use forebay_block::limits::PAGE;
 use rustix::fs::{FileType, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, ProtFlags};
 
-use crate::header::{HEADER_BYTES, Header, HeaderWords};
+use crate::header::{FrameState, HEADER_BYTES, Header, HeaderWords};
 use crate::layout::{Extent, FILES_ENTERED, ImageError, Layout, SUPERBLOCK_WORDS};
 use crate::mapping::Mapping;
 use crate::masks::{MASK_BYTES, MaskWords};
@@ -245,6 +245,12 @@ impl Arena {
     /// is not.
     pub fn retire_clean(&self, frame: Frame) {
         self.words(frame).retire_clean();
+    }
+
+    /// In which state a frame is published; for who publishes it: it is not looked whether it checks out.
+    #[must_use]
+    pub fn published(&self, frame: Frame) -> Option<FrameState> {
+        self.words(frame).published()
     }
 
     /// What a frame holds; `None` unless it checks out.

@@ -118,6 +118,12 @@ impl HeaderWords {
         }
     }
 
+    /// The state of what is published, to who published it.
+    pub(crate) fn published(&self) -> Option<FrameState> {
+        let is_published = self.check.load(Ordering::Relaxed) != 0;
+        is_published.then(|| FrameState::of(self.place.load(Ordering::Relaxed))).flatten()
+    }
+
     /// Pairs with the Release in `publish`: what checks out was whole.
     pub(crate) fn read(&self, frame: Frame) -> Option<Header> {
         let check = self.check.load(Ordering::Acquire);

@@ -21,8 +21,10 @@ use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 pub struct Settled {
     /// Frames that are free again, once what is below has been done.
     pub freed: FrameRuns,
-    /// Frames that stay, and whose content the device has now.
+    /// Frames that stay, and whose content the device has: nobody has to write them again.
     pub written: Vec<Frame>,
+    /// Pages that were written, and have to be once more: as if never.
+    pub dirty_again: Vec<(u64, Frame)>,
     /// Pages that are clean now, to be entered with the evictor: under the same lock.
     pub clean: Vec<CleanRun>,
     /// Pages that no longer count as dirty.
@@ -204,6 +206,7 @@ impl CachedFile {
         }
         let first = page - slot as u64;
         if is_shared {
+            settled.written.extend(chunk.frames_of(own));
             self.keep(first, mask);
         } else {
             let goes = match keep {
@@ -386,7 +389,7 @@ impl CachedFile {
                 }
             }
             // Whom it serves waits for the next one.
-            (Err(errno), FlushStep::File) if self.rewrite_kept(errno) => {}
+            (Err(errno), FlushStep::File) if self.rewrite_kept(errno, settled) => {}
             // Of a directory too: the kernel tells a failed flush once, and the next one ends well without the entry.
             (Err(errno), FlushStep::Directory | FlushStep::File) => self.poison(errno, settled),
         }

@@ -230,6 +230,7 @@ impl Writeback {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
         }
+        state.tell_cut_begins(&self.shared, &bio);
         self.submit(inode.volume.number(), bio);
     }
 

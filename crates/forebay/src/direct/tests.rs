@@ -60,7 +60,7 @@ impl Bench {
             fork: ForkGuard::new().unwrap(),
         };
         let level = Level::new(Throttle::new(1024, 512));
-        let shared = Arc::new(Shared::new(Pool::new(arena), level, parts));
+        let shared = Arc::new(Shared::new(Pool::new(arena, false), level, parts));
         Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
     }
 

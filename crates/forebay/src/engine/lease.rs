@@ -38,7 +38,7 @@ impl Engine {
         let reserving = self.reserving(&inode.file, length);
         let mut after = After::default();
         let mut state = inode.lock();
-        let is_owned = state.own(length, &mut after);
+        let is_owned = state.own(&self.owner.shared, length, &mut after);
         if is_owned {
             state.cache.set_reserving(reserving);
             // It may have been changed for all files meanwhile.
@@ -141,7 +141,7 @@ impl Inode {
             // Its lease went with it.
             return;
         }
-        state.begin_break(Instant::now() + LEASE_BREAK, &mut after);
+        state.begin_break(shared, Instant::now() + LEASE_BREAK, &mut after);
         self.kick(&mut state, &mut after);
         drop(state);
         after.finish(shared);

@@ -52,6 +52,7 @@ impl Inode {
         }
         let end = offset.saturating_add(length as u64).min(state.cache.size());
         state.cache.start_read(&(offset.min(end)..end), &mut after.settled);
+        state.tell_arena(shared, &mut after);
         drop(state);
         after.finish(shared);
     }
@@ -119,6 +120,7 @@ impl Inode {
                 shared.pool.copy_out(&steps, buffer);
                 let mut state = self.lock();
                 state.cache.end_read(&steps, caching, &mut after.settled);
+                state.tell_arena(shared, &mut after);
                 state.tell_unread(shared);
                 state.page_wakers.drain_into(&mut after.wakers);
                 shared.pool.take_waiting(&mut after.wakers);

@@ -1,7 +1,7 @@
 //! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
 //! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang), `other`
-//! (another program that is told what to do), `history` (what a file may hold after a crash) and `load` (writers whose
-//! power goes).
+//! (another program that is told what to do), `stopped` (one that is looked at), `history` (what a file may hold after a
+//! crash) and `load` (writers whose power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
@@ -11,6 +11,7 @@ pub(crate) mod load;
 pub(crate) mod mount;
 pub(crate) mod other;
 pub(crate) mod process;
+pub(crate) mod stopped;
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -294,6 +294,7 @@ impl Driver {
         let is_finished = settled.zero.is_empty() && settled.patches.is_empty() && settled.clean.is_empty();
         assert!(is_finished, "what is to be zeroed, patched or entered is, under the lock");
         settled.written.clear();
+        settled.dirty_again.clear();
         if !settled.freed.is_empty() {
             settled.freed.drain().for_each(|run| {
                 run.frames().for_each(|frame| self.evictor.leave(frame));

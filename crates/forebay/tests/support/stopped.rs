@@ -1,0 +1,167 @@
+//! Another process that is stopped in the middle of what it does, and looked at: what it has open, and what the memory of
+//! its engine says.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::process::Child;
+
+use forebay_block::Frame;
+use forebay_uring::arena::Arena;
+use forebay_uring::header::{FrameState, Header};
+use forebay_uring::records::FileRecord;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions};
+
+use super::PAGE;
+
+/// How much is read of a file at a time: whole pages.
+const PIECE: usize = 1 << 20;
+
+/// A process that is stopped; it goes on when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    process: Pid,
+    pidfd: OwnedFd,
+}
+
+impl Stopped {
+    /// Stops all threads of a child; `None` where it has ended.
+    pub(crate) fn new(child: &Child) -> Option<Self> {
+        let process = Pid::from_child(child);
+        rustix::process::kill_process(process, Signal::STOP).unwrap();
+        let (_, status) = rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap()?;
+        if !status.stopped() {
+            return None;
+        }
+        let pidfd = rustix::process::pidfd_open(process, PidfdFlags::empty()).unwrap();
+        Some(Self { process, pidfd })
+    }
+
+    /// A duplicate of the first descriptor whose file is called so: the same open file, so no lease is asked for.
+    pub(crate) fn descriptor(&self, name: &str) -> Option<OwnedFd> {
+        let directory = format!("/proc/{}/fd", self.process.as_raw_nonzero());
+        let mut entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+        let is_it = |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name));
+        let number = entries.find(is_it)?.file_name().to_str().unwrap().parse().unwrap();
+        Some(rustix::process::pidfd_getfd(&self.pidfd, number, PidfdGetfdFlags::empty()).unwrap())
+    }
+
+    /// The memory of its engine; none where it has none yet.
+    pub(crate) fn arena(&self) -> Option<Arena> {
+        Some(Arena::of_memfd(self.descriptor("/memfd:forebay (deleted)")?).unwrap())
+    }
+
+    /// What the kernel has of a file.
+    pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
+        let file = match self.descriptor(path.to_str().unwrap()) {
+            Some(descriptor) => File::from(descriptor),
+            None => File::open(path).unwrap(),
+        };
+        read_whole_pages(&file)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        rustix::process::kill_process(self.process, Signal::CONT).unwrap();
+    }
+}
+
+/// Reads a file that may be open for direct I/O.
+fn read_whole_pages(file: &File) -> Vec<u8> {
+    let length = file.metadata().unwrap().len() as usize;
+    let mut memory = vec![0; PIECE + PAGE as usize];
+    let start = memory.as_ptr().align_offset(PAGE as usize);
+    let piece = &mut memory[start..start + PIECE];
+    let mut content = Vec::with_capacity(length);
+    while content.len() < length {
+        let read = file.read_at(piece, content.len() as u64).unwrap();
+        assert!(read > 0, "a file of {length} bytes ends after {}", content.len());
+        content.extend_from_slice(&piece[..read]);
+    }
+    content
+}
+
+/// What an arena says of one file.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub(crate) record: FileRecord,
+    /// The youngest frame of each page that has to be written.
+    pub(crate) dirty: BTreeMap<u64, (Frame, Header)>,
+    pub(crate) clean: Vec<(Frame, Header)>,
+}
+
+/// The accounts of all files; everything that is published belongs to one.
+pub(crate) fn accounts(arena: &Arena) -> Vec<Account> {
+    let of_file = |(number, record): (u32, FileRecord)| {
+        (number, Account { record, dirty: BTreeMap::new(), clean: Vec::new() })
+    };
+    let mut accounts: BTreeMap<u32, Account> = arena.files().map(of_file).collect();
+    for frame in (0..arena.frames()).map(Frame) {
+        let Some(header) = arena.header(frame) else { continue };
+        let account = accounts.get_mut(&header.file).expect("what is published is of a file that is entered");
+        assert_eq!(header.generation, account.record.generation, "of which the number was another's");
+        if header.state == FrameState::Clean {
+            account.clean.push((frame, header));
+            continue;
+        }
+        let youngest = account.dirty.entry(header.page).or_insert((frame, header));
+        if header.sequence > youngest.1.sequence {
+            *youngest = (frame, header);
+        }
+    }
+    accounts.into_values().collect()
+}
+
+impl Account {
+    /// That of a file, if it is entered.
+    pub(crate) fn of<'a>(accounts: &'a [Account], path: &Path) -> Option<&'a Account> {
+        let found = std::fs::metadata(path).ok()?;
+        let is_it = |account: &&Account| account.record.identity.inode == found.ino();
+        accounts.iter().find(is_it)
+    }
+
+    /// How long the file is, with what has to be done to it done.
+    fn end(&self) -> u64 {
+        self.record.cut.map_or(self.record.size, |cut| cut.min(self.record.size))
+    }
+
+    /// The file, as the kernel has it, with what is not written yet.
+    pub(crate) fn recover(&self, arena: &Arena, mut content: Vec<u8>) -> Vec<u8> {
+        if let Some(cut) = self.record.cut {
+            content.resize(cut as usize, 0);
+        }
+        for (frame, header) in self.dirty.values() {
+            let whole = 0..usize::from(header.length);
+            let parts = match header.state {
+                FrameState::Partial => arena.written_of(*frame),
+                _ => vec![whole],
+            };
+            let room = self.end().saturating_sub(header.page * PAGE).min(PAGE) as usize;
+            let at = (header.page * PAGE) as usize;
+            for part in parts {
+                let (start, end) = (part.start.min(room), part.end.min(room));
+                if start == end {
+                    continue;
+                }
+                content.resize(content.len().max(at + end), 0);
+                // SAFETY: who writes it is stopped.
+                unsafe { arena.copy_out(*frame, start, &mut content[at + start..at + end]) };
+            }
+        }
+        content
+    }
+
+    /// The bytes of clean pages, as far as they are the file's, and where they are.
+    pub(crate) fn clean_pages(&self, arena: &Arena) -> impl Iterator<Item = (usize, Vec<u8>)> {
+        self.clean.iter().map(move |(frame, header)| {
+            let room = self.end().saturating_sub(header.page * PAGE).min(PAGE) as usize;
+            let mut bytes = vec![0; room];
+            // SAFETY: as above.
+            unsafe { arena.copy_out(*frame, 0, &mut bytes) };
+            ((header.page * PAGE) as usize, bytes)
+        })
+    }
+}

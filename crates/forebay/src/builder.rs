@@ -10,6 +10,8 @@ use forebay_uring::{Arena, Buffers, ForkGuard};
 use crate::contexts::Contexts;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::Keeper;
+use crate::keeper::link::Link;
 use crate::knobs::{self, Knob};
 use crate::level::Level;
 use crate::limits::PATIENCE;
@@ -25,6 +27,8 @@ pub struct Builder {
     on_error: OnError,
     /// Another process can finish what this one had accepted.
     is_survived: bool,
+    /// That process.
+    keeper: Option<Keeper>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -40,6 +44,7 @@ impl Default for Builder {
             patience: PATIENCE,
             on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
             is_survived: false,
+            keeper: None,
         }
     }
 }
@@ -104,6 +109,19 @@ impl Builder {
         self
     }
 
+    /// Has a second process stand by: should this one die, it finishes what was accepted, so that written data survives
+    /// the process as it does with the kernel's page cache. See [`keeper`](crate::keeper).
+    ///
+    /// [`Builder::build`] starts it and waits until it is there; each first open and last close of a file waits for one
+    /// answer of it, which takes microseconds, and a second at most. A thread of the engine's waits for its end, and tells
+    /// [`Builder::on_error`] of that.
+    #[must_use]
+    pub fn survive(mut self, keeper: Keeper) -> Self {
+        self.is_survived = true;
+        self.keeper = Some(keeper);
+        self
+    }
+
     /// Keeps an account of what is not written yet in memory that another process can be given, and gives it to nobody.
     #[doc(hidden)]
     #[must_use]
@@ -134,6 +152,7 @@ impl Builder {
     /// `contexts` are asked for.
     ///
     /// # Errors
+    /// `Keeper` where there is to be one and it cannot be started, or is of another version;
     /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is not to be had, or
     /// has no memory; `Io` where the system gives no memory or thread.
     pub fn build(self) -> Result<Engine> {
@@ -154,9 +173,15 @@ impl Builder {
             Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let level = Level::new(settings.throttle());
-        let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena));
-        let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork };
+        let started = self.keeper.map(|keeper| Link::start(keeper, Arc::clone(&arena))).transpose()?;
+        let (keeper, process) = started.unzip();
+        let alive = keeper.as_ref().map(|link| Arc::clone(link.alive()));
+        let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena), alive);
+        let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork, keeper };
         let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));
+        if let (Some(keeper), Some(process)) = (&shared.keeper, process) {
+            keeper.watch(&shared, process)?;
+        }
         let description = shared.start()?;
         Engine::start(shared, has_ended, description, self.patience)
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 
 use forebay_lists::fifo::fifo;
-use forebay_uring::{Arena, Backend, BackendError, Choice};
+use forebay_uring::{Alive, Arena, Backend, BackendError, Choice};
 
 use auto::Auto;
 
@@ -52,13 +52,19 @@ struct State {
     /// By which system calls; and the memory.
     choice: Choice,
     arena: Arc<Arena>,
+    /// What each has to hold, so that another process knows when all are gone.
+    alive: Option<Arc<Alive>>,
     /// Goes with the last thread; `None` once no more may start.
     ended: Option<mpsc::Sender<()>>,
 }
 
 impl Contexts {
     /// None started. The other end hears, by being disconnected, that the last one has ended.
-    pub(crate) fn new(choice: Choice, arena: Arc<Arena>) -> (Self, mpsc::Receiver<()>) {
+    pub(crate) fn new(
+        choice: Choice,
+        arena: Arc<Arena>,
+        alive: Option<Arc<Alive>>,
+    ) -> (Self, mpsc::Receiver<()>) {
         let (ended, has_ended) = mpsc::channel();
         let contexts = Self {
             senders: [const { OnceLock::new() }; CONTEXTS],
@@ -69,7 +75,7 @@ impl Contexts {
             living: AtomicUsize::new(0),
             is_broken: AtomicBool::new(false),
             auto: Auto::new(),
-            state: Mutex::new(State { choice, arena, ended: Some(ended) }),
+            state: Mutex::new(State { choice, arena, alive, ended: Some(ended) }),
         };
         (contexts, has_ended)
     }
@@ -77,7 +83,7 @@ impl Contexts {
     /// Without a thread: what is sent to the first one arrives here.
     #[cfg(test)]
     pub(crate) fn with_first(arena: Arc<Arena>, sender: Sender) -> Self {
-        let (contexts, _) = Self::new(Choice::Auto, arena);
+        let (contexts, _) = Self::new(Choice::Auto, arena, None);
         contexts.senders[0].set(sender).expect("nothing was started");
         contexts
     }
@@ -202,8 +208,12 @@ impl Contexts {
             return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
         };
         let number = self.started();
-        let backend =
+        let mut backend =
             Backend::chosen(state.choice, Arc::clone(&state.arena), RING_ENTRIES).map_err(no_backend)?;
+        if let Some(alive) = &state.alive {
+            // Where it cannot, that has been logged: the keeper waits for this process alone then.
+            let _ = backend.set_alive(alive);
+        }
         let description = backend.describe();
         // All run on what the first one got.
         state.choice = match backend {

@@ -20,6 +20,7 @@ use crate::control::Serving;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::inode::{After, Inode};
+use crate::keeper::KeeperState;
 use crate::knobs::Knob;
 use crate::mutex::lock;
 use crate::open::Open;
@@ -282,6 +283,7 @@ impl Engine {
         // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
+        inode.have_kept(&self.owner.shared).map_err(at_path)?;
         let mut table = self.owner.shared.table();
         let mut state = inode.lock();
         state.marked = hint.is_some();
@@ -332,6 +334,13 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owner.shared.stats()
+    }
+
+    /// Its keeper, where it has one ([`Builder::survive`]). Does not block longer than the keeper takes to answer, where it
+    /// is being asked something.
+    #[must_use]
+    pub fn keeper(&self) -> Option<KeeperState> {
+        self.owner.shared.keeper.as_ref().map(|keeper| keeper.state())
     }
 
     /// Serves a control socket at a path, until the engine ends: programs of the same user, and of root, read its numbers
@@ -432,6 +441,13 @@ impl Owner {
             let late =
                 Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");
             result = result.and(Err(late));
+        }
+        if let Some(keeper) = &shared.keeper {
+            match &result {
+                Ok(()) => keeper.say_goodbye(),
+                // What could not be written it may be able to, once the device has let go of what is in flight.
+                Err(_) => keeper.leave_it_to_keeper(),
+            }
         }
         result
     }

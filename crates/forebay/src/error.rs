@@ -39,6 +39,9 @@ pub enum ErrorKind {
     Busy,
     /// A bounded pool of memory has no room left.
     NoMemory,
+    /// The keeper ([`Builder::survive`](crate::Builder::survive)) could not be started, cannot hold another file, or is
+    /// gone: until another one is there, what is not synced lives in this process alone.
+    Keeper,
 }
 
 impl ErrorKind {

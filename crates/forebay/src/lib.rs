@@ -5,7 +5,8 @@
 //! that go before bulk writeback. Files stay ordinary files.
 //!
 //! **Until a sync (or `close`) returns, written data lives in this process**: `kill -9`, an abort or an exit without
-//! `close` loses it, which the kernel's page cache would not. Other programs may not see it before that either.
+//! `close` loses it, which the kernel's page cache would not, unless a second process stands by ([`keeper`]). Other
+//! programs may not see it before that either.
 //!
 //! ```no_run
 //! use forebay::{Engine, Open};
@@ -71,6 +72,7 @@ mod file;
 mod flight;
 mod home;
 mod inode;
+pub mod keeper;
 mod knobs;
 mod layout;
 mod level;
@@ -98,6 +100,7 @@ pub use direct::transfer::Transfer;
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;
+pub use keeper::{Keeper, KeeperState, WhenLost};
 pub use knobs::{Change, Knob};
 pub use layout::Layout;
 pub use open::Open;

@@ -15,6 +15,7 @@ use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::After;
+use crate::keeper::link::Link;
 use crate::level::Level;
 use crate::limits::{
     EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, RESERVE_OF_LOW, STARVED_BELOW, UNREAD_ONE_IN,
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     /// Aligned memory for direct I/O.
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) contexts: Contexts,
+    /// The way to the process that finishes what this one had accepted.
+    pub(crate) keeper: Option<Arc<Link>>,
     /// What the knobs stand at.
     pub(crate) settings: Mutex<Settings>,
     fork: ForkGuard,
@@ -68,11 +71,12 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) on_error: OnError,
     pub(crate) fork: ForkGuard,
+    pub(crate) keeper: Option<Arc<Link>>,
 }
 
 impl Shared {
     pub(crate) fn new(pool: Pool, level: Level, parts: Parts) -> Self {
-        let Parts { buffers, contexts, settings, on_error, fork } = parts;
+        let Parts { buffers, contexts, settings, on_error, fork, keeper } = parts;
         Self {
             pool,
             buffers,
@@ -81,6 +85,7 @@ impl Shared {
             counters: Counters::default(),
             on_error,
             contexts,
+            keeper,
             fork,
             generation: AtomicU16::new(1),
             stopping: AtomicBool::new(false),

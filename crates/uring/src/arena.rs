@@ -345,6 +345,11 @@ impl Arena {
         );
     }
 
+    /// Where a frame begins in the memory; of the number behind the last one, where they end.
+    pub(crate) fn frames_at(&self, frame: Frame) -> u64 {
+        self.layout.frames_offset as u64 + u64::from(frame.0) * PAGE as u64
+    }
+
     fn at(&self, frame: Frame) -> *mut u8 {
         assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
         // SAFETY: the frame's number was checked, so the offset is within the mapping.

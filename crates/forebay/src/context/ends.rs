@@ -98,12 +98,17 @@ impl Writeback {
         let_go_of_device(&inode.path, &inode.file);
         self.files[inode.target.0 as usize] = None;
         table.free_target(inode.target);
+        let generation = state.generation();
         state.close(&self.shared, &mut self.after);
         inode.count_failing(&self.shared, &mut state, &mut self.after);
         self.shared.pool.evictor().forget(inode.target);
         let is_listed = state.listed;
-        drop(state);
         drop(table);
+        if let (Some(keeper), Some(generation)) = (&self.shared.keeper, generation) {
+            // Before the file's lock goes: whoever waits for the closing finds that the keeper has let go of it, too.
+            keeper.remove(inode.target.0, generation);
+        }
+        drop(state);
         self.unlist(inode, is_listed);
         self.after.finish(&self.shared);
     }

@@ -57,6 +57,7 @@ impl Bench {
             contexts,
             settings: crate::settings::Settings::default(),
             on_error: Box::new(move |error| tell.lock().unwrap().send(error.kind()).unwrap()),
+            keeper: None,
             fork: ForkGuard::new().unwrap(),
         };
         let level = Level::new(Throttle::new(1024, 512));

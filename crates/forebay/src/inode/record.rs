@@ -77,6 +77,22 @@ impl Inode {
     }
 }
 
+impl Inode {
+    /// Has the keeper hold the file, once it is entered and before anything of it is published.
+    ///
+    /// # Errors
+    /// `Keeper` where it cannot.
+    pub(crate) fn have_kept(&self, shared: &Shared) -> Result<()> {
+        let Some(keeper) = &shared.keeper else { return Ok(()) };
+        let Some(generation) = self.lock().generation() else { return Ok(()) };
+        let kept = keeper.add(self.target.0, generation, &self.file);
+        if kept.is_err() {
+            self.lock().leave_arena(shared);
+        }
+        kept
+    }
+}
+
 impl State {
     /// Which of the files that had its number it is; `None` where nothing is said of it.
     pub(crate) fn generation(&self) -> Option<u16> {

@@ -166,7 +166,9 @@ impl Link {
     /// A file is closed: returns when the keeper has let go of it.
     pub(crate) fn remove(&self, number: u32, generation: u16) {
         let mut state = self.lock();
-        if state.files.remove(&number).is_some() {
+        // The number may be another file's by now.
+        if state.files.get(&number).is_some_and(|held| held.generation == generation) {
+            state.files.remove(&number);
             state.ask(&Message::Remove { number, generation }, &[]);
         }
     }

@@ -26,10 +26,10 @@ impl Log {
     pub(crate) fn say(&self, what: fmt::Arguments<'_>) {
         let process = std::process::id();
         let _ = match &self.file {
-            Some(mut file) => {
+            Some(file) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let line = format!("{}.{:03} forebay-keeper[{process}]: {what}\n", now.as_secs(), now.subsec_millis());
-                file.write_all(line.as_bytes())
+                (&*file).write_all(line.as_bytes())
             }
             None => io::stderr().write_all(format!("forebay-keeper[{process}]: {what}\n").as_bytes()),
         };

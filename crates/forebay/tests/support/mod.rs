@@ -1,12 +1,13 @@
 //! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
 //! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang), `other`
-//! (another program that is told what to do), `stopped` (one that is looked at), `history` (what a file may hold after a
+//! (another program that is told what to do), `kept` (programs with keepers), `stopped` (one that is looked at), `history` (what a file may hold after a
 //! crash) and `load` (writers whose power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
 pub(crate) mod faulty;
 pub(crate) mod history;
+pub(crate) mod kept;
 pub(crate) mod load;
 pub(crate) mod mount;
 pub(crate) mod other;

@@ -1,0 +1,66 @@
+//! Programs with a keeper, and their keepers' ends.
+//!
+//! A keeper is this test program executed again, in the test `keeper`. It outlives the child it stands by, and becomes this
+//! process's: so its exit status can be heard.
+
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use forebay::Keeper;
+
+/// The name of the test that is the keeper.
+pub(crate) const NAME: &str = "keeper";
+
+/// No keeper of a test has more to do than this takes.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A keeper for an engine of this test program.
+pub(crate) fn keeper() -> Keeper {
+    Keeper::this_program().arguments(["--exact", NAME, "--nocapture", "--test-threads=1"])
+}
+
+/// The keeper's side.
+pub(crate) fn serve() {
+    forebay::keeper::run_if_asked();
+}
+
+/// From now on children's children that lose their parent are this process's.
+pub(crate) fn adopt_orphans() {
+    // SAFETY: takes numbers.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Waits for an orphan's end; its exit status.
+pub(crate) fn wait_for_orphan(process: u32, patience: Duration) -> i32 {
+    let end = Instant::now() + patience;
+    let number = libc::pid_t::try_from(process).unwrap();
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is written during the call.
+        let waited = unsafe { libc::waitpid(number, &raw mut status, libc::WNOHANG) };
+        if waited == number {
+            assert!(libc::WIFEXITED(status), "the keeper was killed: status {status:#x}");
+            return libc::WEXITSTATUS(status);
+        }
+        let error = std::io::Error::last_os_error();
+        // It becomes ours when its parent's end has been seen.
+        assert!(waited == 0 || error.raw_os_error() == Some(libc::ECHILD), "{error}");
+        assert!(Instant::now() < end, "keeper {process} has not ended after {patience:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Kills a child, and waits for it.
+pub(crate) fn kill(child: &mut Child, signal: libc::c_int) {
+    // SAFETY: takes numbers; the child has not been waited for, so its number is its own.
+    let result = unsafe { libc::kill(child.id().cast_signed(), signal) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    child.wait().unwrap();
+}
+
+/// What a keeper said.
+pub(crate) fn said(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap_or_default()
+}

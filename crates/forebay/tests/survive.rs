@@ -1,53 +1,412 @@
-//! The program dies; what it had written does not.
+//! The program dies at a moment nobody chose, killed, aborted or by a fault, with several files being written by as many
+//! threads and never a sync. When its keeper has ended each file holds every write that had returned, in full, and
+//! nothing else: what was being written is there in part, as far as the kernel's own writes may be.
+//!
+//! The child tells how far it is by memory it shares with nobody but a file, which costs a store and outlives it.
+//!
+//! `FOREBAY_TEST_KILLS=N` has it die N times on each file system instead of a few.
+
 mod support;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, File, Open};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
-use support::{assert_on_disk, directory, pattern, process};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, Random, directory, eventually, mix, process};
 
-const CHILD: &str = "child_with_a_keeper";
+const CHILD: &str = "child_that_dies";
+
+/// Files, and threads that write them.
+const FILES: usize = 4;
+
+/// Where a file's length is brought back.
+const LONGEST: u64 = 12 * MIB;
 
 #[test]
 fn keeper() {
     kept::serve();
 }
 
-#[test]
-fn child_with_a_keeper() {
-    let Some(task) = process::task() else { return };
-    let directory = Path::new(&task);
-    let keeper = kept::keeper().log(directory.join("log"));
-    let engine = Engine::builder().cache_bytes(24 << 20).survive(keeper).build().unwrap();
-    let file = engine.open(directory.join("file"), Open::create_new()).unwrap();
-    file.write_at(&pattern(7, 100_000), 0).unwrap();
-    file.append(b"the end").unwrap();
-    process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
-    std::thread::sleep(SOON);
+/// How a program dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Death {
+    Killed,
+    Aborts,
+    Faults,
+}
+
+const DEATHS: [Death; 3] = [Death::Killed, Death::Aborts, Death::Faults];
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// Offset, length.
+    Write(u64, usize),
+    Append(usize),
+    SetLength(u64),
+    Reopen,
+}
+
+/// A row of steps without end, of one file; the same for the child and for whoever looks afterwards.
+#[derive(Debug)]
+struct Workload {
+    random: Random,
+    number: u64,
+    length: u64,
+}
+
+impl Workload {
+    fn new(seed: u64, length: u64) -> Self {
+        Self { random: Random(seed), number: 0, length }
+    }
+
+    /// The bytes of a step: no other has them.
+    fn data(&self, length: usize) -> Vec<u8> {
+        let salt = mix(self.number ^ mix(self.random.0));
+        let words = (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
+        words.flatten().take(length).collect()
+    }
+
+    fn next(&mut self) -> Step {
+        self.number += 1;
+        let random = &mut self.random;
+        let small = 1 + random.below(9000) as usize;
+        let offset = random.below(LONGEST / 2);
+        let step = match random.below(1000) {
+            _ if self.length > LONGEST => Step::SetLength(offset / 4),
+            0..4 => Step::SetLength(offset),
+            4..6 => Step::Reopen,
+            6..12 => Step::Write(offset / 4096 * 4096, 2 << 20),
+            12..40 => Step::Append(70_000),
+            40..440 => Step::Append(small),
+            440..520 => Step::Write(offset / 4096 * 4096, 4096),
+            _ => Step::Write(offset, small),
+        };
+        match step {
+            Step::Write(offset, length) => self.length = self.length.max(offset + length as u64),
+            Step::Append(length) => self.length += length as u64,
+            Step::SetLength(length) => self.length = length,
+            Step::Reopen => {}
+        }
+        step
+    }
+
+    /// Makes a step in memory.
+    fn apply(&self, step: &Step, content: &mut Vec<u8>) {
+        match step {
+            Step::Write(offset, length) => {
+                let (offset, end) = (*offset as usize, *offset as usize + length);
+                content.resize(content.len().max(end), 0);
+                content[offset..end].copy_from_slice(&self.data(*length));
+            }
+            Step::Append(length) => content.extend(self.data(*length)),
+            Step::SetLength(length) => content.resize(*length as usize, 0),
+            Step::Reopen => {}
+        }
+    }
+}
+
+/// How far each thread is: numbers in a mapped file.
+struct Told(*const AtomicU64);
+
+// SAFETY: it is an address of atomics, mapped as long as the process lives.
+unsafe impl Send for Told {}
+// SAFETY: as above.
+unsafe impl Sync for Told {}
+
+impl Told {
+    fn map(path: &Path) -> Self {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let (how, bytes) = (libc::PROT_READ | libc::PROT_WRITE, FILES * 16);
+        // SAFETY: the kernel chooses the address.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self(at.cast_const().cast())
+    }
+
+    fn set(&self, index: usize, number: u64) {
+        assert!(index < 2 * FILES);
+        // SAFETY: so many words are mapped, and used as atomics alone.
+        unsafe { &*self.0.add(index) }.store(number, Ordering::SeqCst);
+    }
+}
+
+/// What the child was told: where, by which seed, how it dies.
+struct Task {
+    directory: PathBuf,
+    seed: u64,
+    death: Death,
+}
+
+impl Task {
+    fn to_line(&self) -> String {
+        let death = DEATHS.iter().position(|death| *death == self.death).unwrap();
+        format!("{}\n{}\n{death}", self.directory.display(), self.seed)
+    }
+
+    fn of(line: &str) -> Self {
+        let [directory, seed, death] = line.split('\n').collect::<Vec<_>>().try_into().unwrap();
+        let death = DEATHS[death.parse::<usize>().unwrap()];
+        Self { directory: directory.into(), seed: seed.parse().unwrap(), death }
+    }
+
+    fn file(&self, number: usize) -> PathBuf {
+        self.directory.join(format!("file-{number}"))
+    }
+
+    fn progress(&self) -> PathBuf {
+        self.directory.join("progress")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    fn workload(&self, number: usize, length: u64) -> Workload {
+        Workload::new(mix(self.seed ^ number as u64), length)
+    }
+
+    /// What is in the files before: of the first two something, so that there is what is not in the cache.
+    fn before(&self, number: usize) -> Vec<u8> {
+        let length = if number < 2 { 3 << 20 } else { 0 };
+        support::pattern(self.seed ^ number as u64, length)
+    }
 }
 
 #[test]
-fn contract_04_what_a_killed_program_had_written_is_there() {
-    if process::task().is_some() {
-        return;
-    }
-    adopt_orphans();
-    let directory = directory();
-    let mut child = process::start_child(CHILD, directory.path().to_str().unwrap());
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let keeper = loop {
-        let line = lines.next().unwrap().unwrap();
-        if let Some(told) = process::told(&line) {
-            break told.parse().unwrap();
+fn child_that_dies() {
+    let Some(task) = process::task() else { return };
+    let task = Task::of(&task);
+    no_core();
+    let mut random = Random(task.seed);
+    let engine = Engine::builder()
+        .cache_bytes(24 << 20)
+        .dirty_bytes(6 << 20)
+        .background_bytes((1 + random.below(6)) << 20)
+        .dirty_age(Duration::from_millis(1 + random.below(60)))
+        .survive(kept::keeper().log(task.log()))
+        .build()
+        .unwrap();
+    let told = Told::map(&task.progress());
+    // Of the last one there is no lease: somebody else has it open.
+    let _other = std::fs::File::open(task.file(FILES - 1)).unwrap();
+    let gone = engine.open(task.directory.join("gone"), Open::create_new()).unwrap();
+    std::fs::remove_file(task.directory.join("gone")).unwrap();
+    gone.write_at(&[1; 100_000], 50_000).unwrap();
+    process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
+    std::thread::scope(|scope| {
+        for number in 0..FILES {
+            let (engine, task, told) = (&engine, &task, &told);
+            scope.spawn(move || write_on(engine, task, number, told));
         }
-    };
-    kept::kill(&mut child, libc::SIGKILL);
+        let moment = Duration::from_micros(random.below(90_000));
+        match task.death {
+            Death::Killed => {}
+            Death::Aborts => {
+                std::thread::sleep(moment);
+                std::process::abort();
+            }
+            Death::Faults => {
+                std::thread::sleep(moment);
+                // SAFETY: none: this is how a program dies of a bug of its own.
+                unsafe { std::ptr::null_mut::<u8>().write_volatile(1) };
+            }
+        }
+    });
+}
+
+fn no_core() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads the limits during the call.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+}
+
+fn write_on(engine: &Engine, task: &Task, number: usize, told: &Told) {
+    let path = task.file(number);
+    let open = || engine.open(&path, Open::write()).unwrap();
+    let mut file = open();
+    let mut workload = task.workload(number, file.len());
+    loop {
+        let step = workload.next();
+        told.set(2 * number, workload.number);
+        take(&mut file, &workload, &step, &open);
+        told.set(2 * number + 1, workload.number);
+    }
+}
+
+fn take(file: &mut File, workload: &Workload, step: &Step, open: &dyn Fn() -> File) {
+    match step {
+        Step::Write(offset, length) => file.write_at(&workload.data(*length), *offset).unwrap(),
+        Step::Append(length) => assert!(file.append(&workload.data(*length)).is_ok()),
+        Step::SetLength(length) => file.set_len(*length).unwrap(),
+        Step::Reopen => *file = open(),
+    }
+}
+
+/// What went on, so that a test that no longer tests anything is noticed.
+#[derive(Debug, Default)]
+struct Tally {
+    steps: u64,
+    under_way: usize,
+    written: usize,
+    marked: usize,
+}
+
+/// Whether a file system takes space ahead of a growing file by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ahead {
+    Nothing,
+    Some,
+}
+
+fn die_many_times(directory: &Path, times: usize, ahead: Ahead) {
+    adopt_orphans();
+    let seed = support::seed();
+    let mut random = Random(seed);
+    let mut tally = Tally::default();
+    for at in 0..times {
+        let directory = directory.join(format!("death-{at}"));
+        std::fs::create_dir(&directory).unwrap();
+        let directory = directory.canonicalize().unwrap();
+        let task = Task { directory, seed: random.next() >> 1, death: DEATHS[at % DEATHS.len()] };
+        let context = format!("death {at}, {:?}, seed {}", task.death, task.seed);
+        die_once(&task, &mut random, &context, ahead, &mut tally);
+        std::fs::remove_dir_all(&task.directory).unwrap();
+    }
+    println!("{times} deaths: {tally:?}");
+    assert!(tally.written > times / 2, "too few keepers had anything to write: {tally:?}");
+}
+
+fn die_once(task: &Task, random: &mut Random, context: &str, ahead: Ahead, tally: &mut Tally) {
+    for number in 0..FILES {
+        std::fs::write(task.file(number), task.before(number)).unwrap();
+    }
+    std::fs::write(task.progress(), [0; FILES * 16]).unwrap();
+    let mut child = process::start_child(CHILD, &task.to_line());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let told = |line: std::io::Result<String>| process::told(&line.unwrap()).map(str::to_owned);
+    let keeper = lines.find_map(told).expect("the child starts").parse().unwrap();
+    if task.death == Death::Killed {
+        std::thread::sleep(Duration::from_micros(random.below(90_000)));
+        child.kill().unwrap();
+    }
+    let status = child.wait().unwrap();
+    assert!(!status.success() && status.code().is_none(), "{context}: {status}");
+    let marked = (0..FILES).filter(|number| support::mark(&task.file(*number)).is_some()).count();
+    tally.marked += usize::from(marked > 0);
     let status = wait_for_orphan(keeper, SOON);
-    println!("{}", kept::said(&directory.path().join("log")));
-    assert_eq!(status, 0);
-    let mut expected = pattern(7, 100_000);
-    expected.extend_from_slice(b"the end");
-    assert_on_disk(&directory.path().join("file"), &expected, "after the keeper's end");
+    let said = kept::said(&task.log());
+    assert_eq!(status, 0, "{context}: {said}");
+    tally.written += usize::from(said.contains("wrote"));
+    for number in 0..FILES {
+        check_file(task, number, &format!("{context}, file {number}: {said}"), ahead, tally);
+    }
+}
+
+fn check_file(task: &Task, number: usize, context: &str, ahead: Ahead, tally: &mut Tally) {
+    let path = task.file(number);
+    let progress = std::fs::File::open(task.progress()).unwrap();
+    let word = |index: usize| {
+        let mut bytes = [0; 8];
+        progress.read_exact_at(&mut bytes, 8 * index as u64).unwrap();
+        u64::from_ne_bytes(bytes)
+    };
+    let (begun, returned) = (word(2 * number), word(2 * number + 1));
+    assert!(begun == returned || begun == returned + 1, "{context}");
+    let mut old = task.before(number);
+    let mut workload = task.workload(number, old.len() as u64);
+    for _ in 0..returned {
+        let step = workload.next();
+        workload.apply(&step, &mut old);
+    }
+    let mut new = old.clone();
+    let mut under_way = None;
+    if begun > returned {
+        let step = workload.next();
+        workload.apply(&step, &mut new);
+        under_way = Some(step);
+    }
+    tally.steps += returned;
+    tally.under_way += usize::from(under_way.is_some());
+    let context = format!("{context}, after {returned} steps, under way {under_way:?}");
+    let found = std::fs::read(&path).unwrap();
+    check(&found, &old, &new, &under_way).unwrap_or_else(|wrong| panic!("{context}: {wrong}"));
+    // Of the one that somebody else has open too nothing is taken back before the next open.
+    if number < FILES - 1 {
+        assert_eq!(support::mark(&path), None, "{context}: the mark stands");
+        let given_back = || support::allocated(&path) <= found.len() as u64 + (128 << 10);
+        let is_ours = ahead == Ahead::Nothing;
+        assert!(!is_ours || eventually(Duration::from_secs(2), given_back), "{context}: space is left");
+    }
+}
+
+/// Whether a file is as it was before the step that was under way, or after it, or each byte as before or after.
+fn check(found: &[u8], old: &[u8], new: &[u8], step: &Option<Step>) -> Result<(), String> {
+    let (short, long) = (old.len().min(new.len()), old.len().max(new.len()));
+    let may_be = match step {
+        // As much as was taken: it is told page by page.
+        Some(Step::Write(..) | Step::Append(_)) => (short..=long).contains(&found.len()),
+        _ => found.len() == old.len() || found.len() == new.len(),
+    };
+    if !may_be {
+        return Err(format!("{} bytes, not {} or {}", found.len(), old.len(), new.len()));
+    }
+    let wrong = (0..found.len()).find(|at| {
+        let byte = Some(&found[*at]);
+        byte != old.get(*at) && byte != new.get(*at)
+    });
+    match wrong {
+        None => Ok(()),
+        Some(at) => {
+            let differ = (at..found.len()).filter(|at| Some(&found[*at]) != old.get(*at)).count();
+            let zeroes = found[at..].iter().take_while(|byte| **byte == 0).count();
+            Err(format!(
+                "byte {at} of {} (before: {}, after: {}) is neither as before nor as after; {zeroes} zeroes from \
+                 there, {differ} bytes that are not as before",
+                found.len(),
+                old.len(),
+                new.len()
+            ))
+        }
+    }
+}
+
+/// How often it dies: as often as told, else so many times.
+fn deaths(unless_told: usize) -> usize {
+    let told = std::env::var("FOREBAY_TEST_KILLS").ok();
+    told.map_or(unless_told, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"))
+}
+
+#[test]
+fn contract_04_and_08_and_09_dead_here() {
+    if process::task().is_none() {
+        let directory = directory();
+        // It may be any file system.
+        die_many_times(directory.path(), deaths(9), Ahead::Some);
+    }
+}
+
+#[test]
+fn contract_04_and_08_and_09_dead_on_xfs() {
+    if process::task().is_none()
+        && let Some(mount) = Mount::new("dead_on_xfs", FileSystem::Xfs, 2048 * MIB)
+    {
+        die_many_times(&mount.path(), deaths(9), Ahead::Some);
+    }
+}
+
+#[test]
+fn contract_04_and_08_and_09_dead_on_ext4() {
+    if process::task().is_none()
+        && let Some(mount) = Mount::new("dead_on_ext4", FileSystem::Ext4, 256 * MIB)
+    {
+        die_many_times(&mount.path(), deaths(9), Ahead::Nothing);
+    }
 }

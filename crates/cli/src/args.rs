@@ -51,6 +51,12 @@ pub(crate) enum Verb {
     /// Ask an echo server over sockets, in a closed loop.
     #[command(after_help = NETBENCH_IN_FULL)]
     Netbench(NetbenchArgs),
+    /// Write what a keeper could not, from where it saved it.
+    #[command(after_help = RECOVER_IN_FULL)]
+    Recover(RecoverArgs),
+    /// Stand by a program: started by it, not by hand.
+    #[command(hide = true)]
+    Keeper(KeeperArgs),
 }
 
 const COMPARE_IN_FULL: &str = "\
@@ -94,6 +100,32 @@ A line each second: messages and bytes that came to the server, and of that
 second the time in which its one thread had nothing to do and was in the program
 itself. Percentiles at the end. Both ends are here unless --listen or --connect
 is given. An ADDRESS is HOST:PORT, or a path (with a slash) of a Unix socket.";
+
+const RECOVER_IN_FULL: &str = "\
+A line for each file that something is to be written to. A file is written only
+where its path names the same file as when it was opened, nobody else has it
+open, and nobody has changed it since the image was saved. All that is written
+is synced; then the image can go.";
+
+/// `forebay recover`.
+#[derive(Args, Debug)]
+pub(crate) struct RecoverArgs {
+    /// The image, as the keeper's log names it; or the memory of a program that
+    /// is stopped, as /proc/PID/fd/N.
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+    /// Only tell what would be written.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `forebay keeper`.
+#[derive(Args, Debug)]
+pub(crate) struct KeeperArgs {
+    /// The descriptor by which it hears.
+    #[arg(long, value_name = "FD")]
+    pub(crate) channel: i32,
+}
 
 /// `forebay compare`.
 #[derive(Args, Debug)]
@@ -177,6 +209,9 @@ pub(crate) struct RunArgs {
     /// Let the job write to block devices.
     #[arg(long)]
     pub(crate) allow_write_device: bool,
+    /// Have a keeper stand by forebay: what is written survives its death.
+    #[arg(long)]
+    pub(crate) survive: bool,
 }
 
 /// `forebay ctl`.

@@ -10,6 +10,7 @@ mod failure;
 mod meaning;
 mod netbench;
 mod output;
+mod recover;
 mod run;
 mod simulate;
 mod walk;
@@ -40,6 +41,8 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
         Command::Simulate(request) => simulate::simulate(&request),
         Command::Netbench(bench) => netbench::netbench(&bench),
+        Command::Recover { image, run } => recover::recover(&image, run),
+        Command::Keeper { channel } => std::process::exit(forebay::keeper::run(channel)),
         Command::Show(text) => output::print(&text),
     }
 }

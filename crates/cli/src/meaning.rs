@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay::keeper::image::Run;
 use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
@@ -17,7 +18,8 @@ use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 use forebay_uring::net::Address;
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, NetbenchArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs, SimulateArgs, Verb,
+    WalkArgs, Way,
 };
 use crate::failure::Failure;
 use crate::simulate::{self, SimulateRequest};
@@ -45,6 +47,16 @@ pub(crate) enum Command {
     Simulate(SimulateRequest),
     /// Ask an echo server.
     Netbench(Netbench),
+    /// Write what a keeper saved.
+    Recover {
+        image: PathBuf,
+        run: Run,
+    },
+    /// Be a keeper.
+    Keeper {
+        /// The descriptor by which it hears.
+        channel: i32,
+    },
     /// Help or version.
     Show(String),
 }
@@ -90,6 +102,10 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
                 Ok(Command::Walk { way, directory })
             }
             Verb::Simulate(typed) => simulation(&typed).map(Command::Simulate),
+            Verb::Recover(RecoverArgs { image, dry_run }) => {
+                Ok(Command::Recover { image, run: if dry_run { Run::Dry } else { Run::Real } })
+            }
+            Verb::Keeper(KeeperArgs { channel }) => Ok(Command::Keeper { channel }),
         },
     }
 }
@@ -141,15 +157,21 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
     if let Err(error) = fs::metadata(&typed.job) {
         return Err(refused("the job file", &typed.job, error, "give the path of a fio job file"));
     }
+    if typed.engine != args::Engine::Forebay && typed.survive {
+        return Err(Failure::usage(
+            "--survive: only forebay has a keeper (leave it away, or use --engine forebay)",
+        ));
+    }
     let engine = match typed.engine {
+        args::Engine::Forebay if typed.survive => Engine::ForebaySurvive,
         args::Engine::Forebay => Engine::Forebay,
         args::Engine::Kernel => Engine::Kernel,
         args::Engine::Null => Engine::Null,
     };
-    if engine != Engine::Forebay && !typed.settings.is_empty() {
+    if !engine.is_forebay() && !typed.settings.is_empty() {
         return Err(Failure::usage("--set: only forebay has knobs (leave it away, or use --engine forebay)"));
     }
-    if engine != Engine::Forebay && typed.control.is_some() {
+    if !engine.is_forebay() && typed.control.is_some() {
         return Err(Failure::usage(
             "--control: only forebay has knobs (leave it away, or use --engine forebay)",
         ));

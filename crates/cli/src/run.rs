@@ -3,7 +3,7 @@
 use forebay_lab::load::CellError;
 use forebay_lab::manifest::Manifest;
 use forebay_lab::report;
-use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, notes, rows, run as run_groups};
+use forebay_lab::run::{RunError, RunOptions, RunReport, notes, rows, run as run_groups};
 use forebay_lab::schema::Document;
 use forebay_lab::scratch::Stop;
 
@@ -17,7 +17,7 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
     let options = &request.options;
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let mut manifest = Manifest::gather(&request.directory);
-    if options.engine == Engine::Forebay {
+    if options.engine.is_forebay() {
         manifest.engine = wiring::describe_engine(None, &options.settings, options.control.as_deref())?
             .map_err(Failure::failed)?;
     }

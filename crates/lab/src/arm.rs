@@ -37,6 +37,8 @@ pub enum Arm {
     Forebay,
     /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing then moves the end.
     ForebayDeclared,
+    /// Forebay, with a keeper that stands by: what is written survives the process's death.
+    ForebaySurvive,
     /// No I/O at all: what the load generator itself costs.
     Null,
 }
@@ -60,6 +62,7 @@ impl Arm {
             Arm::Kernel => "kernel",
             Arm::Forebay => "forebay",
             Arm::ForebayDeclared => "forebay-declared",
+            Arm::ForebaySurvive => "forebay-survive",
             Arm::Null => "null",
         }
     }
@@ -67,7 +70,7 @@ impl Arm {
     /// Whether it goes through the library.
     #[must_use]
     pub fn is_forebay(self) -> bool {
-        matches!(self, Arm::Forebay | Arm::ForebayDeclared)
+        matches!(self, Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive)
     }
 
     /// Whether it goes to a block device and to no file.

@@ -44,6 +44,8 @@ pub struct RunOptions {
 pub enum Engine {
     /// The library.
     Forebay,
+    /// The library, with a keeper.
+    ForebaySurvive,
     /// The kernel, as the job file says.
     Kernel,
     /// Nothing: what the load generator itself costs.
@@ -56,9 +58,16 @@ impl Engine {
     pub fn arm(self) -> Arm {
         match self {
             Engine::Forebay => Arm::Forebay,
+            Engine::ForebaySurvive => Arm::ForebaySurvive,
             Engine::Kernel => Arm::Kernel,
             Engine::Null => Arm::Null,
         }
+    }
+
+    /// Whether it is the library.
+    #[must_use]
+    pub fn is_forebay(self) -> bool {
+        self.arm().is_forebay()
     }
 }
 

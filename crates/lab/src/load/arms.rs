@@ -103,7 +103,7 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
         Arm::RawDevice | Arm::RawDevice1m => ring(Space::AsItGrows, job.depth),
         Arm::Kernel if job.io_engine == IoEngine::Null => Way::Null,
         Arm::Kernel => cached(job.caching, Space::AsItGrows, None),
-        Arm::Forebay | Arm::ForebayDeclared => Way::Library { depth: depth_of(job) },
+        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => Way::Library { depth: depth_of(job) },
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;

@@ -216,7 +216,7 @@ fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
     if !spec.arm.is_forebay() {
         return Ok(None);
     }
-    let engine = library::build_engine(spec.budget_bytes, &spec.settings)?;
+    let engine = library::build_engine(spec.budget_bytes, &spec.settings, library::keeper(spec.arm))?;
     if let Some(path) = &spec.control {
         engine.serve_control(path).map_err(|error| CellError::invalid(format!("--control: {error}")))?;
     }

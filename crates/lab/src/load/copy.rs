@@ -184,7 +184,7 @@ struct Library {
 impl Library {
     fn new(cell: &CopyCell) -> Result<Self, CellError> {
         let path = cell.directory.join("copy");
-        let engine = build_engine(0, &cell.settings)?;
+        let engine = build_engine(0, &cell.settings, None)?;
         let file = engine.open(&path, Open::create());
         let file = file.map_err(|error| CellError::library("could not open it", &error))?;
         Ok(Self { engine, file, path })

@@ -3,17 +3,30 @@
 
 use std::sync::Arc;
 
-use forebay::{Engine, ErrorKind, File, Open};
+use forebay::{Engine, ErrorKind, File, Keeper, Open};
 
 use super::CellError;
 use super::lane::{Buffers, Lane};
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
+use crate::arm::Arm;
 use crate::job::{Caching, Declared, FinalSync};
 
+/// The keeper of an arm that has one: the program that this one is, which has to be `forebay`.
+pub(crate) fn keeper(arm: Arm) -> Option<Keeper> {
+    (arm == Arm::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"))
+}
+
 /// An engine with this budget (its own default if zero), unless the settings say otherwise.
-pub(crate) fn build_engine(budget_bytes: u64, settings: &[(String, String)]) -> Result<Engine, CellError> {
+pub(crate) fn build_engine(
+    budget_bytes: u64,
+    settings: &[(String, String)],
+    keeper: Option<Keeper>,
+) -> Result<Engine, CellError> {
     let mut builder = Engine::builder();
+    if let Some(keeper) = keeper {
+        builder = builder.survive(keeper);
+    }
     if budget_bytes > 0 {
         builder = builder.cache_bytes(budget_bytes);
     }

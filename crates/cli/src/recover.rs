@@ -1,0 +1,39 @@
+//! `forebay recover`: what a keeper could not write, from where it saved it.
+
+use std::path::Path;
+
+use forebay::keeper::image::{self, Recovered, Run};
+
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Writes it, or tells what would be written; a line for each file.
+pub(crate) fn recover(image: &Path, run: Run) -> Result<(), Failure> {
+    let files = match image::recover(image, run) {
+        Ok(files) => files,
+        Err(error) if error.kind() == forebay::ErrorKind::InvalidInput => return Err(Failure::usage(error)),
+        Err(error) => return Err(Failure::failed(error)),
+    };
+    print(&lines(&files, run))?;
+    match files.iter().filter(|file| file.result.is_err()).count() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("one file was not written")),
+        failed => Err(Failure::failed(format!("{failed} files were not written"))),
+    }
+}
+
+fn lines(files: &[Recovered], run: Run) -> String {
+    let done = match run {
+        Run::Real => "written and synced",
+        Run::Dry => "can be written",
+    };
+    let line = |file: &Recovered| match &file.result {
+        Ok(()) => format!("{}: {} bytes {done}\n", file.path.display(), file.bytes),
+        // It begins with the path.
+        Err(error) => format!("{error}; {} bytes are not in it\n", file.bytes),
+    };
+    if files.is_empty() {
+        return "everything in it was written\n".to_owned();
+    }
+    files.iter().map(line).collect()
+}

@@ -106,7 +106,7 @@ pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
 pub const ECHOES: [EchoWay; 4] = [EchoWay::Ring, EchoWay::Epoll, EchoWay::Tokio, EchoWay::Compio];
 
 /// The ways of jobs on files.
-pub const FILES: [Arm; 14] = [
+pub const FILES: [Arm; 15] = [
     Arm::KernelBuffered,
     Arm::KernelBufferedPrealloc,
     Arm::KernelBounded,
@@ -120,6 +120,7 @@ pub const FILES: [Arm; 14] = [
     Arm::RawDevice1m,
     Arm::Forebay,
     Arm::ForebayDeclared,
+    Arm::ForebaySurvive,
     Arm::Null,
 ];
 

@@ -474,3 +474,92 @@ impl Drop for Watchdog {
         self.is_over.store(true, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_uring::Alive;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            layout: LAYOUT_VERSION,
+            process: std::process::id(),
+            patience: Duration::from_secs(1),
+            linger: Duration::ZERO,
+            socket: None,
+            save_to: None,
+            log: Some("/dev/null".into()),
+        }
+    }
+
+    /// What a keeper answers to these bytes, with the right descriptors or without.
+    fn answer(bytes: &[u8], arena: Option<&Arena>) -> Result<Keeping, String> {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let (_alive, gone) = Alive::pair().unwrap();
+        let descriptors: Vec<_> =
+            arena.iter().flat_map(|arena| [arena.memfd().unwrap(), gone.as_fd()]).collect();
+        ours.send(bytes, &descriptors).unwrap();
+        Keeping::begin(&theirs)
+    }
+
+    #[test]
+    fn a_program_of_another_version_is_refused_with_a_clear_word() {
+        let arena = Arena::shared(64).unwrap();
+        assert!(answer(&Message::Hello(hello()).encode(), Some(&arena)).is_ok());
+        let mut other = Message::Hello(hello()).encode();
+        other[5] += 1;
+        let refused = answer(&other, Some(&arena)).unwrap_err();
+        assert!(refused.contains("version 2") && refused.contains("this is version 1"), "{refused}");
+        let layout = Message::Hello(Hello { layout: 7, ..hello() });
+        let refused = answer(&layout.encode(), Some(&arena)).unwrap_err();
+        assert!(refused.contains("layout 7"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_hello_is_refused() {
+        let arena = Arena::shared(64).unwrap();
+        for (bytes, why) in [
+            (Message::Goodbye.encode(), "no hello"),
+            (b"GET / HTTP/1.1".to_vec(), "no known kind"),
+            (Message::Hello(Hello { process: u32::MAX, ..hello() }).encode(), "no sight"),
+            (Message::Hello(Hello { log: Some("/no/such/log".into()), ..hello() }).encode(), "log"),
+            (Message::Hello(Hello { socket: Some("/no/such/socket".into()), ..hello() }).encode(), "socket"),
+        ] {
+            let refused = answer(&bytes, Some(&arena)).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+        let refused = answer(&Message::Hello(hello()).encode(), None).unwrap_err();
+        assert!(refused.contains("0 descriptors"), "{refused}");
+    }
+
+    #[test]
+    fn memory_that_is_no_arena_is_refused() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let (_alive, gone) = Alive::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        ours.send(&Message::Hello(hello()).encode(), &[file.as_fd(), gone.as_fd()]).unwrap();
+        let refused = Keeping::begin(&theirs).unwrap_err();
+        assert!(refused.contains("arena"), "{refused}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_is_said_ends_a_keeper_but_a_goodbye(
+            said in proptest::collection::vec(proptest::collection::vec(proptest::num::u8::ANY, 1..40), 0..12),
+        ) {
+            let arena = Arena::shared(64).unwrap();
+            let mut keeping = answer(&Message::Hello(hello()).encode(), Some(&arena)).unwrap();
+            let (ours, theirs) = Channel::pair().unwrap();
+            for bytes in &said {
+                ours.send(bytes, &[]).unwrap();
+                let is_goodbye = Message::decode(bytes) == Ok(Message::Goodbye);
+                let expected = if is_goodbye { Heard::Goodbye } else { Heard::Something };
+                assert_eq!(keeping.hear(&theirs), expected);
+            }
+            assert!(keeping.files.is_empty());
+            drop(ours);
+            assert_eq!(keeping.hear(&theirs), Heard::End);
+        }
+    }
+}

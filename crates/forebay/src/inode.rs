@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use forebay_block::{Bio, Ended, Errno, Frame, Moment, Operation, Target};
+use forebay_block::{Bio, Ended, Errno, Moment, Operation, Target};
 use forebay_cache::discard::DISCARDED;
 use forebay_cache::limits::{GATHER_PAGES, MAX_OFFSET, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::samples::{Samples, Told};

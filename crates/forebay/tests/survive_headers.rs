@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use forebay::{Engine, Open};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
+use forebay_uring::records::FileRecord;
 use support::stopped::{Account, Stopped, accounts};
 use support::{MIB, PAGE, Random, mix, process};
 

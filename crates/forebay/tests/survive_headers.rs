@@ -1,355 +1,287 @@
-//! A program is stopped at random moments, as death would, and looked at: what its memory says of what is not written,
-//! put over its files as the kernel has them, makes them what they were told to be.
-//!
-//! `FOREBAY_TEST_STOPS=N` stops N times each instead of a few.
+//! What an engine that is survived says of its pages, one change of them after the other.
 
 mod support;
 
-use std::fs::File;
-use std::iter::Peekable;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, File, Open};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
-use support::stopped::{Account, Stopped, accounts};
-use support::{MIB, PAGE, Random, mix, process};
+use support::stopped::{Account, accounts, own_arena};
+use support::{MIB, PAGE, eventually, pattern, process};
+use tempfile::TempDir;
 
-const CHILD: &str = "child_that_is_stopped";
+/// The memory is found as that of the only engine.
+static ONLY: Mutex<()> = Mutex::new(());
 
-const FILES: usize = 2;
+/// Nothing is written before somebody asks for it.
+const LATE: Duration = Duration::from_secs(3600);
 
-/// No file gets longer, but by appends.
-const LONGEST: u64 = 6 * MIB;
+const SOON: Duration = Duration::from_secs(10);
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Verb {
-    /// Offset, length, and what the bytes are made of.
-    Write(u64, usize, u64),
-    Append(usize, u64),
-    Read(u64, usize),
-    SetLength(u64),
-    Sync,
-    Reopen {
-        uncached: bool,
-    },
-    Pause(u64),
+/// An engine, its memory, and a place for files.
+struct Bench {
+    arena: Arena,
+    engine: Engine,
+    directory: TempDir,
+    _only: MutexGuard<'static, ()>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Step {
-    file: usize,
-    verb: Verb,
-}
+impl Bench {
+    fn new() -> Self {
+        let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = Engine::builder().survivable().cache_bytes(8 << 20).dirty_bytes(4 << 20).dirty_age(LATE);
+        let engine = engine.build().unwrap();
+        Self { arena: own_arena(), engine, directory: support::directory(), _only: only }
+    }
 
-/// A row of steps without end: child and parent make the same.
-struct Workload(Random);
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("file")
+    }
 
-impl Iterator for Workload {
-    type Item = Step;
+    fn open(&self) -> File {
+        self.engine.open(self.path(), Open::create()).unwrap()
+    }
 
-    fn next(&mut self) -> Option<Step> {
-        let random = &mut self.0;
-        let salt = random.next();
-        let offset = random.below(LONGEST);
-        // Few places, so that they are met again while what was written there is on its way.
-        let near = random.below(24) * PAGE + random.below(PAGE);
-        let small = 1 + random.below(9000) as usize;
-        let verb = match random.below(100) {
-            0..30 => Verb::Write(near, 1 + small % 700, salt),
-            30..40 => Verb::Write(near, small, salt),
-            40..48 => Verb::Write(near / PAGE * PAGE, (1 + small / 1000) * PAGE as usize, salt),
-            48..58 => Verb::Write(offset, small, salt),
-            58..61 => Verb::Write(offset / PAGE * PAGE, (1 + small % 40) * PAGE as usize, salt),
-            61..64 => Verb::Write(offset / MIB * MIB, (1 + small % 4) * MIB as usize, salt),
-            64..74 => Verb::Append(small, salt),
-            74..84 => Verb::Read(near, small * 4),
-            84..86 => Verb::Read(offset, small * 40),
-            86..88 => Verb::SetLength(near),
-            88..90 => Verb::SetLength(offset),
-            90..92 => Verb::Sync,
-            92..94 => Verb::Reopen { uncached: small % 3 == 0 },
-            _ => Verb::Pause(random.below(6000)),
-        };
-        Some(Step { file: random.below(FILES as u64) as usize, verb })
+    /// A file of this many bytes of a pattern, opened; nothing of it is here.
+    fn open_with(&self, bytes: usize) -> File {
+        std::fs::write(self.path(), pattern(1, bytes)).unwrap();
+        self.open()
+    }
+
+    fn account(&self) -> Account {
+        let mut accounts = accounts(&self.arena);
+        assert_eq!(accounts.len(), 1, "one file is open");
+        accounts.pop().unwrap()
+    }
+
+    /// Each page that has to be written, with its state.
+    fn dirty(&self) -> Vec<(u64, FrameState)> {
+        self.account().dirty.iter().map(|(page, (_, header))| (*page, header.state)).collect()
+    }
+
+    fn clean(&self) -> Vec<u64> {
+        self.account().clean.into_keys().collect()
+    }
+
+    /// The frame and the sequence of a page that has to be written.
+    fn header(&self, page: u64) -> (u32, u64) {
+        let (frame, header) = self.account().dirty[&page];
+        (frame.0, header.sequence)
+    }
+
+    /// What of a page is said to be written.
+    fn written(&self, page: u64) -> Vec<std::ops::Range<usize>> {
+        self.arena.written_of(self.account().dirty[&page].0)
     }
 }
 
-fn bytes_of(salt: u64, length: usize) -> Vec<u8> {
-    let words = (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)) | 0x0101_0101_0101_0101);
-    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    bytes.truncate(length);
-    bytes
-}
+use FrameState::{Dirty, Partial};
 
-fn path_of(directory: &Path, file: usize) -> PathBuf {
-    directory.join(format!("file-{file}"))
-}
-
-/// How far the child has got: steps begun, and steps that have returned.
-struct Progress(File);
-
-const ALL: u64 = u64::MAX;
-
-impl Progress {
-    fn at(directory: &Path) -> Self {
-        let mut how = std::fs::OpenOptions::new();
-        Self(how.read(true).write(true).create(true).truncate(false).open(directory.join("progress")).unwrap())
+fn is_shared(file: &File) -> bool {
+    let is_shared = file.describe().contains("shared");
+    if is_shared {
+        support::skip("survive_headers", "no lease on this file system or for this user");
     }
-
-    fn tell(&self, which: u64, steps: u64) {
-        self.0.write_all_at(&steps.to_le_bytes(), which * 8).unwrap();
-    }
-
-    fn told(&self, which: u64) -> u64 {
-        let mut bytes = [0; 8];
-        // Nothing is told yet where it is shorter.
-        let _ = self.0.read_exact_at(&mut bytes, which * 8);
-        u64::from_le_bytes(bytes)
-    }
+    is_shared
 }
 
 #[test]
-fn child_that_is_stopped() {
-    let Some(task) = process::task() else { return };
-    let [directory, seed, by, steps] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let (directory, seed): (&Path, u64) = (directory.as_ref(), seed.parse().unwrap());
-    let engine = Engine::builder()
-        .survivable()
-        .cache_bytes(8 << 20)
-        .dirty_bytes(4 << 20)
-        .background_bytes(1 << 20)
-        .buffer_bytes(16 << 20)
-        .dirty_age(Duration::from_millis(1 + seed % 20))
-        .set("engine", by)
-        .unwrap()
-        .build()
-        .unwrap();
-    let open = |file, uncached| {
-        Some(engine.open(path_of(directory, file), Open::create().uncached(uncached)).unwrap())
-    };
-    let progress = Progress::at(directory);
-    let mut handles: Vec<_> = (0..FILES).map(|file| open(file, false)).collect();
-    for (number, Step { file, verb }) in (1..=steps.parse().unwrap()).zip(Workload(Random(seed))) {
-        progress.tell(0, number);
-        let handle = handles[file].as_ref().unwrap();
-        match verb {
-            Verb::Write(offset, length, salt) => {
-                // Aligned, so that it may go past the cache.
-                let mut buffer = engine.buffer(length).unwrap();
-                buffer.copy_from_slice(&bytes_of(salt, length));
-                handle.write_at(&buffer, offset).unwrap();
-            }
-            Verb::Append(length, salt) => _ = handle.append(&bytes_of(salt, length)).unwrap(),
-            Verb::Read(offset, length) => _ = handle.read_at(&mut vec![0; length], offset).unwrap(),
-            Verb::SetLength(length) => handle.set_len(length).unwrap(),
-            Verb::Sync => handle.sync_data().unwrap(),
-            Verb::Reopen { uncached } => {
-                handles[file].take().unwrap().close().unwrap();
-                handles[file] = open(file, uncached);
-            }
-            Verb::Pause(time) => std::thread::sleep(Duration::from_micros(time)),
-        }
-        progress.tell(1, number);
-    }
-    handles.into_iter().for_each(|handle| handle.unwrap().close().unwrap());
-    process::tell(format_args!("bypassed {}", engine.stats().bypassed_bytes));
-    progress.tell(0, ALL);
-    std::thread::sleep(Duration::from_secs(100));
+fn a_page_that_is_written_again_in_place_stays_published_as_it_is() {
+    let bench = Bench::new();
+    let file = bench.open();
+    file.write_at(&pattern(1, 10_000), 0).unwrap();
+    assert_eq!(bench.dirty(), [(0, Dirty), (1, Dirty), (2, Dirty)]);
+    assert_eq!(bench.account().record.size, 10_000);
+    let headers = [0, 2].map(|page| bench.header(page));
+    file.write_at(&pattern(2, 4096), 0).unwrap();
+    file.write_at(&pattern(2, 100), 300).unwrap();
+    file.append(&pattern(3, 50)).unwrap();
+    assert_eq!([0, 2].map(|page| bench.header(page)), headers);
+    assert_eq!(bench.account().record.size, 10_050);
+    file.close().unwrap();
 }
 
-/// What the files are told to be.
-struct Model {
-    files: [Vec<u8>; FILES],
-    steps: Peekable<Workload>,
-    /// Steps that have returned.
-    done: u64,
+#[test]
+fn of_a_page_of_which_a_part_is_here_the_part_is_said() {
+    let bench = Bench::new();
+    let file = bench.open_with(20_000);
+    file.write_at(&pattern(2, 100), 5000).unwrap();
+    file.write_at(&pattern(3, 10), 4096).unwrap();
+    assert_eq!(bench.dirty(), [(1, Partial)]);
+    assert_eq!(bench.written(1), [0..10, 904..1004]);
+    let header = bench.header(1);
+    // Read, it is filled; written over, too; neither is published anew.
+    let mut page = [0; 4096];
+    file.read_at(&mut page, 4096).unwrap();
+    assert_eq!((bench.written(1), bench.header(1)), (vec![0..4096], header));
+    file.write_at(&pattern(4, 1), 9000).unwrap();
+    let header = bench.header(2);
+    file.write_at(&pattern(5, 4096), 8192).unwrap();
+    assert_eq!((bench.written(2), bench.header(2)), (vec![0..4096], header));
+    // Of the last page, all there is.
+    file.write_at(&pattern(6, 20_000 - 16_500), 16_500).unwrap();
+    assert_eq!(bench.written(4), [116..3616]);
+    file.write_at(&pattern(7, 116), 16_384).unwrap();
+    assert_eq!(bench.written(4), [0..4096]);
+    file.close().unwrap();
 }
 
-impl Model {
-    fn new(seed: u64) -> Self {
-        Self { files: Default::default(), steps: Workload(Random(seed)).peekable(), done: 0 }
-    }
-
-    fn go_to(&mut self, done: u64) {
-        for _ in self.done..done {
-            let step = self.steps.next().unwrap();
-            take(&mut self.files[step.file], &step.verb);
-        }
-        self.done = done;
-    }
-
-    /// A file as it would be with the next step, where that concerns it.
-    fn next(&mut self, file: usize) -> Option<Vec<u8>> {
-        let step = self.steps.peek().filter(|step| step.file == file)?;
-        let mut next = self.files[file].clone();
-        take(&mut next, &step.verb);
-        Some(next)
-    }
-}
-
-fn take(bytes: &mut Vec<u8>, verb: &Verb) {
-    let mut write = |offset: usize, data: &[u8]| {
-        bytes.resize(bytes.len().max(offset + data.len()), 0);
-        bytes[offset..offset + data.len()].copy_from_slice(data);
-    };
-    match verb {
-        Verb::Write(offset, length, salt) => write(*offset as usize, &bytes_of(*salt, *length)),
-        Verb::Append(length, salt) => bytes.extend(bytes_of(*salt, *length)),
-        Verb::SetLength(length) => bytes.resize(*length as usize, 0),
-        Verb::Read(..) | Verb::Sync | Verb::Reopen { .. } | Verb::Pause(_) => {}
-    }
-}
-
-/// Whether each byte from `at` on is one that the file had before a step or has after it.
-fn check_bytes(found: &[u8], at: usize, before: &[u8], after: &[u8]) -> Result<(), String> {
-    for (index, piece) in found.chunks(PAGE as usize).enumerate() {
-        let start = at + index * PAGE as usize;
-        let range = start..start + piece.len();
-        if before.get(range.clone()) == Some(piece) || after.get(range) == Some(piece) {
-            continue;
-        }
-        for (at, byte) in (start..).zip(piece) {
-            if before.get(at) != Some(byte) && after.get(at) != Some(byte) {
-                let (before, after) = (before.get(at), after.get(at));
-                return Err(format!("byte {at} (page {}) is {byte}, not {before:?} or {after:?}", at as u64 / PAGE));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What was seen, so that a test that no longer tests anything is noticed.
-#[derive(Default, Debug)]
-struct Tally {
-    stops: usize,
-    under_way: usize,
-    /// Files that the kernel alone had otherwise.
-    saved: usize,
-    dirty: usize,
-    partial: usize,
-    clean: usize,
-    cut: usize,
-}
-
-impl Tally {
-    fn count(&mut self, account: &Account) {
-        let partial = account.dirty.values().filter(|(_, header)| header.state == FrameState::Partial).count();
-        self.partial += partial;
-        self.dirty += account.dirty.len() - partial;
-        self.clean += account.clean.len();
-        self.cut += usize::from(account.record.cut.is_some());
-    }
-}
-
-/// Looks at one file of a child that is stopped.
-fn check_file(
-    stopped: &Stopped,
-    (arena, account): (&Arena, Option<&Account>),
-    path: &Path,
-    (before, after): (&[u8], &[u8]),
-    tally: &mut Tally,
-) -> Result<(), String> {
-    let kernel = stopped.content(path);
-    let Some(account) = account else {
-        return check_whole(&kernel, before, after).map_err(|wrong| format!("not entered: {wrong}"));
-    };
-    tally.count(account);
-    let found = account.recover(arena, kernel.clone());
-    tally.saved += usize::from(found != kernel);
-    let about = || {
-        let FileRecord { size, cut, .. } = &account.record;
-        format!("record: size {size}, cut {cut:?}; {} in the kernel", kernel.len())
-    };
-    check_whole(&found, before, after).map_err(|wrong| format!("{wrong}; {}", about()))?;
-    if account.record.cut.is_none() {
-        for (at, bytes) in account.clean_pages(arena) {
-            check_bytes(&bytes, at, before, after).map_err(|wrong| format!("clean: {wrong}; {}", about()))?;
-        }
-    }
-    Ok(())
-}
-
-fn check_whole(found: &[u8], before: &[u8], after: &[u8]) -> Result<(), String> {
-    // A long write has its steps.
-    let (least, most) = (before.len().min(after.len()), before.len().max(after.len()));
-    if found.len() < least || found.len() > most {
-        return Err(format!("{} bytes long, not {least} to {most}", found.len()));
-    }
-    check_bytes(found, 0, before, after)
-}
-
-fn stop_often(test: &str, by: &str, are_shared: bool) {
-    if process::task().is_some() {
+#[test]
+fn what_is_written_is_clean_where_the_file_is_ours_alone() {
+    let bench = Bench::new();
+    let file = bench.open_with(20_000);
+    if is_shared(&file) {
         return;
     }
-    let stops = std::env::var("FOREBAY_TEST_STOPS").map_or(150, |told| told.parse().unwrap());
-    let seed = support::seed();
-    let directory = support::directory();
-    let path = directory.path().canonicalize().unwrap();
-    let others: Vec<File> = if are_shared {
-        (0..FILES).map(|file| File::create(path_of(&path, file)).unwrap()).collect()
-    } else {
-        Vec::new()
-    };
-    let task = format!("{}\n{seed}\n{by}\n{}", path.display(), 20 * stops);
-    let mut child = process::start_child(CHILD, &task);
-    let (mut model, mut tally) = (Model::new(seed), Tally::default());
-    let mut random = Random(!seed);
-    let progress = Progress::at(&path);
-    let patience = Instant::now() + Duration::from_secs(300);
-    loop {
-        assert!(Instant::now() < patience, "{test}: it does not get on: {tally:?}");
-        std::thread::sleep(Duration::from_micros(random.below(4000)));
-        let stopped = Stopped::new(&child).expect("the child ended by itself");
-        if progress.told(0) == 0 {
-            continue;
-        }
-        let arena = stopped.arena().expect("it has an engine");
-        let accounts = accounts(&arena);
-        let begun = progress.told(0);
-        if begun == ALL {
-            assert!(accounts.is_empty(), "what is closed is not there any more");
-            break;
-        }
-        model.go_to(progress.told(1));
-        tally.stops += 1;
-        tally.under_way += usize::from(begun > model.done);
-        for file in 0..FILES {
-            let path = path_of(&path, file);
-            let before = model.files[file].clone();
-            let after = if begun > model.done { model.next(file) } else { None };
-            let after = after.as_ref().unwrap_or(&before);
-            let account = Account::of(&accounts, &path);
-            let looked = check_file(&stopped, (&arena, account), &path, (&before, after), &mut tally);
-            looked.unwrap_or_else(|wrong| {
-                let step = model.steps.peek();
-                panic!("{test}, seed {seed}, file {file}, after step {}, next {step:?}: {wrong}", model.done)
-            });
-        }
+    file.write_at(&pattern(2, 5000), 0).unwrap();
+    assert_eq!(bench.dirty(), [(0, Dirty), (1, Partial)]);
+    file.sync_data().unwrap();
+    assert_eq!((bench.dirty(), bench.clean()), (vec![], vec![0, 1]));
+    file.read_at(&mut [0; 1], 12_300).unwrap();
+    assert!(bench.clean().contains(&3), "what is read in is clean");
+    let before = bench.account().clean[&1].1.sequence;
+    file.write_at(&pattern(3, 1), 5000).unwrap();
+    assert_eq!(bench.dirty(), [(1, Dirty)]);
+    assert!(bench.header(1).1 > before);
+    assert!(!bench.clean().contains(&1));
+    file.close().unwrap();
+}
+
+#[test]
+fn what_is_not_kept_is_not_said() {
+    let bench = Bench::new();
+    let file = bench.engine.open(bench.path(), Open::create().uncached(true)).unwrap();
+    file.write_at(&pattern(1, 1 << 20), 0).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!((bench.dirty(), bench.clean()), (vec![], vec![]));
+    file.close().unwrap();
+}
+
+#[test]
+fn nothing_is_said_of_what_is_cut_off() {
+    let bench = Bench::new();
+    let file = bench.open_with(20_000);
+    file.write_at(&pattern(2, 30_000), 2000).unwrap();
+    file.set_len(9000).unwrap();
+    let pages: Vec<u64> = bench.dirty().into_iter().map(|(page, _)| page).chain(bench.clean()).collect();
+    assert!(pages.iter().all(|page| *page <= 2), "{pages:?}");
+    let record = bench.account().record;
+    assert_eq!((record.size, record.cut), (9000, None));
+    file.set_len(100_000).unwrap();
+    assert_eq!(bench.account().record.size, 100_000);
+    file.close().unwrap();
+}
+
+#[test]
+fn nothing_is_said_of_what_was_dropped() {
+    let bench = Bench::new();
+    let file = bench.open_with(20_000);
+    file.write_at(&pattern(2, 30_000), 2000).unwrap();
+    file.write_at(&pattern(2, 30), 19_000).unwrap();
+    file.discard_dirty().unwrap();
+    assert_eq!((bench.dirty(), bench.account().record.size), (vec![], 20_000));
+    file.close().unwrap();
+    assert!(std::fs::read(bench.path()).unwrap() == pattern(1, 20_000));
+}
+
+#[test]
+fn of_a_shared_file_nothing_is_said_but_what_has_to_be_written() {
+    let bench = Bench::new();
+    std::fs::write(bench.path(), pattern(1, 20_000)).unwrap();
+    let other = std::fs::File::open(bench.path()).unwrap();
+    let file = bench.open();
+    assert!(!bench.account().record.leased);
+    file.write_at(&pattern(2, 5000), 0).unwrap();
+    file.read_at(&mut [0; 10], 17_000).unwrap();
+    assert_eq!((bench.dirty(), bench.clean()), (vec![(0, Dirty), (1, Partial)], vec![]));
+    // Written, it is kept for the flush and read from here, and is not to be written again.
+    file.sync_data().unwrap();
+    assert_eq!((bench.dirty(), bench.clean()), (vec![], vec![]));
+    file.write_at(&pattern(3, 10), 0).unwrap();
+    let mut found = [0; 10];
+    other.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(found, pattern(2, 10)[..]);
+    file.close().unwrap();
+}
+
+#[test]
+fn clean_pages_are_said_no_more_when_another_program_opens_the_file() {
+    let bench = Bench::new();
+    let file = bench.open_with(100_000);
+    if is_shared(&file) {
+        return;
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    drop(others);
-    println!("{test}: {tally:?}");
-    let enough = [tally.under_way, tally.saved, tally.dirty, tally.partial].iter().all(|seen| *seen > 10);
-    assert!(enough && tally.cut > 0, "little was seen: {tally:?}");
-    assert_eq!(tally.clean > 0, !are_shared, "clean pages are kept of files that are ours alone: {tally:?}");
+    assert!(bench.account().record.leased);
+    file.read_at(&mut vec![0; 100_000], 0).unwrap();
+    file.write_at(&pattern(2, 5000), 0).unwrap();
+    assert!(bench.clean().len() > 10, "{:?}", bench.clean());
+    process::shell("cksum <\"$1\"", &bench.path()).unwrap();
+    assert_eq!((bench.dirty(), bench.clean()), (vec![], vec![]));
+    // Alone with it again, we have its lease from the next open on.
+    let again = bench.open();
+    file.read_at(&mut vec![0; 50_000], 0).unwrap();
+    assert_eq!(bench.clean().is_empty(), is_shared(&again));
+    again.close().unwrap();
+    file.close().unwrap();
 }
 
 #[test]
-fn contract_04_what_is_not_written_is_told_at_every_moment() {
-    stop_often("exclusive", "auto", false);
+fn a_frame_that_holds_another_page_says_so() {
+    let bench = Bench::new();
+    let file = bench.open();
+    // More than there is memory for.
+    let data = pattern(1, MIB as usize);
+    for round in 0..24 {
+        file.write_at(&data, round * MIB).unwrap();
+        let account = bench.account();
+        assert_eq!(account.record.size, (round + 1) * MIB);
+        assert!(account.dirty.len() as u64 * PAGE <= 4 * MIB, "{} pages", account.dirty.len());
+    }
+    file.sync_data().unwrap();
+    file.read_at(&mut vec![0; 20 << 20], 0).unwrap();
+    let clean = bench.account();
+    let found: Vec<_> = clean.clean_pages(&bench.arena).collect();
+    assert!(!found.is_empty());
+    for (at, bytes) in found {
+        assert!(bytes == data[at % data.len()..][..bytes.len()], "the page at {at}");
+    }
+    file.close().unwrap();
 }
 
 #[test]
-fn contract_04_what_is_not_written_is_told_at_every_moment_on_the_thread_pool() {
-    stop_often("threads", "threads", false);
+fn a_closed_file_has_left_and_the_next_of_its_number_is_another() {
+    let bench = Bench::new();
+    let file = bench.open_with(10_000);
+    let first = bench.account().record;
+    assert!(!first.created && first.writable && !first.device);
+    assert_eq!(first.path, bench.path());
+    file.write_at(&pattern(2, 20_000), 100).unwrap();
+    file.close().unwrap();
+    assert!(accounts(&bench.arena).is_empty());
+    let other = bench.engine.open(bench.directory.path().join("other"), Open::create()).unwrap();
+    let second = bench.account().record;
+    assert!(second.created);
+    assert_ne!((first.generation, first.identity), (second.generation, second.identity));
+    other.write_at(&pattern(2, 20_000), 100).unwrap();
+    drop(other);
+    assert!(eventually(SOON, || accounts(&bench.arena).is_empty()));
+    // A file that is open for reading alone has nothing to say.
+    read_only(&bench.path(), &bench);
 }
 
-#[test]
-fn contract_04_what_is_not_written_of_shared_files_is_told_at_every_moment() {
-    stop_often("shared", "auto", true);
+fn read_only(path: &Path, bench: &Bench) {
+    let mut permissions = std::fs::metadata(path).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(path, permissions).unwrap();
+    if support::is_root() {
+        return support::skip("read_only", "nothing is read-only to root");
+    }
+    let file = bench.engine.open(path, Open::read()).unwrap();
+    file.read_at(&mut [0; 100], 0).unwrap();
+    assert!(accounts(&bench.arena).is_empty());
+    file.close().unwrap();
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::Child;
@@ -15,6 +15,9 @@ use forebay_uring::records::FileRecord;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions};
 
 use super::PAGE;
+
+/// What the memory of an engine that is survived is called.
+const MEMORY: &str = "/memfd:forebay (deleted)";
 
 /// How much is read of a file at a time: whole pages.
 const PIECE: usize = 1 << 20;
@@ -41,16 +44,13 @@ impl Stopped {
 
     /// A duplicate of the first descriptor whose file is called so: the same open file, so no lease is asked for.
     pub(crate) fn descriptor(&self, name: &str) -> Option<OwnedFd> {
-        let directory = format!("/proc/{}/fd", self.process.as_raw_nonzero());
-        let mut entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
-        let is_it = |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name));
-        let number = entries.find(is_it)?.file_name().to_str().unwrap().parse().unwrap();
+        let number = number_of(&self.process.as_raw_nonzero().to_string(), name)?;
         Some(rustix::process::pidfd_getfd(&self.pidfd, number, PidfdGetfdFlags::empty()).unwrap())
     }
 
     /// The memory of its engine; none where it has none yet.
     pub(crate) fn arena(&self) -> Option<Arena> {
-        Some(Arena::of_memfd(self.descriptor("/memfd:forebay (deleted)")?).unwrap())
+        Some(Arena::of_memfd(self.descriptor(MEMORY)?).unwrap())
     }
 
     /// What the kernel has of a file.
@@ -67,6 +67,21 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         rustix::process::kill_process(self.process, Signal::CONT).unwrap();
     }
+}
+
+/// The number of the first descriptor of a process whose file is called so.
+fn number_of(process: &str, name: &str) -> Option<i32> {
+    let mut entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().map(Result::unwrap);
+    let is_it =
+        |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name));
+    entries.find(is_it)?.file_name().to_str().unwrap().parse().ok()
+}
+
+/// The memory of the only engine of this process.
+pub(crate) fn own_arena() -> Arena {
+    let path = format!("/proc/self/fd/{}", number_of("self", MEMORY).expect("there is an engine"));
+    let memory = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    Arena::of_memfd(memory.into()).unwrap()
 }
 
 /// Reads a file that may be open for direct I/O.
@@ -90,13 +105,13 @@ pub(crate) struct Account {
     pub(crate) record: FileRecord,
     /// The youngest frame of each page that has to be written.
     pub(crate) dirty: BTreeMap<u64, (Frame, Header)>,
-    pub(crate) clean: Vec<(Frame, Header)>,
+    pub(crate) clean: BTreeMap<u64, (Frame, Header)>,
 }
 
 /// The accounts of all files; everything that is published belongs to one.
 pub(crate) fn accounts(arena: &Arena) -> Vec<Account> {
     let of_file = |(number, record): (u32, FileRecord)| {
-        (number, Account { record, dirty: BTreeMap::new(), clean: Vec::new() })
+        (number, Account { record, dirty: BTreeMap::new(), clean: BTreeMap::new() })
     };
     let mut accounts: BTreeMap<u32, Account> = arena.files().map(of_file).collect();
     for frame in (0..arena.frames()).map(Frame) {
@@ -104,13 +119,18 @@ pub(crate) fn accounts(arena: &Arena) -> Vec<Account> {
         let account = accounts.get_mut(&header.file).expect("what is published is of a file that is entered");
         assert_eq!(header.generation, account.record.generation, "of which the number was another's");
         if header.state == FrameState::Clean {
-            account.clean.push((frame, header));
+            let other = account.clean.insert(header.page, (frame, header));
+            assert_eq!(other, None, "a page has one clean frame");
             continue;
         }
         let youngest = account.dirty.entry(header.page).or_insert((frame, header));
         if header.sequence > youngest.1.sequence {
             *youngest = (frame, header);
         }
+    }
+    for account in accounts.values() {
+        let both = account.clean.keys().find(|page| account.dirty.contains_key(page));
+        assert_eq!(both, None, "a page is clean or dirty");
     }
     accounts.into_values().collect()
 }
@@ -156,7 +176,7 @@ impl Account {
 
     /// The bytes of clean pages, as far as they are the file's, and where they are.
     pub(crate) fn clean_pages(&self, arena: &Arena) -> impl Iterator<Item = (usize, Vec<u8>)> {
-        self.clean.iter().map(move |(frame, header)| {
+        self.clean.values().map(move |(frame, header)| {
             let room = self.end().saturating_sub(header.page * PAGE).min(PAGE) as usize;
             let mut bytes = vec![0; room];
             // SAFETY: as above.

@@ -76,7 +76,7 @@ fn beyond_the_table_files_go_by_their_descriptors() {
     let mut bench = Bench::new(4, 8);
     bench.fill(Frame(1), b'f');
     let directory = directory();
-    // A table has 1024 entries at most.
+    // A table has entries for 1024 targets at most.
     for (index, number) in [1023, 1024, 5000].into_iter().enumerate() {
         let path = directory.path().join(format!("{number}"));
         bench.ring.attach(Target(number), Arc::new(create(&path).file));

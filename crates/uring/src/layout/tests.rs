@@ -185,26 +185,22 @@ fn the_version_before_is_told() {
 #[test]
 fn any_number_of_files_entered_does() {
     let image = image();
-    for entered in [0, 3, 65_536, 65_537, u64::MAX] {
+    for (entered, count) in [(0, 0), (3, 2), (65_536, 4), (65_537, 4), (u64::MAX, 4)] {
         image.write_all_at(&entered.to_ne_bytes(), FILES_ENTERED as u64 * 8).unwrap();
-        let arena = Arena::of_image(&image).unwrap();
-        assert_eq!(
-            arena.files().count(),
-            [0, 2, 4, 4, 4][[0, 3, 65_536, 65_537].iter().take_while(|&&one| one != entered).count()]
-        );
+        assert_eq!(Arena::of_image(&image).unwrap().files().count(), count);
     }
 }
 
 #[test]
 fn what_is_no_memory_and_no_file_is_refused() {
-    let (reader, _writer) = std::io::pipe().unwrap();
+    let (reader, _writer) = io::pipe().unwrap();
     assert!(matches!(Arena::of_image(&File::open("/").unwrap()), Err(ImageError::NoFile)));
     assert!(matches!(Arena::of_image(&File::from(OwnedFd::from(reader))), Err(ImageError::NoFile)));
     assert!(matches!(
         Arena::of_memfd(File::open("/proc/self/exe").unwrap().into()),
         Err(ImageError::NoMemory)
     ));
-    let (reader, _writer) = std::io::pipe().unwrap();
+    let (reader, _writer) = io::pipe().unwrap();
     assert!(matches!(Arena::of_memfd(reader.into()), Err(ImageError::NoMemory)));
     for seals in [SealFlags::empty(), SealFlags::GROW] {
         assert!(matches!(Arena::of_memfd(memory(seals)), Err(ImageError::Unsealed)));

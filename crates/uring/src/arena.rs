@@ -25,7 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
 use rustix::fs::{FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, ProtFlags};
+use rustix::process::Resource;
 
 use crate::header::{HEADER_BYTES, Header, HeaderWords};
 use crate::layout::{Extent, FILES_ENTERED, ImageError, Layout, SUPERBLOCK_WORDS};
@@ -62,13 +64,10 @@ impl Arena {
     /// An arena of a memfd, which keeps its size for ever; with records of files and masks.
     ///
     /// # Errors
-    /// As [`Arena::new`].
+    /// As [`Arena::new`]; `FileTooLarge` where the process may have no file of that size.
     pub fn shared(frames: u32) -> io::Result<Self> {
         let layout = Layout::of(frames, Extent::Shared)?;
-        let memfd = rustix::fs::memfd_create("forebay", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&memfd, layout.bytes as u64)?;
-        // Who maps it counts on its size.
-        rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memfd = sealed_memory(layout.bytes as u64)?;
         let arena = Self::of(Mapping::shared(memfd.as_fd(), layout.bytes)?, Some(memfd), layout)?;
         arena.write_superblock();
         Ok(arena)
@@ -402,6 +401,25 @@ impl Arena {
             self.superblock(index).store(word, Ordering::Release);
         }
     }
+}
+
+/// So many bytes of memory with a descriptor, and for ever so many: who maps it counts on its size.
+fn sealed_memory(bytes: u64) -> io::Result<OwnedFd> {
+    // Beyond it the kernel would not only refuse but send a signal that ends the process.
+    let limit = rustix::process::getrlimit(Resource::Fsize).current;
+    if let Some(limit) = limit.filter(|&limit| limit < bytes) {
+        let text = format!("of {bytes} bytes, and the limit is {limit}: raise it, `ulimit -f`");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Cautious systems ask for memory that is not to be executed; before 6.3 that cannot be said.
+    let memfd = match rustix::fs::memfd_create("forebay", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create("forebay", flags),
+        made => made,
+    }?;
+    rustix::fs::ftruncate(&memfd, bytes)?;
+    rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memfd)
 }
 
 /// Whether the kernel gives shared memory huge pages, to those who advise so or to all.

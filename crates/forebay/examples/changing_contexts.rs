@@ -30,7 +30,10 @@ fn main() -> forebay::Result<()> {
     let directory = Path::new(&directory).join("changing_contexts");
     std::fs::create_dir_all(&directory).expect("a directory to write to");
     let length = Duration::from_secs(seconds) / ROUNDS as u32;
-    println!("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10}", "contexts", "changes", "writes", "p99.9", "longest", "handovers");
+    println!(
+        "{:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "contexts", "changes", "writes", "p99.9", "longest", "handovers"
+    );
     for _ in 0..ROUNDS {
         for numbers in [&["1"][..], &["1", "8", "2"]] {
             one_round(&directory, length, numbers)?;

@@ -25,7 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
 use rustix::fs::{FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, ProtFlags};
+use rustix::process::Resource;
 
 use crate::header::{FrameState, HEADER_BYTES, Header, HeaderWords};
 use crate::layout::{Extent, FILES_ENTERED, ImageError, Layout, SUPERBLOCK_WORDS};
@@ -62,13 +64,10 @@ impl Arena {
     /// An arena of a memfd, which keeps its size for ever; with records of files and masks.
     ///
     /// # Errors
-    /// As [`Arena::new`].
+    /// As [`Arena::new`]; `FileTooLarge` where the process may have no file of that size.
     pub fn shared(frames: u32) -> io::Result<Self> {
         let layout = Layout::of(frames, Extent::Shared)?;
-        let memfd = rustix::fs::memfd_create("forebay", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&memfd, layout.bytes as u64)?;
-        // Who maps it counts on its size.
-        rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memfd = sealed_memory(layout.bytes as u64)?;
         let arena = Self::of(Mapping::shared(memfd.as_fd(), layout.bytes)?, Some(memfd), layout)?;
         arena.write_superblock();
         Ok(arena)
@@ -415,6 +414,25 @@ impl Arena {
     }
 }
 
+/// So many bytes of memory with a descriptor, and for ever so many: who maps it counts on its size.
+fn sealed_memory(bytes: u64) -> io::Result<OwnedFd> {
+    // Beyond it the kernel would not only refuse but send a signal that ends the process.
+    let limit = rustix::process::getrlimit(Resource::Fsize).current;
+    if let Some(limit) = limit.filter(|&limit| limit < bytes) {
+        let text = format!("of {bytes} bytes, and the limit is {limit}: raise it, `ulimit -f`");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Cautious systems ask for memory that is not to be executed; before 6.3 that cannot be said.
+    let memfd = match rustix::fs::memfd_create("forebay", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create("forebay", flags),
+        made => made,
+    }?;
+    rustix::fs::ftruncate(&memfd, bytes)?;
+    rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memfd)
+}
+
 /// Whether the kernel gives shared memory huge pages, to those who advise so or to all.
 fn shared_memory_may_be_huge() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -426,9 +444,13 @@ fn shared_memory_may_be_huge() -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
     use super::*;
+    use crate::file::Identity;
+    use crate::header::FrameState;
+    use crate::layout::HUGE;
+    use crate::records::FILE_RECORDS;
 
     #[test]
     fn frames_are_consecutive_pages_that_keep_their_bytes() {
@@ -450,7 +472,13 @@ mod tests {
     #[test]
     fn the_layout_is_the_documented_one() {
         let arena = Arena::shared(200).unwrap();
-        arena.publish(Frame(130), Header { file: 9, page: 4, sequence: 1, length: 17 });
+        let header =
+            Header { file: 9, generation: 5, page: 4, sequence: 1, length: 17, state: FrameState::Partial };
+        arena.publish(Frame(130), header);
+        arena.clear_mask(Frame(130));
+        arena.add_to_mask(Frame(130), 3..17);
+        let record = record();
+        arena.enter_file(9, &record);
         // SAFETY: this thread alone knows the arena.
         unsafe { arena.copy_in(Frame(199), 0, b"last") };
         let file = File::from(arena.memfd().unwrap().try_clone_to_owned().unwrap());
@@ -459,17 +487,107 @@ mod tests {
             file.read_exact_at(&mut bytes, at).unwrap();
             u64::from_ne_bytes(bytes)
         };
-        let superblock: Vec<u64> = (0..8).map(|index| word(index * 8)).collect();
-        assert_eq!(superblock[1..], [1, 4096, 200, 4096, 32, 3 * 4096, 203 * 4096]);
-        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x01");
-        assert_eq!(word(4096 + 130 * 32), 17 << 32 | 9);
+        let superblock: Vec<u64> = (0..14).map(|index| word(index * 8)).collect();
+        let (records, masks) = (203 * 4096, 203 * 4096 + 65_536 * 512);
+        let known =
+            [2, 4096, 200, 4096, 32, 3 * 4096, masks + 25 * 4096, records, 65_536, 512, masks, 512, 10];
+        assert_eq!(superblock[1..], known);
+        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x02");
+        assert_eq!(file.metadata().unwrap().len(), masks + 25 * 4096);
+        assert_eq!(word(4096 + 130 * 32), 5 << 48 | 3 << 45 | 17 << 32 | 9);
         assert_eq!(word(4096 + 130 * 32 + 8), 4);
         assert_ne!(word(4096 + 130 * 32 + 24), 0);
+        assert_eq!(word(records + 9 * 512), 4 << 32 | 0b0101 << 16 | 77);
+        assert_eq!(word(records + 9 * 512 + 24), 4097);
+        assert_eq!(word(records + 9 * 512 + 32), 12 + 1);
+        assert_eq!(word(records + 9 * 512 + 40).to_ne_bytes(), *b"/log\0\0\0\0");
+        assert_ne!(word(records + 9 * 512 + 504), 0);
+        assert_eq!(word(masks + 130 * 512), 0x1_fff8);
         let mut last = [0; 4];
         file.read_exact_at(&mut last, (3 + 199) * 4096).unwrap();
         assert_eq!(&last, b"last");
-        assert_eq!(arena.header(Frame(130)).unwrap().length, 17);
+        assert_eq!(arena.header(Frame(130)), Some(header));
         assert_eq!(arena.header(Frame(131)), None);
+        assert_eq!(arena.files().collect::<Vec<_>>(), [(9, record)]);
+    }
+
+    fn record() -> FileRecord {
+        FileRecord {
+            generation: 77,
+            leased: true,
+            device: false,
+            writable: true,
+            created: false,
+            identity: Identity { device: 1, inode: 2 },
+            size: 4097,
+            cut: Some(12),
+            path: "/log".into(),
+        }
+    }
+
+    #[test]
+    fn what_one_process_published_another_finds() {
+        let arena = Arena::shared(2048).unwrap();
+        let header =
+            Header { file: 3, generation: 77, page: 9, sequence: 4, length: 4096, state: FrameState::Dirty };
+        arena.publish(Frame(2047), header);
+        arena.enter_file(3, &record());
+        // SAFETY: this thread alone knows the arena.
+        unsafe { arena.copy_in(Frame(2047), 0, b"accepted") };
+        let memfd = arena.memfd().unwrap().try_clone_to_owned().unwrap();
+        drop(arena);
+        let found = Arena::of_memfd(memfd).unwrap();
+        assert_eq!(found.frames(), 2048);
+        assert_eq!((found.header(Frame(2047)), found.header(Frame(0))), (Some(header), None));
+        let mut bytes = [0; 8];
+        // SAFETY: as above.
+        unsafe { found.copy_out(Frame(2047), 0, &mut bytes) };
+        assert_eq!(&bytes, b"accepted");
+        found.set_file_size(3, 5);
+        found.set_file_cut(3, None);
+        // Both see what either does.
+        let again = Arena::of_memfd(found.memfd().unwrap().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(again.file(3), Some(FileRecord { size: 5, cut: None, ..record() }));
+        found.leave_file(3);
+        found.retire(Frame(2047));
+        assert_eq!((again.file(3), again.files().count(), again.header(Frame(2047))), (None, 0, None));
+        let file = File::from(found.memfd().unwrap().try_clone_to_owned().unwrap());
+        assert!(file.set_len(4096).is_err(), "its size is sealed");
+    }
+
+    #[test]
+    fn masks_and_records_take_no_memory_until_they_are_used() {
+        let arena = Arena::shared(64).unwrap();
+        let file = File::from(arena.memfd().unwrap().try_clone_to_owned().unwrap());
+        let taken = || file.metadata().unwrap().blocks() as usize * 512;
+        // One page, where shared memory has no huge ones.
+        let first = if shared_memory_may_be_huge() { HUGE } else { PAGE };
+        assert!(taken() <= first, "{} bytes", taken());
+        assert_eq!(arena.files().count(), 0);
+        assert_eq!(arena.file(FILE_RECORDS), None);
+        assert!(taken() <= first, "{} bytes", taken());
+        for number in 0..8 {
+            arena.enter_file(number, &record());
+        }
+        for frame in (0..8).map(Frame) {
+            arena.clear_mask(frame);
+            arena.add_to_mask(frame, 1..2);
+        }
+        assert_eq!(arena.written_of(Frame(7)).as_slice(), std::slice::from_ref(&(1..2)));
+        assert!(taken() <= first + 2 * PAGE, "a page of each, not {} bytes", taken());
+    }
+
+    #[test]
+    fn an_arena_of_its_own_has_neither_files_nor_masks() {
+        let arena = Arena::private(4).unwrap();
+        assert_eq!((arena.file(0), arena.files().count(), arena.written_of(Frame(0))), (None, 0, vec![]));
+        assert!(arena.memfd().is_none());
+        let header =
+            Header { file: 3, generation: 1, page: 9, sequence: 4, length: 4096, state: FrameState::Clean };
+        arena.publish(Frame(2), header);
+        assert_eq!(arena.header(Frame(2)), Some(header));
+        arena.retire_clean(Frame(2));
+        assert_eq!(arena.header(Frame(2)), None);
     }
 
     #[test]

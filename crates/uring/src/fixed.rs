@@ -124,7 +124,7 @@ impl Tables {
         self.register_alive(uring);
     }
 
-    /// Takes the files out of the table for good; names that are indices count no more.
+    /// Gives the entries for targets up; names that are indices count no more.
     pub(crate) fn unregister_files(&mut self, uring: &IoUring) {
         self.files_refused = None;
         self.drop_table(uring);
@@ -147,7 +147,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Has the ring hold the file for as long as it has requests; whether it does.
+    /// Has the ring hold the file for as long as it has requests.
     pub(crate) fn set_alive(&mut self, uring: &IoUring, alive: OwnedFd) -> io::Result<()> {
         self.alive = Some(alive);
         self.enter_alive(uring)

@@ -57,7 +57,7 @@ pub enum ImageError {
     #[error("the memory is not sealed against being cut off")]
     Unsealed,
     /// Of another version.
-    #[error("its layout is of version {found}, and this is {LAYOUT_VERSION}: use the program that made it")]
+    #[error("its layout is of version {found}, and this is {}: use the program that made it", LAYOUT_VERSION)]
     Version {
         /// Which.
         found: u64,

@@ -106,32 +106,33 @@ impl Channel {
     /// # Errors
     /// `InvalidInput` where it is something else. The descriptor is closed then.
     pub fn of_descriptor(socket: OwnedFd) -> io::Result<Self> {
-        let other = |_| io::Error::new(io::ErrorKind::InvalidInput, "no socket that carries messages");
-        let kind = rustix::net::sockopt::socket_type(&socket).map_err(other)?;
-        let family = rustix::net::sockopt::socket_domain(&socket).map_err(other)?;
+        let kind = rustix::net::sockopt::socket_type(&socket).map_err(|_| not_a_channel())?;
+        let family = rustix::net::sockopt::socket_domain(&socket).map_err(|_| not_a_channel())?;
         if kind != SocketType::SEQPACKET || family != AddressFamily::UNIX {
-            return Err(other(Errno::INVAL));
+            return Err(not_a_channel());
         }
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
         Ok(Self { socket })
     }
 
     /// The end that this process was started with, under this number. To be called once for it, before anything else
-    /// is opened.
+    /// is opened. One of the three standard descriptors stays open beside it.
     ///
     /// # Errors
     /// `InvalidInput` where the number is none of such a descriptor. It stays as it is then.
     pub fn inherited(number: RawFd) -> io::Result<Self> {
-        if number <= 2 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the first three are others'"));
+        if number < 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no number of a descriptor"));
         }
-        // SAFETY: borrowed for this call alone; a number that is no open descriptor makes it fail.
+        // SAFETY: borrowed for the next call alone, which fails where the number is that of no open descriptor.
         let inherited = unsafe { BorrowedFd::borrow_raw(number) };
         // Duplicated first, so that what is somebody else's is not closed.
-        let channel = Self::of_descriptor(rustix::io::fcntl_dupfd_cloexec(inherited, 3)?)?;
-        // SAFETY: it is a socket of ours, which this process was started with for this, and which nobody else here
-        // knows of.
-        drop(unsafe { OwnedFd::from_raw_fd(number) });
+        let duplicate = rustix::io::fcntl_dupfd_cloexec(inherited, 3).map_err(|_| not_a_channel())?;
+        let channel = Self::of_descriptor(duplicate)?;
+        if number > 2 {
+            // SAFETY: it is the socket that this process was started with, which nobody else here knows of.
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+        }
         Ok(channel)
     }
 
@@ -240,11 +241,22 @@ impl AsFd for Channel {
     }
 }
 
+/// For handing it to a program that is started.
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.socket
+    }
+}
+
 impl Message {
     /// As what comes when nothing is left, and when somebody sent nothing.
     fn is_nothing(&self) -> bool {
         self.bytes.is_empty() && self.descriptors.is_empty() && !self.lost
     }
+}
+
+fn not_a_channel() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no socket that carries messages")
 }
 
 fn descriptors_of(control: RecvAncillaryMessage<'_>) -> Vec<OwnedFd> {

@@ -3,10 +3,12 @@
 mod support;
 
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use forebay_uring::{Access, Create, Direct, File, How, Kind, Lock, Mode, Truncate};
+use forebay_uring::{Access, Alignment, Create, Direct, File, How, Kind, Lock, Mode, Truncate};
+use rustix::fs::OFlags;
 use support::{create, directory};
 
 const READ: How = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
@@ -83,8 +85,8 @@ fn an_open_for_the_lease_does_not_leave_the_file_without_blocking() {
     fs::write(&path, b"").unwrap();
     let file = File::open(&path, &WRITE).unwrap().file;
     let flags = rustix::fs::fcntl_getfl(&file).unwrap();
-    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
-    assert_eq!(flags.contains(rustix::fs::OFlags::DIRECT), *file.direct() == Direct::Yes);
+    assert!(!flags.contains(OFlags::NONBLOCK));
+    assert_eq!(flags.contains(OFlags::DIRECT), *file.direct() == Direct::Yes);
 }
 
 #[test]
@@ -159,4 +161,55 @@ fn contract_6_a_lock_keeps_a_second_engine_of_this_process_out() {
     assert_eq!(second.try_ofd_lock().unwrap(), Lock::HeldElsewhere);
     drop(reader);
     assert_eq!(second.try_ofd_lock().unwrap(), Lock::Taken);
+}
+
+#[test]
+fn a_file_that_came_from_elsewhere_is_what_it_was_there() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let opened = create(&path).file;
+    let duplicate = || opened.as_fd().try_clone_to_owned().unwrap();
+    let mut file = File::of_descriptor(duplicate()).unwrap();
+    assert_eq!(
+        (file.identity(), file.kind(), file.access()),
+        (opened.identity(), Kind::Regular, Access::ReadWrite)
+    );
+    assert_eq!(file.alignment(), opened.alignment());
+    assert_eq!(file.direct() == &Direct::Yes, opened.direct() == &Direct::Yes);
+    assert_eq!(file.try_ofd_lock().unwrap(), Lock::Taken);
+    assert_eq!(opened.try_ofd_lock().unwrap(), Lock::Taken, "the lock is the open file's");
+    // Whoever drops it in order gives the lock up, for all.
+    drop(opened);
+    assert_eq!(file.try_ofd_lock().unwrap(), Lock::Taken);
+    assert_eq!(create(&path).file.try_ofd_lock().unwrap(), Lock::HeldElsewhere);
+
+    let flags = |file: &File| rustix::fs::fcntl_getfl(file).unwrap();
+    let was_direct = file.direct() == &Direct::Yes;
+    file.go_buffered().unwrap();
+    assert!(!flags(&file).contains(OFlags::DIRECT));
+    assert!(matches!(file.direct(), Direct::Refused(_)));
+    assert_eq!(file.alignment(), Alignment::NONE);
+    file.set_direct(Mode::Direct).unwrap();
+    assert!(!flags(&file).contains(OFlags::DIRECT), "for good");
+    file.write_all_at(b"odd", 7).unwrap();
+    let other = File::of_descriptor(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    assert!(matches!(other.direct(), Direct::Refused(_)), "it is shared");
+    file.go_direct().unwrap();
+    assert_eq!(
+        (file.direct() == &Direct::Yes, flags(&file).contains(OFlags::DIRECT)),
+        (was_direct, was_direct)
+    );
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_read_is_no_file() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let write_only = fs::File::create(&path).unwrap();
+    let nothing = rustix::fs::open(&path, OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    for descriptor in [write_only.into(), nothing] {
+        assert_eq!(File::of_descriptor(descriptor).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    }
+    let read = File::of_descriptor(fs::File::open(&path).unwrap().into()).unwrap();
+    assert_eq!((read.access(), read.alignment()), (Access::Read, Alignment::NONE));
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn beyond_the_table_files_go_by_their_descriptors() {
     let mut bench = Bench::new(4, 8);
     bench.fill(Frame(1), b'f');
     let directory = directory();
-    // A table has 1024 entries at most.
+    // A table has entries for 1024 targets at most.
     for (index, number) in [1023, 1024, 5000].into_iter().enumerate() {
         let path = directory.path().join(format!("{number}"));
         bench.ring.attach(Target(number), Arc::new(create(&path).file));
@@ -112,6 +112,20 @@ fn a_detached_file_is_let_go_of() {
     }
     drop(ring);
     assert!(!is_open(&mut reader), "the ring's end lets go of its files, and not some time later");
+}
+
+#[test]
+fn of_a_shared_arena_all_but_records_and_masks_is_registered() {
+    let arena = Arc::new(Arena::shared(64).unwrap());
+    let memory = std::fs::File::from(arena.memfd().unwrap().try_clone_to_owned().unwrap());
+    let mut ring = Ring::new(Arc::clone(&arena), 4).unwrap();
+    ring.register_arena();
+    if !ring.offers().had(Feature::RegisteredBuffers) {
+        return process::skip("registered_shared_arena", &ring.describe());
+    }
+    let taken = memory.metadata().unwrap().blocks() * 512;
+    assert!(taken >= 64 * 4096, "the frames are pinned: {taken}");
+    assert!(taken < 65_536 * 512, "and no records are: {taken}");
 }
 
 #[test]

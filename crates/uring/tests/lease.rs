@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -204,4 +205,57 @@ fn contract_14_a_break_disturbs_no_other_thread() {
         files[usize::try_from(key).unwrap()].1.release_lease();
     }
     assert!(others.into_iter().all(|mut other| other.wait().unwrap().success()));
+}
+
+/// The open file in another owner's hands, and nobody in this one's: as if this process had died.
+fn handed_over(file: File) -> File {
+    let descriptor = file.as_fd().try_clone_to_owned().unwrap();
+    // Its drop would give the lease up.
+    std::mem::forget(file);
+    File::of_descriptor(descriptor).unwrap()
+}
+
+#[test]
+fn contract_6_a_lease_that_came_with_a_file_is_taken_over() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let (first_watch, first) = watch();
+    let file = create(&path).file;
+    if !leased(&file, &first_watch, 1) {
+        return;
+    }
+    let file = handed_over(file);
+    assert!(file.is_leased() && !file.has_lease(), "it is there, and nobody's");
+    let (watch, breaks) = watch();
+    file.adopt_lease(&watch, 9).unwrap();
+    assert!(file.has_lease());
+    let mut other = opener(&path);
+    assert_eq!(breaks.recv_timeout(SOON), Ok(9));
+    assert!(first.try_recv().is_err(), "who had it hears nothing");
+    assert!(!file.has_lease() && !file.is_leased());
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(other.try_wait().unwrap(), None, "it waits for us");
+    file.release_lease();
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
+fn contract_6_who_waits_since_before_a_lease_was_taken_over_goes_on_when_it_is_released() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let (first_watch, first) = watch();
+    let file = create(&path).file;
+    if !leased(&file, &first_watch, 1) {
+        return;
+    }
+    let mut other = opener(&path);
+    assert_eq!(first.recv_timeout(SOON), Ok(1));
+    let file = handed_over(file);
+    let (watch, _breaks) = watch();
+    file.adopt_lease(&watch, 9).unwrap();
+    assert!(!file.has_lease(), "somebody waits for it");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(other.try_wait().unwrap(), None, "it is held back until all is written");
+    file.release_lease();
+    assert!(other.wait().unwrap().success());
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Output, Stdio};
 
 /// What makes this program the child.
 const CHILD: &str = "FOREBAY_TEST_CHILD";
@@ -20,6 +21,13 @@ pub(crate) fn run_child(test: &str) -> String {
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{stdout}{stderr}");
     stdout.into_owned()
+}
+
+/// Executes this program again, for one test, with a descriptor as its standard input.
+pub(crate) fn start_child(test: &str, input: OwnedFd) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    command.stdin(Stdio::from(input)).stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// Runs a program to its end; its output when it ended well.

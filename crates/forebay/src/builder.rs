@@ -1,5 +1,6 @@
 //! What an engine is made with, and how.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,10 @@ use forebay_uring::{Arena, Buffers, ForkGuard};
 
 use crate::contexts::Contexts;
 use crate::engine::Engine;
+use crate::engine::adopt::Adopted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Keeper;
+use crate::keeper::adopt::{Handed, forget_all_but};
 use crate::keeper::link::Link;
 use crate::knobs::{self, Knob};
 use crate::level::Level;
@@ -155,20 +158,67 @@ impl Builder {
     /// `Keeper` where there is to be one and it cannot be started, or is of another version;
     /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is not to be had, or
     /// has no memory; `Io` where the system gives no memory or thread.
-    pub fn build(self) -> Result<Engine> {
-        if wait::is_ours() {
-            return Err(Error::new(
-                ErrorKind::WouldDeadlock,
-                "an engine cannot be made by an engine's thread",
-            ));
-        }
-        let mut settings = self.settings;
-        settings.cache_bytes = Some(settings.cache_bytes());
-        settings.check()?;
-        let failed = |what: &'static str| move |error| Error::new(ErrorKind::Io, what).because(error);
-        let frames = (settings.cache_bytes() / PAGE) as u32;
+    pub fn build(mut self) -> Result<Engine> {
+        may_make()?;
+        let bytes = self.settings.cache_bytes();
+        self.settings.cache_bytes = Some(bytes);
+        self.settings.check()?;
+        let frames = (bytes / PAGE) as u32;
         let arena = if self.is_survived { Arena::shared(frames) } else { Arena::new(frames) };
         let arena = Arc::new(arena.map_err(failed("no memory for the cache"))?);
+        self.make(arena)
+    }
+
+    /// Makes an engine of what a dead program's keeper holds: its memory becomes this engine's, with every page that was
+    /// in it, and its files are open here, as they were open there. `socket` is where that keeper listens
+    /// ([`Keeper::socket`]). Blocks: until the keeper has written and synced what the dead program had accepted.
+    ///
+    /// The cache is as large as that memory, whatever was told; everything else is as it was told to this builder. With
+    /// [`Builder::survive`] the new engine has a keeper of its own, which may have the same socket, before the old one
+    /// lets go. What the old keeper could not write is dirty here, and is tried again.
+    ///
+    /// Every file the dead program had open for writing is in [`Adopted::files`] with one handle, those that have no path
+    /// any more too; [`Engine::open`] shares them. Each has to be closed, or dropped, as any other.
+    ///
+    /// ```no_run
+    /// use forebay::{Engine, Keeper};
+    ///
+    /// # fn main() -> forebay::Result<()> {
+    /// forebay::keeper::run_if_asked();
+    /// let builder = || Engine::builder().survive(Keeper::this_program().socket("/run/table.keeper"));
+    /// let engine = match builder().adopt("/run/table.keeper") {
+    ///     Ok(adopted) => adopted.engine,             // warm, and the files open it needs are found by `open`
+    ///     Err(_) => builder().build()?,              // nobody died, or too long ago
+    /// };
+    /// # let _ = engine; Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Keeper` where nobody listens there, or who does is another user, no keeper, one of another version, or one whose
+    /// program lives; and where the files cannot be taken over, or not be given to a keeper of this engine's. As
+    /// [`Builder::build`], too. The old keeper has everything still then, and waits for the next who asks.
+    pub fn adopt(mut self, socket: impl AsRef<Path>) -> Result<Adopted> {
+        may_make()?;
+        // Dropped last: until it is told otherwise the keeper has everything.
+        let Handed { channel, arena, process, files: handed } = Handed::ask(socket.as_ref())?;
+        self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
+        self.settings.check()?;
+        let is_survived = self.is_survived;
+        let engine = self.make(Arc::clone(&arena))?;
+        let (files, pages) = engine.take_over(handed)?;
+        if !is_survived {
+            // Nobody is told what becomes of it.
+            forget_all_but(&arena, &[]);
+        }
+        Handed::tell_taken(&channel);
+        tracing::info!(process, files = files.len(), ?pages, "took over from a dead program");
+        Ok(Adopted::new(engine, files, process, pages))
+    }
+
+    /// An engine with this memory; its settings are checked.
+    fn make(self, arena: Arc<Arena>) -> Result<Engine> {
+        let settings = self.settings;
         let buffers =
             Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
@@ -185,6 +235,17 @@ impl Builder {
         let description = shared.start()?;
         Engine::start(shared, has_ended, description, self.patience)
     }
+}
+
+fn may_make() -> Result<()> {
+    if wait::is_ours() {
+        return Err(Error::new(ErrorKind::WouldDeadlock, "an engine cannot be made by an engine's thread"));
+    }
+    Ok(())
+}
+
+fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::new(ErrorKind::Io, what).because(error)
 }
 
 #[cfg(test)]

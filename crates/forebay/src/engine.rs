@@ -1,5 +1,6 @@
 //! The engine: opens files, and writes everything out at the end.
 
+pub(crate) mod adopt;
 mod device;
 mod direct;
 mod knobs;
@@ -14,6 +15,7 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
+use self::adopt::Adopted;
 use crate::builder::Builder;
 use crate::context::Message;
 use crate::control::Serving;
@@ -67,6 +69,14 @@ impl Engine {
     #[allow(clippy::new_without_default, reason = "it can fail")]
     pub fn new() -> Result<Self> {
         Self::builder().build()
+    }
+
+    /// As [`Builder::adopt`], with safe defaults: without a keeper of its own.
+    ///
+    /// # Errors
+    /// As [`Builder::adopt`].
+    pub fn adopt(socket: impl AsRef<Path>) -> Result<Adopted> {
+        Self::builder().adopt(socket)
     }
 
     /// Knobs first.
@@ -284,21 +294,25 @@ impl Engine {
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
         inode.have_kept(&self.owner.shared).map_err(at_path)?;
-        let mut table = self.owner.shared.table();
-        let mut state = inode.lock();
-        state.marked = hint.is_some();
-        // Once more: it may have been changed for all files that were in the table meanwhile.
-        state.cache.change_reserving(self.owner.shared.reserving());
-        drop(state);
-        inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
-        self.owner.shared.send(Message::Attach(Arc::clone(&inode)));
-        table.insert(Arc::clone(&inode));
-        drop(table);
+        self.insert(&inode, hint.is_some());
         if !is_device && open.write {
             self.look_at_lease(&inode);
             self.flush_what_was_there(&inode);
         }
         Ok(inode)
+    }
+
+    /// The file has one handle, and a context.
+    fn insert(&self, inode: &Arc<Inode>, is_marked: bool) {
+        let mut table = self.owner.shared.table();
+        let mut state = inode.lock();
+        state.marked = is_marked;
+        // Once more: it may have been changed for all files that were in the table meanwhile.
+        state.cache.change_reserving(self.owner.shared.reserving());
+        drop(state);
+        inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
+        self.owner.shared.send(Message::Attach(Arc::clone(inode)));
+        table.insert(Arc::clone(inode));
     }
 
     /// Has the file system allocate large stretches for a file that was made just now, where that is wanted; of so many

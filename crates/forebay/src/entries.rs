@@ -24,10 +24,15 @@ impl Entries {
     /// A file we made is closed, and its directory was never synced.
     pub(crate) fn remember(&mut self, identity: Identity) {
         if self.unsynced.len() >= UNSYNCED_ENTRIES {
-            self.unsynced = HashSet::new();
-            self.has_forgotten = true;
+            self.forget();
         }
         self.unsynced.insert(identity);
+    }
+
+    /// Others were made by a program that took its memory of them with it.
+    pub(crate) fn forget(&mut self) {
+        self.unsynced = HashSet::new();
+        self.has_forgotten = true;
     }
 
     /// A file that was there is opened: whether its directory entry may not be durable. Whoever asks has it to see

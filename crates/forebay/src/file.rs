@@ -260,6 +260,13 @@ impl File {
         self.len() == 0
     }
 
+    /// The path by which the file was opened first, of all handles it has. Somebody may have renamed it since, or removed
+    /// it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inode.path
+    }
+
     /// How the file is reached: `direct`, or `buffered` and why; and whether it is ours alone.
     #[must_use]
     pub fn describe(&self) -> String {

@@ -3,6 +3,7 @@
 //! Two locks are never held together here but the file's state and then the pool's, and no lock is held across a
 //! copy, a system call or a wake.
 
+pub(crate) mod adopt;
 mod reading;
 mod record;
 

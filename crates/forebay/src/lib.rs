@@ -98,6 +98,7 @@ pub use direct::file::DirectFile;
 pub use direct::plug::Plug;
 pub use direct::transfer::Transfer;
 pub use engine::Engine;
+pub use engine::adopt::Adopted;
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;
 pub use keeper::{Keeper, KeeperState, WhenLost};

@@ -212,8 +212,11 @@ pub(crate) const KEEPER_PATH_BYTES: usize = 1024;
 /// How long a keeper waits, once all is written, for who takes over.
 pub(crate) const KEEPER_LINGER: Duration = Duration::from_secs(30);
 
-/// How long that may take to take it.
-pub(crate) const KEEPER_HANDING: Duration = Duration::from_secs(60);
+/// How often it looks meanwhile whether somebody else wants to open a file it holds.
+pub(crate) const KEEPER_LOOKS: Duration = Duration::from_millis(250);
+
+/// How long who takes over waits for a keeper that is still writing.
+pub(crate) const KEEPER_FINISHING: Duration = Duration::from_secs(600);
 
 /// How long a keeper waits for the requests of a dead program.
 pub(crate) const KEEPER_RINGS: Duration = Duration::from_secs(10);

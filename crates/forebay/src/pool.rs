@@ -60,6 +60,13 @@ impl Pool {
         taken
     }
 
+    /// Takes these frames: what is in them is known.
+    pub(crate) fn take_these(&self, runs: &FrameRuns) {
+        let mut frames = self.frames();
+        runs.runs().iter().for_each(|run| frames.take_these(*run));
+        self.free.store(frames.free(), Ordering::SeqCst);
+    }
+
     /// Gives frames back; whom to wake is appended.
     pub(crate) fn give(&self, freed: &mut FrameRuns, wakers: &mut Vec<Waker>) {
         if freed.is_empty() {

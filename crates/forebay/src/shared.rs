@@ -172,6 +172,11 @@ impl Shared {
         self.generation.fetch_update(set, fetch, next).expect("there is always a next one")
     }
 
+    /// Of the files that are opened from now on none has this generation, or one before it.
+    pub(crate) fn pass_generation(&self, generation: u16) {
+        self.generation.store(generation.checked_add(1).unwrap_or(1), Ordering::Relaxed);
+    }
+
     /// Fills a file's stash: generously while frames are plenty.
     pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize) {
         let generous = (self.pool.free() as usize / 256).min(32);

@@ -1,6 +1,6 @@
 //! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for the device.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use forebay_block::Target;
@@ -158,6 +158,12 @@ impl Table {
         }))
     }
 
+    /// These numbers are taken, and no others.
+    pub(crate) fn take_targets(&mut self, taken: &BTreeSet<u32>) {
+        self.next_target = taken.last().map_or(0, |last| last + 1);
+        self.free_targets = (0..self.next_target).rev().filter(|number| !taken.contains(number)).collect();
+    }
+
     pub(crate) fn free_target(&mut self, target: Target) {
         self.free_targets.push(target.0);
     }
@@ -182,6 +188,14 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_are_taken_are_given_to_nobody() {
+        let mut table = Table::default();
+        table.take_targets(&BTreeSet::from([1, 4]));
+        let given: Vec<u32> = (0..5).map(|_| table.new_target().0).collect();
+        assert_eq!(given, [0, 2, 3, 5, 6]);
+    }
 
     #[test]
     fn contract_15_a_device_is_no_file_systems_volume() {

@@ -31,6 +31,7 @@ use forebay_uring::{Access, Kind};
 
 use super::{After, Inode, State};
 use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::adopt::Account;
 use crate::shared::Shared;
 
 /// What was said of a file.
@@ -78,6 +79,15 @@ impl Inode {
 }
 
 impl Inode {
+    /// What another program said of the file, under the same number, goes on as what is said here.
+    pub(super) fn go_on_in_arena(&self, shared: &Shared, state: &mut State, account: &Account) {
+        if shared.pool.is_survived() {
+            let Account { number: file, record: FileRecord { generation, size, .. }, sequence, .. } =
+                *account;
+            state.record = Some(Record { file, generation, sequence, size });
+        }
+    }
+
     /// Has the keeper hold the file, once it is entered and before anything of it is published.
     ///
     /// # Errors

@@ -36,8 +36,9 @@
 //! still held.
 //!
 //! [`link`](mod@link) is the engine's end, [`process`] the keeper's, [`message`] what they say; [`recover`] the plan of what is to be
-//! written, [`finish`] its execution, [`image`] an arena that was saved to a file.
+//! written, [`finish`] its execution, [`adopt`] what a new program takes over, [`image`] an arena that was saved to a file.
 
+pub(crate) mod adopt;
 pub(crate) mod finish;
 pub mod image;
 pub(crate) mod link;
@@ -200,7 +201,8 @@ impl Keeper {
         if let Some(directory) = &self.save_to
             && !directory.is_dir()
         {
-            let error = Error::new(ErrorKind::InvalidInput, "the keeper can save nothing there: no directory");
+            let error =
+                Error::new(ErrorKind::InvalidInput, "the keeper can save nothing there: no directory");
             return Err(error.at_path(directory).remedy("give a directory that is there"));
         }
         Ok(self)
@@ -226,7 +228,9 @@ impl Keeper {
     /// What to do where it does not start.
     pub(crate) fn remedy(&self) -> String {
         match &self.program {
-            Program::Path(path) => format!("{} has to be the program forebay of this version", path.display()),
+            Program::Path(path) => {
+                format!("{} has to be the program forebay of this version", path.display())
+            }
             Program::This => "main has to call forebay::keeper::run_if_asked first".to_owned(),
         }
     }

@@ -7,7 +7,7 @@
 //! It trusts nothing: what it was sent is read by [`message`](super::message), the memory is mapped only where all it says
 //! of itself is so, and of a file only that is written which the arena says, where the file is the one that was meant.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use forebay_block::Frame;
 use forebay_uring::layout::LAYOUT_VERSION;
+use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Process, detached};
+use forebay_uring::{Access, Arena, Channel, File, FileRecord, FrameState, Gone, Process, detached};
 
 use super::finish::{Done, Job, Progress, Rings, finish};
 use super::image;
@@ -25,7 +26,7 @@ use super::log::Log;
 use super::message::{Hello, Message};
 use super::recover::{Known, Plan, plan};
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
-use crate::limits::{KEEPER_FIRST_WORD, KEEPER_HANDING, KEEPER_RINGS, KEEPER_WATCHDOG};
+use crate::limits::{KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG};
 
 /// Where this process was started to be a keeper ([`Keeper::this_program`](super::Keeper::this_program)), it is one, and
 /// ends as one: then this does not return. Otherwise it does nothing. To be called before anything else, for descriptors
@@ -147,8 +148,10 @@ impl Keeping {
         let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors)
             .map_err(|got| format!("{} descriptors came with the first word, not 2", got.len()))?;
         let arena = Arena::of_memfd(memfd).map_err(|error| format!("the arena cannot be had: {error}"))?;
-        let owner = Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
-        let log = Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
+        let owner =
+            Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
+        let log =
+            Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
         let listener = match &hello.socket {
             Some(path) => {
                 let bound = Listener::bind(path);
@@ -276,8 +279,7 @@ impl Keeping {
             save(&self.arena, &self.hello, &self.log);
         }
         let files = kept.into_iter().zip(done.into_values().map(|done| done.file));
-        let files = files.map(|((number, generation), file)| (number, generation, file)).collect::<Vec<_>>();
-        self.stand_by(&files);
+        self.stand_by(files.map(|((number, generation), file)| (number, generation, file)).collect());
         if has_lost { SAVED } else { WRITTEN }
     }
 
@@ -309,7 +311,9 @@ impl Keeping {
                     known.insert(number, known_of(&record));
                     files.insert(number, (generation, file, path));
                 }
-                Ok(_) => self.log.say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
+                Ok(_) => self
+                    .log
+                    .say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
                 Err(error) => self.log.say(format_args!("{}: {error}; nothing is written", path.display())),
             }
         }
@@ -343,20 +347,28 @@ impl Keeping {
     }
 
     /// Waits for a program that takes over, where there is a socket for it.
-    fn stand_by(&self, files: &[(u32, u16, File)]) {
-        let Some(listener) = &self.listener else { return };
-        let Some(end) = Instant::now().checked_add(self.hello.linger) else { return };
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match wait(&[Awaited::Connection(listener)], Some(left)) {
-                Ok(ready) if !ready[0] => return,
-                Ok(_) => {}
-                Err(_) => return,
+    fn stand_by(&mut self, mut files: Vec<(u32, u16, File)>) {
+        let end = Instant::now().checked_add(self.hello.linger);
+        let leased: BTreeSet<u32> =
+            files.iter().filter(|(_, _, file)| file.is_leased()).map(|(number, ..)| *number).collect();
+        while let Some(listener) = &self.listener {
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS))) else {
+                return;
+            };
+            if !ready[0] {
+                if left.is_zero() {
+                    return;
+                }
+                self.let_others_in(&mut files, &leased);
+                continue;
             }
             match listener.accept() {
                 Ok(Some((channel, peer))) if peer.is_trusted() => {
-                    if self.hand_over(&channel, files) {
+                    if wants_to_adopt(&channel) && self.hand_over(&channel, peer, &files) {
                         self.log.say(format_args!("{} files were taken over by a new program", files.len()));
+                        // Then the channel, by the end of which that one knows.
+                        drop(files);
                         return;
                     }
                 }
@@ -370,34 +382,80 @@ impl Keeping {
         }
     }
 
-    /// Gives everything to who asks for it; whether it was taken.
-    fn hand_over(&self, channel: &Channel, files: &[(u32, u16, File)]) -> bool {
-        let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else { return false };
-        let refused = match Message::decode(&message.bytes) {
-            Ok(Message::Adopt { layout: LAYOUT_VERSION }) => None,
-            Ok(Message::Adopt { layout }) => {
-                Some(format!("the arena is of layout {LAYOUT_VERSION}, and the program knows {layout}"))
+    /// Who opens a file that was leased waits until the lease goes, which it does with the file. One of which something is
+    /// not written stays: nobody else has that.
+    fn let_others_in(&self, files: &mut Vec<(u32, u16, File)>, leased: &BTreeSet<u32>) {
+        files.retain(|(number, _, file)| {
+            let is_wanted = leased.contains(number) && !file.is_leased();
+            let stays = !is_wanted || self.is_owed(*number);
+            if !stays {
+                self.log.say(format_args!("file {number} is let go of: another program opens it"));
             }
-            Ok(_) => Some("only adopting is possible here".to_owned()),
-            Err(malformed) => Some(malformed.to_string()),
-        };
-        if let Some(reason) = refused {
-            say(channel, &Message::Refused { reason }, &[]);
-            return false;
+            stays
+        });
+    }
+
+    fn is_owed(&self, number: u32) -> bool {
+        headers(&self.arena).any(|(_, header)| header.file == number && header.state != FrameState::Clean)
+    }
+
+    /// Gives everything to who asks for it; whether it was taken. Meanwhile the path is free for that one's keeper.
+    fn hand_over(&mut self, channel: &Channel, peer: Peer, files: &[(u32, u16, File)]) -> bool {
+        let path = self.listener.take().map(|listener| {
+            listener.remove();
+            listener.path().to_owned()
+        });
+        let is_taken =
+            self.give(channel, files).is_ok() && wait_for_word(channel, peer) == Some(Message::Taken);
+        if !is_taken && let Some(path) = path {
+            match Listener::bind(&path) {
+                Ok(listener) => self.listener = Some(listener),
+                Err(error) => self.log.say(format_args!("its socket at {}: {error}", path.display())),
+            }
         }
+        is_taken
+    }
+
+    fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> std::io::Result<()> {
         let memfd = self.arena.memfd().expect("it came as one");
         let handed = Message::Handed { process: self.hello.process, files: files.len() as u32 };
-        let sent = channel.send(&handed.encode(), &[memfd]).and_then(|()| {
-            files.iter().try_for_each(|(number, generation, file)| {
-                let message = Message::File { number: *number, generation: *generation };
-                channel.send(&message.encode(), &[file.as_fd()])
-            })
-        });
-        if sent.and_then(|()| channel.send(&Message::End.encode(), &[])).is_err() {
-            return false;
+        channel.send(&handed.encode(), &[memfd])?;
+        for (number, generation, file) in files {
+            let message = Message::File { number: *number, generation: *generation };
+            channel.send(&message.encode(), &[file.as_fd()])?;
         }
-        let answer = channel.receive(Some(KEEPER_HANDING));
-        matches!(answer, Ok(Received::Message(message)) if Message::decode(&message.bytes) == Ok(Message::Taken))
+        channel.send(&Message::End.encode(), &[])
+    }
+}
+
+/// Whether somebody asks for what is here, and can read it. Who does not is told.
+fn wants_to_adopt(channel: &Channel) -> bool {
+    let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else { return false };
+    let reason = match Message::decode(&message.bytes) {
+        Ok(Message::Adopt { layout: LAYOUT_VERSION }) => return true,
+        Ok(Message::Adopt { layout }) => {
+            format!("the arena is of layout {LAYOUT_VERSION}, and the program knows {layout}")
+        }
+        Ok(_) => "only adopting is possible here".to_owned(),
+        Err(malformed) => malformed.to_string(),
+    };
+    say(channel, &Message::Refused { reason }, &[]);
+    false
+}
+
+/// What another program says next; `None` where it dies, or goes away. However long that takes: it has everything by now,
+/// and two must never have it.
+fn wait_for_word(channel: &Channel, peer: Peer) -> Option<Message> {
+    let process = peer.process.and_then(|number| Process::of(number).ok());
+    let mut awaited = vec![Awaited::Message(channel)];
+    awaited.extend(process.as_ref().map(Awaited::Death));
+    while wait(&awaited, None).is_err() {
+        // Out of memory: a moment later there may be some.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    match channel.receive(Some(Duration::ZERO)) {
+        Ok(Received::Message(message)) => Message::decode(&message.bytes).ok(),
+        _ => None,
     }
 }
 
@@ -436,7 +494,7 @@ fn save(arena: &Arena, hello: &Hello, log: &Log) {
 }
 
 /// Where a file is now, as the kernel says.
-fn path_of(file: &OwnedFd) -> PathBuf {
+pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("a file"))
 }
@@ -449,7 +507,8 @@ struct Watchdog {
 impl Watchdog {
     fn start(keeping: &Keeping, progress: &Arc<Progress>) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let (arena, hello, log) = (Arc::clone(&keeping.arena), keeping.hello.clone(), Arc::clone(&keeping.log));
+        let (arena, hello, log) =
+            (Arc::clone(&keeping.arena), keeping.hello.clone(), Arc::clone(&keeping.log));
         let (over, progress) = (Arc::clone(&is_over), Arc::clone(progress));
         let watch = move || {
             let patience = hello.patience.saturating_add(KEEPER_WATCHDOG);

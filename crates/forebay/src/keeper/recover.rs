@@ -76,23 +76,31 @@ impl Plan {
     }
 }
 
+/// The frames of these files, in the order of files and of pages, the youngest of each page last. Those that name no such
+/// file do not count.
+pub(crate) fn frames_of(
+    files: &HashMap<u32, Known>,
+    headers: impl IntoIterator<Item = (Frame, Header)>,
+) -> Vec<(Frame, Header)> {
+    let is_known = |(_, header): &(Frame, Header)| {
+        let known = files.get(&header.file);
+        known.is_some_and(|known| known.generation == header.generation) && header.page <= MAX_OFFSET / PAGE
+    };
+    let mut frames: Vec<(Frame, Header)> = headers.into_iter().filter(is_known).collect();
+    // (The number decides only where there is nothing to decide.)
+    frames.sort_unstable_by_key(|(frame, header)| (header.file, header.page, header.sequence, frame.0));
+    frames
+}
+
 /// What is to be done for each of the files. Frames that name no such file do not count.
 pub(crate) fn plan(
     files: &HashMap<u32, Known>,
     headers: impl IntoIterator<Item = (Frame, Header)>,
     written_of: impl Fn(Frame) -> Vec<Range<usize>>,
 ) -> BTreeMap<u32, Plan> {
-    let mut frames: Vec<(Frame, Header)> = headers
-        .into_iter()
-        .filter(|(_, header)| {
-            let known = files.get(&header.file);
-            known.is_some_and(|known| known.generation == header.generation)
-                && header.page <= MAX_OFFSET / PAGE
-        })
-        .collect();
-    // The youngest of each page last. (The number decides only where there is nothing to decide.)
-    frames.sort_unstable_by_key(|(frame, header)| (header.file, header.page, header.sequence, frame.0));
-    let new = |known: &Known| Plan { cut: known.cut, size: known.cut.unwrap_or(known.size), ..Plan::default() };
+    let frames = frames_of(files, headers);
+    let new =
+        |known: &Known| Plan { cut: known.cut, size: known.cut.unwrap_or(known.size), ..Plan::default() };
     let mut plans: BTreeMap<u32, Plan> = files.iter().map(|(file, known)| (*file, new(known))).collect();
     for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
         let ((frame, header), older) = of_page.split_last().expect("a chunk is not empty");

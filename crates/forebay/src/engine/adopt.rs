@@ -1,0 +1,128 @@
+//! An engine that goes on where a dead program's stopped: its files, each as an open makes it, and with the pages that
+//! were in memory.
+
+use std::sync::Arc;
+
+use forebay_block::Target;
+use forebay_cache::file::{Entry, Reserving};
+use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
+use forebay_uring::Kind;
+
+use super::lease::lock_out_engines;
+use super::{Engine, cannot_look, give_back_after_crash};
+use crate::error::Result;
+use crate::file::File;
+use crate::inode::Inode;
+use crate::inode::adopt::{Pages, Trust};
+use crate::keeper::adopt::HandedFile;
+use crate::mutex::lock;
+use crate::open::Open;
+
+/// What was taken over of a dead program: see [`Builder::adopt`](crate::Builder::adopt).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// Its files, each with one handle, for reading and writing.
+    pub files: Vec<File>,
+    /// The engine that has them.
+    pub engine: Engine,
+    /// The process that died.
+    pub process: u32,
+    /// Pages that are in memory, as the device has them.
+    pub clean_pages: u64,
+    /// Pages that its keeper could not write: they are dirty, and are tried again.
+    pub unwritten_pages: u64,
+}
+
+impl Adopted {
+    pub(crate) fn new(engine: Engine, files: Vec<File>, process: u32, pages: Pages) -> Self {
+        let Pages { clean, unwritten } = pages;
+        Self { files, engine, process, clean_pages: clean, unwritten_pages: unwritten }
+    }
+}
+
+impl Engine {
+    /// Takes files over, before anybody else has this engine.
+    pub(crate) fn take_over(&self, handed: Vec<HandedFile>) -> Result<(Vec<File>, Pages)> {
+        let shared = &self.owner.shared;
+        let _opening = lock(&self.owner.opening);
+        let mut table = shared.table();
+        table.take_targets(&handed.iter().map(|file| file.account.number).collect());
+        // What the dead program remembered of files it had closed went with it.
+        table.unsynced.forget();
+        drop(table);
+        shared.pass_generation(handed.iter().map(|file| file.account.record.generation).max().unwrap_or(0));
+        let mut frames = FrameRuns::default();
+        frames.extend(handed.iter().flat_map(|file| &file.account.pages).map(|(frame, _)| *frame));
+        shared.pool.take_these(&frames);
+        let mut pages = Pages::default();
+        let mut files = Vec::with_capacity(handed.len());
+        for file in handed {
+            let path = file.path.clone();
+            let (inode, of_file) = self.take_over_file(file).map_err(|error| error.at_path(&path))?;
+            pages += of_file;
+            files.push(File::new(Arc::clone(shared), inode, Open::write(), self.owner.patience));
+        }
+        Ok((files, pages))
+    }
+
+    fn take_over_file(&self, handed: HandedFile) -> Result<(Arc<Inode>, Pages)> {
+        let shared = &self.owner.shared;
+        let HandedFile { mut file, path, account } = handed;
+        let target = Target(account.number);
+        let is_device = file.kind() == Kind::Block;
+        // Its keeper wrote through the kernel's cache.
+        file.go_direct().map_err(cannot_look)?;
+        if account.record.created {
+            file.made_at(&path);
+        }
+        let (liberties, was_ours) =
+            if is_device { (Liberties::Exclusive, true) } else { self.take_over_lease(&file, target)? };
+        let length = file.length().map_err(cannot_look)?;
+        if liberties == Liberties::Exclusive && !is_device {
+            give_back_after_crash(&path, &file, length);
+        }
+        let origin = match length {
+            _ if is_device => Origin::Device(length),
+            0 => Origin::Empty { entry: Entry::Old },
+            _ => Origin::Existing(length),
+        };
+        let mut cache = CachedFile::new(target, origin, liberties);
+        if account.record.created {
+            cache.set_entry(Entry::New);
+        }
+        cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
+        let volume = shared.table().volume(file.identity().device, file.kind());
+        let inode = Arc::new(Inode::new(cache, file, volume, path));
+        // (A file that we had alone is no longer than its program was told.)
+        let is_trusted = was_ours && (is_device || length <= account.record.size);
+        let trust = if is_trusted { Trust::Yes } else { Trust::No };
+        let pages = inode.adopt_pages(shared, &account, trust);
+        inode.have_kept(shared)?;
+        self.insert(&inode, false);
+        if !is_device {
+            self.look_at_lease(&inode);
+            self.flush_what_was_there(&inode);
+        }
+        if pages.unwritten > 0 {
+            inode.announce(shared);
+        }
+        Ok((inode, pages))
+    }
+
+    /// The lock came with the file. The lease did, if it was had and nobody has asked for it since; else it is asked for
+    /// as at an open. Whether it was ours all the time.
+    fn take_over_lease(&self, file: &forebay_uring::File, target: Target) -> Result<(Liberties, bool)> {
+        lock_out_engines(file)?;
+        let was_ours = file.is_leased();
+        if let Err(error) = file.adopt_lease(&self.owner.leases.0, u64::from(target.0)) {
+            tracing::debug!(%error, "no lease: the file counts as shared");
+        }
+        if file.has_lease() {
+            return Ok((Liberties::Exclusive, was_ours));
+        }
+        // Whoever waits for it goes on.
+        file.release_lease();
+        Ok((Liberties::Shared, false))
+    }
+}

@@ -1,0 +1,315 @@
+//! Taking over what a keeper holds of a dead program: the talk with it, and what of it is whole.
+//!
+//! ```text
+//! new program --- adopt ------------------> keeper    (which has written all it could, and waits)
+//!             <-- arena, files, "that is all" ---      (no longer at its socket: the next keeper may be there)
+//!             ... maps, looks, opens, has a keeper of its own ...
+//!             --- taken --------------------->         ends
+//! ```
+//!
+//! Until the last word the keeper has everything, and everything that is done here may be done twice: whoever dies in
+//! the middle of it, or cannot go on, leaves it to the next. What comes is trusted in nothing: the memory is mapped only
+//! where all it says of itself is so, and a file counts only where it is the one the arena means.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_block::Frame;
+use forebay_cache::limits::PAGE;
+use forebay_uring::layout::LAYOUT_VERSION;
+use forebay_uring::passing::{self, Received};
+use forebay_uring::{Arena, Channel, File, FileRecord, FrameState, Header};
+
+use super::message::Message;
+use super::process::{headers, is_meant, known_of, path_of};
+use super::recover::frames_of;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{KEEPER_ANSWER, KEEPER_FINISHING, KEEPER_FIRST_WORD};
+
+/// What a keeper has handed over, and may still get back.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) channel: Channel,
+    pub(crate) arena: Arc<Arena>,
+    /// Of whom it was.
+    pub(crate) process: u32,
+    pub(crate) files: Vec<HandedFile>,
+}
+
+/// One file of it.
+#[derive(Debug)]
+pub(crate) struct HandedFile {
+    pub(crate) file: File,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    pub(crate) account: Account,
+}
+
+/// What the arena says of a file.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// By which frames name it.
+    pub(crate) number: u32,
+    /// Nothing of its length is under way any more.
+    pub(crate) record: FileRecord,
+    /// The pages that are here: of each its youngest frame, in the order of the file, all within its size.
+    pub(crate) pages: Vec<(Frame, Header)>,
+    /// No header of it has a larger one.
+    pub(crate) sequence: u64,
+}
+
+impl Handed {
+    /// Asks who listens there for what he holds. Blocks: he may be writing still.
+    pub(crate) fn ask(socket: &Path) -> Result<Self> {
+        let channel = connect(socket).map_err(|error| error.at_path(socket))?;
+        Self::receive(channel).map_err(|error| error.at_path(socket))
+    }
+
+    fn receive(channel: Channel) -> Result<Self> {
+        let sent = channel.send(&Message::Adopt { layout: LAYOUT_VERSION }.encode(), &[]);
+        // Whoever does not listen has perhaps said why.
+        let (first, descriptors) = match channel.receive(Some(KEEPER_FINISHING)) {
+            Ok(Received::Message(message)) => decode(message)?,
+            Ok(Received::Nothing) => return Err(failed("the keeper does not answer")),
+            Ok(Received::End) => {
+                let gone = failed("the keeper is gone, or has handed everything over already");
+                return Err(sent
+                    .err()
+                    .map_or(gone.remedy(OPEN_ANEW), |error| failed("no keeper").because(error)));
+            }
+            Err(error) => return Err(failed("the keeper is not heard").because(error)),
+        };
+        let (process, count) = match first {
+            Message::Handed { process, files } => (process, files),
+            Message::Refused { reason } => return Err(failed(&format!("the keeper refuses: {reason}"))),
+            _ => return Err(failed("who listens there answers something else")),
+        };
+        let [memfd] = one(descriptors)?;
+        let arena = Arena::of_memfd(memfd)
+            .map_err(|error| failed(&format!("the arena cannot be taken over: {error}")))?;
+        let mut files = BTreeMap::new();
+        for _ in 0..count {
+            let (number, generation, file) = next_file(&channel)?;
+            files.insert(number, (generation, file));
+        }
+        match next(&channel)? {
+            (Message::End, _) => {}
+            _ => return Err(failed("the keeper hands over more than it said")),
+        }
+        let arena = Arc::new(arena);
+        let files = whole_files(&arena, files)?;
+        Ok(Self { channel, arena, process, files })
+    }
+
+    /// Everything is taken over. Returns when the keeper has let go of it, or is gone; after a second at most.
+    pub(crate) fn tell_taken(channel: &Channel) {
+        // Whoever is gone has nothing that he could give to others.
+        let sent = channel.send(&Message::Taken.encode(), &[]);
+        if sent.is_ok() && !matches!(channel.receive(Some(KEEPER_ANSWER)), Ok(Received::End)) {
+            tracing::warn!("the keeper of the dead program does not end");
+        }
+    }
+}
+
+/// What to do where there is nothing to be taken over.
+const OPEN_ANEW: &str = "what was accepted is written: make a new engine, and open the files";
+
+fn failed(what: &str) -> Error {
+    Error::new(ErrorKind::Keeper, what)
+}
+
+fn connect(socket: &Path) -> Result<Channel> {
+    let channel = Channel::connect(socket).map_err(|error| {
+        let is_gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        let nobody = failed("no keeper listens there").because(error);
+        if is_gone { nobody.remedy(OPEN_ANEW) } else { nobody }
+    })?;
+    let peer =
+        channel.peer().map_err(|error| failed("it cannot be seen who listens there").because(error))?;
+    if !peer.is_trusted() {
+        return Err(failed(&format!("user {} listens there, who is another", peer.user)));
+    }
+    Ok(channel)
+}
+
+fn decode(message: passing::Message) -> Result<(Message, Vec<OwnedFd>)> {
+    let decoded = Message::decode(&message.bytes)
+        .map_err(|malformed| failed(&format!("who listens there says what is none here: {malformed}")))?;
+    if message.lost {
+        let error = failed("this process has as many open files as it may");
+        return Err(error.remedy("raise the limit of open files (ulimit -n)"));
+    }
+    Ok((decoded, message.descriptors))
+}
+
+/// What was announced is there, or comes at once.
+fn next(channel: &Channel) -> Result<(Message, Vec<OwnedFd>)> {
+    match channel.receive(Some(KEEPER_FIRST_WORD)) {
+        Ok(Received::Message(message)) => decode(message),
+        Ok(_) => Err(failed("the keeper does not go on")),
+        Err(error) => Err(failed("the keeper is not heard").because(error)),
+    }
+}
+
+fn next_file(channel: &Channel) -> Result<(u32, u16, OwnedFd)> {
+    match next(channel)? {
+        (Message::File { number, generation }, descriptors) => {
+            let [file] = one(descriptors)?;
+            Ok((number, generation, file))
+        }
+        _ => Err(failed("the keeper hands over less than it said")),
+    }
+}
+
+fn one(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 1]> {
+    let wrong = |got: Vec<OwnedFd>| failed(&format!("{} descriptors came, and not one", got.len()));
+    descriptors.try_into().map_err(wrong)
+}
+
+/// The files that the arena means, with what is in it of them; of everything else it says nothing any more.
+fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<Vec<HandedFile>> {
+    let mut files = BTreeMap::new();
+    for (number, (generation, descriptor)) in handed {
+        let found = path_of(&descriptor);
+        let record = arena.file(number).filter(|record| record.generation == generation);
+        let file = File::of_descriptor(descriptor);
+        let file =
+            file.map_err(|error| failed("a file cannot be taken over").at_path(&found).because(error))?;
+        match record {
+            Some(mut record) if is_meant(&file, &record) => {
+                finish_cut(arena, number, &file, &mut record).map_err(|error| error.at_path(&found))?;
+                let path = path_now(&file, &record, found);
+                let account = Account { number, record, pages: Vec::new(), sequence: 0 };
+                files.insert(number, HandedFile { file, path, account });
+            }
+            // Its last handle was being closed.
+            _ => tracing::info!(path = %found.display(), "not taken over: the arena does not mean it"),
+        }
+    }
+    let known: HashMap<_, _> =
+        files.iter().map(|(number, file)| (*number, known_of(&file.account.record))).collect();
+    let frames = frames_of(&known, headers(arena));
+    for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
+        let (frame, header) = of_page.last().expect("a chunk is not empty");
+        let account = &mut files.get_mut(&header.file).expect("frames of other files were left out").account;
+        account.sequence = account.sequence.max(header.sequence);
+        if header.page * PAGE < account.record.size {
+            account.pages.push((*frame, *header));
+        }
+    }
+    let mut files: Vec<HandedFile> = files.into_values().collect();
+    leave_spares(arena.frames(), &mut files);
+    forget_all_but(arena, &files);
+    Ok(files)
+}
+
+/// A length that was being set is set, where the keeper could not.
+fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) -> Result<()> {
+    let Some(length) = record.cut else { return Ok(()) };
+    file.truncate(length).map_err(|error| failed("its length could not be set").because(error))?;
+    arena.set_file_size(number, length);
+    arena.set_file_cut(number, None);
+    (record.size, record.cut) = (length, None);
+    Ok(())
+}
+
+/// Where a file is: at the path by which it was opened, if it still is there, else where the kernel says.
+fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
+    let names_it = |path: &Path| File::identity_of(path).is_ok_and(|identity| identity == file.identity());
+    let is_known = !record.path.as_os_str().is_empty();
+    if is_known && (names_it(&record.path) || !names_it(&found)) { record.path.clone() } else { found }
+}
+
+/// What was written of a page in part needs a frame for the rest of it: clean pages make room.
+fn leave_spares(frames: u32, files: &mut [HandedFile]) {
+    let pages = || files.iter().flat_map(|file| &file.account.pages);
+    let partial = pages().filter(|(_, header)| header.state == FrameState::Partial).count();
+    let mut lacking = (pages().count() + partial).saturating_sub(frames as usize);
+    for file in files {
+        file.account.pages.retain(|(_, header)| {
+            let goes = lacking > 0 && header.state == FrameState::Clean;
+            lacking -= usize::from(goes);
+            !goes
+        });
+    }
+}
+
+/// The arena says nothing of others from now on.
+pub(crate) fn forget_all_but(arena: &Arena, files: &[HandedFile]) {
+    let kept: BTreeSet<Frame> =
+        files.iter().flat_map(|file| &file.account.pages).map(|(frame, _)| *frame).collect();
+    for frame in (0..arena.frames()).map(Frame) {
+        if arena.published(frame).is_some() && !kept.contains(&frame) {
+            arena.retire(frame);
+        }
+    }
+    let numbers: BTreeSet<u32> = files.iter().map(|file| file.account.number).collect();
+    let others: Vec<u32> =
+        arena.files().map(|(number, _)| number).filter(|number| !numbers.contains(number)).collect();
+    others.into_iter().for_each(|number| arena.leave_file(number));
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_uring::Identity;
+
+    use super::*;
+
+    fn file(number: u32, pages: Vec<(Frame, Header)>) -> HandedFile {
+        let file = File::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
+        let identity = Identity { device: 0, inode: 0 };
+        let record = FileRecord {
+            generation: 1,
+            leased: true,
+            device: false,
+            writable: true,
+            created: false,
+            identity,
+            size: 1 << 20,
+            cut: None,
+            path: PathBuf::new(),
+        };
+        HandedFile { file, path: PathBuf::new(), account: Account { number, record, pages, sequence: 0 } }
+    }
+
+    fn page(frame: u32, state: FrameState) -> (Frame, Header) {
+        let header =
+            Header { file: 0, generation: 1, page: u64::from(frame), sequence: 1, length: 4096, state };
+        (Frame(frame), header)
+    }
+
+    #[test]
+    fn clean_pages_make_room_for_what_is_missing_of_others() {
+        use FrameState::{Clean, Dirty, Partial};
+        let of =
+            |states: &[FrameState]| (0..).zip(states).map(|(frame, state)| page(frame, *state)).collect();
+        let mut files =
+            [file(0, of(&[Dirty, Clean, Partial])), file(1, of(&[Clean, Partial, Partial, Clean]))];
+        leave_spares(9, &mut files);
+        assert_eq!(
+            [files[0].account.pages.len(), files[1].account.pages.len()],
+            [2, 4],
+            "one goes: 6 pages and 3 spares"
+        );
+        leave_spares(100, &mut files);
+        assert_eq!([files[0].account.pages.len(), files[1].account.pages.len()], [2, 4]);
+    }
+
+    #[test]
+    fn what_is_not_taken_over_is_not_in_the_arena_any_more() {
+        let arena = Arena::shared(16).unwrap();
+        let kept = file(3, vec![page(5, FrameState::Clean)]);
+        for number in [3, 4] {
+            arena.enter_file(number, &kept.account.record);
+        }
+        for frame in [4, 5, 6] {
+            arena.publish(Frame(frame), page(frame, FrameState::Dirty).1);
+        }
+        forget_all_but(&arena, std::slice::from_ref(&kept));
+        assert_eq!(arena.files().map(|(number, _)| number).collect::<Vec<_>>(), [3]);
+        assert_eq!(headers(&arena).map(|(frame, _)| frame.0).collect::<Vec<_>>(), [5]);
+    }
+}

@@ -124,9 +124,8 @@ impl Told {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (how, bytes) = (libc::PROT_READ | libc::PROT_WRITE, FILES * 16);
         // SAFETY: the kernel chooses the address.
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self(at.cast_const().cast())
     }

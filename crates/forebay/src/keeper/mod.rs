@@ -200,7 +200,8 @@ impl Keeper {
         if let Some(directory) = &self.save_to
             && !directory.is_dir()
         {
-            let error = Error::new(ErrorKind::InvalidInput, "the keeper can save nothing there: no directory");
+            let error =
+                Error::new(ErrorKind::InvalidInput, "the keeper can save nothing there: no directory");
             return Err(error.at_path(directory).remedy("give a directory that is there"));
         }
         Ok(self)
@@ -226,7 +227,9 @@ impl Keeper {
     /// What to do where it does not start.
     pub(crate) fn remedy(&self) -> String {
         match &self.program {
-            Program::Path(path) => format!("{} has to be the program forebay of this version", path.display()),
+            Program::Path(path) => {
+                format!("{} has to be the program forebay of this version", path.display())
+            }
             Program::This => "main has to call forebay::keeper::run_if_asked first".to_owned(),
         }
     }

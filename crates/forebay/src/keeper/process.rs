@@ -50,6 +50,7 @@ pub(crate) fn is_asked() -> bool {
 #[must_use]
 pub fn run(channel: RawFd) -> i32 {
     let given = match channel {
+        // Nobody's in particular, so it can be borrowed.
         0 => std::io::stdin().as_fd().try_clone_to_owned().and_then(Channel::of_descriptor),
         number => Channel::inherited(number),
     };
@@ -114,9 +115,9 @@ struct Keeping {
 
 /// One file.
 #[derive(Debug)]
-struct Kept {
-    generation: u16,
-    file: OwnedFd,
+pub(crate) struct Kept {
+    pub(crate) generation: u16,
+    pub(crate) file: OwnedFd,
 }
 
 impl Drop for Keeping {
@@ -147,8 +148,10 @@ impl Keeping {
         let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors)
             .map_err(|got| format!("{} descriptors came with the first word, not 2", got.len()))?;
         let arena = Arena::of_memfd(memfd).map_err(|error| format!("the arena cannot be had: {error}"))?;
-        let owner = Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
-        let log = Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
+        let owner =
+            Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
+        let log =
+            Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
         let listener = match &hello.socket {
             Some(path) => {
                 let bound = Listener::bind(path);
@@ -257,12 +260,9 @@ impl Keeping {
         let rings = self.wait_for_rings();
         let progress = Arc::new(Progress::new());
         let watchdog = Watchdog::start(&self, &progress);
-        let mut kept = BTreeMap::new();
-        let mut jobs = BTreeMap::new();
-        for (number, (generation, plan, file, path)) in self.plans() {
-            kept.insert(number, generation);
-            jobs.insert(number, Job::new(file, path, plan));
-        }
+        let work = work_of(&self.arena, std::mem::take(&mut self.files), |what| self.log.say(what));
+        let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
+            work.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
         let done = finish(&self.arena, jobs, rings, self.hello.patience, &progress);
         drop(watchdog);
         for (number, done) in &done {
@@ -275,8 +275,9 @@ impl Keeping {
         if has_lost {
             save(&self.arena, &self.hello, &self.log);
         }
-        let files = kept.into_iter().zip(done.into_values().map(|done| done.file));
-        let files = files.map(|((number, generation), file)| (number, generation, file)).collect::<Vec<_>>();
+        let files = done.into_iter().zip(generations);
+        let files: Vec<_> =
+            files.map(|((number, done), generation)| (number, generation, done.file)).collect();
         self.stand_by(&files);
         if has_lost { SAVED } else { WRITTEN }
     }
@@ -293,32 +294,6 @@ impl Keeping {
                 Rings::MayBeThere
             }
         }
-    }
-
-    /// What is to be done for which file: of those that are the ones the arena means.
-    fn plans(&mut self) -> BTreeMap<u32, (u16, Plan, File, PathBuf)> {
-        let mut files = BTreeMap::new();
-        let mut known = HashMap::new();
-        for (number, Kept { generation, file }) in std::mem::take(&mut self.files) {
-            let path = path_of(&file);
-            let record = self.arena.file(number).filter(|record| record.generation == generation);
-            // None: nothing of it was ever published, or all of it is written and it was being closed.
-            let Some(record) = record else { continue };
-            match File::of_descriptor(file) {
-                Ok(file) if is_meant(&file, &record) => {
-                    known.insert(number, known_of(&record));
-                    files.insert(number, (generation, file, path));
-                }
-                Ok(_) => self.log.say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
-                Err(error) => self.log.say(format_args!("{}: {error}; nothing is written", path.display())),
-            }
-        }
-        let mut plans = plan(&known, headers(&self.arena), |frame| self.arena.written_of(frame));
-        let with_plan = |(number, (generation, file, path))| {
-            let plan = plans.remove(&number).expect("every known file has a plan");
-            (number, (generation, plan, file, path))
-        };
-        files.into_iter().map(with_plan).collect()
     }
 
     /// Says what became of it.
@@ -401,6 +376,36 @@ impl Keeping {
     }
 }
 
+/// What is to be done for each file: of those that are the ones the arena means. Why one is not is said.
+pub(crate) fn work_of(
+    arena: &Arena,
+    kept: BTreeMap<u32, Kept>,
+    say: impl Fn(std::fmt::Arguments<'_>),
+) -> BTreeMap<u32, (u16, Job)> {
+    let mut files = BTreeMap::new();
+    let mut known = HashMap::new();
+    for (number, Kept { generation, file }) in kept {
+        let path = path_of(&file);
+        let record = arena.file(number).filter(|record| record.generation == generation);
+        // None: nothing of it was ever published, or all of it is written and it was being closed.
+        let Some(record) = record else { continue };
+        match File::of_descriptor(file) {
+            Ok(file) if is_meant(&file, &record) => {
+                known.insert(number, known_of(&record));
+                files.insert(number, (generation, file, path));
+            }
+            Ok(_) => say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
+            Err(error) => say(format_args!("{}: {error}; nothing is written", path.display())),
+        }
+    }
+    let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
+    let with_plan = |(number, (generation, file, path))| {
+        let plan = plans.remove(&number).expect("every known file has a plan");
+        (number, (generation, Job::new(file, path, plan)))
+    };
+    files.into_iter().map(with_plan).collect()
+}
+
 /// Whether a file is the one a record speaks of, and may be written.
 pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
@@ -449,7 +454,8 @@ struct Watchdog {
 impl Watchdog {
     fn start(keeping: &Keeping, progress: &Arc<Progress>) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let (arena, hello, log) = (Arc::clone(&keeping.arena), keeping.hello.clone(), Arc::clone(&keeping.log));
+        let (arena, hello, log) =
+            (Arc::clone(&keeping.arena), keeping.hello.clone(), Arc::clone(&keeping.log));
         let (over, progress) = (Arc::clone(&is_over), Arc::clone(progress));
         let watch = move || {
             let patience = hello.patience.saturating_add(KEEPER_WATCHDOG);

@@ -92,7 +92,8 @@ pub(crate) fn plan(
         .collect();
     // The youngest of each page last. (The number decides only where there is nothing to decide.)
     frames.sort_unstable_by_key(|(frame, header)| (header.file, header.page, header.sequence, frame.0));
-    let new = |known: &Known| Plan { cut: known.cut, size: known.cut.unwrap_or(known.size), ..Plan::default() };
+    let new =
+        |known: &Known| Plan { cut: known.cut, size: known.cut.unwrap_or(known.size), ..Plan::default() };
     let mut plans: BTreeMap<u32, Plan> = files.iter().map(|(file, known)| (*file, new(known))).collect();
     for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
         let ((frame, header), older) = of_page.split_last().expect("a chunk is not empty");

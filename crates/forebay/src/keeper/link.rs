@@ -199,7 +199,7 @@ impl Link {
     }
 
     /// Not all is written, and this process does nothing more about it: the keeper does as if it were dead.
-    pub(crate) fn leave_it_to_keeper(&self) {
+    pub(crate) fn leave_it(&self) {
         drop(self.close());
     }
 

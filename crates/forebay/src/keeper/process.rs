@@ -182,18 +182,27 @@ impl Keeping {
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            // All it said, before its end counts.
-            while ready[0] || ready[1] {
-                match self.hear(channel) {
-                    Heard::Something => {}
+            if ready[0] || ready[1] {
+                // All it said, before its end counts.
+                match self.hear_all(channel) {
                     Heard::Goodbye => return Ended::Well,
                     Heard::End => return Ended::Died,
-                    Heard::Nothing if ready[1] => return Ended::Died,
-                    Heard::Nothing => break,
+                    Heard::Something | Heard::Nothing if ready[1] => return Ended::Died,
+                    Heard::Something | Heard::Nothing => {}
                 }
             }
             if ready.get(2) == Some(&true) {
                 self.send_away();
+            }
+        }
+    }
+
+    /// Until there is nothing more.
+    fn hear_all(&mut self, channel: &Channel) -> Heard {
+        loop {
+            let heard = self.hear(channel);
+            if heard != Heard::Something {
+                return heard;
             }
         }
     }

@@ -126,6 +126,12 @@ impl Accounts {
         clean.map(|(frame, published)| (published.page, frame))
     }
 
+    /// Frames of a file that are said to have to be written.
+    #[must_use]
+    pub fn unwritten(&self, file: usize) -> u64 {
+        self.of(file).filter(|(_, published)| published.said != Said::Clean).count() as u64
+    }
+
     fn of(&self, file: usize) -> impl Iterator<Item = (Frame, &Published)> {
         let frames = self.frames.iter().zip(0..);
         frames.filter_map(move |(published, frame)| {

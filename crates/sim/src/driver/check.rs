@@ -261,6 +261,11 @@ impl Driver {
             let page = differs.map(|at| at as u64 / PAGE);
             assert_eq!(differs, None, "contract 4: page {page:?} of file {path} after the process's death");
         }
+        let cache = &self.paths[path].inode.as_ref().expect("an open file").cache;
+        if !cache.in_flight() && copying.is_empty() {
+            let unwritten = self.accounts.unwritten(path);
+            assert_eq!(unwritten, cache.unsent_pages(), "pages of file {path} are dirty, and said to be");
+        }
         self.marks.hit(if found == kernel { "nothing to be saved" } else { "saved" });
         if cut.is_some() {
             self.marks.hit("cut saved");

@@ -72,6 +72,7 @@ metrics! {
     "idle_share", "1", Lower;
     "user_share", "1", Lower;
     "system_share", "1", Lower;
+    "server_us_per_message", "us", Lower;
     "reorder_distance_p99", "1", Lower;
     "coefficient_of_variation", "1", Lower;
 }

@@ -26,6 +26,9 @@ const LEAST_FILE_BYTES: u64 = 256 << 10;
 /// Over so many directories, for those of XFS take allocation groups in turn.
 const DIRECTORIES: u64 = 32;
 
+/// Kept until it is full, and given back then: a hole cannot be punched, nor a file made, where not one block is free.
+const ROOM_BYTES: u64 = 4 << 20;
+
 /// The directory of all of it.
 const DIRECTORY: &str = "aged";
 
@@ -57,7 +60,10 @@ pub(super) fn age(mount_point: &Path, stop: &Stop) -> io::Result<Aged> {
     for number in 0..DIRECTORIES {
         fs::create_dir_all(directory.join(number.to_string()))?;
     }
+    let room = directory.join("room");
+    fallocate(File::create(&room)?, FallocateFlags::empty(), 0, ROOM_BYTES)?;
     let files = fill(&directory, stop)?;
+    fs::remove_file(room)?;
     let mut random = SplitMix64::stream(1, 5);
     let mut holes = 0;
     for number in 0..files {
@@ -75,7 +81,11 @@ fn fill(directory: &Path, stop: &Stop) -> io::Result<u64> {
     let (mut files, mut bytes) = (0, FILE_BYTES);
     while bytes >= LEAST_FILE_BYTES {
         refuse_stopped(stop)?;
-        let file = File::create(path(directory, files))?;
+        let file = match File::create(path(directory, files)) {
+            // No room for its inode even.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => break,
+            file => file?,
+        };
         files += 1;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => {}

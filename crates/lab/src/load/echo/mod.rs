@@ -111,6 +111,9 @@ fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<
         put("idle_share", used.idle.as_secs_f64() / seconds);
         put("user_share", used.user.as_secs_f64() / seconds);
         put("system_share", used.system.as_secs_f64() / seconds);
+        // What a rate is not: independent of how much of a processor the client or another program left the server.
+        let worked = (used.user + used.system).as_secs_f64();
+        put("server_us_per_message", worked * 1e6 / outcome.answered as f64);
     }
     metrics
 }

@@ -17,10 +17,11 @@
 //! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a flush, [`ticket`] what
 //! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
 //! more, `fence` what is being discarded, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
-//! may go, [`evict`] in which order they do, [`samples`] how long all that takes; and [`state`] the word for where a page
-//! is. Pages are bits of words in most of these: `bits`.
+//! may go, [`evict`] in which order they do, [`samples`] how long all that takes, [`account`] what another process is told
+//! of all this; and [`state`] the word for where a page is. Pages are bits of words in most of these: `bits`.
 #![forbid(unsafe_code)]
 
+pub mod account;
 mod bits;
 pub mod bypass;
 pub mod clean;

@@ -65,7 +65,7 @@ fn start(what: &str, directory: &Path, stored: &Descriptors) -> Child {
     let names: Vec<&str> = std::iter::once("own").chain(stored.keys().map(String::as_str)).collect();
     let own = std::fs::File::open("/dev/zero").unwrap();
     let numbers: Vec<i32> = std::iter::once(own.as_raw_fd())
-        .chain(stored.values().map(|descriptor| descriptor.as_raw_fd()))
+        .chain(stored.values().map(std::os::fd::AsRawFd::as_raw_fd))
         .collect();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -76,22 +76,26 @@ fn start(what: &str, directory: &Path, stored: &Descriptors) -> Child {
         .env("LISTEN_FDNAMES", names.join(":"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    // SAFETY: between fork and exec: system calls alone. The numbers are moved out of the way first, so that none is
-    // written over before it is used; the vector is not changed in length.
-    unsafe {
-        command.pre_exec(move || {
-            let far: [i32; 64] = std::array::from_fn(|at| {
-                numbers.get(at).map_or(-1, |number| libc::fcntl(*number, libc::F_DUPFD_CLOEXEC, 200))
-            });
-            for (at, number) in far.iter().enumerate().take(numbers.len()) {
-                if libc::dup2(*number, 3 + at as i32) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        });
-    }
+    // SAFETY: between fork and exec it makes system calls alone.
+    unsafe { command.pre_exec(move || hand_over(&numbers)) };
     command.spawn().unwrap()
+}
+
+/// In a new process: these descriptors are those from 3 on. They are moved out of the way first, so that none is written
+/// over before it is used.
+fn hand_over(numbers: &[i32]) -> std::io::Result<()> {
+    let mut far = [-1; 64];
+    for (number, far) in numbers.iter().zip(&mut far) {
+        // SAFETY: takes numbers.
+        *far = unsafe { libc::fcntl(*number, libc::F_DUPFD_CLOEXEC, 200) };
+    }
+    for (at, far) in far.iter().enumerate().take(numbers.len()) {
+        // SAFETY: takes numbers; nothing of this process uses them before the exec.
+        if unsafe { libc::dup2(*far, 3 + at as i32) } < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 #[test]

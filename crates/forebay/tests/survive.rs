@@ -132,8 +132,10 @@ impl Told {
 
     fn set(&self, index: usize, number: u64) {
         assert!(index < 2 * FILES);
-        // SAFETY: so many words are mapped, and used as atomics alone.
-        unsafe { &*self.0.add(index) }.store(number, Ordering::SeqCst);
+        // SAFETY: so many words are mapped.
+        let word = unsafe { self.0.add(index) };
+        // SAFETY: it is mapped as long as the process lives, and used as an atomic alone.
+        unsafe { &*word }.store(number, Ordering::SeqCst);
     }
 }
 

@@ -16,11 +16,13 @@
 //! is known to be zero, [`space`] what is reserved ahead and [`growth`] how far, [`lease`] whether anybody else has the file open,
 //! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a flush, [`ticket`] what
 //! somebody waits for, [`epochs`] which writes a sync covers, [`discard`] the way out when a device takes nothing any
-//! more, `fence` what is being discarded, [`adopt`] pages another program had, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
-//! may go, [`evict`] in which order they do, [`samples`] how long all that takes; and [`state`] the word for where a page
-//! is. Pages are bits of words in most of these: `bits`.
+//! more, `fence` what is being discarded, [`readahead`] what will be read next, [`clean`] and [`uses`] which clean pages
+//! may go, [`evict`] in which order they do, [`samples`] how long all that takes, [`account`] what another process is told
+//! of all this, [`adopt`] what that makes of it; and [`state`] the word for where a page is. Pages are bits of words in
+//! most of these: `bits`.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod adopt;
 mod bits;
 pub mod bypass;

@@ -36,6 +36,11 @@ impl Copy {
     pub fn pages(&self) -> std::ops::Range<u64> {
         self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
     }
+
+    /// Their frames.
+    pub fn frames(&self) -> impl Iterator<Item = Frame> + use<> {
+        (self.frame.0..self.frame.0 + (self.at + self.length).div_ceil(PAGE as usize) as u32).map(Frame)
+    }
 }
 
 /// What a frame needs before a part of it is written.

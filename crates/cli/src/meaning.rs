@@ -18,8 +18,8 @@ use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 use forebay_uring::net::Address;
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs, SimulateArgs, Verb,
-    WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs, SimulateArgs,
+    Verb, WalkArgs, Way,
 };
 use crate::failure::Failure;
 use crate::simulate::{self, SimulateRequest};
@@ -48,10 +48,7 @@ pub(crate) enum Command {
     /// Ask an echo server.
     Netbench(Netbench),
     /// Write what a keeper saved.
-    Recover {
-        image: PathBuf,
-        run: Run,
-    },
+    Recover { image: PathBuf, run: Run },
     /// Be a keeper.
     Keeper {
         /// The descriptor by which it hears.

@@ -14,7 +14,7 @@ use crate::engine::adopt::Adopted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Keeper;
 use crate::keeper::adopt::{Handed, forget_all_but};
-use crate::keeper::link::Link;
+use crate::keeper::standby::Standby;
 use crate::knobs::{self, Knob};
 use crate::level::Level;
 use crate::limits::PATIENCE;
@@ -205,6 +205,9 @@ impl Builder {
         self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
         self.settings.check()?;
         let is_survived = self.is_survived;
+        if self.keeper.is_some() {
+            Handed::make_room(&channel)?;
+        }
         let engine = self.make(Arc::clone(&arena))?;
         let (files, pages) = engine.take_over(handed)?;
         if !is_survived {
@@ -223,9 +226,9 @@ impl Builder {
             Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let level = Level::new(settings.throttle());
-        let started = self.keeper.map(|keeper| Link::start(keeper, Arc::clone(&arena))).transpose()?;
+        let started = self.keeper.map(|keeper| Standby::start(keeper, &arena)).transpose()?;
         let (keeper, process) = started.unzip();
-        let alive = keeper.as_ref().map(|link| Arc::clone(link.alive()));
+        let alive = keeper.as_ref().map(|standby| Arc::clone(standby.alive()));
         let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena), alive);
         let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork, keeper };
         let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));

@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
 use crate::inode::{After, Inode};
 use crate::keeper::KeeperState;
+use crate::keeper::standby::Standby;
 use crate::knobs::Knob;
 use crate::mutex::lock;
 use crate::open::Open;
@@ -354,7 +355,7 @@ impl Engine {
     /// is being asked something.
     #[must_use]
     pub fn keeper(&self) -> Option<KeeperState> {
-        self.owner.shared.keeper.as_ref().map(|keeper| keeper.state())
+        self.owner.shared.keeper.as_ref().map(Standby::state)
     }
 
     /// Serves a control socket at a path, until the engine ends: programs of the same user, and of root, read its numbers
@@ -460,7 +461,7 @@ impl Owner {
             match &result {
                 Ok(()) => keeper.say_goodbye(),
                 // What could not be written it may be able to, once the device has let go of what is in flight.
-                Err(_) => keeper.leave_it_to_keeper(),
+                Err(_) => keeper.leave_it(),
             }
         }
         result

@@ -284,7 +284,7 @@ impl Inode {
                 WriteStop::NoFrames => starved = planned == 0,
                 WriteStop::Done | WriteStop::Busy => {}
             }
-            state.retire_clean(shared, &copies);
+            state.tell_touched(shared, &copies);
             drop(state);
             if planned > 0 {
                 shared.pool.copy_in(&copies, data);
@@ -305,7 +305,7 @@ impl Inode {
         let published = state.cache.publish(copies, caching, &mut after.settled);
         state.tell_unread(shared);
         state.finish_memory(shared, after);
-        state.tell_copies(shared, copies);
+        state.tell_copied(shared, copies);
         state.tell_arena(shared, after);
         if published.first {
             state.dirty_since = Some(Instant::now());

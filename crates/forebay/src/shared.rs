@@ -15,7 +15,7 @@ use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::After;
-use crate::keeper::link::Link;
+use crate::keeper::standby::Standby;
 use crate::level::Level;
 use crate::limits::{
     EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, RESERVE_OF_LOW, STARVED_BELOW, UNREAD_ONE_IN,
@@ -38,8 +38,8 @@ pub(crate) struct Shared {
     /// Aligned memory for direct I/O.
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) contexts: Contexts,
-    /// The way to the process that finishes what this one had accepted.
-    pub(crate) keeper: Option<Arc<Link>>,
+    /// Whoever finishes what this process had accepted, should it die.
+    pub(crate) keeper: Option<Standby>,
     /// What the knobs stand at.
     pub(crate) settings: Mutex<Settings>,
     fork: ForkGuard,
@@ -71,7 +71,7 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) on_error: OnError,
     pub(crate) fork: ForkGuard,
-    pub(crate) keeper: Option<Arc<Link>>,
+    pub(crate) keeper: Option<Standby>,
 }
 
 impl Shared {

@@ -56,7 +56,8 @@ fn act(what: &str, directory: &Path, file: &Path) {
         tell(&engine);
         std::thread::sleep(SOON);
     }
-    let open = engine.open(file, Open::create()).unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+    let open =
+        engine.open(file, Open::create()).unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
     open.write_at(&pattern(5, LENGTH), 0).unwrap();
     let second = (what == "two").then(|| {
         let engine = build(kept::keeper().log(directory.join("log-2")));
@@ -186,7 +187,8 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     assert_eq!(engine.keeper().unwrap().files, 1);
     let of = |what: &str| std::fs::read_to_string(format!("/proc/{keeper}/{what}")).unwrap();
     assert_eq!(of("comm").trim(), "forebay-keeper");
-    let ticks = || of("stat").split_whitespace().skip(13).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>();
+    let ticks =
+        || of("stat").split_whitespace().skip(13).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>();
     let before = ticks();
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(ticks(), before, "it used the processor");
@@ -497,7 +499,7 @@ fn a_disk_that_fails_and_is_well_again() {
 
 #[test]
 fn a_disk_that_is_gone() {
-    let Some(mount) = Mount::new("keeper_and_no_disk", FileSystem::Xfs, 512 * MIB) else { return };
+    let Some(mount) = Mount::new("keeper_and_no_disk", FileSystem::Xfs, 2048 * MIB) else { return };
     let directory = directory();
     let path = mount.path().canonicalize().unwrap().join("file");
     let survived = Survived::start("saving", directory.path(), &path);
@@ -509,7 +511,9 @@ fn a_disk_that_is_gone() {
 
 #[test]
 fn a_disk_that_hangs() {
-    let Some(disk) = Disk::new("keeper_and_hung_disk", FileSystem::Ext4, 64 * MIB, Fails::Writes) else { return };
+    let Some(disk) = Disk::new("keeper_and_hung_disk", FileSystem::Ext4, 64 * MIB, Fails::Writes) else {
+        return;
+    };
     let directory = directory();
     let path = disk.path().canonicalize().unwrap().join("file");
     std::fs::write(&path, pattern(1, LENGTH)).unwrap();

@@ -124,17 +124,18 @@ impl Told {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (how, bytes) = (libc::PROT_READ | libc::PROT_WRITE, FILES * 16);
         // SAFETY: the kernel chooses the address.
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self(at.cast_const().cast())
     }
 
     fn set(&self, index: usize, number: u64) {
         assert!(index < 2 * FILES);
-        // SAFETY: so many words are mapped, and used as atomics alone.
-        unsafe { &*self.0.add(index) }.store(number, Ordering::SeqCst);
+        // SAFETY: so many words are mapped.
+        let word = unsafe { self.0.add(index) };
+        // SAFETY: it is mapped as long as the process lives, and used as an atomic alone.
+        unsafe { &*word }.store(number, Ordering::SeqCst);
     }
 }
 

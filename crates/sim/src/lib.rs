@@ -15,13 +15,15 @@
 //! The tests run some thousand seeds. `FOREBAY_SIM_SEEDS=N` runs N times as many, and `FOREBAY_SIM_SEED=S` one alone,
 //! with its trace when it fails.
 //!
-//! In order: [`random`] and [`clock`] what replays, [`faults`] what goes wrong, [`arena`] memory, [`stored`] a file
+//! In order: [`random`] and [`clock`] what replays, [`faults`] what goes wrong, [`arena`] memory, [`account`] what is said
+//! of it where the process dies, [`stored`] a file
 //! as the device has it, [`disk`] the device, [`ledger`] what was promised, [`plan`] what a run is like, [`driver`]
 //! the run, [`trace`] what happened, [`marks`] what was come by. Apart from these, [`request`]: the way of a request
 //! alone; and models, in which nothing of ours runs: [`setting`] what can be set, [`writeback`] several contexts over a
 //! file system's allocation groups, [`order`] a loop of sources and a server by the order of its list.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod arena;
 pub mod clock;
 pub mod disk;

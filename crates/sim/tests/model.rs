@@ -21,6 +21,28 @@ fn contract_16_the_same_seed_does_the_same_again() {
     }
 }
 
+/// Looked at after steps by chance, whatever goes wrong: what another process would make of what is said.
+#[test]
+fn contract_04_what_was_accepted_outlives_the_process() {
+    let marks = swarm("contract_04_what_was_accepted", 120, Plan::swarm);
+    assert_marks(
+        &marks,
+        &[
+            "process death",
+            "saved",
+            "nothing to be saved",
+            "cut saved",
+            "partial page filled",
+            "touched in flight",
+            "page write failed",
+            "flush got over",
+            "lease broken",
+            "discarded",
+            "evicted",
+        ],
+    );
+}
+
 /// With a device that does nothing wrong no sync, read or write may fail.
 #[test]
 fn contract_08_reads_and_sizes_agree_with_a_plain_file() {

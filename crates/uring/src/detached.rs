@@ -39,7 +39,8 @@ pub fn detach(name: &str, kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     replace(1, nothing.as_fd())?;
     drop(nothing);
     close_all_but(kept);
-    let _ = rustix::thread::set_name(&std::ffi::CString::new(name)?);
+    // That of the process, whichever thread this is.
+    let _ = std::fs::write("/proc/self/comm", name);
     raise_limit();
     Ok(())
 }
@@ -90,4 +91,3 @@ fn raise_limit() {
     let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
-

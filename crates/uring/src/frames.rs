@@ -51,8 +51,7 @@ impl File {
         loop {
             // SAFETY: every vector is within a frame of the arena, which is mapped as long as it is borrowed here; the
             // kernel alone reads there.
-            let written =
-                unsafe { libc::pwritev(descriptor.as_raw_fd(), vectors.as_ptr(), count, offset) };
+            let written = unsafe { libc::pwritev(descriptor.as_raw_fd(), vectors.as_ptr(), count, offset) };
             match u64::try_from(written) {
                 Ok(written) => return Ok(written),
                 Err(_) => {
@@ -97,12 +96,8 @@ mod tests {
         }
         let directory = tempfile::tempdir_in(".").unwrap();
         let path = directory.path().join("file");
-        let how = How {
-            access: Access::ReadWrite,
-            create: Create::New,
-            truncate: Truncate::Keep,
-            mode: 0o600,
-        };
+        let how =
+            How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
         let file = File::open(&path, &how).unwrap().file;
         file.set_direct(crate::direct::Mode::Buffered).unwrap();
         let part = |frame, at, length| Part { frame: Frame(frame), at, length };
@@ -120,12 +115,8 @@ mod tests {
     fn what_is_beyond_a_frame_is_refused() {
         let arena = Arena::private(1).unwrap();
         let file = tempfile::NamedTempFile::new_in(".").unwrap();
-        let how = How {
-            access: Access::ReadWrite,
-            create: Create::No,
-            truncate: Truncate::Keep,
-            mode: 0o600,
-        };
+        let how =
+            How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
         let file = File::open(file.path(), &how).unwrap().file;
         let _ = file.write_frames_at(&arena, &[Part { frame: Frame(0), at: 1, length: PAGE }], 0);
     }

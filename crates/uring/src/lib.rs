@@ -12,7 +12,8 @@
 //! stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this
 //! is, [`probe`] what machine it is, [`local`] a socket for programs of this machine, [`passing`] one that carries
 //! descriptors between two, and what one process hears of another; [`alive`] tells that the rings of one are gone,
-//! [`detached`] what makes one outlive whoever started it, [`frames`] writing without a ring.
+//! [`detached`] what makes one outlive whoever started it, [`frames`] writing without a ring,
+//! [`notify`] a service manager that keeps descriptors meanwhile.
 //!
 //! Unsafe lives here and in no other crate of the project.
 
@@ -48,6 +49,7 @@ pub mod memory;
 mod min_wait;
 pub mod modelled;
 pub mod net;
+pub mod notify;
 pub mod null;
 pub mod offer;
 pub mod open;

@@ -47,13 +47,13 @@ impl Engine {
         let shared = &self.owner.shared;
         let _opening = lock(&self.owner.opening);
         let mut table = shared.table();
-        table.take_targets(&handed.iter().map(|file| file.account.number).collect());
+        table.take_targets(&handed.iter().map(|file| file.inherited.number).collect());
         // What the dead program remembered of files it had closed went with it.
         table.unsynced.forget();
         drop(table);
-        shared.pass_generation(handed.iter().map(|file| file.account.record.generation).max().unwrap_or(0));
+        shared.pass_generation(handed.iter().map(|file| file.inherited.record.generation).max().unwrap_or(0));
         let mut frames = FrameRuns::default();
-        frames.extend(handed.iter().flat_map(|file| &file.account.pages).map(|(frame, _)| *frame));
+        frames.extend(handed.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame));
         shared.pool.take_these(&frames);
         let mut pages = Pages::default();
         let mut files = Vec::with_capacity(handed.len());
@@ -68,12 +68,12 @@ impl Engine {
 
     fn take_over_file(&self, handed: HandedFile) -> Result<(Arc<Inode>, Pages)> {
         let shared = &self.owner.shared;
-        let HandedFile { mut file, path, account } = handed;
-        let target = Target(account.number);
+        let HandedFile { mut file, path, inherited } = handed;
+        let target = Target(inherited.number);
         let is_device = file.kind() == Kind::Block;
         // Its keeper wrote through the kernel's cache.
         file.go_direct().map_err(cannot_look)?;
-        if account.record.created {
+        if inherited.record.created {
             file.made_at(&path);
         }
         let (liberties, was_ours) =
@@ -88,16 +88,16 @@ impl Engine {
             _ => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
-        if account.record.created {
+        if inherited.record.created {
             cache.set_entry(Entry::New);
         }
         cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
         let volume = shared.table().volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path));
         // (A file that we had alone is no longer than its program was told.)
-        let is_trusted = was_ours && (is_device || length <= account.record.size);
+        let is_trusted = was_ours && (is_device || length <= inherited.record.size);
         let trust = if is_trusted { Trust::Yes } else { Trust::No };
-        let pages = inode.adopt_pages(shared, &account, trust);
+        let pages = inode.adopt_pages(shared, &inherited, trust);
         inode.have_kept(shared)?;
         self.insert(&inode, false);
         if !is_device {

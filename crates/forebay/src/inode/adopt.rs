@@ -11,7 +11,7 @@ use forebay_cache::{FrameRun, FrameRuns};
 use forebay_uring::{FrameState, Header};
 
 use super::{After, Inode};
-use crate::keeper::adopt::Account;
+use crate::keeper::adopt::Inherited;
 use crate::shared::Shared;
 
 /// Pages that were taken over.
@@ -41,18 +41,18 @@ pub(crate) enum Trust {
 
 impl Inode {
     /// Takes the pages of a file that was handed over, before anybody uses it. The pool has their frames as taken.
-    pub(crate) fn adopt_pages(&self, shared: &Shared, account: &Account, trust: Trust) -> Pages {
+    pub(crate) fn adopt_pages(&self, shared: &Shared, inherited: &Inherited, trust: Trust) -> Pages {
         let mut after = After::default();
         let mut spares = FrameRuns::default();
         let mut state = self.lock();
-        self.go_on_in_arena(shared, &mut state, account);
+        self.go_on_in_arena(shared, &mut state, inherited);
         let disk_size = state.cache.size();
         if self.fixed_size.is_none() {
-            state.cache.adopt_size(size_of(account, disk_size, trust));
+            state.cache.adopt_size(size_of(inherited, disk_size, trust));
         }
         let size = state.cache.size();
         let mut pages = Pages::default();
-        for (frame, header) in &account.pages {
+        for (frame, header) in &inherited.pages {
             let (frame, page) = (*frame, header.page);
             let inside = size.saturating_sub(page * PAGE).min(PAGE) as usize;
             let is_lost =
@@ -103,12 +103,12 @@ impl Inode {
 
 /// How long the file is: what is still to be written may reach beyond what the device has. Where others may have had it,
 /// they may have cut it.
-fn size_of(account: &Account, disk_size: u64, trust: Trust) -> u64 {
-    let last = account.pages.iter().rev().find(|(_, header)| header.state != FrameState::Clean);
+fn size_of(inherited: &Inherited, disk_size: u64, trust: Trust) -> u64 {
+    let last = inherited.pages.iter().rev().find(|(_, header)| header.state != FrameState::Clean);
     match (trust, last) {
         (_, None) => disk_size,
-        (Trust::Yes, Some(_)) => account.record.size,
-        (Trust::No, Some((_, header))) => account.record.size.min((header.page + 1) * PAGE),
+        (Trust::Yes, Some(_)) => inherited.record.size,
+        (Trust::No, Some((_, header))) => inherited.record.size.min((header.page + 1) * PAGE),
     }
 }
 

@@ -1,37 +1,20 @@
-//! What the arena says of a file, so that another process can finish its writing where this one dies. Only where the
-//! engine is to be survived; everywhere else nothing is said.
-//!
-//! At whichever instruction that is, the file as the kernel has it, with the youngest frame of each page that is dirty
-//! written over it as far as the size goes, and a cut that is under way made, holds every write that has returned, and
-//! of one that has not each byte as before it or as after it. So
-//!
-//! - the bytes are there before the header, and the headers before the size: a write that moves the end is there with
-//!   its size or not at all;
-//! - the header of a frame that has to be written is not touched until it is written: a page that is touched again in
-//!   its place stays published as it is, and one that was partial stays so, with all of its mask;
-//! - a clean frame that is written into loses its header before the first byte changes;
-//! - what is written, or dropped, is retired under the same lock under which the cache hears of it: nothing newer can
-//!   reach the file before;
-//! - what is to be cut off says so before the file system is told, and until the size is told.
-//!
-//! Of pages that touch each other in time the sequences are taken under the lock, so the larger one is younger. Clean
-//! frames are for who takes the file over, and only of files that are ours alone.
+//! The account of a file in the arena, so that another process can finish its writing where this one dies. Only where the
+//! engine is to be survived; everywhere else nothing is said. What is said when, the cache decides (`account.rs` there).
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use forebay_block::{Bio, Class, Frame, Operation};
+use forebay_block::{Bio, Frame};
+use forebay_cache::account::{Account, Said};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Copy, Liberties};
+use forebay_cache::{CachedFile, Copy, Liberties};
 use forebay_uring::arena::Arena;
-use forebay_uring::header::{FrameState, Header};
-use forebay_uring::records::{FILE_RECORDS, FileRecord};
-use forebay_uring::{Access, Kind};
+use forebay_uring::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
 
 use super::{After, Inode, State};
 use crate::error::{Error, ErrorKind, Result};
-use crate::keeper::adopt::Account;
+use crate::keeper::adopt::Inherited;
 use crate::shared::Shared;
 
 /// What was said of a file.
@@ -40,7 +23,7 @@ pub(super) struct Record {
     /// By which number, and which of those that had it.
     file: u32,
     generation: u16,
-    /// Of the last header.
+    /// Of the headers published last.
     sequence: u64,
     size: u64,
 }
@@ -55,7 +38,7 @@ impl Inode {
             return Ok(());
         }
         if self.target.0 >= FILE_RECORDS {
-            let full = format!("an engine with a keeper has at most {FILE_RECORDS} files open");
+            let full = format!("an engine that is survived has at most {FILE_RECORDS} files open");
             return Err(Error::new(ErrorKind::NoMemory, full).remedy("close some"));
         }
         let mut state = self.lock();
@@ -80,11 +63,11 @@ impl Inode {
 
 impl Inode {
     /// What another program said of the file, under the same number, goes on as what is said here.
-    pub(super) fn go_on_in_arena(&self, shared: &Shared, state: &mut State, account: &Account) {
+    pub(super) fn go_on_in_arena(&self, shared: &Shared, state: &mut State, inherited: &Inherited) {
         if shared.pool.is_survived() {
-            let Account { number: file, record: FileRecord { generation, size, .. }, sequence, .. } =
-                *account;
-            state.record = Some(Record { file, generation, sequence, size });
+            let Inherited { number: file, record, sequence, .. } = inherited;
+            let FileRecord { generation, size, .. } = *record;
+            state.record = Some(Record { file: *file, generation, sequence: *sequence, size });
         }
     }
 
@@ -109,32 +92,26 @@ impl State {
         self.record.as_ref().map(|record| record.generation)
     }
 
-    /// A write is about to be copied into these frames, of which some may be clean.
-    pub(super) fn retire_clean(&self, shared: &Shared, copies: &[Copy]) {
-        if self.record.is_none() {
-            return;
+    /// A write is about to be copied into frames, of which some may be clean.
+    pub(super) fn tell_touched(&mut self, shared: &Shared, copies: &[Copy]) {
+        if let Some(record) = &mut self.record {
+            CachedFile::tell_touched(copies, &mut record.account(shared));
+            // No byte of the copies before this: the processor does all in order, as seen by who looks afterwards.
+            compiler_fence(Ordering::SeqCst);
         }
-        let arena = shared.pool.arena();
-        for frame in copies.iter().flat_map(frames_of) {
-            arena.retire_clean(frame);
-        }
-        // No byte of the copies before this; to who looks when it is over, the processor does all in order.
-        compiler_fence(Ordering::SeqCst);
     }
 
     /// It is copied, and what the cache told to be zeroed or patched is.
-    pub(super) fn tell_copies(&mut self, shared: &Shared, copies: &[Copy]) {
-        let Some(record) = &mut self.record else { return };
-        record.sequence += 1;
-        let arena = shared.pool.arena();
-        for copy in copies {
-            if self.cache.is_partial(copy.page) {
-                record.publish_part(arena, copy.page, copy.frame, copy.at..copy.at + copy.length);
-                continue;
-            }
-            for (page, frame) in copy.pages().zip(frames_of(copy)) {
-                record.publish_whole(arena, page, frame);
-            }
+    pub(super) fn tell_copied(&mut self, shared: &Shared, copies: &[Copy]) {
+        if let Some(record) = &mut self.record {
+            self.cache.tell_copied(copies, &mut record.account(shared));
+        }
+    }
+
+    /// A page of which bytes were missing has them.
+    pub(super) fn tell_filled(&mut self, shared: &Shared, frame: Frame) {
+        if let Some(record) = &mut self.record {
+            CachedFile::tell_filled(frame, &mut record.account(shared));
         }
     }
 
@@ -142,52 +119,28 @@ impl State {
     /// finished.
     pub(crate) fn tell_arena(&mut self, shared: &Shared, after: &mut After) {
         let settled = &mut after.settled;
-        let Some(record) = &mut self.record else {
-            settled.written.clear();
-            settled.dirty_again.clear();
-            return;
-        };
-        let arena = shared.pool.arena();
-        record.sequence += 1;
-        for (page, frame) in settled.dirty_again.drain(..) {
-            record.publish_whole(arena, page, frame);
-        }
-        settled.written.drain(..).for_each(|frame| arena.retire(frame));
-        if self.cache.liberties() == Liberties::Exclusive {
-            for run in &settled.clean {
-                for (page, frame) in (run.page..).zip(run.frames.frames()) {
-                    record.publish(arena, page, frame, FrameState::Clean);
-                }
+        match &mut self.record {
+            Some(record) => {
+                self.cache.tell_settled(settled, &mut record.account(shared));
+                after.retired.append(&mut settled.freed);
             }
-        }
-        // The younger ones of the same pages are published.
-        settled.freed.frames().for_each(|frame| arena.retire(frame));
-        after.retired.append(&mut settled.freed);
-        let size = self.cache.size();
-        if record.size != size {
-            record.size = size;
-            arena.set_file_size(record.file, size);
-        }
-    }
-
-    /// A page that was partial is whole, and is not being copied into.
-    pub(super) fn tell_filled(&mut self, shared: &Shared, frame: Frame) {
-        let arena = shared.pool.arena();
-        if self.record.is_some() && arena.published(frame) == Some(FrameState::Partial) {
-            arena.add_to_mask(frame, 0..PAGE as usize);
+            None => {
+                settled.written.clear();
+                settled.dirty_again.clear();
+            }
         }
     }
 
     /// A bio is sent that may cut the file.
-    pub(crate) fn tell_cut_begins(&mut self, shared: &Shared, bio: &Bio) {
-        if let Some(record) = self.record.as_ref().filter(|_| sets_length(bio)) {
-            shared.pool.arena().set_file_cut(record.file, Some(bio.offset));
+    pub(crate) fn tell_cut_begins(&self, shared: &Shared, bio: &Bio) {
+        if let (Some(record), Some(length)) = (&self.record, CachedFile::cuts_to(bio)) {
+            shared.pool.arena().set_file_cut(record.file, Some(length));
         }
     }
 
     /// It has ended, and the size is told.
-    pub(super) fn tell_cut_ends(&mut self, shared: &Shared, bio: &Bio) {
-        if let Some(record) = self.record.as_ref().filter(|_| sets_length(bio)) {
+    pub(super) fn tell_cut_ends(&self, shared: &Shared, bio: &Bio) {
+        if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
             shared.pool.arena().set_file_cut(record.file, None);
         }
     }
@@ -201,39 +154,56 @@ impl State {
 }
 
 impl Record {
-    /// The whole of a page has to be written.
-    fn publish_whole(&self, arena: &Arena, page: u64, frame: Frame) {
-        match arena.published(frame) {
-            Some(FrameState::Dirty) => {}
-            Some(FrameState::Partial) => arena.add_to_mask(frame, 0..PAGE as usize),
-            Some(FrameState::Clean) | None => self.publish(arena, page, frame, FrameState::Dirty),
-        }
-    }
-
-    /// Some bytes of a page have to be.
-    fn publish_part(&self, arena: &Arena, page: u64, frame: Frame, bytes: Range<usize>) {
-        if arena.published(frame) == Some(FrameState::Partial) {
-            arena.add_to_mask(frame, bytes);
-            return;
-        }
-        arena.clear_mask(frame);
-        arena.add_to_mask(frame, bytes);
-        self.publish(arena, page, frame, FrameState::Partial);
-    }
-
-    /// How many bytes of it are the file's, the size says.
-    fn publish(&self, arena: &Arena, page: u64, frame: Frame, state: FrameState) {
-        let Self { file, generation, sequence, .. } = *self;
-        arena.publish(frame, Header { file, generation, page, sequence, length: PAGE as u16, state });
+    /// To say something under the file's lock.
+    fn account<'a>(&'a mut self, shared: &'a Shared) -> Published<'a> {
+        self.sequence += 1;
+        Published { record: self, arena: shared.pool.arena() }
     }
 }
 
-fn frames_of(copy: &Copy) -> impl Iterator<Item = Frame> + use<> {
-    let pages = copy.pages();
-    (copy.frame.0..).map(Frame).take((pages.end - pages.start) as usize)
+/// What the arena says of a file.
+struct Published<'a> {
+    record: &'a mut Record,
+    arena: &'a Arena,
 }
 
-/// Whether a bio is somebody's change of length. (What gives space back ends where the file does.)
-fn sets_length(bio: &Bio) -> bool {
-    bio.operation == Operation::SetLength && bio.class == Class::Waited
+impl Account for Published<'_> {
+    fn said(&self, frame: Frame) -> Option<Said> {
+        self.arena.published(frame).map(|state| match state {
+            FrameState::Dirty => Said::Dirty,
+            FrameState::Partial => Said::Partial,
+            FrameState::Clean => Said::Clean,
+        })
+    }
+
+    fn publish(&mut self, page: u64, frame: Frame, said: Said) {
+        let state = match said {
+            Said::Dirty => FrameState::Dirty,
+            Said::Partial => FrameState::Partial,
+            Said::Clean => FrameState::Clean,
+        };
+        let Record { file, generation, sequence, .. } = *self.record;
+        // How many bytes of it are the file's, its size says.
+        let length = PAGE as u16;
+        self.arena.publish(frame, Header { file, generation, page, sequence, length, state });
+    }
+
+    fn retire(&mut self, frame: Frame) {
+        self.arena.retire(frame);
+    }
+
+    fn clear_mask(&mut self, frame: Frame) {
+        self.arena.clear_mask(frame);
+    }
+
+    fn add_to_mask(&mut self, frame: Frame, bytes: Range<usize>) {
+        self.arena.add_to_mask(frame, bytes);
+    }
+
+    fn set_size(&mut self, bytes: u64) {
+        if self.record.size != bytes {
+            self.record.size = bytes;
+            self.arena.set_file_size(self.record.file, bytes);
+        }
+    }
 }

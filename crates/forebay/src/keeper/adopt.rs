@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! new program --- adopt ------------------> keeper    (which has written all it could, and waits)
-//!             <-- arena, files, "that is all" ---      (no longer at its socket: the next keeper may be there)
-//!             ... maps, looks, opens, has a keeper of its own ...
+//!             <-- arena, files, "that is all" ---
+//!             ... maps, looks ...
+//!             --- room ----------------------> keeper    (no longer at its socket: the next one will be there)
+//!             ... has a keeper of its own, opens ...
 //!             --- taken --------------------->         ends
 //! ```
 //!
@@ -45,12 +47,12 @@ pub(crate) struct HandedFile {
     pub(crate) file: File,
     /// Where it is.
     pub(crate) path: PathBuf,
-    pub(crate) account: Account,
+    pub(crate) inherited: Inherited,
 }
 
 /// What the arena says of a file.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct Inherited {
     /// By which frames name it.
     pub(crate) number: u32,
     /// Nothing of its length is under way any more.
@@ -102,6 +104,16 @@ impl Handed {
         let arena = Arc::new(arena);
         let files = whole_files(&arena, files)?;
         Ok(Self { channel, arena, process, files })
+    }
+
+    /// A new keeper may listen where the old one did.
+    pub(crate) fn make_room(channel: &Channel) -> Result<()> {
+        // Whoever is gone needs no room.
+        let asked = channel.send(&Message::Room.encode(), &[]).and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
+        match asked {
+            Ok(Received::Nothing) => Err(failed("the keeper does not answer")),
+            Ok(Received::Message(_) | Received::End) | Err(_) => Ok(()),
+        }
     }
 
     /// Everything is taken over. Returns when the keeper has let go of it, or is gone; after a second at most.
@@ -182,22 +194,22 @@ fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<V
             Some(mut record) if is_meant(&file, &record) => {
                 finish_cut(arena, number, &file, &mut record).map_err(|error| error.at_path(&found))?;
                 let path = path_now(&file, &record, found);
-                let account = Account { number, record, pages: Vec::new(), sequence: 0 };
-                files.insert(number, HandedFile { file, path, account });
+                let inherited = Inherited { number, record, pages: Vec::new(), sequence: 0 };
+                files.insert(number, HandedFile { file, path, inherited });
             }
             // Its last handle was being closed.
             _ => tracing::info!(path = %found.display(), "not taken over: the arena does not mean it"),
         }
     }
     let known: HashMap<_, _> =
-        files.iter().map(|(number, file)| (*number, known_of(&file.account.record))).collect();
+        files.iter().map(|(number, file)| (*number, known_of(&file.inherited.record))).collect();
     let frames = frames_of(&known, headers(arena));
     for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
         let (frame, header) = of_page.last().expect("a chunk is not empty");
-        let account = &mut files.get_mut(&header.file).expect("frames of other files were left out").account;
-        account.sequence = account.sequence.max(header.sequence);
-        if header.page * PAGE < account.record.size {
-            account.pages.push((*frame, *header));
+        let inherited = &mut files.get_mut(&header.file).expect("frames of other files were left out").inherited;
+        inherited.sequence = inherited.sequence.max(header.sequence);
+        if header.page * PAGE < inherited.record.size {
+            inherited.pages.push((*frame, *header));
         }
     }
     let mut files: Vec<HandedFile> = files.into_values().collect();
@@ -225,11 +237,11 @@ fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
 
 /// What was written of a page in part needs a frame for the rest of it: clean pages make room.
 fn leave_spares(frames: u32, files: &mut [HandedFile]) {
-    let pages = || files.iter().flat_map(|file| &file.account.pages);
+    let pages = || files.iter().flat_map(|file| &file.inherited.pages);
     let partial = pages().filter(|(_, header)| header.state == FrameState::Partial).count();
     let mut lacking = (pages().count() + partial).saturating_sub(frames as usize);
     for file in files {
-        file.account.pages.retain(|(_, header)| {
+        file.inherited.pages.retain(|(_, header)| {
             let goes = lacking > 0 && header.state == FrameState::Clean;
             lacking -= usize::from(goes);
             !goes
@@ -240,13 +252,13 @@ fn leave_spares(frames: u32, files: &mut [HandedFile]) {
 /// The arena says nothing of others from now on.
 pub(crate) fn forget_all_but(arena: &Arena, files: &[HandedFile]) {
     let kept: BTreeSet<Frame> =
-        files.iter().flat_map(|file| &file.account.pages).map(|(frame, _)| *frame).collect();
+        files.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame).collect();
     for frame in (0..arena.frames()).map(Frame) {
         if arena.published(frame).is_some() && !kept.contains(&frame) {
             arena.retire(frame);
         }
     }
-    let numbers: BTreeSet<u32> = files.iter().map(|file| file.account.number).collect();
+    let numbers: BTreeSet<u32> = files.iter().map(|file| file.inherited.number).collect();
     let others: Vec<u32> =
         arena.files().map(|(number, _)| number).filter(|number| !numbers.contains(number)).collect();
     others.into_iter().for_each(|number| arena.leave_file(number));
@@ -272,7 +284,7 @@ mod tests {
             cut: None,
             path: PathBuf::new(),
         };
-        HandedFile { file, path: PathBuf::new(), account: Account { number, record, pages, sequence: 0 } }
+        HandedFile { file, path: PathBuf::new(), inherited: Inherited { number, record, pages, sequence: 0 } }
     }
 
     fn page(frame: u32, state: FrameState) -> (Frame, Header) {
@@ -290,12 +302,12 @@ mod tests {
             [file(0, of(&[Dirty, Clean, Partial])), file(1, of(&[Clean, Partial, Partial, Clean]))];
         leave_spares(9, &mut files);
         assert_eq!(
-            [files[0].account.pages.len(), files[1].account.pages.len()],
+            [files[0].inherited.pages.len(), files[1].inherited.pages.len()],
             [2, 4],
             "one goes: 6 pages and 3 spares"
         );
         leave_spares(100, &mut files);
-        assert_eq!([files[0].account.pages.len(), files[1].account.pages.len()], [2, 4]);
+        assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
     }
 
     #[test]
@@ -303,7 +315,7 @@ mod tests {
         let arena = Arena::shared(16).unwrap();
         let kept = file(3, vec![page(5, FrameState::Clean)]);
         for number in [3, 4] {
-            arena.enter_file(number, &kept.account.record);
+            arena.enter_file(number, &kept.inherited.record);
         }
         for frame in [4, 5, 6] {
             arena.publish(Frame(frame), page(frame, FrameState::Dirty).1);

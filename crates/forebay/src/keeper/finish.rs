@@ -218,15 +218,20 @@ pub(crate) fn finish(
 
 /// A device or a file system that is full, or does not answer well, may do so later; one that is read-only stays so.
 fn is_temporary(error: &io::Error) -> bool {
-    !matches!(error.raw_os_error(), Some(libc::EROFS | libc::EBADF | libc::EFBIG | libc::EPERM | libc::EINVAL))
+    !matches!(
+        error.raw_os_error(),
+        Some(libc::EROFS | libc::EBADF | libc::EFBIG | libc::EPERM | libc::EINVAL)
+    )
 }
 
-/// Setting the length waits for direct requests to the file, whoever sent them. (To a device nothing does.)
+/// Allocating space waits for direct requests to the file, whoever sent them: a byte that is there, as a rule. (Setting the
+/// length would, too, and would take away what its user has reserved. For a device nothing waits.)
 fn wait_for_requests(file: &File) {
     if file.kind() == Kind::Regular
-        && let Err(error) = file.length().and_then(|length| file.truncate(length))
+        && file.length().is_ok_and(|length| length > 0)
+        && let Err(error) = file.allocate(0, 1)
     {
-        tracing::debug!(%error, "could not wait for direct requests");
+        tracing::debug!(%error, "direct requests may be under way");
     }
 }
 
@@ -296,7 +301,8 @@ mod tests {
 
     #[test]
     fn what_follows_on_goes_in_one_call() {
-        let piece = |offset: u64, length| Piece { offset, frame: Frame(0), at: (offset % 4096) as usize, length };
+        let piece =
+            |offset: u64, length| Piece { offset, frame: Frame(0), at: (offset % 4096) as usize, length };
         let pieces = [piece(0, 4096), piece(4096, 100), piece(5000, 10), piece(8192, 4096), piece(12_288, 1)];
         let lengths: Vec<usize> = runs(&pieces).map(<[Piece]>::len).collect();
         assert_eq!(lengths, [2, 1, 2]);

@@ -63,7 +63,8 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let failed = |kind, what: &str| Error::new(kind, what).at_path(image);
     let file = fs::File::open(image)
         .map_err(|error| failed(ErrorKind::Open, "could not open the saved arena").because(error))?;
-    let arena = Arena::of_image(&file).map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
+    let arena =
+        Arena::of_image(&file).map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
     let records: BTreeMap<u32, FileRecord> = arena.files().collect();
     let known: HashMap<_, _> = records.iter().map(|(number, record)| (*number, known_of(record))).collect();
     let mut plans = plan(&known, headers(&arena), |frame| arena.written_of(frame));
@@ -92,7 +93,8 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     }
     for (number, Done { plan, lost, .. }) in done {
         let result = lost.map_or(Ok(()), |lost| {
-            Err(Error::new(ErrorKind::at_device(&lost.error), lost.to_string()).at_path(&records[&number].path))
+            Err(Error::new(ErrorKind::at_device(&lost.error), lost.to_string())
+                .at_path(&records[&number].path))
         });
         recovered.push(of(&records[&number], &plan, result));
     }
@@ -121,8 +123,9 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     if !path.is_absolute() {
         return refuse("not a path from the root: from where is not known");
     }
-    let identity = File::identity_of(path)
-        .map_err(|error| Error::new(ErrorKind::Open, "could not look at the file").at_path(path).because(error))?;
+    let identity = File::identity_of(path).map_err(|error| {
+        Error::new(ErrorKind::Open, "could not look at the file").at_path(path).because(error)
+    })?;
     if identity != record.identity {
         return refuse("another file is there now: nothing of it is written");
     }

@@ -81,12 +81,14 @@ impl Link {
     /// Starts a keeper for an arena.
     pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>) -> Result<(Arc<Self>, Child)> {
         if super::process::is_asked() {
-            let error = Error::new(ErrorKind::Keeper, "this process was started to be a keeper, and makes an engine");
+            let error =
+                Error::new(ErrorKind::Keeper, "this process was started to be a keeper, and makes an engine");
             return Err(error.remedy(keeper.remedy()));
         }
         let keeper = keeper.checked()?;
         let (alive, gone) = Alive::pair().map_err(|error| {
-            Error::new(ErrorKind::Io, "no pipe to tell the keeper by that this process is gone").because(error)
+            Error::new(ErrorKind::Io, "no pipe to tell the keeper by that this process is gone")
+                .because(error)
         })?;
         let line = Line::Closed;
         let state = State { line, files: BTreeMap::new(), restarts: 0, is_over: true };
@@ -132,7 +134,8 @@ impl Link {
 
     fn greet(&self, channel: &Channel, child: &Child) -> Result<Process> {
         let failed = |what: String| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
-        let process = Process::of(child.id()).map_err(|error| failed("no sight of the keeper".into()).because(error))?;
+        let process = Process::of(child.id())
+            .map_err(|error| failed("no sight of the keeper".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
         let hello =
             Hello { layout: LAYOUT_VERSION, process: self.home, patience, linger, socket, save_to, log };
@@ -156,7 +159,8 @@ impl Link {
         match state.ask(&Message::Add { number, generation }, &[file.as_fd()]) {
             Some(Message::NotAdded { reason, .. }) => {
                 state.files.remove(&number);
-                let error = Error::new(ErrorKind::Keeper, format!("the keeper cannot keep the file: {reason}"));
+                let error =
+                    Error::new(ErrorKind::Keeper, format!("the keeper cannot keep the file: {reason}"));
                 Err(error.remedy("raise the hard limit of open files (ulimit -Hn), or open fewer"))
             }
             _ => Ok(()),
@@ -195,7 +199,7 @@ impl Link {
     }
 
     /// Not all is written, and this process does nothing more about it: the keeper does as if it were dead.
-    pub(crate) fn leave_it_to_keeper(&self) {
+    pub(crate) fn leave_it(&self) {
         drop(self.close());
     }
 
@@ -283,7 +287,8 @@ impl Link {
             WhenLost::Restart => "another one is started; until it is there",
             WhenLost::GoOn => "from now on",
         };
-        let what = format!("the keeper has ended ({how}); {then} what is not synced lives in this process alone");
+        let what =
+            format!("the keeper has ended ({how}); {then} what is not synced lives in this process alone");
         Error::new(ErrorKind::Keeper, what)
     }
 
@@ -374,7 +379,10 @@ impl State {
 /// Whether one is the answer to the other.
 fn is_answer(asked: &Message, answer: &Message) -> bool {
     match (asked, answer) {
-        (Message::Add { number, .. }, Message::Added { number: of } | Message::NotAdded { number: of, .. })
+        (
+            Message::Add { number, .. },
+            Message::Added { number: of } | Message::NotAdded { number: of, .. },
+        )
         | (Message::Remove { number, .. }, Message::Removed { number: of }) => number == of,
         _ => false,
     }

@@ -28,7 +28,11 @@ impl Log {
         let _ = match &self.file {
             Some(file) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let line = format!("{}.{:03} forebay-keeper[{process}]: {what}\n", now.as_secs(), now.subsec_millis());
+                let line = format!(
+                    "{}.{:03} forebay-keeper[{process}]: {what}\n",
+                    now.as_secs(),
+                    now.subsec_millis()
+                );
                 (&*file).write_all(line.as_bytes())
             }
             None => io::stderr().write_all(format!("forebay-keeper[{process}]: {what}\n").as_bytes()),

@@ -99,6 +99,8 @@ pub(crate) enum Message {
     End,
     /// The adopter has it all: the keeper may go.
     Taken,
+    /// The adopter's own keeper is about to listen at the path of this one, which stops that; and the answer.
+    Room,
 }
 
 /// What an owner tells its keeper first.
@@ -191,7 +193,7 @@ impl Message {
                 bytes.put(&process.to_le_bytes());
                 bytes.put(&files.to_le_bytes());
             }
-            Self::Goodbye | Self::End | Self::Taken => {}
+            Self::Goodbye | Self::End | Self::Taken | Self::Room => {}
         }
         bytes.0
     }
@@ -212,6 +214,7 @@ impl Message {
             Self::File { .. } => 34,
             Self::End => 35,
             Self::Taken => 36,
+            Self::Room => 37,
         }
     }
 
@@ -237,6 +240,7 @@ impl Message {
             34 => Self::File { number: fields.u32()?, generation: fields.u16()? },
             35 => Self::End,
             36 => Self::Taken,
+            37 => Self::Room,
             kind => return Err(Malformed::Kind(*kind)),
         };
         if fields.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }
@@ -389,6 +393,7 @@ mod tests {
             Message::File { number: 7, generation: 1 },
             Message::End,
             Message::Taken,
+            Message::Room,
         ]
     }
 
@@ -447,7 +452,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_message_ends_in_one_or_a_reason(which in 0..14_usize, at in 0..64_usize, to in any::<u8>()) {
+        fn a_changed_message_ends_in_one_or_a_reason(which in 0..15_usize, at in 0..64_usize, to in any::<u8>()) {
             let mut bytes = some()[which].encode();
             let at = at % bytes.len();
             bytes[at] = to;

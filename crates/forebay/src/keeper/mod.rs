@@ -35,8 +35,9 @@
 //! `docs/decisions/0019-keeper.md` for the ways out. What was reserved for writes that never came is given back only where the file's lease is
 //! still held.
 //!
-//! [`link`](mod@link) is the engine's end, [`process`] the keeper's, [`message`] what they say; [`recover`] the plan of what is to be
-//! written, [`finish`] its execution, [`adopt`] what a new program takes over, [`image`] an arena that was saved to a file.
+//! Inside: `link` is the engine's end, `process` the keeper's, `message` what they say; `recover` the plan of what is to be
+//! written, `finish` its execution; `adopt` what a new program takes over; [`image`] an arena that was saved to a file;
+//! `store` the service manager in the place of a keeper, `standby` either of them.
 
 pub(crate) mod adopt;
 pub(crate) mod finish;
@@ -46,6 +47,8 @@ pub(crate) mod log;
 pub(crate) mod message;
 pub(crate) mod process;
 pub(crate) mod recover;
+pub(crate) mod standby;
+pub(crate) mod store;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -56,6 +59,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{KEEPER_LINGER, KEEPER_PATH_BYTES, PATIENCE};
 
 pub use process::{run, run_if_asked};
+pub use store::stored;
 
 /// Says to a program that it is a keeper: the number of the descriptor by which it hears.
 pub(crate) const ASKED: &str = "FOREBAY_KEEPER";
@@ -96,6 +100,8 @@ pub struct Keeper {
 enum Program {
     Path(PathBuf),
     This,
+    /// None: the service manager stores what there is.
+    Store,
 }
 
 /// An engine's keeper, at a moment: see [`Engine::keeper`](crate::Engine::keeper).
@@ -123,6 +129,19 @@ impl Keeper {
     #[must_use]
     pub fn this_program() -> Self {
         Self::of(Program::This)
+    }
+
+    /// No process: the service manager's store of descriptors (`FileDescriptorStoreMax=` of systemd, at least two and the most
+    /// files open) has arena and files while the program is not running, and the program itself, started again, writes
+    /// what was left: its `main` calls [`stored`] before it opens its files. For services whose processes are all killed
+    /// together. Each first open and last close waits for the manager. Nothing else that can be told a keeper matters.
+    #[must_use]
+    pub fn descriptor_store() -> Self {
+        Self::of(Program::Store)
+    }
+
+    pub(crate) fn is_store(&self) -> bool {
+        matches!(self.program, Program::Store)
     }
 
     fn of(program: Program) -> Self {
@@ -213,12 +232,12 @@ impl Keeper {
         use std::os::unix::process::CommandExt as _;
         let mut command = match &self.program {
             Program::Path(path) => Command::new(path),
-            Program::This => Command::new("/proc/self/exe"),
+            Program::This | Program::Store => Command::new("/proc/self/exe"),
         };
         command.args(&self.arguments);
         match &self.program {
             Program::Path(_) => command.args(["keeper", "--channel", "0"]),
-            Program::This => command.arg0("forebay-keeper").env(ASKED, "0"),
+            Program::This | Program::Store => command.arg0("forebay-keeper").env(ASKED, "0"),
         };
         command.stdin(channel).stdout(Stdio::null());
         command.stderr(if self.log.is_some() { Stdio::null() } else { Stdio::inherit() });
@@ -231,7 +250,9 @@ impl Keeper {
             Program::Path(path) => {
                 format!("{} has to be the program forebay of this version", path.display())
             }
-            Program::This => "main has to call forebay::keeper::run_if_asked first".to_owned(),
+            Program::This | Program::Store => {
+                "main has to call forebay::keeper::run_if_asked first".to_owned()
+            }
         }
     }
 }

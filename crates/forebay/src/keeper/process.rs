@@ -51,6 +51,7 @@ pub(crate) fn is_asked() -> bool {
 #[must_use]
 pub fn run(channel: RawFd) -> i32 {
     let given = match channel {
+        // Nobody's in particular, so it can be borrowed.
         0 => std::io::stdin().as_fd().try_clone_to_owned().and_then(Channel::of_descriptor),
         number => Channel::inherited(number),
     };
@@ -115,9 +116,9 @@ struct Keeping {
 
 /// One file.
 #[derive(Debug)]
-struct Kept {
-    generation: u16,
-    file: OwnedFd,
+pub(crate) struct Kept {
+    pub(crate) generation: u16,
+    pub(crate) file: OwnedFd,
 }
 
 impl Drop for Keeping {
@@ -182,18 +183,27 @@ impl Keeping {
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            // All it said, before its end counts.
-            while ready[0] || ready[1] {
-                match self.hear(channel) {
-                    Heard::Something => {}
+            if ready[0] || ready[1] {
+                // All it said, before its end counts.
+                match self.hear_all(channel) {
                     Heard::Goodbye => return Ended::Well,
                     Heard::End => return Ended::Died,
-                    Heard::Nothing if ready[1] => return Ended::Died,
-                    Heard::Nothing => break,
+                    Heard::Something | Heard::Nothing if ready[1] => return Ended::Died,
+                    Heard::Something | Heard::Nothing => {}
                 }
             }
             if ready.get(2) == Some(&true) {
                 self.send_away();
+            }
+        }
+    }
+
+    /// Until there is nothing more.
+    fn hear_all(&mut self, channel: &Channel) -> Heard {
+        loop {
+            let heard = self.hear(channel);
+            if heard != Heard::Something {
+                return heard;
             }
         }
     }
@@ -260,12 +270,9 @@ impl Keeping {
         let rings = self.wait_for_rings();
         let progress = Arc::new(Progress::new());
         let watchdog = Watchdog::start(&self, &progress);
-        let mut kept = BTreeMap::new();
-        let mut jobs = BTreeMap::new();
-        for (number, (generation, plan, file, path)) in self.plans() {
-            kept.insert(number, generation);
-            jobs.insert(number, Job::new(file, path, plan));
-        }
+        let work = work_of(&self.arena, std::mem::take(&mut self.files), |what| self.log.say(what));
+        let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
+            work.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
         let done = finish(&self.arena, jobs, rings, self.hello.patience, &progress);
         drop(watchdog);
         for (number, done) in &done {
@@ -278,8 +285,8 @@ impl Keeping {
         if has_lost {
             save(&self.arena, &self.hello, &self.log);
         }
-        let files = kept.into_iter().zip(done.into_values().map(|done| done.file));
-        self.stand_by(files.map(|((number, generation), file)| (number, generation, file)).collect());
+        let files = done.into_iter().zip(generations);
+        self.stand_by(files.map(|((number, done), generation)| (number, generation, done.file)).collect());
         if has_lost { SAVED } else { WRITTEN }
     }
 
@@ -295,34 +302,6 @@ impl Keeping {
                 Rings::MayBeThere
             }
         }
-    }
-
-    /// What is to be done for which file: of those that are the ones the arena means.
-    fn plans(&mut self) -> BTreeMap<u32, (u16, Plan, File, PathBuf)> {
-        let mut files = BTreeMap::new();
-        let mut known = HashMap::new();
-        for (number, Kept { generation, file }) in std::mem::take(&mut self.files) {
-            let path = path_of(&file);
-            let record = self.arena.file(number).filter(|record| record.generation == generation);
-            // None: nothing of it was ever published, or all of it is written and it was being closed.
-            let Some(record) = record else { continue };
-            match File::of_descriptor(file) {
-                Ok(file) if is_meant(&file, &record) => {
-                    known.insert(number, known_of(&record));
-                    files.insert(number, (generation, file, path));
-                }
-                Ok(_) => self
-                    .log
-                    .say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
-                Err(error) => self.log.say(format_args!("{}: {error}; nothing is written", path.display())),
-            }
-        }
-        let mut plans = plan(&known, headers(&self.arena), |frame| self.arena.written_of(frame));
-        let with_plan = |(number, (generation, file, path))| {
-            let plan = plans.remove(&number).expect("every known file has a plan");
-            (number, (generation, plan, file, path))
-        };
-        files.into_iter().map(with_plan).collect()
     }
 
     /// Says what became of it.
@@ -399,21 +378,28 @@ impl Keeping {
         headers(&self.arena).any(|(_, header)| header.file == number && header.state != FrameState::Clean)
     }
 
-    /// Gives everything to who asks for it; whether it was taken. Meanwhile the path is free for that one's keeper.
+    /// Gives everything to who asks for it; whether it was taken.
     fn hand_over(&mut self, channel: &Channel, peer: Peer, files: &[(u32, u16, File)]) -> bool {
-        let path = self.listener.take().map(|listener| {
-            listener.remove();
-            listener.path().to_owned()
-        });
-        let is_taken =
-            self.give(channel, files).is_ok() && wait_for_word(channel, peer) == Some(Message::Taken);
-        if !is_taken && let Some(path) = path {
-            match Listener::bind(&path) {
-                Ok(listener) => self.listener = Some(listener),
-                Err(error) => self.log.say(format_args!("its socket at {}: {error}", path.display())),
-            }
+        let mut word = self.give(channel, files).ok().and_then(|()| next_word(channel, peer));
+        while word == Some(Message::Room) {
+            // The keeper of that program will listen there.
+            self.listener.take().iter().for_each(Listener::remove);
+            say(channel, &Message::Room, &[]);
+            word = next_word(channel, peer);
+        }
+        let is_taken = word == Some(Message::Taken);
+        if !is_taken && self.listener.is_none() {
+            self.listen_again();
         }
         is_taken
+    }
+
+    fn listen_again(&mut self) {
+        let Some(path) = &self.hello.socket else { return };
+        match Listener::bind(path) {
+            Ok(listener) => self.listener = Some(listener),
+            Err(error) => self.log.say(format_args!("its socket at {}: {error}", path.display())),
+        }
     }
 
     fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> std::io::Result<()> {
@@ -445,7 +431,7 @@ fn wants_to_adopt(channel: &Channel) -> bool {
 
 /// What another program says next; `None` where it dies, or goes away. However long that takes: it has everything by now,
 /// and two must never have it.
-fn wait_for_word(channel: &Channel, peer: Peer) -> Option<Message> {
+fn next_word(channel: &Channel, peer: Peer) -> Option<Message> {
     let process = peer.process.and_then(|number| Process::of(number).ok());
     let mut awaited = vec![Awaited::Message(channel)];
     awaited.extend(process.as_ref().map(Awaited::Death));
@@ -457,6 +443,36 @@ fn wait_for_word(channel: &Channel, peer: Peer) -> Option<Message> {
         Ok(Received::Message(message)) => Message::decode(&message.bytes).ok(),
         _ => None,
     }
+}
+
+/// What is to be done for each file: of those that are the ones the arena means. Why one is not is said.
+pub(crate) fn work_of(
+    arena: &Arena,
+    kept: BTreeMap<u32, Kept>,
+    say: impl Fn(std::fmt::Arguments<'_>),
+) -> BTreeMap<u32, (u16, Job)> {
+    let mut files = BTreeMap::new();
+    let mut known = HashMap::new();
+    for (number, Kept { generation, file }) in kept {
+        let path = path_of(&file);
+        let record = arena.file(number).filter(|record| record.generation == generation);
+        // None: nothing of it was ever published, or all of it is written and it was being closed.
+        let Some(record) = record else { continue };
+        match File::of_descriptor(file) {
+            Ok(file) if is_meant(&file, &record) => {
+                known.insert(number, known_of(&record));
+                files.insert(number, (generation, file, path));
+            }
+            Ok(_) => say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
+            Err(error) => say(format_args!("{}: {error}; nothing is written", path.display())),
+        }
+    }
+    let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
+    let with_plan = |(number, (generation, file, path))| {
+        let plan = plans.remove(&number).expect("every known file has a plan");
+        (number, (generation, Job::new(file, path, plan)))
+    };
+    files.into_iter().map(with_plan).collect()
 }
 
 /// Whether a file is the one a record speaks of, and may be written.

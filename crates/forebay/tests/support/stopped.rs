@@ -42,6 +42,11 @@ impl Stopped {
         Some(Self { process, pidfd })
     }
 
+    /// Whether we may have what it has open.
+    pub(crate) fn may_be_looked_at(&self) -> bool {
+        rustix::process::pidfd_getfd(&self.pidfd, 0, PidfdGetfdFlags::empty()).is_ok()
+    }
+
     /// A duplicate of the first descriptor whose file is called so: the same open file, so no lease is asked for.
     pub(crate) fn descriptor(&self, name: &str) -> Option<OwnedFd> {
         let number = number_of(&self.process.as_raw_nonzero().to_string(), name)?;

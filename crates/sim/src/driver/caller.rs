@@ -66,6 +66,11 @@ impl Caller {
         Self { is_awake: true, activity: Activity::Idle, handle: None, last_end: 0 }
     }
 
+    /// Whether it has a file open.
+    pub(super) fn has_open(&self, path: usize) -> bool {
+        self.handle.as_ref().is_some_and(|handle| handle.path == path)
+    }
+
     /// Whether what it writes and reads stays.
     pub(super) fn caching(&self) -> Caching {
         self.handle.as_ref().expect("a file is open").caching
@@ -191,6 +196,7 @@ impl Driver {
             // Left by a write that failed: it is not ours to give back.
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
+            self.accounts.enter(path, size);
             self.disk.open(target);
             // What was written before is not kept.
             let inode = self.inode(path);

@@ -1,5 +1,7 @@
 //! What must hold, by the number of its contract.
 
+use std::ops::Range;
+
 use forebay_block::limits::{EXTENDING_REQUEST_BYTES, REQUEST_BYTES};
 use forebay_block::{Bio, Class, Errno, Operation, Target};
 use forebay_cache::file::Reserving;
@@ -8,6 +10,7 @@ use forebay_cache::space::at_most;
 use forebay_cache::{Failure, Liberties};
 
 use crate::driver::Driver;
+use crate::driver::caller::Activity;
 use crate::driver::inode::{Handle, Path};
 use crate::stored::{Keep, Name};
 
@@ -222,6 +225,68 @@ impl Driver {
                 panic!("contract 3: after a loss of power keeping {keep:?}, file {path}: {wrong}");
             }
         }
+    }
+
+    /// Every file that is open as another process would make it, if this one died now.
+    pub(super) fn check_process_death(&mut self) {
+        self.marks.hit("process death");
+        for path in 0..self.paths.len() {
+            // What is being discarded is anything.
+            if self.paths[path].inode.is_some() && !self.paths[path].ledger.is_discarding() {
+                self.check_survived(path);
+            }
+        }
+    }
+
+    fn check_survived(&mut self, path: usize) {
+        let target = Target(path as u32);
+        let kernel = self.disk.file(target).read(0, self.disk.file(target).size());
+        let cut = self.accounts.cut(path);
+        let mut expected = self.paths[path].ledger.bytes().to_vec();
+        expected.resize(cut.map_or(expected.len(), |cut| cut as usize), 0);
+        let copying: Vec<Range<u64>> = self.copying(path).collect();
+        let undone = self.disk.undone(target).clone();
+        let arena = self.disk.arena();
+        let found = self.accounts.recover(path, arena, kernel.clone());
+        assert_eq!(
+            found.len(),
+            expected.len(),
+            "contract 4: the size of file {path} after the process's death"
+        );
+        let is_free =
+            |at: u64| undone.contains(&(at / PAGE)) || copying.iter().any(|bytes| bytes.contains(&at));
+        if found != expected {
+            let differs = |at: &usize| found[*at] != expected[*at] && !is_free(*at as u64);
+            let differs = (0..found.len()).find(differs);
+            let page = differs.map(|at| at as u64 / PAGE);
+            assert_eq!(differs, None, "contract 4: page {page:?} of file {path} after the process's death");
+        }
+        let cache = &self.paths[path].inode.as_ref().expect("an open file").cache;
+        if !cache.in_flight() && copying.is_empty() {
+            let unwritten = self.accounts.unwritten(path);
+            assert_eq!(unwritten, cache.unsent_pages(), "pages of file {path} are dirty, and said to be");
+        }
+        self.marks.hit(if found == kernel { "nothing to be saved" } else { "saved" });
+        if cut.is_some() {
+            self.marks.hit("cut saved");
+            return;
+        }
+        for (page, frame) in self.accounts.clean(path) {
+            let start = page as usize * PAGE as usize;
+            let there = &kernel[start.min(kernel.len())..(start + PAGE as usize).min(kernel.len())];
+            let (same, rest) = arena.frame(frame).split_at(there.len());
+            let is_clean = same == there && rest.iter().all(|byte| *byte == 0);
+            assert!(is_clean || undone.contains(&page), "page {page} of file {path} is said to be clean");
+        }
+    }
+
+    /// Bytes of a file that callers are copying.
+    fn copying(&self, path: usize) -> impl Iterator<Item = Range<u64>> {
+        let of_file = self.callers.iter().filter(move |caller| caller.has_open(path));
+        of_file.flat_map(|caller| match &caller.activity {
+            Activity::Writing(writing) => writing.copying().collect(),
+            _ => Vec::new(),
+        })
     }
 
     /// All is closed.

@@ -10,7 +10,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::space::at_most;
 use forebay_cache::writeback::pace::Pace;
 use forebay_cache::writeback::settle::Keep;
-use forebay_cache::{Gaps, Liberties, Reason, Settled};
+use forebay_cache::{CachedFile, Gaps, Liberties, Reason, Settled};
 
 use crate::driver::Driver;
 use crate::driver::inode::Path;
@@ -312,6 +312,7 @@ impl Driver {
             Operation::Discard => self.paths[path].ledger.announce_discard(bio.offset..bio.end()),
             Operation::SetLength if bio.class == Class::Waited => {
                 self.paths[path].ledger.announce_length(bio.offset);
+                self.accounts.set_cut(path, CachedFile::cuts_to(&bio));
             }
             _ => {}
         }
@@ -380,7 +381,11 @@ impl Driver {
             }
             self.list_dirty(path);
             self.marks.add("partial page filled", settled.patches.len() as u64);
-            self.disk.arena().finish(&mut settled);
+            self.finish_memory(path, &mut settled);
+            self.tell(path, &mut settled);
+            if CachedFile::cuts_to(&bio).is_some() {
+                self.accounts.set_cut(path, None);
+            }
             self.enter_clean(path, &mut settled);
             if bio.operation == Operation::SetLength && bio.class == Class::Waited {
                 self.end_length(path, result);
@@ -512,6 +517,9 @@ impl Driver {
         inode.flush_errors += u64::from(inode.cache.is_rewriting());
         inode.cache.discard(&mut settled);
         let lost = settled.uncharged;
+        self.tell(path, &mut settled);
+        self.accounts.leave(path);
+        let inode = self.inode(path);
         settled.uncharged += std::mem::take(&mut inode.credit);
         let woken: Vec<usize> = inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
         self.wake(&woken);

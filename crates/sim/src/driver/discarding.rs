@@ -21,6 +21,7 @@ impl Driver {
         let stored = self.disk.file(Target(path as u32));
         let inode = self.paths[path].inode.as_mut().expect("an open file");
         let pages = inode.cache.discard_dirty(stored.size(), &mut settled);
+        inode.cache.tell_settled(&mut settled, &mut self.accounts.tell(path));
         let mut lost = self.paths[path].ledger.reread(stored);
         // What another program's mapping has undone was written, and its frames were kept for that.
         let undone = self.disk.undone(Target(path as u32));

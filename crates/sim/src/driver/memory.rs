@@ -84,8 +84,10 @@ impl Driver {
         let mut settled = Settled::default();
         for candidate in &mut batch {
             // A file that is not open any more says nothing.
-            if let Some(inode) = &mut self.paths[candidate.target.0 as usize].inode {
+            let path = candidate.target.0 as usize;
+            if let Some(inode) = &mut self.paths[path].inode {
                 inode.cache.evict(std::iter::once(&mut *candidate), &mut settled);
+                self.tell(path, &mut settled);
             }
             self.marks.hit(name(candidate));
         }

@@ -19,10 +19,11 @@ mod writing;
 
 use std::collections::VecDeque;
 
-use forebay_block::{Knobs, Queue, Target};
+use forebay_block::{Frame, Knobs, Queue, Target};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Candidate, Evictor, Frames, Liberties, Settled};
+use forebay_cache::{CachedFile, Candidate, Evictor, Frames, Liberties, Settled};
 
+use crate::account::Accounts;
 use crate::disk::Disk;
 use crate::driver::caller::{Activity, Caller};
 use crate::driver::context::Context;
@@ -37,6 +38,9 @@ use crate::trace::{Line, Trace, Tracing};
 /// Ticks of the context with nothing else going on after which nobody will ever go on.
 const IDLE_TICKS: u32 = 64;
 
+/// Steps after which it is looked what another process would make of it all, if this one died now.
+const DEATHS: PerMille = PerMille(40);
+
 /// Steps a run may take per operation: far beyond what any takes.
 const STEPS_PER_OPERATION: u64 = 1_000;
 
@@ -50,6 +54,7 @@ pub struct Driver {
     disk: Disk,
     queue: Queue,
     frames: Frames,
+    accounts: Accounts,
     frame_waiters: Vec<usize>,
     evictor: Evictor,
     /// Pages asked about, and not judged yet: somebody is in the middle of making room.
@@ -92,6 +97,7 @@ impl Driver {
             crash_random,
             queue: Queue::new(),
             frames: Frames::new(plan.frames),
+            accounts: Accounts::new(plan.frames, plan.files),
             frame_waiters: Vec::new(),
             evictor: Evictor::new(plan.frames),
             asked: VecDeque::new(),
@@ -171,6 +177,9 @@ impl Driver {
                     *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
                 self.check_power_loss(keep);
             }
+        }
+        if self.crash_random.happens(DEATHS) {
+            self.check_process_death();
         }
         progress
     }
@@ -286,16 +295,32 @@ impl Driver {
                 }
             }
         }
+        self.tell(path, &mut settled);
         self.absorb(&mut settled);
+    }
+
+    /// Zeroes and copies what the cache tells to.
+    fn finish_memory(&mut self, path: usize, settled: &mut Settled) {
+        let filled: Vec<Frame> = settled.patches.iter().map(|patch| patch.to).collect();
+        self.disk.arena().finish(settled);
+        let mut account = self.accounts.tell(path);
+        filled.into_iter().for_each(|frame| CachedFile::tell_filled(frame, &mut account));
+    }
+
+    /// What the cache of a file has told of frames is said.
+    fn tell(&mut self, path: usize, settled: &mut Settled) {
+        let inode = self.paths[path].inode.as_ref().expect("an open file");
+        inode.cache.tell_settled(settled, &mut self.accounts.tell(path));
     }
 
     /// Takes in what was freed and is dirty no more, and wakes whom that concerns.
     fn absorb(&mut self, settled: &mut Settled) {
         let is_finished = settled.zero.is_empty() && settled.patches.is_empty() && settled.clean.is_empty();
         assert!(is_finished, "what is to be zeroed, patched or entered is, under the lock");
-        settled.written.clear();
-        settled.dirty_again.clear();
+        assert!(settled.written.is_empty() && settled.dirty_again.is_empty(), "what is to be said was");
         if !settled.freed.is_empty() {
+            let said = settled.freed.frames().find(|frame| self.accounts.is_published(*frame));
+            assert_eq!(said, None, "nothing is said of a frame that is free");
             settled.freed.drain().for_each(|run| {
                 run.frames().for_each(|frame| self.evictor.leave(frame));
                 self.disk.arena().spoil(run.first, 0, run.count as usize * PAGE as usize);

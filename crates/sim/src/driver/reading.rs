@@ -45,6 +45,7 @@ impl Driver {
             inode.cache.observe_disk_size(size, &mut settled);
             let end = (offset + length).min(inode.cache.size());
             inode.cache.start_read(&(offset.min(end)..end), &mut settled);
+            self.tell(path, &mut settled);
             self.absorb(&mut settled);
         }
         let (steps, expected) = (Vec::new(), Vec::new());
@@ -107,6 +108,7 @@ impl Driver {
         inode.cache.end_read(&reading.steps, reading.reader.caching, &mut settled);
         check_let_go(inode, &reading);
         let awaited = inode.cache.has_tickets();
+        self.tell(path, &mut settled);
         self.wake_page_waiters(path);
         if awaited {
             self.kick(path);

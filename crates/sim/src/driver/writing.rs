@@ -1,8 +1,12 @@
 //! A caller that writes: what it waits for, what it copies, and what it is told is accepted.
 
+use std::ops::Range;
+
 use forebay_block::{Bio, Target};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Admission, Caching, Copy, FrameRuns, Liberties, Prepare, Settled, WriteStop};
+use forebay_cache::{
+    Admission, CachedFile, Caching, Copy, FrameRuns, Liberties, Prepare, Settled, WriteStop,
+};
 
 use crate::driver::Driver;
 use crate::driver::caller::{Activity, STASH};
@@ -30,6 +34,14 @@ impl Writing {
     /// Whether it has pages planned, and not published.
     pub(super) fn is_copying(&self) -> bool {
         self.planned > 0
+    }
+
+    /// The bytes that are being copied.
+    pub(super) fn copying(&self) -> impl Iterator<Item = Range<u64>> {
+        self.copies.iter().map(|copy| {
+            let start = copy.page * PAGE + copy.at as u64;
+            start..start + copy.length as u64
+        })
     }
 
     /// What it is at, for a message.
@@ -89,6 +101,7 @@ impl Driver {
         stash.drain().for_each(|run| self.frames.give_run(run));
         self.context.is_awake |= self.level.add(charged - from_credit);
         writing.planned = planned;
+        CachedFile::tell_touched(&writing.copies, &mut self.accounts.tell(path));
         for copy in &writing.copies {
             self.marks.hit(if inode.cache.is_partial(copy.page) {
                 "partial page written"
@@ -178,7 +191,10 @@ impl Driver {
         let inode = self.inode(path);
         let (size, expected) = (inode.cache.size(), self.paths[path].ledger.size());
         assert_eq!(size, expected, "contract 8: the size of file {path} after a write");
-        self.disk.arena().finish(&mut settled);
+        self.finish_memory(path, &mut settled);
+        let inode = self.paths[path].inode.as_ref().expect("an open file");
+        inode.cache.tell_copied(&writing.copies, &mut self.accounts.tell(path));
+        self.tell(path, &mut settled);
         if published.first || published.awaited {
             self.kick(path);
         }

@@ -1,0 +1,129 @@
+//! What is said of a file's frames, where somebody keeps account: so that another process can finish the writing if this
+//! one dies, at whichever instruction.
+//!
+//! At every one of them the file as the kernel has it, with the youngest frame of each page that has to be written put
+//! over it as far as the size goes, and a cut that is under way made, holds every write that has returned, and of one
+//! that has not each byte as before it or as after it. So
+//!
+//! - the bytes are there before the frame is published, and the frames before the size: a write that moves the end is
+//!   there with its size or not at all;
+//! - what is published and has to be written stays so until it is written: a page that is touched again in its place is
+//!   not published anew, and one that was partial stays so, with all of its mask;
+//! - a clean frame that is written into is retired before the first byte changes;
+//! - what is written, or dropped, is retired under the same lock under which the cache hears of it: nothing newer can
+//!   have reached the file before;
+//! - what is to be cut off is said before the file system is told, and until the size is.
+//!
+//! Of two frames of a page the younger was published later, under the lock. Clean frames are for who takes the file over,
+//! and only of files that are ours alone.
+
+use std::ops::Range;
+
+use forebay_block::{Bio, Class, Frame, Operation};
+
+use crate::file::{CachedFile, Liberties};
+use crate::limits::PAGE;
+use crate::write::Copy;
+use crate::writeback::settle::Settled;
+
+/// What is said of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// All of it has to be written, as far as the file goes.
+    Dirty,
+    /// Of it has to be written what the mask tells.
+    Partial,
+    /// It is as the file has it.
+    Clean,
+}
+
+/// Where the account of a file is kept. Each call is whole or has not been, whenever the process dies.
+pub trait Account {
+    /// What was said of a frame, and not taken back.
+    fn said(&self, frame: Frame) -> Option<Said>;
+    /// A frame of which nothing is said holds this page.
+    fn publish(&mut self, page: u64, frame: Frame, said: Said);
+    /// Nothing is said of a frame any more.
+    fn retire(&mut self, frame: Frame);
+    /// Of a frame of which nothing is said, no byte is in its mask.
+    fn clear_mask(&mut self, frame: Frame);
+    /// These bytes are.
+    fn add_to_mask(&mut self, frame: Frame, bytes: Range<usize>);
+    /// The file is so long.
+    fn set_size(&mut self, bytes: u64);
+}
+
+impl CachedFile {
+    /// Before the copies of a write are made: what was clean is not any more.
+    pub fn tell_touched(copies: &[Copy], account: &mut impl Account) {
+        for frame in copies.iter().flat_map(Copy::frames) {
+            if account.said(frame) == Some(Said::Clean) {
+                account.retire(frame);
+            }
+        }
+    }
+
+    /// After they were published here, and what that told to be zeroed and patched was.
+    pub fn tell_copied(&self, copies: &[Copy], account: &mut impl Account) {
+        for copy in copies {
+            if self.is_partial(copy.page) {
+                publish_part(copy.page, copy.frame, copy.at..copy.at + copy.length, account);
+                continue;
+            }
+            for (page, frame) in copy.pages().zip(copy.frames()) {
+                publish_whole(page, frame, account);
+            }
+        }
+    }
+
+    /// A page of which bytes were missing has them, in this frame.
+    pub fn tell_filled(frame: Frame, account: &mut impl Account) {
+        if account.said(frame) == Some(Said::Partial) {
+            account.add_to_mask(frame, 0..PAGE as usize);
+        }
+    }
+
+    /// What has become of frames, under the lock under which it has; and the size. Takes out what is of no other use.
+    pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
+        for (page, frame) in settled.dirty_again.drain(..) {
+            publish_whole(page, frame, account);
+        }
+        settled.written.drain(..).for_each(|frame| account.retire(frame));
+        if self.liberties == Liberties::Exclusive {
+            for run in &settled.clean {
+                for (page, frame) in (run.page..).zip(run.frames.frames()) {
+                    account.publish(page, frame, Said::Clean);
+                }
+            }
+        }
+        settled.freed.frames().for_each(|frame| account.retire(frame));
+        account.set_size(self.size);
+    }
+
+    /// To which length a bio cuts the file, or lets it grow, at somebody's wish. (What gives space back ends where the
+    /// file does.)
+    #[must_use]
+    pub fn cuts_to(bio: &Bio) -> Option<u64> {
+        (bio.operation == Operation::SetLength && bio.class == Class::Waited).then_some(bio.offset)
+    }
+}
+
+fn publish_whole(page: u64, frame: Frame, account: &mut impl Account) {
+    match account.said(frame) {
+        Some(Said::Dirty) => {}
+        Some(Said::Partial) => account.add_to_mask(frame, 0..PAGE as usize),
+        Some(Said::Clean) | None => account.publish(page, frame, Said::Dirty),
+    }
+}
+
+fn publish_part(page: u64, frame: Frame, bytes: Range<usize>, account: &mut impl Account) {
+    match account.said(frame) {
+        Some(Said::Partial) => account.add_to_mask(frame, bytes),
+        Some(Said::Dirty | Said::Clean) => unreachable!("a page of which bytes are missing was never whole"),
+        None => {
+            account.clear_mask(frame);
+            account.add_to_mask(frame, bytes);
+            account.publish(page, frame, Said::Partial);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The service manager in the place of a keeper: it stores the arena and the files while the program is not running, and the
+//! program itself, started again, finishes what was left.
+//!
+//! ```text
+//! forebay.ID.arena       the memory
+//! forebay.ID.gone        the end that tells when the rings are gone
+//! forebay.ID.NUMBER.GENERATION    a file
+//! ```
+//!
+//! The ID is the process's number and one that counts its engines. The manager is asked for nothing and answers nothing, so
+//! how many descriptors it takes is not known here: `FileDescriptorStoreMax=` has to be enough.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use forebay_uring::notify::{Manager, take_stored};
+use forebay_uring::{Alive, Arena, File, Gone};
+
+use super::finish::{Done, Job, Progress, Rings, finish};
+use super::image::Recovered;
+use super::process::{Kept, work_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
+use crate::mutex::lock;
+
+const PREFIX: &str = "forebay.";
+
+static ENGINES: AtomicU32 = AtomicU32::new(0);
+
+/// An engine's descriptors with the manager.
+#[derive(Debug)]
+pub(crate) struct Store {
+    manager: Manager,
+    id: String,
+    alive: Arc<Alive>,
+    files: Mutex<BTreeMap<u32, u16>>,
+}
+
+impl Store {
+    /// Stores the arena.
+    pub(crate) fn start(arena: &Arena) -> Result<Self> {
+        let failed = |what: &str| Error::new(ErrorKind::Keeper, what);
+        let manager = Manager::of_this_process()
+            .map_err(|error| failed("the service manager cannot be reached").because(error))?
+            .ok_or_else(|| {
+                failed("no service manager stores descriptors for this process: NOTIFY_SOCKET is not set")
+                    .remedy("run it as a service of Type=notify with FileDescriptorStoreMax=, or use another keeper")
+            })?;
+        let (alive, gone) = Alive::pair().map_err(|error| failed("no pipe").because(error))?;
+        let id = format!("{}-{}", std::process::id(), ENGINES.fetch_add(1, Ordering::Relaxed));
+        let store = Self { manager, id, alive: Arc::new(alive), files: Mutex::default() };
+        let memfd = arena.memfd().expect("an arena that is kept is a shared one");
+        let stored = store.put("arena", memfd).and_then(|()| store.put("gone", gone.as_fd()));
+        stored.and_then(|()| store.catch_up())?;
+        Ok(store)
+    }
+
+    /// What every ring has to hold.
+    pub(crate) fn alive(&self) -> &Arc<Alive> {
+        &self.alive
+    }
+
+    /// A file is opened: returns when the manager has it.
+    pub(crate) fn add(&self, number: u32, generation: u16, file: &File) -> Result<()> {
+        self.put(&format!("{number}.{generation}"), file.as_fd())?;
+        self.catch_up()?;
+        lock(&self.files).insert(number, generation);
+        Ok(())
+    }
+
+    /// A file is closed: returns when the manager has let go of it.
+    pub(crate) fn remove(&self, number: u32, generation: u16) {
+        let mut files = lock(&self.files);
+        if files.get(&number) == Some(&generation) {
+            files.remove(&number);
+        }
+        drop(files);
+        self.give_up(&format!("{number}.{generation}"));
+        let _ = self.catch_up();
+    }
+
+    /// How many files are stored.
+    pub(crate) fn files(&self) -> usize {
+        lock(&self.files).len()
+    }
+
+    /// All is written.
+    pub(crate) fn say_goodbye(&self) {
+        for (number, generation) in std::mem::take(&mut *lock(&self.files)) {
+            self.give_up(&format!("{number}.{generation}"));
+        }
+        self.give_up("gone");
+        self.give_up("arena");
+        let _ = self.catch_up();
+    }
+
+    fn put(&self, what: &str, descriptor: BorrowedFd<'_>) -> Result<()> {
+        let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={PREFIX}{}.{what}", self.id);
+        self.manager.send(&text, &[descriptor]).map_err(|error| {
+            Error::new(ErrorKind::Keeper, "the service manager cannot be sent a descriptor").because(error)
+        })
+    }
+
+    fn give_up(&self, what: &str) {
+        give_up(&self.manager, &format!("{PREFIX}{}.{what}", self.id));
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        let failed = |what: &str| Error::new(ErrorKind::Keeper, what);
+        match self.manager.catch_up(KEEPER_ANSWER) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(failed("the service manager does not take what it is sent")),
+            Err(error) => Err(failed("the service manager cannot be reached").because(error)),
+        }
+    }
+}
+
+fn give_up(manager: &Manager, name: &str) {
+    if let Err(error) = manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]) {
+        tracing::warn!(%error, name, "the service manager was not told that it may let go of it");
+    }
+}
+
+/// What was stored of one engine.
+#[derive(Debug, Default)]
+struct Stored {
+    names: Vec<String>,
+    arena: Option<OwnedFd>,
+    gone: Option<OwnedFd>,
+    files: BTreeMap<u32, Kept>,
+}
+
+impl Stored {
+    /// One descriptor, by what of its name comes behind the engine's.
+    fn take(&mut self, what: &str, descriptor: OwnedFd) {
+        match what {
+            "arena" => self.arena = Some(descriptor),
+            "gone" => self.gone = Some(descriptor),
+            file => {
+                let numbers = file.split_once('.');
+                let numbers =
+                    numbers.and_then(|(number, generation)| number.parse().ok().zip(generation.parse().ok()));
+                match numbers {
+                    Some((number, generation)) => {
+                        self.files.insert(number, Kept { generation, file: descriptor });
+                    }
+                    None => tracing::warn!(what, "the service manager stored what has no meaning here"),
+                }
+            }
+        }
+    }
+
+    fn recover(self) -> Result<Vec<Recovered>> {
+        let failed = |what: String| Error::new(ErrorKind::Keeper, what);
+        let arena = self.arena.ok_or_else(|| failed("files were stored, and no arena".into()))?;
+        let arena = Arena::of_memfd(arena).map_err(|error| failed(format!("the stored arena: {error}")))?;
+        let is_gone = self.gone.map(Gone::of_descriptor).and_then(|gone| gone.wait(Some(KEEPER_RINGS)).ok());
+        let rings = if is_gone == Some(true) { Rings::Gone } else { Rings::MayBeThere };
+        let work = work_of(&arena, self.files, |what| tracing::warn!("{what}"));
+        let jobs: BTreeMap<u32, Job> = work.into_iter().map(|(number, (_, job))| (number, job)).collect();
+        let done = finish(&arena, jobs, rings, PATIENCE, &Progress::new());
+        Ok(done.into_values().filter(|done| done.lost.is_some() || !done.plan.is_empty()).map(told).collect())
+    }
+}
+
+fn told(done: Done) -> Recovered {
+    let Done { path, plan, lost, .. } = done;
+    let result = lost.map_or(Ok(()), |lost| {
+        Err(Error::new(ErrorKind::at_device(&lost.error), lost.to_string()).at_path(&path))
+    });
+    Recovered { bytes: plan.bytes(), path, result }
+}
+
+/// Takes up what engines of this program with [`Keeper::descriptor_store`](super::Keeper::descriptor_store) left with the
+/// service manager when they died, and writes it to the files: what was done for each file there was something to do for.
+/// To be called at the beginning of a program, before it opens its files. Blocks; does nothing where nothing was stored. What
+/// the manager handed over under other names stays where it is.
+///
+/// What could not be written stays stored, for the next start.
+///
+/// # Errors
+/// `Keeper` where what was stored is no arena of this version, or cannot be taken.
+pub fn stored() -> Result<Vec<Recovered>> {
+    let taken = take_stored(PREFIX)
+        .map_err(|error| Error::new(ErrorKind::Keeper, "could not take what was stored").because(error))?;
+    let mut engines: BTreeMap<String, Stored> = BTreeMap::new();
+    for (name, descriptor) in taken {
+        let Some((id, what)) = name[PREFIX.len()..].split_once('.') else { continue };
+        let stored = engines.entry(id.to_owned()).or_default();
+        stored.take(what, descriptor);
+        stored.names.push(name);
+    }
+    let manager = Manager::of_this_process().ok().flatten();
+    let (mut recovered, mut first_error) = (Vec::new(), None);
+    for mut stored in engines.into_values() {
+        let names = std::mem::take(&mut stored.names);
+        let of_engine = match stored.recover() {
+            Ok(of_engine) => of_engine,
+            Err(error) => {
+                first_error.get_or_insert(error);
+                continue;
+            }
+        };
+        if of_engine.iter().all(|file| file.result.is_ok())
+            && let Some(manager) = &manager
+        {
+            names.iter().for_each(|name| give_up(manager, name));
+        }
+        recovered.extend(of_engine);
+    }
+    first_error.map_or(Ok(recovered), Err)
+}

@@ -19,6 +19,7 @@ pub mod judge;
 mod notes;
 pub mod runner;
 pub mod settle;
+pub mod trial;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

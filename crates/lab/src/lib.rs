@@ -7,6 +7,7 @@ pub mod compare;
 pub mod echo;
 pub mod file_system;
 pub mod fio;
+pub mod fio_program;
 pub mod job;
 pub mod load;
 pub mod loop_device;

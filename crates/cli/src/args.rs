@@ -70,7 +70,13 @@ completion, order. Where an arm has its own, that stands.
 cell, on a loop device over an image in --dir, and takes it away again (root).
 Also ext4, btrfs; keys: size, agcount, inode32 (XFS), aged (nine tenths full, in
 pieces), keep (one for all cells), sparse (an image that is not written first),
-device=/dev/NAME in place of an image, with --allow-write-device.";
+device=/dev/NAME in place of an image, with --allow-write-device.
+--check-against-fio runs the kernel's own paths by our load generator and by
+fio: direct and buffered, reads and writes, 4k and 128k, depth 1 and 32; exit
+code 1 where rates or latencies are apart by more than 5 % and the noise. About
+ten minutes, and 20 GiB and more are written; --scale and --rounds make it less.
+--check-against-itself makes 20 comparisons of a thing with itself, and three of
+a device with one that is 5 % slower: two minutes.";
 
 /// With the knobs there are, by name.
 fn run_in_full() -> String {
@@ -145,6 +151,14 @@ pub(crate) struct CompareArgs {
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
+    /// Instead: is the load generator one with fio?
+    #[arg(long, conflicts_with_all = ["check_against_itself", "suite", "suite_file", "list", "quick", "seconds", "target",
+        "scratch", "part", "settings"])]
+    pub(crate) check_against_fio: bool,
+    /// Instead: are verdicts right where the answer is known?
+    #[arg(long, conflicts_with_all = ["suite", "suite_file", "list", "quick", "seconds",
+        "target", "scratch", "part", "settings"])]
+    pub(crate) check_against_itself: bool,
 }
 
 /// `forebay run`.

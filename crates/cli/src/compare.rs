@@ -28,7 +28,7 @@ use crate::wiring;
 use settings::Settings;
 
 /// The longest wait for quiet between two cells.
-const QUIET_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const QUIET_WITHIN: Duration = Duration::from_secs(10);
 
 /// A part and what will be run of it.
 struct Planned<'a> {
@@ -263,7 +263,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
 }
 
 /// Removes what a killed run has left, and says so.
-fn remove_leftovers(directory: &Path) {
+pub(crate) fn remove_leftovers(directory: &Path) {
     for leftover in leftovers(directory) {
         let path = leftover.path.display().to_string();
         let owner = leftover.owner.map(|owner| format!(" (process {owner})")).unwrap_or_default();
@@ -274,7 +274,7 @@ fn remove_leftovers(directory: &Path) {
     }
 }
 
-fn not_writable(directory: &Path, error: &io::Error) -> Failure {
+pub(crate) fn not_writable(directory: &Path, error: &io::Error) -> Failure {
     let remedy = "use --dir with a directory you may write to";
     Failure::failed(format!("{}: {error} ({remedy})", directory.display()))
 }

@@ -2,6 +2,7 @@
 
 pub mod arm;
 pub mod cell;
+pub mod check;
 pub mod child;
 pub mod compare;
 pub mod echo;

@@ -88,7 +88,13 @@ back after each of its cells (root): sysctl.vm.dirty_bytes=64000000,
 queue.scheduler=none. --arms none leaves out all others; the first is the base.
 --until 2% looks after each round from the fourth on, up to 20 or --rounds;
 --resume FILE keeps rounds as they end: the same command goes on with it.
-JOB.fio: its jobs through the kernel, fio and Forebay, in new directories.";
+JOB.fio: its jobs through the kernel, fio and Forebay, in new directories.
+--check-against-fio runs the kernel's own paths by our load generator and by
+fio: direct and buffered, reads and writes, 4k and 128k, depth 1 and 32; exit
+code 1 where rates or latencies are apart by more than 5 % and the noise. About
+ten minutes, and 20 GiB and more are written; --scale and --rounds make it less.
+--check-against-itself makes 20 comparisons of a thing with itself, and three of
+a device with one that is 5 % slower: two minutes.";
 
 /// With the knobs there are, by name.
 fn run_in_full() -> String {
@@ -207,6 +213,14 @@ pub(crate) struct CompareArgs {
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
+    /// Instead: is the load generator one with fio?
+    #[arg(long, conflicts_with_all = ["check_against_itself", "suite", "suite_file", "list", "quick", "seconds", "target",
+        "scratch", "part", "settings"])]
+    pub(crate) check_against_fio: bool,
+    /// Instead: are verdicts right where the answer is known?
+    #[arg(long, conflicts_with_all = ["suite", "suite_file", "list", "quick", "seconds",
+        "target", "scratch", "part", "settings"])]
+    pub(crate) check_against_itself: bool,
 }
 
 /// `forebay run`.

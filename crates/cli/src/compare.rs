@@ -34,7 +34,7 @@ use settings::Settings;
 const ROUNDS_UNTIL: u32 = 20;
 
 /// The longest wait for quiet between two cells.
-const QUIET_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const QUIET_WITHIN: Duration = Duration::from_secs(10);
 
 /// What an interrupted comparison says of its files.
 const NOTHING_LEFT: &str = "nothing was left behind";
@@ -352,7 +352,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
 }
 
 /// Removes what a killed run has left, and says so.
-fn remove_leftovers(directory: &Path) {
+pub(crate) fn remove_leftovers(directory: &Path) {
     for leftover in leftovers(directory) {
         let path = leftover.path.display().to_string();
         let owner = leftover.owner.map(|owner| format!(" (process {owner})")).unwrap_or_default();
@@ -368,7 +368,7 @@ fn remove_leftovers(directory: &Path) {
     }
 }
 
-fn not_writable(directory: &Path, error: &io::Error) -> Failure {
+pub(crate) fn not_writable(directory: &Path, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::ResourceBusy {
         let directory = directory.display();
         return Failure::failed(format!(

@@ -4,6 +4,7 @@
 //! 2 what was typed cannot be meant, 130 the user ended it.
 
 mod args;
+mod check;
 mod compare;
 mod ctl;
 mod failure;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(request) => compare::compare(&request),
+        Command::Check(request) => check::check(&request),
         Command::Run(request) => run::run(&request),
         Command::Control { socket, ask } => ctl::ctl(&socket, &ask),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay::keeper::image::Run;
+use forebay_lab::check::ROUNDS;
 use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
@@ -36,6 +37,8 @@ const ALL: &str = "all";
 pub(crate) enum Command {
     /// Compare.
     Compare(CompareRequest),
+    /// Compare what is known.
+    Check(CheckRequest),
     /// Run a job file.
     Run(RunRequest),
     /// Ask an engine that runs.
@@ -97,6 +100,25 @@ pub(crate) enum TargetAsked {
     Write(PathBuf),
 }
 
+/// A check of the lab itself.
+#[derive(Debug)]
+pub(crate) struct CheckRequest {
+    pub(crate) against: Against,
+    pub(crate) scale: f64,
+    pub(crate) directory: PathBuf,
+    pub(crate) rounds: u32,
+    pub(crate) seed: u64,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) format: Format,
+}
+
+/// Against what it is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Against {
+    Fio,
+    Itself,
+}
+
 /// A job file to run.
 #[derive(Debug)]
 pub(crate) struct RunRequest {
@@ -112,6 +134,8 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
         Parsed::Show(text) => Ok(Command::Show(text)),
         Parsed::Typed(typed) => match typed.verb {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
+            Verb::Compare(typed) if typed.check_against_fio => check(*typed, Against::Fio),
+            Verb::Compare(typed) if typed.check_against_itself => check(*typed, Against::Itself),
             Verb::Compare(typed) => compare(*typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
@@ -189,6 +213,18 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         json: typed.json.map(json).transpose()?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },
     })
+}
+
+fn check(typed: CompareArgs, against: Against) -> Result<Command, Failure> {
+    Ok(Command::Check(CheckRequest {
+        against,
+        scale: typed.scale.unwrap_or(1.0),
+        directory: directory(typed.dir)?,
+        rounds: typed.rounds.unwrap_or(ROUNDS),
+        seed: typed.seed.as_deref().map(seed).transpose()?.unwrap_or_else(fresh_seed),
+        json: typed.json.map(json).transpose()?,
+        format: if typed.markdown { Format::Markdown } else { Format::Text },
+    }))
 }
 
 fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
@@ -393,6 +429,23 @@ mod tests {
         assert_eq!((all.rounds, all.seed, all.format), (Some(7), Some(0x7f3a), Format::Markdown));
         assert_eq!(all.time_limit, Some(Duration::from_secs(60)));
         assert_eq!(all.settings[1], ("a".to_owned(), "b=c".to_owned()));
+    }
+
+    #[test]
+    fn checks_are_understood() {
+        let check = |words: &[&str]| match meant(words) {
+            Ok(Command::Check(request)) => (request.against, request.rounds, request.scale),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(check(&["compare", "--check-against-fio"]), (Against::Fio, ROUNDS, 1.0));
+        let small = ["compare", "--check-against-itself", "--rounds", "2", "--scale", "0.1"];
+        assert_eq!(check(&small), (Against::Itself, 2, 0.1));
+        for other in ["plug", "--quick", "--list", "--check-against-itself"] {
+            assert!(
+                matches!(meant(&["compare", "--check-against-fio", other]), Err(Failure::Usage(_))),
+                "{other}"
+            );
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod runner;
 pub mod settle;
 pub mod state;
 mod writes;
+pub mod trial;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

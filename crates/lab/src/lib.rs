@@ -2,11 +2,13 @@
 
 pub mod arm;
 pub mod cell;
+pub mod check;
 pub mod child;
 pub mod compare;
 pub mod echo;
 pub mod file_system;
 pub mod fio;
+pub mod fio_program;
 pub mod job;
 pub mod load;
 pub mod loop_device;

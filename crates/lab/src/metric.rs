@@ -75,6 +75,9 @@ metrics! {
     "server_us_per_message", "us", Lower;
     "reorder_distance_p99", "1", Lower;
     "coefficient_of_variation", "1", Lower;
+    "start_late_p99_us", "us", Lower;
+    "backlog_peak", "1", Lower;
+    "never_started", "1", Lower;
 }
 
 /// Looks a metric up by name.

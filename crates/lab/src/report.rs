@@ -3,6 +3,7 @@
 //! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6 bytes asked for per
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
 
+pub mod check;
 mod completion;
 mod echo;
 mod figures;

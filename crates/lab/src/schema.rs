@@ -4,7 +4,7 @@
 //! { schema: 1, manifest, suite,
 //!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
 //!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
-//!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, floor, shown } ],
+//!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, p, floor, shown } ],
 //!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base, best } ] } ] }
 //! ```
 //!
@@ -81,6 +81,9 @@ pub struct Difference {
     pub ci_low: f64,
     /// Upper end of its 95 % interval.
     pub ci_high: f64,
+    /// Exact paired sign-flip test of its ranks, two-sided; none in files from before it was asked for.
+    #[serde(default)]
+    pub p: Option<f64>,
     /// What the A/A pair differs by; none if there is none.
     pub floor: Option<f64>,
     /// Whether it may be called a difference.

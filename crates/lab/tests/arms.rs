@@ -194,6 +194,27 @@ fn time_and_rate_are_kept() {
     assert!((150.0..=250.0).contains(&operations), "{operations} operations in 200 ms at 1000 a second");
 }
 
+/// Whatever could not be started in time is told too: as many as were due, however busy the machine is.
+#[test]
+fn a_rate_is_a_schedule_on_every_way() {
+    for arm in [Arm::KernelBuffered, Arm::KernelDirect, Arm::Forebay, Arm::Null] {
+        for (io_engine, depth) in [(IoEngine::Calls, 1), (IoEngine::Ring, 8)] {
+            let directory = directory();
+            let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
+            let job = &mut workload.jobs[0];
+            (job.io_engine, job.depth) = (io_engine, depth);
+            (job.time_based, job.runtime_us) = (TimeBased::Yes, Some(100_000));
+            job.pace.write.operations_per_s = 1000;
+            let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
+            let started = get(&result, "iops") * get(&result, "elapsed_s");
+            let due = started + get(&result, "never_started");
+            assert!((due - 100.0).abs() < 0.01, "{}: {due} were due in 100 ms", arm.name());
+            assert!(get(&result, "backlog_peak") >= 1.0 && get(&result, "start_late_p99_us") > 0.0);
+            assert!(result.notes.iter().any(|note| note.starts_with("a rate to keep: ")), "{result:?}");
+        }
+    }
+}
+
 #[test]
 fn a_probe_is_answered_and_kept_apart() {
     let directory = directory();

@@ -259,6 +259,7 @@ fn differ(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &str, seed: u64) 
         value: found.value,
         ci_low: found.low,
         ci_high: found.high,
+        p: Some(found.p),
         floor: noise,
         shown: is_shown(&found, noise),
     })

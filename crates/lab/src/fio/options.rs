@@ -60,6 +60,7 @@ const ERRORS: &str = "the first error ends the run";
 const TRIM: &str = "there are no trims";
 const ZONES: &str = "zoned devices are not supported";
 const REPLAY: &str = "operations come from the job, never from a trace";
+const FROM_DUE: &str = "latencies count from when an operation was due, started or not";
 const LATENCY_TARGET: &str = "the depth stays what iodepth says";
 const PROBE: &str = "the kernel's page cache is filled and emptied by the arm";
 
@@ -324,13 +325,15 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "rate" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
         let (read, write) = (&mut pace.read, &mut pace.write);
-        Draft::each_direction(value, Value::bytes, |rate| read.bytes_per_s = rate, |rate| write.bytes_per_s = rate)
+        Draft::each_direction(value, Value::bytes, |rate| read.bytes_per_s = rate, |rate| write.bytes_per_s = rate)?;
+        Ok(Effect::Reduced(FROM_DUE))
     });
     "rate_iops" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
         let number = |value: Value<'_>| value.number(0, MOST_OPERATIONS);
         let (read, write) = (&mut pace.read, &mut pace.write);
-        Draft::each_direction(value, number, |rate| read.operations_per_s = rate, |rate| write.operations_per_s = rate)
+        Draft::each_direction(value, number, |rate| read.operations_per_s = rate, |rate| write.operations_per_s = rate)?;
+        Ok(Effect::Reduced(FROM_DUE))
     });
     "thinktime" => Honoured(|draft, value| {
         draft.job.pace.think_us = value.time_us(Unit::Microseconds)?;

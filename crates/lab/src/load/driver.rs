@@ -1,10 +1,14 @@
 //! Drives one job through its lane, and counts.
 //!
-//! One loop for every lane: fill the free slots, reap what ended, again. The clock is read twice per operation of a
-//! one-call lane and twice per batch of a ring. The time of an operation runs from before it is handed to the lane
-//! until its end was seen; filling its buffer is not part of it. What started before the ramp was over is not
-//! counted. The last thing inside the clock is the sync of every file the job wrote, whatever the job says.
+//! One loop for every lane: fill the free slots, reap what ended, again. The clock is read once per operation that
+//! starts and once per batch that has ended. The time of an operation runs from before it is handed to the lane until
+//! its end was seen, or, where the job has a rate to keep, from when it was due ([`super::pace`]). Filling buffers is
+//! not part of it, neither its own nor those of the operations that are handed over with it. What started before the
+//! ramp was over is not counted. The last thing inside the clock is the sync of every file the job wrote, whatever the
+//! job says.
 
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +17,7 @@ use hdrhistogram::Histogram;
 use super::CellError;
 use super::lane::{Lane, LaneCounters};
 use super::layout::JobPlan;
-use super::pace::Pacer;
+use super::pace::{Kept, Pacer};
 use super::sequence::{Kind, Operation, Sequence};
 use crate::job::FinalSync;
 
@@ -30,6 +34,8 @@ pub(crate) struct JobOutcome {
     pub(crate) issued: u64,
     /// Of its lane, since counting began.
     pub(crate) counters: LaneCounters,
+    /// How its schedule was kept, if it had one.
+    pub(crate) kept: Option<Kept>,
 }
 
 /// Operations of one direction.
@@ -69,25 +75,31 @@ pub(crate) fn drive(
     stop: &AtomicBool,
 ) -> Result<JobOutcome, CellError> {
     let mut drive = Drive::new(plan, lane, began);
+    if drive.pacer.is_some() {
+        // A wait for what is due next should end then, not up to 50 us later. Where it cannot be set, it does.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    }
     let ended = drive.run(stop);
-    let Drive { reads, writes, counts_from, issued, counters_before, .. } = drive;
+    let Drive { reads, writes, counts_from, issued, counters_before, pacer, .. } = drive;
     let ended = ended?;
     let mut counters = lane.counters();
     counters -= counters_before;
-    Ok(JobOutcome { reads, writes, began: counts_from, ended, issued, counters })
+    let kept = pacer.and_then(Pacer::kept);
+    Ok(JobOutcome { reads, writes, began: counts_from, ended, issued, counters, kept })
 }
 
 struct Drive<'a> {
     plan: &'a JobPlan,
     lane: &'a mut dyn Lane,
     sequence: Sequence,
-    /// Taken from the sequence, not yet due.
-    waiting: Option<Operation>,
+    /// Taken from the sequence, the buffers of their slots filled, not started.
+    ready: VecDeque<(usize, Operation)>,
     pacer: Option<Pacer>,
     counts_from: Instant,
     ends_at: Option<Instant>,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
+    in_flight: usize,
     ended: Vec<usize>,
     reads: Tally,
     writes: Tally,
@@ -101,7 +113,8 @@ struct Drive<'a> {
 #[derive(Clone, Copy)]
 struct Flight {
     operation: Operation,
-    started: Instant,
+    /// When its time begins.
+    from: Instant,
 }
 
 #[derive(Default)]
@@ -130,12 +143,13 @@ impl<'a> Drive<'a> {
         let counts_from = began + Duration::from_micros(job.ramp_us);
         Self {
             sequence: plan.sequence(),
-            waiting: None,
+            ready: VecDeque::with_capacity(slots),
             pacer: Pacer::new(job, began),
             counts_from,
             ends_at: job.runtime_us.map(|runtime_us| counts_from + Duration::from_micros(runtime_us)),
             flights: vec![None; slots],
             free: (0..slots).rev().collect(),
+            in_flight: 0,
             ended: Vec::with_capacity(slots),
             reads: Tally::new(),
             writes: Tally::new(),
@@ -173,37 +187,32 @@ impl<'a> Drive<'a> {
     }
 
     fn fill_slots(&mut self, stop: &AtomicBool) -> Result<Pause, CellError> {
-        while let Some(&slot) = self.free.last() {
-            let next = self.waiting.take().or_else(|| {
-                let next = self.sequence.next();
-                self.issued += u64::from(next.is_some());
-                next
-            });
-            let Some(operation) = next else { return Ok(Pause::Done) };
-            if operation.kind == Kind::Write {
-                let content = self.plan.files[operation.file].content;
-                let buffer = self.lane.buffer(slot);
-                content.fill(operation.offset, &mut buffer[..operation.bytes as usize]);
-            }
+        loop {
+            self.prepare();
+            let Some(&(slot, operation)) = self.ready.front() else {
+                return Ok(if self.free.is_empty() { Pause::Full } else { Pause::Done });
+            };
             let now = Instant::now();
             if self.is_over(now, stop) {
-                self.issued -= 1;
+                self.issued -= self.ready.len() as u64;
+                self.count_overdue(now);
                 return Ok(Pause::Done);
             }
+            let mut from = now;
             if let Some(pacer) = &mut self.pacer {
                 let due = pacer.due(&operation);
                 if due > now {
-                    self.waiting = Some(operation);
                     return Ok(Pause::NotDue(due));
                 }
-                pacer.started(&operation, now);
+                from = pacer.started(&operation, now);
             }
             if self.ramping && now >= self.counts_from {
                 self.ramping = false;
                 self.counters_before = self.lane.counters();
             }
-            self.free.pop();
-            self.flights[slot] = Some(Flight { operation, started: now });
+            self.ready.pop_front();
+            self.flights[slot] = Some(Flight { operation, from });
+            self.in_flight += 1;
             self.lane.start(slot, operation)?;
             if self.lane.has_ended() {
                 self.reap(0)?;
@@ -215,7 +224,46 @@ impl<'a> Drive<'a> {
                 }
             }
         }
-        Ok(Pause::Full)
+    }
+
+    /// Takes the next operation and fills the buffer of its slot; where the lane hands over what was started together,
+    /// does so for every free slot, so that none of them waits for the filling of others.
+    fn prepare(&mut self) {
+        let most = if self.lane.hands_over_together() { self.flights.len() } else { 1 };
+        while self.ready.len() < most
+            && let Some(&slot) = self.free.last()
+            && let Some(operation) = self.sequence.next()
+        {
+            self.free.pop();
+            self.issued += 1;
+            if operation.kind == Kind::Write {
+                let content = self.plan.files[operation.file].content;
+                let buffer = self.lane.buffer(slot);
+                content.fill(operation.offset, &mut buffer[..operation.bytes as usize]);
+            }
+            self.ready.push_back((slot, operation));
+        }
+    }
+
+    /// What was due before the end and is not started any more has waited until then at least. To leave it out would be
+    /// to leave out the worst of a device that stalled.
+    fn count_overdue(&mut self, now: Instant) {
+        // A rate that nothing could keep would be counted for minutes.
+        const MOST: usize = 1 << 24;
+        let (Some(pacer), Some(end)) = (&mut self.pacer, self.ends_at.filter(|ends_at| *ends_at <= now))
+        else {
+            return;
+        };
+        let ready = self.ready.drain(..).map(|(_, operation)| operation);
+        let operations = ready.chain(std::iter::from_fn(|| self.sequence.next()));
+        for operation in operations.take(MOST) {
+            let Some(waited) = pacer.overdue(&operation, end) else { return };
+            let tally = match operation.kind {
+                Kind::Read => &mut self.reads,
+                Kind::Write => &mut self.writes,
+            };
+            tally.latencies.saturating_record(waited.as_nanos() as u64);
+        }
     }
 
     fn is_over(&self, now: Instant, stop: &AtomicBool) -> bool {
@@ -239,46 +287,49 @@ impl<'a> Drive<'a> {
 
     fn reap(&mut self, least: usize) -> Result<(), CellError> {
         self.lane.reap(least, &mut self.ended)?;
+        self.tell_ended();
+        Ok(())
+    }
+
+    fn tell_ended(&mut self) {
         if self.ended.is_empty() {
-            return Ok(());
+            return;
         }
         let now = Instant::now();
         for slot in self.ended.drain(..) {
-            let Flight { operation, started } = self.flights[slot].take().expect("what ended was in flight");
+            let Flight { operation, from } = self.flights[slot].take().expect("what ended was in flight");
             self.free.push(slot);
-            if started >= self.counts_from {
+            self.in_flight -= 1;
+            if from >= self.counts_from {
                 let tally = match operation.kind {
                     Kind::Read => &mut self.reads,
                     Kind::Write => &mut self.writes,
                 };
-                tally.record(operation.bytes, now - started);
+                tally.record(operation.bytes, now - from);
             }
         }
-        Ok(())
     }
 
     fn drain(&mut self) -> Result<(), CellError> {
-        while self.free.len() < self.flights.len() {
-            self.reap(self.flights.len() - self.free.len())?;
+        while self.in_flight > 0 {
+            self.reap(self.in_flight)?;
         }
         Ok(())
     }
 
-    /// Looks after what is in flight at least every 50 us, so that its ends are seen in time.
+    /// Ends what ends meanwhile at once: its time counts.
     fn wait_until(&mut self, due: Instant) -> Result<(), CellError> {
-        const LOOK_AGAIN: Duration = Duration::from_micros(50);
+        let until = self.ends_at.map_or(due, |ends_at| due.min(ends_at));
         loop {
-            let busy = self.free.len() < self.flights.len();
-            if busy {
-                self.reap(0)?;
-            }
-            let now = Instant::now();
-            let due = self.ends_at.map_or(due, |ends_at| due.min(ends_at));
-            if now >= due {
+            // Once in any case: what was started before may still have to be handed over.
+            self.lane.reap_until(until, &mut self.ended)?;
+            self.tell_ended();
+            if Instant::now() >= until {
                 return Ok(());
             }
-            let left = due - now;
-            std::thread::sleep(if busy { left.min(LOOK_AGAIN) } else { left });
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use super::driver::{JobOutcome, Tally};
 use super::extents::{self, Extents};
 use super::lane::LaneCounters;
 use super::layout::{FileKind, JobPlan};
+use super::pace::Kept;
 use super::sequence::repeats_offsets;
 use super::{CellReport, JobRow};
 use crate::arm::Arm;
@@ -72,9 +73,25 @@ fn throughput<'a>(jobs: impl Iterator<Item = &'a JobOutcome> + Clone) -> Metrics
     put(&mut metrics, "iops", operations as f64 / elapsed.as_secs_f64());
     let reads = jobs.clone().filter(|job| job.reads.operations > 0);
     direction(&mut metrics, "read", began, reads, |job| &job.reads);
-    let writes = jobs.filter(|job| job.writes.operations > 0);
+    let writes = jobs.clone().filter(|job| job.writes.operations > 0);
     direction(&mut metrics, "write", began, writes, |job| &job.writes);
+    schedule(&mut metrics, jobs);
     metrics
+}
+
+/// How those that had a rate to keep kept it.
+fn schedule<'a>(metrics: &mut Metrics, jobs: impl Iterator<Item = &'a JobOutcome>) {
+    let Some(kept) = kept(jobs) else { return };
+    put(metrics, "start_late_p99_us", kept.late.value_at_quantile(0.99) as f64 / 1000.0);
+    put(metrics, "backlog_peak", kept.backlog_peak as f64);
+    put(metrics, "never_started", kept.never_started as f64);
+}
+
+fn kept<'a>(jobs: impl Iterator<Item = &'a JobOutcome>) -> Option<Kept> {
+    jobs.filter_map(|job| job.kept.clone()).reduce(|mut sum, one| {
+        sum.add(&one);
+        sum
+    })
 }
 
 fn until<'a>(jobs: impl Iterator<Item = &'a JobOutcome>, began: Instant) -> Duration {
@@ -210,6 +227,19 @@ fn of_kernel(metrics: &mut Metrics, conducted: &Conducted, operations: u64, writ
     }
 }
 
+/// How far a job that had a rate to keep was behind it.
+fn behind(kept: &Kept) -> String {
+    let Kept { backlog_peak, never_started, .. } = kept;
+    let mut note = format!(
+        "a rate to keep: latencies count from when an operation was due; at most {backlog_peak} were due and not \
+         started"
+    );
+    if *never_started > 0 {
+        note.push_str(&format!("; {never_started} never were, and count as having waited until the end"));
+    }
+    note
+}
+
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);
@@ -238,6 +268,9 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
     }
     if plans.iter().any(|plan| plan.job.ramp_us > 0) {
         notes.push("ramp_time: operations that started before its end are not counted".into());
+    }
+    if let Some(kept) = kept(conducted.jobs.iter()) {
+        notes.push(behind(&kept));
     }
     notes
 }

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::CellError;
-use super::raw::fio_child;
 use crate::cell::{CellResult, FioCell};
+use crate::fio_program;
 use crate::job::{Caching, Devices};
 
 /// The job file, below the cell's directory.
@@ -71,7 +71,7 @@ pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
         arguments.push("--readonly".to_owned());
     }
     arguments.push(FILE.to_owned());
-    let output = fio_child(arguments, Some(&cell.directory))?;
+    let output = fio_program::output(&arguments, Some(&cell.directory))?;
     let start = output.iter().position(|byte| *byte == b'{').unwrap_or(0);
     let report: Report = serde_json::from_slice(&output[start..])
         .map_err(|error| CellError::Process { what: format!("fio: its report cannot be read: {error}") })?;
@@ -83,8 +83,7 @@ fn refuse_uncached(cell: &FioCell) -> Result<(), CellError> {
     if cell.workload.jobs.iter().all(|job| job.caching != Caching::Uncached) {
         return Ok(());
     }
-    let version = fio_child(vec!["--version".to_owned()], None)?;
-    let version = String::from_utf8_lossy(&version).trim().to_owned();
+    let version = fio_program::version()?;
     let minor = version.strip_prefix("fio-3.").and_then(|rest| rest.split(['-', '.']).next()?.parse().ok());
     if minor.is_some_and(|minor| WRONG_UNCACHED.contains(&minor)) {
         return Err(CellError::unavailable(format!(

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Instant;
 
 use forebay::{Engine, File};
 
@@ -152,6 +153,19 @@ impl Lane for FuturesLane {
                 break;
             }
             thread::park();
+        }
+        ended.append(&mut self.ended);
+        Ok(())
+    }
+
+    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        loop {
+            while self.poll_woken()? {}
+            let left = until.saturating_duration_since(Instant::now());
+            if !self.ended.is_empty() || left.is_zero() {
+                break;
+            }
+            thread::park_timeout(left);
         }
         ended.append(&mut self.ended);
         Ok(())

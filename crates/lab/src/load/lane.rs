@@ -8,6 +8,8 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::thread;
+use std::time::Instant;
 
 use super::CellError;
 use super::sequence::Operation;
@@ -29,8 +31,24 @@ pub(crate) trait Lane: Send {
         false
     }
 
+    /// Whether what is started goes out only when the next is reaped, all of it together.
+    fn hands_over_together(&self) -> bool {
+        false
+    }
+
     /// Adds the slots that have ended, having waited until there are `least` of them.
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError>;
+
+    /// Adds the slots that have ended, having waited until there is one, or until then. A lane in which everything has
+    /// ended once it is started has nothing to look after meanwhile.
+    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let had = ended.len();
+        self.reap(0, ended)?;
+        if ended.len() == had {
+            thread::sleep(until.saturating_duration_since(Instant::now()));
+        }
+        Ok(())
+    }
 
     /// Makes what was written to a file durable. Nothing is in flight.
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError>;

@@ -1,10 +1,19 @@
-//! Slowing a job down to the rate it asks for.
+//! Slowing a job down to the rate it asks for, and saying from when its operations count.
 //!
-//! Each direction has a schedule: an operation is due when all before it, at the rate asked for, would be done. Being
-//! late is caught up with; being early waits. Thinking pauses after so many operations.
+//! A rate is an open loop. Each direction has a schedule: an operation is due when all before it, at the rate asked
+//! for, would have been started, whether they could be or not; and its latency counts from then. What a stall keeps from
+//! being started waits as well, and a clock that began only at the start would leave just that out (coordinated
+//! omission). Being late is caught up with; being early waits. What is due and not started is the backlog: how large it
+//! became and how late operations were started is told beside the latencies. What is still in it when the time is over
+//! is not started any more, and counts as having waited until then.
+//!
+//! Thinking is part of a closed loop: a pause after so many operations, in which nobody waits.
 
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
+
+use super::driver::Tally;
 use super::sequence::{Kind, Operation};
 use crate::job::{Job, Pace, Rate};
 
@@ -13,15 +22,40 @@ use crate::job::{Job, Pace, Rate};
 pub(crate) struct Pacer {
     pace: Pace,
     began: Instant,
+    counts_from: Instant,
     issued: [Issued; 2],
     since_thought: u32,
     thinks_until: Option<Instant>,
+    kept: Kept,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Issued {
     bytes: u64,
     operations: u64,
+}
+
+/// How a schedule was kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// How late operations were started, in nanoseconds.
+    pub(crate) late: Histogram<u64>,
+    /// Most operations that were due at a moment and not started.
+    pub(crate) backlog_peak: u64,
+    /// Operations that were due before the end and never started.
+    pub(crate) never_started: u64,
+}
+
+impl Kept {
+    fn new() -> Self {
+        Self { late: Tally::new().latencies, backlog_peak: 0, never_started: 0 }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.late.add(&other.late).expect("histograms of the same bounds add");
+        self.backlog_peak = self.backlog_peak.max(other.backlog_peak);
+        self.never_started += other.never_started;
+    }
 }
 
 impl Pacer {
@@ -31,28 +65,71 @@ impl Pacer {
         (job.pace != idle).then(|| Self {
             pace: job.pace,
             began,
+            counts_from: began + Duration::from_micros(job.ramp_us),
             issued: [Issued::default(); 2],
             since_thought: 0,
             thinks_until: None,
+            kept: Kept::new(),
         })
     }
 
     /// When this operation is due.
     pub(crate) fn due(&self, operation: &Operation) -> Instant {
         let issued = self.issued[operation.kind as usize];
-        let rate = match operation.kind {
-            Kind::Read => self.pace.read,
-            Kind::Write => self.pace.write,
-        };
-        let due = self.began + rate.time_for(issued);
+        let due = self.began + self.rate(operation).time_for(issued);
         self.thinks_until.map_or(due, |until| until.max(due))
     }
 
-    /// It was started.
-    pub(crate) fn started(&mut self, operation: &Operation, now: Instant) {
+    /// It is started now. From when its latency counts: from when it was due, where it had a rate to keep.
+    pub(crate) fn started(&mut self, operation: &Operation, now: Instant) -> Instant {
+        let has_schedule = self.rate(operation) != Rate::default();
+        let due = self.due(operation);
+        if has_schedule && due >= self.counts_from {
+            self.kept.late.saturating_record(now.saturating_duration_since(due).as_nanos() as u64);
+            self.kept.backlog_peak = self.kept.backlog_peak.max(self.backlog(operation, now));
+        }
+        self.issue(operation);
+        self.think(now);
+        if has_schedule { due } else { now }
+    }
+
+    /// It was not started before the end. How long it had been due by then; none if it was not, or had no rate to keep.
+    pub(crate) fn overdue(&mut self, operation: &Operation, end: Instant) -> Option<Duration> {
+        let due = self.due(operation);
+        if self.rate(operation) == Rate::default() || due >= end {
+            return None;
+        }
+        self.issue(operation);
+        self.kept.never_started += 1;
+        Some(end - due.max(self.counts_from))
+    }
+
+    /// How the schedule was kept, where there was one.
+    pub(crate) fn kept(self) -> Option<Kept> {
+        let rates = [self.pace.read, self.pace.write];
+        rates.iter().any(|rate| *rate != Rate::default()).then_some(self.kept)
+    }
+
+    /// Operations such as this one that are due now and not started, this one among them.
+    fn backlog(&self, operation: &Operation, now: Instant) -> u64 {
+        let Issued { bytes, operations } = self.issued[operation.kind as usize];
+        let elapsed = now.saturating_duration_since(self.began).as_secs_f64();
+        let rate = self.rate(operation);
+        let each = u64::from(operation.bytes.max(1));
+        let due = |per_second: u64, one: u64, done: u64| match per_second {
+            0 => u64::MAX,
+            _ => ((elapsed * per_second as f64) as u64 / one + 1).saturating_sub(done / one),
+        };
+        due(rate.operations_per_s, 1, operations).min(due(rate.bytes_per_s, each, bytes))
+    }
+
+    fn issue(&mut self, operation: &Operation) {
         let issued = &mut self.issued[operation.kind as usize];
         issued.bytes += u64::from(operation.bytes);
         issued.operations += 1;
+    }
+
+    fn think(&mut self, now: Instant) {
         self.thinks_until = None;
         if self.pace.think_us == 0 {
             return;
@@ -61,6 +138,13 @@ impl Pacer {
         if self.since_thought >= self.pace.think_operations.max(1) {
             self.since_thought = 0;
             self.thinks_until = Some(now + Duration::from_micros(self.pace.think_us));
+        }
+    }
+
+    fn rate(&self, operation: &Operation) -> Rate {
+        match operation.kind {
+            Kind::Read => self.pace.read,
+            Kind::Write => self.pace.write,
         }
     }
 }
@@ -83,17 +167,61 @@ mod tests {
     use super::*;
 
     const WRITE: Operation = Operation { kind: Kind::Write, file: 0, offset: 0, bytes: 4096 };
+    const READ: Operation = Operation { kind: Kind::Read, ..WRITE };
+
+    fn job(write: Rate) -> Job {
+        Job { pace: Pace { write, ..Pace::default() }, ..Job::default() }
+    }
 
     #[test]
     fn a_rate_spaces_operations() {
-        let rate = Rate { operations_per_s: 100, bytes_per_s: 0 };
-        let job = Job { pace: Pace { write: rate, ..Pace::default() }, ..Job::default() };
         let began = Instant::now();
-        let mut pacer = Pacer::new(&job, began).unwrap();
+        let mut pacer = Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
         assert_eq!(pacer.due(&WRITE), began);
         pacer.started(&WRITE, began);
         pacer.started(&WRITE, began);
         assert_eq!(pacer.due(&WRITE), began + Duration::from_millis(20));
+    }
+
+    #[test]
+    fn what_is_late_counts_from_when_it_was_due() {
+        let began = Instant::now();
+        let mut pacer = Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
+        let late = began + Duration::from_millis(35);
+        let counts: Vec<_> = (0..4).map(|_| pacer.started(&WRITE, late)).collect();
+        let due = |millis| began + Duration::from_millis(millis);
+        assert_eq!(counts, [due(0), due(10), due(20), due(30)]);
+        assert_eq!(pacer.due(&WRITE), due(40), "and what follows is on time again");
+        assert_eq!(pacer.started(&READ, late), late, "reads have no rate to keep");
+        let end = due(65);
+        assert_eq!(pacer.overdue(&WRITE, end), Some(Duration::from_millis(25)));
+        assert_eq!(pacer.overdue(&WRITE, end), Some(Duration::from_millis(15)));
+        assert_eq!(pacer.overdue(&WRITE, end), Some(Duration::from_millis(5)));
+        assert_eq!((pacer.overdue(&WRITE, end), pacer.overdue(&READ, end)), (None, None));
+        let kept = pacer.kept().unwrap();
+        assert_eq!((kept.backlog_peak, kept.never_started, kept.late.len()), (4, 3, 4));
+        assert!(kept.late.max() >= 35_000_000 && kept.late.min() < 5_100_000);
+    }
+
+    #[test]
+    fn a_rate_of_bytes_is_a_schedule_too() {
+        let began = Instant::now();
+        let mut pacer = Pacer::new(&job(Rate { operations_per_s: 0, bytes_per_s: 409_600 }), began).unwrap();
+        pacer.started(&WRITE, began);
+        assert_eq!(pacer.due(&WRITE), began + Duration::from_millis(10));
+        pacer.started(&WRITE, began + Duration::from_millis(55));
+        assert_eq!(pacer.kept().unwrap().backlog_peak, 5);
+    }
+
+    #[test]
+    fn what_was_due_in_the_ramp_is_not_told() {
+        let began = Instant::now();
+        let ramped = Job { ramp_us: 15_000, ..job(Rate { operations_per_s: 100, bytes_per_s: 0 }) };
+        let mut pacer = Pacer::new(&ramped, began).unwrap();
+        for _ in 0..3 {
+            pacer.started(&WRITE, began + Duration::from_millis(25));
+        }
+        assert_eq!(pacer.kept().unwrap().late.len(), 1);
     }
 
     #[test]
@@ -102,10 +230,12 @@ mod tests {
         let job = Job { pace, ..Job::default() };
         let began = Instant::now();
         let mut pacer = Pacer::new(&job, began).unwrap();
-        pacer.started(&WRITE, began);
+        let late = began + Duration::from_micros(50);
+        assert_eq!(pacer.started(&WRITE, late), late, "nobody waits while it thinks");
         assert_eq!(pacer.due(&WRITE), began);
         pacer.started(&WRITE, began);
         assert_eq!(pacer.due(&WRITE), began + Duration::from_micros(500));
+        assert!(pacer.kept().is_none());
         assert!(Pacer::new(&Job::default(), began).is_none());
     }
 }

@@ -8,6 +8,8 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -103,16 +105,35 @@ impl RingLane {
     }
 
     fn enter(&mut self, least: usize) -> Result<(), CellError> {
-        match self.ring.submit_and_wait(least) {
+        let entered = self.ring.submit_and_wait(least);
+        self.entered(entered)
+    }
+
+    /// Waits for one completion, no longer than that.
+    fn enter_within(&mut self, most: Duration) -> Result<(), CellError> {
+        // Before Linux 5.11 an enter cannot be told for how long: it is looked again and again.
+        const LOOK_AGAIN: Duration = Duration::from_micros(50);
+        if !self.ring.params().is_feature_ext_arg() {
+            self.enter(0)?;
+            thread::sleep(most.min(LOOK_AGAIN));
+            return Ok(());
+        }
+        let most = types::Timespec::from(most);
+        let within = types::SubmitArgs::new().timespec(&most);
+        let entered = self.ring.submitter().submit_with_args(1, &within);
+        self.entered(entered)
+    }
+
+    fn entered(&mut self, entered: io::Result<usize>) -> Result<(), CellError> {
+        const NO_FAILURE: [i32; 4] = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ETIME];
+        match entered {
             Ok(taken) => {
                 self.counters.doorbells += u64::from(taken > 0);
                 self.counters.requests += taken as u64;
                 self.staged -= taken.min(self.staged);
                 Ok(())
             }
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
-                Ok(())
-            }
+            Err(error) if error.raw_os_error().is_some_and(|number| NO_FAILURE.contains(&number)) => Ok(()),
             Err(error) => Err(CellError::system("could not enter the ring", &error)),
         }
     }
@@ -190,6 +211,26 @@ impl Lane for RingLane {
             entered = true;
         }
         Ok(())
+    }
+
+    fn hands_over_together(&self) -> bool {
+        true
+    }
+
+    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let had = ended.len();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.in_flight == 0 {
+                thread::sleep(left);
+                return Ok(());
+            }
+            self.enter_within(left)?;
+            self.collect(ended)?;
+            if ended.len() > had || left.is_zero() {
+                return Ok(());
+            }
+        }
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {

@@ -32,7 +32,7 @@ pub(super) fn delta(value: f64, first: f64) -> String {
 }
 
 /// `0.09`, `36.2`, `4333`, `26.9k`, `3.68M`: at most 5 characters.
-fn three_digits(value: f64) -> String {
+pub(super) fn three_digits(value: f64) -> String {
     let units = [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")];
     let most = |unit: &str| if unit.is_empty() { 9999.5 } else { 999.5 };
     let found = units.iter().find(|(size, unit)| value / size < most(unit));

@@ -116,6 +116,7 @@ fn why_not_shown(document: &Document, comparison: &Comparison) -> String {
     match doubt(&seen, floor_of(&document.rows, floor, &comparison.metric)) {
         Some(Doubt::NoNoiseFloor) => "with no noise floor to tell it from".to_owned(),
         Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
+        Some(Doubt::MayBeChance) => format!("which may be chance (p = {:.2})", comparison.p),
         Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),
         // A round in which an arm has no value is not counted for the pair.
         Some(Doubt::FewRounds) | None => format!("from fewer than {ROUNDS_FOR_A_VERDICT} rounds"),

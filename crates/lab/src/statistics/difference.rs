@@ -3,10 +3,11 @@
 //! The difference of the medians of two arms. Its interval resamples *rounds*, both arms of a round together, so that
 //! what drifts with the machine drifts in both. The noise floor is that of the A/A pair, as for ratios: the larger of
 //! how far its medians are apart and the spread of its per-round differences. A median because a stall in one round
-//! would move a mean by as much as a saving of a few nanoseconds in all others.
+//! would move a mean by as much as a saving of a few nanoseconds in all others. For the same reason the sign-flip test
+//! flips the *ranks* of the per-round differences (Wilcoxon's): as exact, and a stall is one round among others.
 
 use super::random::SplitMix64;
-use super::{Paired, RESAMPLES, ROUNDS_FOR_A_VERDICT, median, sample_stddev};
+use super::{Paired, RESAMPLES, ROUNDS_FOR_A_VERDICT, level, median, sample_stddev, sign_flip};
 
 /// How much an arm's metric is above its base's.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,6 +20,8 @@ pub struct Apart {
     pub high: f64,
     /// Rounds it rests on.
     pub rounds: usize,
+    /// Chance of ranks at least this far to one side if arm and base were the same (two-sided).
+    pub p: f64,
 }
 
 /// The difference of an arm and its base. None if there is no round, the lengths differ, or a value is not finite.
@@ -46,7 +49,21 @@ pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
         .collect();
     values.sort_unstable_by(f64::total_cmp);
     let cut = RESAMPLES / 40;
-    Some(Apart { value, low: values[cut], high: values[RESAMPLES - 1 - cut], rounds: arm.len() })
+    let each: Vec<f64> = arm.iter().zip(base).map(|(arm, base)| arm - base).collect();
+    let p = sign_flip(&signed_ranks(&each), seed);
+    Some(Apart { value, low: values[cut], high: values[RESAMPLES - 1 - cut], rounds: arm.len(), p })
+}
+
+/// The place of each among all by its size, the least being 1, with its sign; equals share the mean of theirs. Nothing
+/// has no sign, and flips with either.
+fn signed_ranks(values: &[f64]) -> Vec<f64> {
+    let rank = |value: &f64| {
+        let below = values.iter().filter(|other| other.abs() < value.abs()).count();
+        let equal = values.iter().filter(|other| other.abs() == value.abs()).count();
+        let rank = below as f64 + (equal as f64 + 1.0) / 2.0;
+        if *value == 0.0 { 0.0 } else { rank.copysign(*value) }
+    };
+    values.iter().map(rank).collect()
 }
 
 /// The noise floor of an A/A pair, in the metric's unit. None below two rounds, which have no spread.
@@ -57,11 +74,12 @@ pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
     sample_stddev(&each).map(|spread| spread.max(apart))
 }
 
-/// Whether it may be called a difference: rounds enough, an interval without 0, and further from 0 than the noise.
+/// Whether it may be called a difference: rounds enough, an interval without 0, hardly by chance, and further from 0
+/// than the noise.
 #[must_use]
 pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
-    let clear = apart.low > 0.0 || apart.high < 0.0;
-    apart.rounds >= ROUNDS_FOR_A_VERDICT && clear && floor.is_some_and(|floor| apart.value.abs() >= floor)
+    let clear = (apart.low > 0.0 || apart.high < 0.0) && apart.p <= level(apart.rounds);
+    apart.rounds >= ROUNDS_FOR_A_VERDICT && clear && floor.is_some_and(|floor| apart.value.abs() > floor)
 }
 
 /// The median, in place: this is done many thousand times.
@@ -86,14 +104,25 @@ mod tests {
         let again = [100.0, 111.0, 100.0, 99.0, 98.0];
         let floor = difference_floor(Paired { arm: &again, base: &base });
         assert!(floor.unwrap() < 2.0);
-        let clear = Apart { value: 21.0, low: 19.0, high: 22.0, rounds: 5 };
+        assert_eq!(found.p, 0.0625, "all five are above");
+        let clear = Apart { value: 21.0, low: 19.0, high: 22.0, rounds: 5, p: 0.0625 };
         assert!(is_shown(&clear, floor));
         assert!(!is_shown(&clear, None) && !is_shown(&clear, Some(30.0)));
         assert!(
             !is_shown(&Apart { low: -1.0, ..clear }, floor)
                 && !is_shown(&Apart { rounds: 3, ..clear }, floor)
         );
-        assert!(is_shown(&Apart { value: -21.0, low: -22.0, high: -19.0, rounds: 5 }, floor));
+        assert!(is_shown(&Apart { value: -21.0, low: -22.0, high: -19.0, ..clear }, floor));
+        assert!(!is_shown(&Apart { p: 0.125, ..clear }, floor) && !is_shown(&clear, Some(21.0)));
+    }
+
+    #[test]
+    fn a_stall_is_one_rank_among_others() {
+        assert_eq!(signed_ranks(&[3.0, -900.0, 0.0, -2.0, 2.0]), [4.0, -5.0, 0.0, -2.5, 2.5]);
+        let base = [100.0; 8];
+        let arm = [110.0, 111.0, 112.0, 113.0, 114.0, 115.0, 116.0, 90_000.0];
+        let found = difference(Paired { arm: &arm, base: &base }, 1).unwrap();
+        assert_eq!(found.p, 2.0 / 256.0);
     }
 
     #[test]

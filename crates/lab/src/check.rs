@@ -1,0 +1,103 @@
+//! Whether the lab may be believed: its load generator against another one ([`against_fio()`]), and its verdicts against
+//! what is known beforehand ([`against_itself()`]).
+//!
+//! Both run real cells on this machine, in a directory that goes at the end, one at a time and on a file system that
+//! has come to rest. On a machine that does something else meanwhile they say little.
+
+mod against_fio;
+mod against_itself;
+mod shape;
+
+use std::io;
+use std::time::Duration;
+
+use crate::cell::{Cell, CellResult};
+use crate::compare::runner::{CellRunner, RunError};
+use crate::compare::settle::{Settled, settle};
+use crate::load::raw::data::{self, LaidOut};
+use crate::scratch::{Scratch, Stop};
+
+pub use against_fio::{Agreement, FIO_ARMS, Fio, Mark, against_fio};
+pub use against_itself::{Itself, MOST_FALSE, Said, against_itself};
+pub use shape::{Load, Shape, shapes};
+
+/// Rounds of a check, unless told.
+pub const ROUNDS: u32 = 5;
+
+/// What a check works with.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground<'a> {
+    /// Where its file is.
+    pub scratch: &'a Scratch,
+    /// Whether the user wants it to end.
+    pub stop: &'a Stop,
+    /// The longest wait for quiet between two cells.
+    pub quiet_within: Duration,
+    /// Rounds.
+    pub rounds: u32,
+    /// Share of the full sizes and times; above 0, at most 1.
+    pub scale: f64,
+    /// Of the order, the offsets and the data.
+    pub seed: u64,
+}
+
+/// Why a check has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+    /// A cell failed, or cannot be had here.
+    #[error("{what}: {reason}")]
+    Cell {
+        /// Which.
+        what: String,
+        /// Why.
+        reason: String,
+    },
+    /// The scratch directory failed.
+    #[error("{path}: {source} (is the disk full, or read-only?)")]
+    Scratch {
+        /// Where.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Ground<'_> {
+    /// Writes the file that all cells work on; its directory.
+    fn lay_out(&self, bytes: u64) -> Result<std::path::PathBuf, CheckError> {
+        let directory = self.scratch.shared_directory().map_err(|error| self.lost(error))?;
+        match data::lay_out(&directory, bytes, self.seed, self.stop) {
+            Ok(LaidOut::Whole) => Ok(directory),
+            Ok(LaidOut::Stopped) => Err(CheckError::Interrupted),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Waits until nothing moves that the next cell would suffer from.
+    fn settle(&self) -> Result<(), CheckError> {
+        match settle(self.scratch.directory(), self.quiet_within, self.stop) {
+            Ok(Settled::Quiet | Settled::StillBusy) => Ok(()),
+            Ok(Settled::Stopped) => Err(CheckError::Interrupted),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Runs a cell.
+    fn run(&self, runner: &mut dyn CellRunner, cell: &Cell, what: &str) -> Result<CellResult, CheckError> {
+        runner.run(cell).map_err(|error| match error {
+            RunError::Interrupted => CheckError::Interrupted,
+            // Ctrl-C reaches the cell's process too.
+            _ if self.stop.is_set() => CheckError::Interrupted,
+            RunError::Refused(reason) | RunError::Failed(reason) => {
+                CheckError::Cell { what: what.to_owned(), reason }
+            }
+        })
+    }
+
+    fn lost(&self, source: io::Error) -> CheckError {
+        CheckError::Scratch { path: self.scratch.path().display().to_string(), source }
+    }
+}

@@ -1,0 +1,240 @@
+//! Verdicts where the answer is known: comparisons of a thing with itself on the real file, of which hardly any may be
+//! shown, and of two devices 5 % apart, which must be found.
+//!
+//! The device that is known to be slower is the modelled one whose doorbell costs, in real time: it costs by spinning,
+//! so what is planted is 5 % of the processor's own time, below whatever noise the machine adds.
+
+use std::path::Path;
+
+use super::shape::Load;
+use super::{CheckError, Ground};
+use crate::cell::Cell;
+use crate::compare::Measured;
+use crate::compare::runner::CellRunner;
+use crate::compare::trial::{ARMS, BASE, judged, order};
+use crate::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
+use crate::schema::{self, Comparison, Row};
+use crate::statistics::Verdict;
+use crate::statistics::random::SplitMix64;
+use crate::through::{KernelMerges, Poll, RequestCell, Way};
+
+/// Comparisons of a thing with itself.
+const SAME: u32 = 20;
+
+/// Of these so many may be shown.
+pub const MOST_FALSE: usize = 3;
+
+/// Comparisons of two devices.
+const PLANTED: u32 = 3;
+
+/// Rounds within which the slower one has to be found.
+const PLANTED_ROUNDS: u32 = 10;
+
+/// Nanoseconds a doorbell costs, and costs with 5 % more.
+const DOORBELLS: [u64; 2] = [20_000, 21_000];
+
+/// How long a cell takes at full scale, in seconds: they are tiny.
+const SECONDS: f64 = 0.1;
+
+/// What the comparisons of a thing with itself are of.
+const LOADS: [(Way, Operation, u32); 5] = [
+    (Way::Uring, Operation::Read, 1),
+    (Way::Uring, Operation::Read, 32),
+    (Way::Queue, Operation::Read, 32),
+    (Way::Pread, Operation::Read, 1),
+    (Way::Uring, Operation::Write, 32),
+];
+
+/// One comparison.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Said {
+    /// What was compared.
+    pub title: String,
+    /// What was said of it.
+    pub comparison: Comparison,
+}
+
+impl Said {
+    /// Whether a difference was shown.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.comparison.verdict != Verdict::NotShown
+    }
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Itself {
+    /// Comparisons of a thing with itself.
+    pub same: Vec<Said>,
+    /// Comparisons of a device with one that is 5 % slower.
+    pub planted: Vec<Said>,
+    /// Every round of every arm.
+    pub rows: Vec<Row>,
+}
+
+impl Itself {
+    /// Comparisons of a thing with itself that were shown.
+    #[must_use]
+    pub fn false_verdicts(&self) -> usize {
+        self.same.iter().filter(|said| said.is_shown()).count()
+    }
+
+    /// Comparisons of two devices in which the slower one was found.
+    #[must_use]
+    pub fn found(&self) -> usize {
+        self.planted.iter().filter(|said| said.comparison.verdict == Verdict::Worse).count()
+    }
+
+    /// Whether the verdicts may be believed.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.false_verdicts() <= MOST_FALSE && self.found() == self.planted.len()
+    }
+}
+
+/// Runs the comparisons. What it is at goes to `tell`.
+pub fn against_itself(
+    ground: &Ground<'_>,
+    runner: &mut dyn CellRunner,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Itself, CheckError> {
+    let load = Load::scaled(ground.scale);
+    let directory = ground.lay_out(load.file_bytes)?;
+    let seconds = (SECONDS * ground.scale).max(0.005);
+    let mut found = Itself::default();
+    for number in 0..SAME {
+        let (way, operation, depth) = LOADS[number as usize % LOADS.len()];
+        let spec = RequestSpec { operation, depth, ..spec(RequestDevice::file(), &load, seconds) };
+        let direction = if operation == Operation::Read { "read" } else { "write" };
+        let title = format!("{} {direction} 4k {depth}", way.name());
+        tell(&format!("{} of {SAME}: {title}", number + 1));
+        let trial = Trial { number, title, rounds: ground.rounds, settles: true };
+        let cell = |_: &str, seed| request(way, RequestSpec { seed, ..spec.clone() }, &directory);
+        found.same.extend(trial.run(ground, runner, &cell, &mut found.rows)?);
+    }
+    for number in 0..PLANTED {
+        let title = format!("modelled {} ns", DOORBELLS[0]);
+        tell(&format!("planted, {} of {PLANTED}: {title} against {}", number + 1, DOORBELLS[1]));
+        let trial = Trial { number: SAME + number, title, rounds: PLANTED_ROUNDS, settles: false };
+        let cell = |arm: &str, seed| {
+            let nanos = if arm == BASE { DOORBELLS[0] } else { DOORBELLS[1] };
+            let device = format!("free:{nanos}").parse().expect("it is one of those there are");
+            let spec = RequestSpec { depth: 1, seed, ..spec(device, &load, seconds) };
+            request(Way::Queue, spec, &directory)
+        };
+        found.planted.extend(trial.run(ground, runner, &cell, &mut found.rows)?);
+    }
+    Ok(found)
+}
+
+/// One comparison to be made.
+struct Trial {
+    number: u32,
+    title: String,
+    rounds: u32,
+    /// Whether cells leave something that the next would suffer from.
+    settles: bool,
+}
+
+impl Trial {
+    /// What was said of the arm; none where nothing ended in the time given.
+    fn run(
+        &self,
+        ground: &Ground<'_>,
+        runner: &mut dyn CellRunner,
+        cell: &dyn Fn(&str, u64) -> Cell,
+        rows: &mut Vec<Row>,
+    ) -> Result<Option<Said>, CheckError> {
+        let seed = SplitMix64::stream(ground.seed, u64::from(self.number)).next();
+        let job = format!("{} {}", self.number + 1, self.title);
+        let mut measured =
+            ARMS.map(|arm| Measured { job: job.clone(), arm: arm.to_owned(), rounds: Vec::new() });
+        for round in 0..self.rounds {
+            for arm in order(seed, round) {
+                if self.settles {
+                    ground.settle()?;
+                }
+                let result = ground.run(runner, &cell(arm, seed ^ u64::from(round)), &self.title)?;
+                let place = ARMS.iter().position(|known| *known == arm).expect("it is one of the arms");
+                measured[place].rounds.push(result);
+            }
+        }
+        rows.extend(measured.iter().flat_map(|one| schema::rows(&job, &one.arm, &one.rounds)));
+        let comparison = judged(&measured, seed);
+        Ok(comparison.map(|comparison| Said { title: self.title.clone(), comparison }))
+    }
+}
+
+fn spec(device: RequestDevice, load: &Load, seconds: f64) -> RequestSpec {
+    RequestSpec {
+        device,
+        depth: 1,
+        block_bytes: 4096,
+        pattern: Pattern::Random,
+        operation: Operation::Read,
+        knobs: Vec::new(),
+        fixed_buffers: Switch::Off,
+        fixed_files: Switch::Off,
+        batch: None,
+        from: Submitter::Local,
+        file_bytes: load.file_bytes,
+        seconds,
+        seed: 0,
+    }
+}
+
+fn request(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
+    let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
+    Cell::Requests(RequestCell { way, spec, kernel_merges, poll, directory: directory.to_owned(), target: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cell::CellResult;
+    use crate::compare::runner::RunError;
+    use crate::compare::trial::METRIC;
+    use crate::scratch::{Scratch, Stop};
+
+    /// On a machine that is told: every file as fast as the other, a doorbell's device by its cost.
+    fn on(mut speed: impl FnMut(&RequestSpec) -> f64) -> Itself {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new_in(parent.path()).unwrap();
+        let stop = Stop::default();
+        let quiet_within = Duration::ZERO;
+        let ground =
+            Ground { scratch: &scratch, stop: &stop, quiet_within, rounds: 5, scale: 0.001, seed: 7 };
+        let mut cells = 0;
+        let mut runner = |cell: &Cell| -> Result<CellResult, RunError> {
+            let Cell::Requests(RequestCell { spec, .. }) = cell else { panic!("{cell:?}") };
+            cells += 1;
+            Ok(CellResult { metrics: [(METRIC.to_owned(), speed(spec))].into(), notes: Vec::new() })
+        };
+        let found = against_itself(&ground, &mut runner, &mut |_| {}).unwrap();
+        assert_eq!(cells, 20 * 3 * 5 + 3 * 3 * 10);
+        found
+    }
+
+    fn of_device(spec: &RequestSpec) -> f64 {
+        spec.device.free_nanos().map_or(50_000.0, |nanos| 1e9 / nanos as f64)
+    }
+
+    #[test]
+    fn a_machine_that_is_calm_holds() {
+        let mut random = SplitMix64::new(3);
+        let found = on(|spec| of_device(spec) * (1.0 + random.below(1000) as f64 / 1e5));
+        assert!(found.holds(), "{found:?}");
+        assert_eq!((found.same.len(), found.found()), (20, 3));
+        assert!(found.planted.iter().all(|said| (said.comparison.ratio - 0.952).abs() < 0.01));
+    }
+
+    #[test]
+    fn a_machine_on_which_all_devices_are_one_finds_nothing() {
+        let mut random = SplitMix64::new(3);
+        let found = on(|_| 50_000.0 * (1.0 + random.below(1000) as f64 / 1e5));
+        assert!(!found.holds() && found.found() == 0, "{found:?}");
+    }
+}

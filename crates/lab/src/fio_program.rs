@@ -1,0 +1,136 @@
+//! The program fio as a child: started with options, and read from its JSON.
+//!
+//! It dies with this process. Mind which latency is meant: `clat` begins, over a ring, only when the submitting call has
+//! returned, `lat` when the operation was made; for single calls `clat` is the call itself. Percentiles are those that
+//! were asked for with `clat_percentiles` and `lat_percentiles`.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::load::CellError;
+
+const PROGRAM: &str = "fio";
+
+/// Said where it is not there.
+const NOT_INSTALLED: &str = "fio is not installed (apt install fio)";
+
+/// The part of its report that is read.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Report {
+    #[serde(rename = "fio version")]
+    pub(crate) version: String,
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// What it says of a job.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Job {
+    error: i32,
+    pub(crate) usr_cpu: f64,
+    pub(crate) sys_cpu: f64,
+    pub(crate) ctx: f64,
+    pub(crate) job_runtime: f64,
+    pub(crate) read: Direction,
+    pub(crate) write: Direction,
+}
+
+/// What it says of a direction.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Direction {
+    pub(crate) iops: f64,
+    pub(crate) total_ios: f64,
+    pub(crate) runtime: f64,
+    /// From made to ended.
+    pub(crate) lat_ns: Latency,
+    /// From handed over to ended.
+    #[serde(default)]
+    pub(crate) clat_ns: Latency,
+}
+
+/// What it says of a latency.
+#[derive(Deserialize, Default, Debug)]
+pub(crate) struct Latency {
+    /// Absent where nothing ended; keys are such as `99.000000`.
+    #[serde(default)]
+    percentile: serde_json::Map<String, Value>,
+}
+
+impl Latency {
+    /// In nanoseconds, where that percentile was asked for.
+    pub(crate) fn percentile(&self, percent: u32) -> Option<f64> {
+        self.percentile.get(&format!("{percent}.000000")).and_then(Value::as_f64)
+    }
+}
+
+/// What `--version` says, such as `fio-3.33`. Why there is none, with the remedy.
+pub fn version() -> Result<String, CellError> {
+    let output = said(Command::new(PROGRAM).arg("--version"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Runs it in a directory, to its end.
+pub(crate) fn run(arguments: &[String], directory: Option<&Path>) -> Result<Report, CellError> {
+    report(&output(arguments, directory)?)
+}
+
+/// As [`run`], unread.
+pub(crate) fn output(arguments: &[String], directory: Option<&Path>) -> Result<Vec<u8>, CellError> {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments);
+    if let Some(directory) = directory {
+        command.current_dir(directory);
+    }
+    Ok(said(&mut command)?.stdout)
+}
+
+fn said(command: &mut Command) -> Result<Output, CellError> {
+    let parent = getpid();
+    let dies_with_us = move || {
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        // A parent that died before that was asked for sends no signal any more.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: between fork and exec there are two calls into the kernel, which neither allocate nor lock; nor does an
+    // error that is made of a number.
+    unsafe {
+        command.pre_exec(dies_with_us);
+    }
+    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => CellError::unavailable(NOT_INSTALLED),
+        _ => CellError::system("could not start fio", &error),
+    })?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let said = errors.lines().find(|line| line.contains("fio")).unwrap_or_default().trim();
+    Err(nonsense(format!("{}; {said}", output.status)))
+}
+
+/// Reads what it has written; a job that failed is its failure.
+pub(crate) fn report(output: &[u8]) -> Result<Report, CellError> {
+    // It may say something before, such as that a job took longer to set up.
+    let start = output.iter().position(|byte| *byte == b'{').unwrap_or(0);
+    let report: Report = serde_json::from_slice(&output[start..])
+        .map_err(|error| nonsense(format!("its report cannot be read: {error}")))?;
+    let job = report.jobs.first().ok_or_else(|| nonsense("it ran no job".into()))?;
+    match job.error {
+        0 => Ok(report),
+        number => Err(nonsense(io::Error::from_raw_os_error(number).to_string())),
+    }
+}
+
+fn nonsense(what: String) -> CellError {
+    CellError::Process { what: format!("fio: {what}") }
+}
+
+/// A file's name as `--filename` takes it: a colon would part two names.
+pub(crate) fn filename(path: &Path) -> String {
+    format!("--filename={}", path.display().to_string().replace(':', "\\:"))
+}

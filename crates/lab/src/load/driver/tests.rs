@@ -1,0 +1,193 @@
+//! The loop against a modelled device that stalls, and against one that writes down what it is asked.
+
+use std::ops::Range;
+use std::thread;
+
+use super::*;
+use crate::job::{Access, Amount, Devices, Direction, Job, Order, Pace, Rate, TimeBased, Workload};
+use crate::load::lane::Buffers;
+use crate::load::layout;
+
+const BLOCK: u32 = 4096;
+
+fn plan(job: Job) -> JobPlan {
+    let directory = tempfile::tempdir().unwrap();
+    let job =
+        Job { name: "job".into(), files: vec!["data".into()], size: Some(Amount::Bytes(1 << 20)), ..job };
+    let workload = Workload { jobs: vec![job], devices: Devices::Refuse };
+    layout::resolve(&workload, directory.path(), 1).unwrap().remove(0)
+}
+
+/// A device that takes 20 us for an operation, and does nothing for a while.
+struct Stalling {
+    buffers: Buffers,
+    began: Instant,
+    stall: Range<Duration>,
+    flights: Vec<(Instant, usize)>,
+}
+
+impl Stalling {
+    fn new(began: Instant, stall: Range<Duration>) -> Self {
+        Self { buffers: Buffers::new(4, BLOCK as usize), began, stall, flights: Vec::new() }
+    }
+
+    fn take_ended(&mut self, ended: &mut Vec<usize>) {
+        let now = Instant::now();
+        ended.extend(self.flights.extract_if(.., |(ends, _)| *ends <= now).map(|(_, slot)| slot));
+    }
+
+    fn wait_for_first(&self, until: Option<Instant>) {
+        let first = self.flights.iter().map(|(ends, _)| *ends).chain(until).min();
+        let first = first.expect("something is in flight, or there is an end to the wait");
+        thread::sleep(first.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Lane for Stalling {
+    fn slots(&self) -> usize {
+        self.buffers.count()
+    }
+
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        self.buffers.slot(slot)
+    }
+
+    fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
+        let ends = Instant::now() + Duration::from_micros(20);
+        let stalled = self.stall.contains(&(ends - self.began));
+        self.flights.push((if stalled { self.began + self.stall.end } else { ends }, slot));
+        Ok(())
+    }
+
+    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let wanted = ended.len() + least;
+        self.take_ended(ended);
+        while ended.len() < wanted {
+            self.wait_for_first(None);
+            self.take_ended(ended);
+        }
+        Ok(())
+    }
+
+    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        self.wait_for_first(Some(until));
+        self.take_ended(ended);
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        Ok(())
+    }
+}
+
+/// Two thousand reads a second for 300 ms from a device that stalls from 50 ms on until then.
+fn with_a_stall_until(end_millis: u64) -> JobOutcome {
+    let rate = Rate { operations_per_s: 2000, bytes_per_s: 0 };
+    let job = Job {
+        access: Access { direction: Direction::Read, order: Order::Random },
+        runtime_us: Some(300_000),
+        time_based: TimeBased::Yes,
+        pace: Pace { read: rate, ..Pace::default() },
+        ..Job::default()
+    };
+    let plan = plan(job);
+    let began = Instant::now();
+    let stall = Duration::from_millis(50)..Duration::from_millis(end_millis);
+    drive(&plan, &mut Stalling::new(began, stall), began, &AtomicBool::new(false)).unwrap()
+}
+
+/// In an open loop everything that should have started in a stall waits until its end: these bounds hold however busy
+/// the machine is, for nothing that was due in it can have ended before.
+#[test]
+fn a_stall_shows_for_all_that_should_have_started_in_it() {
+    let outcome = with_a_stall_until(150);
+    let latencies = &outcome.reads.latencies;
+    let kept = outcome.kept.unwrap();
+    assert_eq!(latencies.len(), 600, "one every half millisecond");
+    assert_eq!(latencies.len(), outcome.reads.operations + kept.never_started);
+    let longer_than = |millis: u64| latencies.len() - latencies.count_between(0, millis * 1_000_000);
+    // Of the 200 that were due in it half had to wait for at least the half of it.
+    assert!(longer_than(49) >= 100, "{}", longer_than(49));
+    assert!(longer_than(89) >= 20, "{}", longer_than(89));
+    assert!(latencies.value_at_quantile(0.99) >= 96_000_000, "{}", latencies.value_at_quantile(0.99));
+    // Four were in flight. A clock that begins at the start would have shown the stall for those alone.
+    assert!(kept.backlog_peak >= 190, "{}", kept.backlog_peak);
+    assert!(kept.late.value_at_quantile(0.99) >= 90_000_000);
+}
+
+#[test]
+fn what_a_stall_never_lets_start_is_not_forgotten() {
+    let outcome = with_a_stall_until(350);
+    let (latencies, kept) = (&outcome.reads.latencies, outcome.kept.as_ref().unwrap());
+    assert_eq!(latencies.len(), 600);
+    assert_eq!(outcome.reads.operations + kept.never_started, 600);
+    assert!(kept.never_started >= 490, "{}", kept.never_started);
+    assert!(latencies.value_at_quantile(0.99) >= 240_000_000, "{}", latencies.value_at_quantile(0.99));
+    assert!(
+        outcome.issued <= 110,
+        "what was never started is not looked for in the file: {}",
+        outcome.issued
+    );
+}
+
+/// Writes down what it is asked.
+struct Recording {
+    buffers: Buffers,
+    together: bool,
+    ended: Vec<usize>,
+    asked: Vec<&'static str>,
+}
+
+impl Lane for Recording {
+    fn slots(&self) -> usize {
+        self.buffers.count()
+    }
+
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        self.asked.push("fill");
+        self.buffers.slot(slot)
+    }
+
+    fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
+        self.asked.push("start");
+        self.ended.push(slot);
+        Ok(())
+    }
+
+    fn hands_over_together(&self) -> bool {
+        self.together
+    }
+
+    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        self.asked.push("reap");
+        ended.append(&mut self.ended);
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn no_operation_waits_for_the_filling_of_others() {
+    let access = Access { direction: Direction::Write, order: Order::Sequential };
+    let plan = plan(Job { access, operations: Some(6), ..Job::default() });
+    let asked = |together| {
+        let buffers = Buffers::new(3, BLOCK as usize);
+        let mut lane = Recording { buffers, together, ended: Vec::new(), asked: Vec::new() };
+        let outcome = drive(&plan, &mut lane, Instant::now(), &AtomicBool::new(false)).unwrap();
+        assert_eq!((outcome.writes.operations, outcome.issued, outcome.kept.is_none()), (6, 6, true));
+        lane.asked[..7].join(" ")
+    };
+    assert_eq!(asked(true), "fill fill fill start start start reap");
+    assert_eq!(asked(false), "fill start fill start fill start reap");
+}

@@ -92,6 +92,15 @@ pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
     Some(disk.join("queue")).filter(|queue| queue.is_dir())
 }
 
+/// The same for a block device itself, or for what a file lies on.
+pub(crate) fn queue_directory_of(path: &Path) -> Option<PathBuf> {
+    let data = fs::metadata(path).ok()?;
+    if !data.file_type().is_block_device() {
+        return queue_directory(path);
+    }
+    Some(disk_directory(data.rdev())?.join("queue")).filter(|queue| queue.is_dir())
+}
+
 /// Where the kernel shows a disk, by the number of it or of a partition of it.
 fn disk_directory(device: u64) -> Option<PathBuf> {
     let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));

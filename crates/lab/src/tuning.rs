@@ -1,0 +1,222 @@
+//! Settings of the machine that an arm is compared with: sysctls, and how the device under the files queues its requests.
+//!
+//! ```text
+//! check all  |  per cell:  lock, read, journal -> write -> read back  ... cell ...  write back -> read back -> no journal
+//! ```
+//!
+//! They belong to the whole machine, so leaving one changed would be worse than any figure is worth. What is to be set is
+//! looked at before the first cell: that the file is there and may be written. Around a cell [`Held`] sets it and puts it
+//! back when it is dropped: at the end of the cell, on an error, after Ctrl-C (which only sets a flag), in a panic. What
+//! SIGKILL leaves is in a [`Journal`] that was on the disk before anything was set: the next comparison in that directory
+//! finds it and puts everything back ([`recover`]).
+
+mod held;
+mod journal;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::{Access, access};
+
+use crate::manifest::mount;
+use crate::nearest;
+
+pub use held::Held;
+pub use journal::{Journal, Recovered, recover};
+
+/// Before the name of a sysctl.
+pub const SYSCTL: &str = "sysctl.";
+
+/// Before the name of something of a queue.
+pub const QUEUE: &str = "queue.";
+
+/// One setting and what it is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// Which.
+    pub knob: Knob,
+    /// What it is to be, as the kernel reads it.
+    pub value: String,
+}
+
+impl fmt::Display for Tuning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.knob, self.value)
+    }
+}
+
+/// Something of the machine that can be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Knob {
+    /// A sysctl, as `vm.dirty_bytes`.
+    Sysctl(String),
+    /// A file of `/sys/block/DEVICE/queue`.
+    Queue(String),
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Knob::Sysctl(name) => write!(formatter, "{SYSCTL}{name}"),
+            Knob::Queue(name) => write!(formatter, "{QUEUE}{name}"),
+        }
+    }
+}
+
+/// A name that leads nowhere below the directory it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no name of a setting (as sysctl.vm.dirty_bytes or queue.nomerges)")]
+pub struct NoKnob;
+
+impl FromStr for Knob {
+    type Err = NoKnob;
+
+    fn from_str(text: &str) -> Result<Self, NoKnob> {
+        let sound = |name: &str, separator: char| {
+            let letter = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+            name.split(separator).all(|part| !part.is_empty() && part.chars().all(letter))
+        };
+        if let Some(name) = text.strip_prefix(SYSCTL) {
+            return if sound(name, '.') { Ok(Knob::Sysctl(name.to_owned())) } else { Err(NoKnob) };
+        }
+        let name = text.strip_prefix(QUEUE).ok_or(NoKnob)?;
+        // One name: a queue has files, and what lies below is not of the queue.
+        if sound(name, '/') && !name.contains('/') { Ok(Knob::Queue(name.to_owned())) } else { Err(NoKnob) }
+    }
+}
+
+/// Where the kernel shows what can be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Places {
+    sysctl: PathBuf,
+    queue: Option<PathBuf>,
+}
+
+impl Places {
+    /// Those of this machine, and the queue of the device under `path`: a device, a file or a directory.
+    #[must_use]
+    pub fn under(path: &Path) -> Self {
+        Self { sysctl: PathBuf::from("/proc/sys"), queue: mount::queue_directory_of(path) }
+    }
+
+    /// The file of a knob; none where there is no queue.
+    fn file(&self, knob: &Knob) -> Option<PathBuf> {
+        match knob {
+            Knob::Sysctl(name) => Some(self.sysctl.join(name.replace('.', "/"))),
+            Knob::Queue(name) => Some(self.queue.as_ref()?.join(name)),
+        }
+    }
+
+    /// Whether all of it is there and may be written; the first that is not, with what would do. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`TuningError`], but for what only setting it can show.
+    pub fn check(&self, tunings: &[Tuning]) -> Result<(), TuningError> {
+        tunings.iter().try_for_each(|tuning| self.look(&tuning.knob).map(drop))
+    }
+
+    fn look(&self, knob: &Knob) -> Result<PathBuf, TuningError> {
+        let file = self.file(knob).ok_or_else(|| TuningError::NoQueue { knob: knob.to_string() })?;
+        if !file.is_file() {
+            return Err(TuningError::Missing { knob: knob.to_string(), meant: meant(knob, &file) });
+        }
+        access(&file, Access::WRITE_OK)
+            .map_err(|error| TuningError::Forbidden { knob: knob.to_string(), why: error.to_string() })?;
+        Ok(file)
+    }
+}
+
+/// The name beside the one that is not there which may have been meant.
+fn meant(knob: &Knob, file: &Path) -> String {
+    let beside = file.parent().and_then(|directory| fs::read_dir(directory).ok());
+    let names = beside.into_iter().flatten().filter_map(Result::ok).filter(|entry| entry.path().is_file());
+    let names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let wrong = file.file_name().unwrap_or_default().to_string_lossy();
+    let Some(near) = nearest::nearest(&wrong, names.iter().map(String::as_str)) else {
+        return String::new();
+    };
+    let knob = knob.to_string();
+    let before = knob.strip_suffix(wrong.as_ref()).unwrap_or_default();
+    format!("; did you mean {before}{near}?")
+}
+
+/// Why something is not set. Nothing is left changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TuningError {
+    /// The files are on no device of their own.
+    #[error(
+        "{knob}: the files are on no block device of their own (use --dir, --scratch or --target on one)"
+    )]
+    NoQueue {
+        /// Which.
+        knob: String,
+    },
+    /// There is no such setting here.
+    #[error("{knob}: there is no such setting here{meant}")]
+    Missing {
+        /// Which.
+        knob: String,
+        /// Which may be meant.
+        meant: String,
+    },
+    /// It may not be written.
+    #[error("{knob}: {why} (settings of the machine need root: use sudo, or leave the key out)")]
+    Forbidden {
+        /// Which.
+        knob: String,
+        /// What the system said.
+        why: String,
+    },
+    /// Another comparison holds it.
+    #[error("{knob}: another comparison holds it (wait for its end)")]
+    Busy {
+        /// Which.
+        knob: String,
+    },
+    /// The kernel did not take the value.
+    #[error("{knob}={value}: {source}")]
+    Refused {
+        /// Which.
+        knob: String,
+        /// What was to be set.
+        value: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel made another value of it.
+    #[error("{knob}={value}: it reads back as {found} (give that, or another value)")]
+    Other {
+        /// Which.
+        knob: String,
+        /// What was to be set.
+        value: String,
+        /// What is set.
+        found: String,
+    },
+    /// The journal could not be written, so nothing was set.
+    #[error("{path}: {source}; without a journal nothing is set", path = path.display())]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What is set, as it would be written: of `none [mq-deadline]` the word in brackets.
+fn read(file: &Path) -> io::Result<String> {
+    let text = fs::read_to_string(file)?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    Ok(chosen.unwrap_or(text.trim()).to_owned())
+}
+
+/// Whether two values are one: numbers of a list are parted by a tab or by a space.
+fn same(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What was set before it was changed, on the disk before anything is: what a run that was killed leaves behind it says
+//! what has to be put back.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::held::put_back;
+use super::{read, same};
+
+/// Its name in the directory of a comparison.
+const FILE: &str = "settings.json";
+
+/// Where a machine says since which start it runs: settings do not outlive it.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Where the settings of one comparison are written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Journal {
+    path: PathBuf,
+}
+
+/// All that is changed at a time.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    boot: String,
+    changes: Vec<Change>,
+}
+
+/// One file that is changed, or that the kernel changes along with another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Change {
+    /// Where it is set.
+    pub(super) file: PathBuf,
+    /// What was set.
+    pub(super) before: String,
+    /// What we set; none where the kernel does.
+    pub(super) ours: Option<String>,
+}
+
+impl Journal {
+    /// The one of the comparison whose directory this is.
+    #[must_use]
+    pub fn of(directory: &Path) -> Self {
+        Self { path: directory.join(FILE) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// On the disk when it returns.
+    pub(super) fn write(&self, changes: &[Change]) -> io::Result<()> {
+        let written = Written { boot: boot(), changes: changes.to_vec() };
+        let mut file = File::create(&self.path)?;
+        file.write_all(&serde_json::to_vec(&written)?)?;
+        file.sync_all()?;
+        match self.path.parent() {
+            Some(directory) => File::open(directory)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing is changed any more.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn boot() -> String {
+    fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+}
+
+/// What came of a setting that a killed run had changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Recovered {
+    /// It is as it was before.
+    PutBack {
+        /// Where it is set.
+        file: PathBuf,
+        /// What is set again.
+        value: String,
+    },
+    /// Somebody has set it since; it stays.
+    SetSince {
+        /// Where it is set.
+        file: PathBuf,
+        /// What it was before.
+        before: String,
+    },
+}
+
+/// Puts back what the comparison in `directory`, which runs no more, had changed. Nothing where it had changed nothing,
+/// or the machine was started anew since.
+///
+/// # Errors
+/// What could not be put back; the journal then stays.
+pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
+    let journal = Journal::of(directory);
+    let Ok(text) = fs::read(&journal.path) else { return Ok(Vec::new()) };
+    let path = journal.path.display();
+    // Cut short: it was being written, so nothing had been set.
+    let Ok(written) = serde_json::from_slice::<Written>(&text) else { return Ok(Vec::new()) };
+    if written.boot != boot() {
+        return Ok(Vec::new());
+    }
+    let is_ours = |change: &Change| {
+        let ours = change.ours.as_ref()?;
+        Some(read(&change.file).is_ok_and(|now| same(&now, ours) && !same(&now, &change.before)))
+    };
+    let since = |change: &Change| {
+        let now = read(&change.file);
+        is_ours(change) == Some(false) && now.is_ok_and(|now| !same(&now, &change.before))
+    };
+    let (kept, ours): (Vec<Change>, Vec<Change>) = written.changes.into_iter().partition(|one| since(one));
+    // What the kernel changed along goes back only with what it belongs to.
+    let ours = if ours.iter().any(|change| is_ours(change) == Some(true)) { ours } else { Vec::new() };
+    put_back(&ours).map_err(|why| format!("{path}: {why}"))?;
+    journal.clear().map_err(|error| format!("{path}: {error}"))?;
+    let back = ours.into_iter().filter(|change| change.ours.is_some());
+    let back = back.map(|Change { file, before: value, .. }| Recovered::PutBack { file, value });
+    let kept = kept.into_iter().map(|Change { file, before, .. }| Recovered::SetSince { file, before });
+    Ok(back.chain(kept).collect())
+}

@@ -1,0 +1,202 @@
+use super::*;
+use crate::loop_device::LoopDevice;
+
+fn tuning(knob: &str, value: &str) -> Tuning {
+    Tuning { knob: knob.parse().unwrap(), value: value.into() }
+}
+
+/// A machine of files: one sysctl of two, and a queue.
+struct Machine {
+    directory: tempfile::TempDir,
+    places: Places,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (vm, queue) = (directory.path().join("sys/vm"), directory.path().join("queue"));
+        fs::create_dir_all(&vm).unwrap();
+        fs::create_dir_all(&queue).unwrap();
+        fs::write(vm.join("swappiness"), "60\n").unwrap();
+        fs::write(queue.join("nomerges"), "0\n").unwrap();
+        fs::write(queue.join("scheduler"), "none [mq-deadline] bfq\n").unwrap();
+        let places = Places { sysctl: directory.path().join("sys"), queue: Some(queue) };
+        Self { directory, places }
+    }
+
+    fn at(&self, file: &str) -> String {
+        fs::read_to_string(self.directory.path().join(file)).unwrap().trim().to_owned()
+    }
+
+    fn journal(&self) -> Journal {
+        Journal::of(self.directory.path())
+    }
+}
+
+#[test]
+fn names_lead_to_their_own_directory_alone() {
+    assert_eq!("sysctl.vm.dirty_bytes".parse(), Ok(Knob::Sysctl("vm.dirty_bytes".into())));
+    assert_eq!("queue.nomerges".parse(), Ok(Knob::Queue("nomerges".into())));
+    for wrong in
+        ["sysctl.", "queue.", "queue./etc/x", "queue.a/b", "sysctl.vm..x", "sysctl.vm/x", "vm.x", "queue..."]
+    {
+        assert_eq!(wrong.parse::<Knob>(), Err(NoKnob), "{wrong}");
+    }
+}
+
+#[test]
+fn what_is_not_there_names_the_nearest_and_nothing_is_changed() {
+    let machine = Machine::new();
+    let refused = |knob: &str| machine.places.check(&[tuning(knob, "1")]).unwrap_err().to_string();
+    assert_eq!(
+        refused("queue.nomerge"),
+        "queue.nomerge: there is no such setting here; did you mean queue.nomerges?"
+    );
+    assert!(refused("sysctl.vm.swapiness").ends_with("did you mean sysctl.vm.swappiness?"));
+    assert!(refused("queue.something-else").ends_with("no such setting here"));
+    let nowhere = Places { queue: None, ..machine.places.clone() };
+    assert!(
+        nowhere.check(&[tuning("queue.nomerges", "2")]).unwrap_err().to_string().contains("no block device")
+    );
+    machine.places.check(&[tuning("queue.nomerges", "2"), tuning("sysctl.vm.swappiness", "1")]).unwrap();
+}
+
+#[test]
+fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
+    let machine = Machine::new();
+    let tunings = [tuning("sysctl.vm.swappiness", "1"), tuning("queue.nomerges", "2")];
+    let held = Held::new(&tunings, &machine.places, &machine.journal()).unwrap();
+    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("1".into(), "2".into()));
+    let busy = Held::new(&tunings[1..], &machine.places, &Journal::of(&machine.directory.path().join("sys")));
+    assert!(busy.unwrap_err().to_string().contains("another comparison holds it"));
+    held.release().unwrap();
+    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("60".into(), "0".into()));
+    assert!(!machine.directory.path().join("settings.json").exists());
+
+    let (places, journal) = (machine.places.clone(), machine.journal());
+    let panicked = std::thread::spawn(move || {
+        let _held = Held::new(&tunings, &places, &journal).unwrap();
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("60".into(), "0".into()));
+}
+
+#[test]
+fn what_a_killed_run_has_left_is_put_back_but_not_what_was_set_since() {
+    let machine = Machine::new();
+    let tunings = [tuning("sysctl.vm.swappiness", "1"), tuning("queue.nomerges", "2")];
+    std::mem::forget(Held::new(&tunings, &machine.places, &machine.journal()).unwrap());
+    fs::write(machine.directory.path().join("sys/vm/swappiness"), "30\n").unwrap();
+    let recovered = recover(machine.directory.path()).unwrap();
+    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("30".into(), "0".into()));
+    let [back, since] = recovered.as_slice() else { panic!("{recovered:?}") };
+    assert!(matches!(back, Recovered::PutBack { value, .. } if value == "0"), "{back:?}");
+    assert!(matches!(since, Recovered::SetSince { before, .. } if before == "60"), "{since:?}");
+    assert_eq!(recover(machine.directory.path()).unwrap(), [], "once is enough");
+}
+
+#[test]
+fn a_journal_of_another_start_or_cut_short_is_no_order() {
+    let machine = Machine::new();
+    std::mem::forget(
+        Held::new(&[tuning("queue.nomerges", "2")], &machine.places, &machine.journal()).unwrap(),
+    );
+    let path = machine.directory.path().join("settings.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    assert_eq!(recover(machine.directory.path()).unwrap(), []);
+    let mut other: serde_json::Value = serde_json::from_str(&text).unwrap();
+    other["boot"] = "another".into();
+    fs::write(&path, other.to_string()).unwrap();
+    assert_eq!(recover(machine.directory.path()).unwrap(), []);
+    assert_eq!(machine.at("queue/nomerges"), "2");
+}
+
+#[test]
+fn a_value_the_kernel_does_not_take_leaves_all_as_it_was() {
+    let Some((_file, device)) = device() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (places, journal) = (Places::under(device.path()), Journal::of(directory.path()));
+    let queue = places.queue.clone().unwrap();
+    let (before, other) = match read(&queue.join("iostats")).unwrap().as_str() {
+        "0" => ("0", "1"),
+        _ => ("1", "0"),
+    };
+    // What has been set before goes back.
+    let tunings = [tuning("queue.iostats", other), tuning("queue.scheduler", "no-such-scheduler")];
+    let refused = Held::new(&tunings, &places, &journal).unwrap_err().to_string();
+    assert!(refused.starts_with("queue.scheduler=no-such-scheduler: "), "{refused}");
+    assert_eq!(read(&queue.join("iostats")).unwrap(), before);
+    assert!(!directory.path().join("settings.json").exists());
+    assert!(
+        places
+            .check(&[tuning("queue.nr_request", "1")])
+            .unwrap_err()
+            .to_string()
+            .contains("queue.nr_requests?")
+    );
+}
+
+#[test]
+fn the_queue_of_a_real_device_is_set_and_put_back() {
+    let Some((_file, device)) = device() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (places, journal) = (Places::under(device.path()), Journal::of(directory.path()));
+    let queue = places.queue.clone().unwrap();
+    let all = ["nomerges", "read_ahead_kb", "scheduler"].map(|name| queue.join(name));
+    let before = all.each_ref().map(|file| read(file).unwrap());
+    let other = if before[2] == "none" { "mq-deadline" } else { "none" };
+    let tunings = [
+        tuning("queue.nomerges", "2"),
+        tuning("queue.read_ahead_kb", "64"),
+        tuning("queue.scheduler", other),
+    ];
+    let held = Held::new(&tunings, &places, &journal).unwrap();
+    assert_eq!(all.each_ref().map(|file| read(file).unwrap()), ["2", "64", other]);
+    held.release().unwrap();
+    assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
+    // And after a run that was killed.
+    std::mem::forget(Held::new(&tunings[..1], &places, &journal).unwrap());
+    assert_eq!(read(&all[0]).unwrap(), "2");
+    assert_eq!(recover(directory.path()).unwrap().len(), 1);
+    assert_eq!(read(&all[0]).unwrap(), before[0]);
+}
+
+/// Setting one of the two makes 0 of the other, which takes no 0.
+#[test]
+fn a_pair_of_sysctls_is_put_back_by_the_one_that_was_set() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: sysctls are root's");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let places = Places::under(directory.path());
+    let files =
+        ["dirty_background_bytes", "dirty_background_ratio"].map(|name| places.sysctl.join("vm").join(name));
+    let before = files.each_ref().map(|file| read(file).unwrap());
+    let tunings = [tuning("sysctl.vm.dirty_background_bytes", "1073741824")];
+    let held = match Held::new(&tunings, &places, &Journal::of(directory.path())) {
+        Ok(held) => held,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    assert_eq!(read(&files[0]).unwrap(), "1073741824");
+    held.release().unwrap();
+    assert_eq!(files.each_ref().map(|file| read(file).unwrap()), before);
+}
+
+/// A loop device; none without root.
+fn device() -> Option<(tempfile::NamedTempFile, LoopDevice)> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(16 << 20).unwrap();
+    match LoopDevice::over(file.path()) {
+        Ok(device) => Some((file, device)),
+        Err(error) => {
+            eprintln!("skipped: no loop device: {error}");
+            None
+        }
+    }
+}

@@ -24,6 +24,21 @@ pub enum Cell {
     Copies(CopyCell),
     /// Messages to a server that sends them back.
     Echo(EchoCell),
+    /// A job file through fio.
+    Fio(FioCell),
+}
+
+/// What fio has to do: a job file of one group, as it stands.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FioCell {
+    /// The job file, or why fio cannot do it.
+    pub text: Result<String, String>,
+    /// The same jobs, as they were understood.
+    pub workload: Workload,
+    /// Where its files go: an existing, empty directory of its own.
+    pub directory: PathBuf,
+    /// Of its offsets, where the file says nothing.
+    pub seed: u64,
 }
 
 /// What one cell of jobs has to do.

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Cell;
 use crate::load::{CellError, CellReport, report};
 use crate::nomerges::{self, Held};
+use crate::processors;
 use crate::through::KernelMerges;
 
 /// The hidden first argument of a program that is to run one cell.
@@ -33,6 +34,14 @@ pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
 /// How often it is looked whether to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
 
+/// What a child is told.
+#[derive(Serialize, Deserialize)]
+struct Told<C> {
+    cell: C,
+    /// Where it runs; anywhere if there are none.
+    processors: Vec<u32>,
+}
+
 #[derive(Serialize, Deserialize)]
 enum Outcome {
     Done(CellReport),
@@ -42,19 +51,35 @@ enum Outcome {
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
 /// `stop`, once set, ends it soon.
 pub fn run_cell_in_child(cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    let program = match std::env::var_os(PROGRAM_VARIABLE) {
-        Some(program) => PathBuf::from(program),
+    run_cell_in_child_on(cell, &[], stop)
+}
+
+fn program() -> Result<PathBuf, CellError> {
+    match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(program) => Ok(PathBuf::from(program)),
         None => std::env::current_exe()
-            .map_err(|error| CellError::system("could not find this program's own file", &error))?,
-    };
-    run_cell_in_child_of(&program, cell, stop)
+            .map_err(|error| CellError::system("could not find this program's own file", &error)),
+    }
+}
+
+/// The same on some processors alone; on all this process may run on if there are none.
+pub fn run_cell_in_child_on(
+    cell: &Cell,
+    processors: &[u32],
+    stop: &AtomicBool,
+) -> Result<CellReport, CellError> {
+    tell_child(&program()?, &Told { cell, processors: processors.to_vec() }, stop)
 }
 
 /// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument says so.
 /// `stop`, once set, ends it soon.
 pub fn run_cell_in_child_of(program: &Path, cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    let _held = hold(program, cell)?;
-    let text = serde_json::to_vec(cell)
+    tell_child(program, &Told { cell, processors: Vec::new() }, stop)
+}
+
+fn tell_child(program: &Path, told: &Told<&Cell>, stop: &AtomicBool) -> Result<CellReport, CellError> {
+    let _held = hold(program, told.cell)?;
+    let text = serde_json::to_vec(told)
         .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
@@ -83,7 +108,7 @@ fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
         Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
             nomerges::hold(program, &cell.directory).map(Some).map_err(CellError::unavailable)
         }
-        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) => Ok(None),
+        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => Ok(None),
     }
 }
 
@@ -105,7 +130,7 @@ pub fn cell_main() -> ExitCode {
     if getppid() != parent {
         return ExitCode::FAILURE;
     }
-    let outcome = match read_cell().and_then(|cell| report(&cell)) {
+    let outcome = match read_cell().and_then(|told| pinned(&told)) {
         Ok(report) => Outcome::Done(report),
         Err(error) => Outcome::Failed(error),
     };
@@ -167,7 +192,14 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-fn read_cell() -> Result<Cell, CellError> {
+/// Before anything else of the cell is made, so that all its threads are there.
+fn pinned(told: &Told<Cell>) -> Result<CellReport, CellError> {
+    processors::pin(&told.processors)
+        .map_err(|error| CellError::system("could not run on its processors", &error))?;
+    report(&told.cell)
+}
+
+fn read_cell() -> Result<Told<Cell>, CellError> {
     let mut text = Vec::new();
     std::io::stdin()
         .read_to_end(&mut text)

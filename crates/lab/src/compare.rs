@@ -15,24 +15,34 @@
 
 mod cells;
 mod device;
+mod drift;
 pub mod judge;
 mod notes;
+pub mod record;
 pub mod runner;
 pub mod settle;
+pub mod state;
+mod writes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, CellResult, Verify};
 use crate::load::raw::data;
-use crate::plan::{Plan, Turn, Work, spoken};
+use crate::plan::{Plan, PlannedArm, Turn, Work, spoken};
 use crate::progress::{Left, Progress, Speed};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
+use crate::tuning::{Held, Journal, Places};
 use cells::Turned;
 use device::{Device, Found};
+use judge::Judging;
+use record::{PartOfRecord, RecordError, RoundRecord};
 use runner::{CellRunner, RunError};
+use serde::{Deserialize, Serialize};
 use settle::{Settled, settle};
+use state::{Before, CellState};
+pub use writes::Writes;
 
 /// All that a comparison needs.
 #[derive(Debug)]
@@ -49,6 +59,25 @@ pub struct Setting<'a> {
     pub quiet_within: Duration,
     /// Whether the user wants it to end.
     pub stop: &'a Stop,
+    /// The metric in which rounds are looked over for what stands apart.
+    pub metric: &'a str,
+    /// Where cells run that say so themselves; everywhere if none. The others are placed by the runner.
+    pub processors: &'a [u32],
+    /// What may be written in all, by all parts together.
+    pub writes: &'a Writes,
+    /// Where rounds are written down as they end, and where they are from that ended before.
+    pub record: Option<PartOfRecord<'a>>,
+    /// Until when rounds go on, where that is not their number alone.
+    pub until: Option<Until<'a>>,
+}
+
+/// Rounds go on until every interval is narrow enough, but not longer than the plan says.
+#[derive(Clone, Copy, Debug)]
+pub struct Until<'a> {
+    /// Upper end of an interval over its lower one, less 1: 0.02 is 2 %.
+    pub width: f64,
+    /// Which intervals: those of the metric of the judging, of every arm to its base.
+    pub judging: Judging<'a>,
 }
 
 /// One arm's cells in one job, one per round.
@@ -63,7 +92,7 @@ pub struct Measured {
 }
 
 /// Why an arm is not among the results of a job.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeftOut {
     /// The job.
     pub job: String,
@@ -86,6 +115,8 @@ pub struct Outcome {
     pub orders: Vec<Vec<String>>,
     /// What a reader has to know.
     pub notes: Vec<String>,
+    /// In what surroundings each cell ran that counts.
+    pub states: Vec<CellState>,
 }
 
 /// There is nothing to judge.
@@ -105,6 +136,20 @@ pub enum CompareError {
         /// Seconds that would do for a verdict.
         needed: u64,
     },
+    /// More would be written than may be, before one round was whole.
+    #[error(
+        "not one round fits in the {most} MiB that may be written: {done} MiB were (give --max-writes more, or a \
+         smaller --scale)"
+    )]
+    NoWrites {
+        /// MiB that may be.
+        most: u64,
+        /// MiB that were.
+        done: u64,
+    },
+    /// Rounds cannot be written down.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The scratch directory failed.
     #[error("{path}: {source} (is the disk full, or read-only?)")]
     Scratch {
@@ -131,6 +176,7 @@ pub fn compare(
         busy_cells: 0,
         device: None,
         skipped: Vec::new(),
+        narrow: false,
     }
     .run()
 }
@@ -148,12 +194,16 @@ struct Comparison<'a, 'b> {
     device: Option<Device>,
     /// Jobs that cannot run here.
     skipped: Vec<String>,
+    /// It ended because every interval was narrow enough.
+    narrow: bool,
 }
 
 /// How a round ended.
 enum Round {
     Whole,
     OutOfTime,
+    /// No more may be written.
+    OutOfWrites,
 }
 
 impl Comparison<'_, '_> {
@@ -165,28 +215,110 @@ impl Comparison<'_, '_> {
             self.outcome.measured.extend(job.arms.iter().map(|arm| measured(&arm.name)));
         }
         self.outcome.notes.clone_from(&plan.notes);
-        self.lay_out()?;
-        self.find_device()?;
-        self.warm_up()?;
+        let mut round = self.take_up()?;
+        if round < self.rounds && !self.is_narrow(round) {
+            self.find_device()?;
+            self.lay_out()?;
+            self.warm_up()?;
+        }
 
         let mut longest_round = Duration::ZERO;
-        let mut round = 0;
+        let first = round;
         while round < self.rounds {
             let began = Instant::now();
-            if self.time_left().is_some_and(|left| left < longest_round) {
+            if self.is_narrow(round) || self.time_left().is_some_and(|left| left < longest_round) {
                 break;
             }
             match self.round(round)? {
-                Round::Whole => round += 1,
+                Round::Whole => self.write_down(round)?,
                 Round::OutOfTime => break,
+                Round::OutOfWrites => {
+                    let most = self.setting.writes.most().unwrap_or_default() >> 20;
+                    let note =
+                        format!("{round} rounds of {} fit in the {most} MiB of --max-writes", plan.rounds);
+                    self.outcome.notes.push(note);
+                    break;
+                }
             }
+            round += 1;
             longest_round = longest_round.max(began.elapsed());
-            if round == 1 {
-                self.rounds = self.rounds_that_fit(longest_round);
-                self.shorten(0, &[]);
+            if round == first + 1 {
+                self.rounds = self.rounds_that_fit(round, longest_round);
+                self.shorten(round - 1, &[]);
             }
         }
         self.finish(round)
+    }
+
+    /// Rounds that an earlier run has written down; returns how many.
+    fn take_up(&mut self) -> Result<u32, CompareError> {
+        let Some(PartOfRecord { record, part }) = self.setting.record else { return Ok(0) };
+        let rounds = record.borrow().of(part);
+        let rounds = &rounds[..rounds.len().min(self.setting.plan.rounds as usize)];
+        let Some(last) = rounds.last() else { return Ok(0) };
+        for left_out in &last.left_out {
+            self.leave_out(left_out.clone())?;
+        }
+        for round in rounds {
+            for measured in &mut self.outcome.measured {
+                measured.rounds.extend(round.result(&measured.job, &measured.arm).cloned());
+            }
+            self.outcome.states.extend(round.states.iter().cloned());
+            self.outcome.orders.push(round.order.clone());
+        }
+        let many = rounds.len() as u32;
+        // A job that could not run then has no rounds to be paired with.
+        let jobs = self.setting.plan.jobs.iter();
+        let without = |job: &String| {
+            let mut of_job = self.outcome.measured.iter().filter(|one| one.job == *job);
+            of_job.any(|one| one.rounds.len() < rounds.len())
+        };
+        let skipped: Vec<String> = jobs.map(|job| job.name.clone()).filter(without).collect();
+        self.outcome.measured.retain(|one| !skipped.contains(&one.job));
+        self.skipped.extend(skipped);
+        self.progress.say(&format!("Going on after round {many}, which had ended."));
+        self.outcome.notes.push(format!("rounds 1 to {many} are of an earlier run that was gone on with"));
+        Ok(many)
+    }
+
+    /// Writes down a round that has ended.
+    fn write_down(&mut self, round: u32) -> Result<(), CompareError> {
+        let Some(PartOfRecord { record, part }) = self.setting.record else { return Ok(()) };
+        let of_round = self.outcome.states.iter().filter(|state| state.round == round);
+        let whole = RoundRecord {
+            left_out: self.outcome.left_out.clone(),
+            states: of_round.cloned().collect(),
+            order: self.outcome.orders.last().cloned().unwrap_or_default(),
+            ..RoundRecord::new(part, round, &self.outcome.measured)
+        };
+        Ok(record.borrow_mut().append(whole)?)
+    }
+
+    /// Whether every interval is as narrow as was asked for, after so many rounds. Looked at between rounds alone.
+    fn is_narrow(&mut self, rounds: u32) -> bool {
+        let plan = self.setting.plan;
+        let Some(Until { width, judging }) = self.setting.until else { return false };
+        if self.narrow {
+            return true;
+        }
+        if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
+            return false;
+        }
+        let Some(widest) = judge::widest_interval(&self.outcome.measured, judging, plan.seed) else {
+            return false;
+        };
+        let [widest, asked] = [widest, width].map(|width| width * 100.0);
+        if widest >= asked {
+            self.progress.say(&format!("After {rounds} rounds the widest interval is {widest:.1} %."));
+            return false;
+        }
+        self.outcome.notes.push(format!(
+            "ended after {rounds} rounds of at most {}, when every interval was below {asked} % (the widest {widest:.1} \
+             %): who looks after each round stops a little too often by luck",
+            plan.rounds
+        ));
+        self.narrow = true;
+        true
     }
 
     /// Writes the file that requests go to, unless an earlier part has.
@@ -195,7 +327,10 @@ impl Comparison<'_, '_> {
         let scratch = self.setting.scratch;
         let directory = scratch.shared_directory().map_err(|error| self.lost(error))?;
         match data::lay_out(&directory, bytes, self.setting.plan.seed, self.setting.stop) {
-            Ok(data::LaidOut::Whole) => Ok(()),
+            Ok(data::LaidOut::Whole) => {
+                self.setting.writes.add(bytes);
+                Ok(())
+            }
             Ok(data::LaidOut::Stopped) => Err(CompareError::Interrupted),
             Err(error) => Err(self.lost(error)),
         }
@@ -211,12 +346,32 @@ impl Comparison<'_, '_> {
         let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.runner.run(&cell) {
             Ok(result) if plan.writes_so_much() => {
+                self.setting.writes.count(&plan.warm_up, &result);
                 let speed = result.metrics.get("write_bytes_per_s").copied();
                 self.progress.expect(plan.expected(speed), speed);
             }
-            Ok(_) => {}
+            Ok(result) => self.setting.writes.count(&plan.warm_up, &result),
             Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
             // The round will tell, in the arm's own place.
+            Err(RunError::Refused(_) | RunError::Failed(_)) => {}
+        }
+        self.settle()?;
+        for arm in plan.arms_to_warm_up() {
+            self.warm_up_arm(&arm)?;
+        }
+        Ok(())
+    }
+
+    fn warm_up_arm(&mut self, arm: &PlannedArm) -> Result<(), CompareError> {
+        let plan = self.setting.plan;
+        let nowhere = arm.work.wants_device() && self.device.is_none();
+        if nowhere || self.time_left() == Some(Duration::ZERO) || !self.setting.writes.allow(&arm.work) {
+            return Ok(());
+        }
+        let cell = self.cell("warm-up", &arm.work, plan.cell_seed(u32::MAX), Verify::Off)?;
+        match self.run_with(arm, &cell) {
+            Ok(result) => self.setting.writes.count(&arm.work, &result),
+            Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
             Err(RunError::Refused(_) | RunError::Failed(_)) => {}
         }
         self.settle()
@@ -226,6 +381,7 @@ impl Comparison<'_, '_> {
     fn round(&mut self, round: u32) -> Result<Round, CompareError> {
         let plan = self.setting.plan;
         let order = plan.order(round);
+        let setting = self.setting;
         let verify = if round == 0 { Verify::After } else { Verify::Off };
         for (place, turn) in order.iter().enumerate() {
             if self.is_left_out(*turn) {
@@ -238,12 +394,22 @@ impl Comparison<'_, '_> {
                 return Ok(Round::OutOfTime);
             }
             let (job, arm) = (&plan.jobs[turn.job], plan.arm(*turn));
+            if !self.setting.writes.allow(&arm.work) {
+                if round == 0 {
+                    return Err(self.setting.writes.no_round());
+                }
+                return Ok(Round::OutOfWrites);
+            }
             let in_job = if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
             self.progress.cell(round, &in_job, &arm.name);
             let cell = self.cell(&arm.name, &arm.work, plan.cell_seed(round), verify)?;
-            let failed = match self.runner.run(&cell) {
+            let before = Before::look(setting.scratch.path());
+            let ran = self.run_with(arm, &cell);
+            let failed = match ran {
                 Ok(result) => {
+                    setting.writes.count(&arm.work, &result);
                     self.progress.done(speed_of(&result));
+                    self.outcome.states.push(before.ended(round, &job.name, &arm.name));
                     self.keep(*turn, result);
                     None
                 }
@@ -271,6 +437,24 @@ impl Comparison<'_, '_> {
         let ran = order.iter().filter(|turn| !self.skipped.contains(&plan.jobs[turn.job].name));
         self.outcome.orders.push(ran.map(named).collect());
         Ok(Round::Whole)
+    }
+
+    /// Runs a cell while the machine is set as its arm wants it, and puts that back.
+    fn run_with(&mut self, arm: &PlannedArm, cell: &Cell) -> Result<CellResult, RunError> {
+        if arm.tunings.is_empty() {
+            return self.runner.run(cell);
+        }
+        let scratch = self.setting.scratch;
+        let on = self.setting.plan.target.as_ref().map(|target| target.path().to_owned());
+        let device = self.device.as_ref().filter(|_| arm.work.wants_device());
+        let on = on.or_else(|| device.map(|device| device.path().to_owned()));
+        let on = on.or_else(|| cells::directory_of(cell).map(Path::to_owned));
+        let places = Places::under(on.as_deref().unwrap_or(scratch.path()));
+        let held = Held::new(&arm.tunings, &places, &Journal::of(scratch.path()));
+        let held = held.map_err(|error| RunError::Refused(error.to_string()))?;
+        let ran = self.runner.run(cell);
+        held.release().map_err(RunError::Failed)?;
+        ran
     }
 
     fn cell(&self, name: &str, work: &Work, seed: u64, verify: Verify) -> Result<Cell, CompareError> {
@@ -345,9 +529,18 @@ impl Comparison<'_, '_> {
 
     fn finish(mut self, rounds: u32) -> Result<Outcome, CompareError> {
         let plan = self.setting.plan;
-        if rounds < plan.rounds {
-            let limit = spoken(plan.time_limit.unwrap_or_default());
+        for measured in &mut self.outcome.measured {
+            // The cells of a round that did not end.
+            measured.rounds.truncate(rounds as usize);
+        }
+        self.outcome.states.retain(|state| state.round < rounds);
+        if let (true, false, Some(limit)) = (rounds < plan.rounds, self.narrow, plan.time_limit) {
+            let limit = spoken(limit);
             self.outcome.notes.push(format!("{rounds} rounds of {} fit in {limit}", plan.rounds));
+        }
+        if let (Some(until), false) = (self.setting.until, self.narrow || self.is_narrow(rounds)) {
+            let asked = until.width * 100.0;
+            self.outcome.notes.push(format!("after {rounds} rounds not every interval is below {asked} %"));
         }
         if self.busy_cells > 0 {
             self.outcome.notes.push(format!(
@@ -355,12 +548,10 @@ impl Comparison<'_, '_> {
                 self.busy_cells
             ));
         }
-        for measured in &mut self.outcome.measured {
-            // The cells of a round that did not end.
-            measured.rounds.truncate(rounds as usize);
-        }
         let noted = notes::of_arms(&self.outcome.measured);
         self.outcome.notes.extend(noted);
+        self.outcome.notes.extend(state::notes(&self.outcome.states));
+        self.outcome.notes.extend(drift::notes(&self.outcome.measured, self.setting.metric));
         Ok(self.outcome)
     }
 
@@ -373,6 +564,9 @@ impl Comparison<'_, '_> {
 
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
         let word = if left_out.failed { "failed" } else { "left out" };
+        if self.outcome.left_out.iter().any(|one| one.arm == left_out.arm && one.job == left_out.job) {
+            return Ok(());
+        }
         let known =
             self.outcome.left_out.iter().any(|one| one.arm == left_out.arm && one.reason == left_out.reason);
         if !known {
@@ -407,19 +601,19 @@ impl Comparison<'_, '_> {
         self.setting.plan.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
     }
 
-    /// Decided once, from the clock alone, after the first round.
-    fn rounds_that_fit(&mut self, round_takes: Duration) -> u32 {
+    /// Decided once, from the clock alone, after the first round that ran.
+    fn rounds_that_fit(&mut self, done: u32, round_takes: Duration) -> u32 {
         let rounds = self.rounds;
         let Some(left) = self.time_left() else { return rounds };
         let more = left.as_secs_f64() / round_takes.as_secs_f64().max(1e-3);
-        let fit = rounds.min((more as u32).saturating_add(1));
+        let fit = rounds.min((more as u32).saturating_add(done));
         if fit < rounds {
             self.progress.say(&format!(
                 "a round takes {}: {fit} of {rounds} rounds fit in the time given",
                 spoken(round_takes)
             ));
             if (fit as usize) < ROUNDS_FOR_A_VERDICT {
-                let needed = self.started.elapsed() + round_takes * (ROUNDS_FOR_A_VERDICT as u32 - 1);
+                let needed = self.started.elapsed() + round_takes * (ROUNDS_FOR_A_VERDICT as u32 - done);
                 self.progress.say(&format!(
                     "below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given (--seconds {} would do)",
                     seconds_with_slack(needed)

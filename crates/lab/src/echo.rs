@@ -38,6 +38,9 @@ pub struct EchoCell {
     pub seed: u64,
     /// Where the socket of a Unix connection is: an existing directory.
     pub directory: PathBuf,
+    /// Where it runs: the server on the first, the client on the others, if there are two at least.
+    #[serde(default)]
+    pub processors: Vec<u32>,
 }
 
 /// What is asked of a server.

@@ -25,6 +25,8 @@ pub enum Devices {
     Refuse,
     /// The user said so.
     Write,
+    /// Nothing is written, no file either: all are there, and longer than what is read of them.
+    ReadOnly,
 }
 
 impl Workload {

@@ -21,12 +21,14 @@ use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::statistics::random::SplitMix64;
 use crate::suite::cross::{Contrast, Crossed};
 use crate::suite::{Cut, Form, Pair, Part, Suite, TableKind};
+use crate::target::Target;
+use crate::tuning::Tuning;
 
 use planner::Planner;
 pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Room, Size, WRITER_STEP_BYTES};
 use size::{GIB, MIB};
 use work::warm_up;
-pub use work::{JobsWork, Work, WritersWork};
+pub use work::{JobFileWork, JobsWork, Work, WritersWork};
 
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
@@ -63,6 +65,8 @@ pub struct Wish<'a> {
     pub settings: &'a [(String, String)],
     /// Knobs of Forebay's engine, set before those the suite says.
     pub engine_settings: &'a [(String, String)],
+    /// What is read in place of a laid-out file, if the user names something.
+    pub target: Option<&'a Target>,
 }
 
 impl Wish<'_> {
@@ -83,10 +87,14 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// The cell before the first round, which is not counted.
     pub warm_up: Work,
+    /// Whether every arm has one.
+    pub warm_ups: WarmUps,
     /// Of a cell on new files.
     pub size: Option<Size>,
     /// Bytes of the laid-out file; none where none is needed.
     pub data_bytes: Option<u64>,
+    /// What is read in its place.
+    pub target: Option<Target>,
     /// Rounds.
     pub rounds: u32,
     /// Of the order, the offsets and the intervals.
@@ -101,6 +109,15 @@ pub struct Plan {
     pub contrasts: Vec<Contrast>,
     /// Where a bound made this differ from what was asked.
     pub notes: Vec<String>,
+}
+
+/// What runs before the first round and is not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WarmUps {
+    /// One cell, for the machine.
+    One,
+    /// Another of each arm besides, for what each loads and starts by itself.
+    EachArm,
 }
 
 /// What is asked of every arm alike.
@@ -125,6 +142,8 @@ pub struct PlannedArm {
     pub name: String,
     /// What it does.
     pub work: Work,
+    /// Settings of the machine that hold while it does.
+    pub tunings: Vec<Tuning>,
 }
 
 /// There is no plan that keeps the bounds.
@@ -153,6 +172,9 @@ pub enum PlanError {
         /// The suite.
         suite: String,
     },
+    /// What was to be read cannot be.
+    #[error("--target: {0}")]
+    Target(String),
     /// Nothing is measured in no rounds.
     #[error("--rounds {rounds} is out of range (1 to {MOST_ROUNDS})")]
     Rounds {
@@ -177,6 +199,7 @@ impl Plan {
         }
         let mut planner = Planner::new(part, cut, wish, rounds);
         let jobs = match part.table {
+            _ if cut.is_of_job_files() => planner.job_files()?,
             TableKind::Files => planner.files()?,
             TableKind::Completion | TableKind::Beside => planner.jobs()?,
             TableKind::Copies => planner.copies(),
@@ -200,13 +223,35 @@ impl Plan {
             title: part.title.clone(),
             jobs,
             warm_up,
+            warm_ups: if wish.form == Form::Full { WarmUps::EachArm } else { WarmUps::One },
             size: planner.size,
             data_bytes: planner.data_bytes,
+            target: planner.target,
             rounds,
             seed: wish.seed,
             time_limit: wish.time_limit,
             notes,
         }))
+    }
+
+    /// The arms that have a short cell of their own before the first round, each once.
+    #[must_use]
+    pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
+        let mut arms: Vec<PlannedArm> = Vec::new();
+        if self.warm_ups == WarmUps::One {
+            return arms;
+        }
+        let of_jobs = || self.jobs.iter().flat_map(|job| &job.arms);
+        // On files first: whoever is in several jobs needs no device.
+        let without = of_jobs().filter(|arm| !arm.work.wants_device());
+        for arm in without.chain(of_jobs().filter(|arm| arm.work.wants_device())) {
+            let twin = arms.iter().any(|known| arm.name == known.name || arm.name == again(&known.name));
+            let work = arm.work.shortened();
+            if !twin && work != self.warm_up {
+                arms.push(PlannedArm { work, ..arm.clone() });
+            }
+        }
+        arms
     }
 
     /// The arms of a round, in the order in which they run.
@@ -261,7 +306,14 @@ impl Plan {
     pub fn most_written_bytes(&self) -> u64 {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
         let round: u64 = arms.map(|arm| arm.work.written_bytes()).sum();
-        u64::from(self.rounds) * round + self.warm_up.written_bytes() + self.data_bytes.unwrap_or(0)
+        let warm: u64 = self.arms_to_warm_up().iter().map(|arm| arm.work.written_bytes()).sum();
+        u64::from(self.rounds) * round + self.warm_up.written_bytes() + warm + self.data_bytes.unwrap_or(0)
+    }
+
+    /// Whether some of its cells write as much as they can in a time.
+    #[must_use]
+    pub fn writes_for_a_time(&self) -> bool {
+        self.jobs.iter().flat_map(|job| &job.arms).any(|arm| arm.work.writes_for_a_time())
     }
 
     /// Whether how much a cell writes is fixed, so that its speed tells how long all will take.
@@ -279,7 +331,9 @@ impl Plan {
         let rest: f64 = arms
             .map(|arm| {
                 let pause = match &arm.work {
-                    Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) => ASSUMED_PAUSE,
+                    Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => {
+                        ASSUMED_PAUSE
+                    }
                     Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
                 };
                 arm.work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
@@ -326,6 +380,12 @@ impl Plan {
             None => format!("Should take about {}.", spoken(self.expected(None))),
             Some(limit) => format!("Takes {} at most; rounds that do not fit are left out.", spoken(limit)),
         });
+        let each = self.arms_to_warm_up().len();
+        if each > 0 {
+            lines.push(format!(
+                "Before the first round {each} short cells warm the arms up; they do not count."
+            ));
+        }
         lines.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         lines
     }
@@ -348,6 +408,9 @@ impl Plan {
             Work::Jobs(work) => Some(work),
             _ => None,
         });
+        if let Some(target) = &self.target {
+            return format!(", on {target}, which is only read");
+        }
         match (jobs, self.data_bytes) {
             (Some(work), _) => format!(
                 ", {:.1} s each, on files of {} MiB that are removed again",

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::file_system::{FileSystem, FileSystemError, Made, Spec};
 use crate::manifest::Storage;
@@ -85,15 +86,24 @@ pub struct Scratch {
     file_system: RefCell<Option<FileSystem>>,
     /// The directory, open and locked; closing it gives the lock back, so it is the last thing to go.
     directory: File,
+    /// The one it is in, locked: two comparisons at once would measure each other.
+    _parent: File,
 }
 
 impl Scratch {
-    /// Makes one below `parent`.
+    /// Makes one below `parent`, where there is one at a time.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] while another comparison works below `parent`, and what the system says.
     pub fn new_in(parent: &Path) -> io::Result<Self> {
+        let above = File::open(parent)?;
+        if flock(&above, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
         let path = tempfile::Builder::new().prefix(PREFIX).rand_bytes(6).tempdir_in(parent)?.keep();
         // From here on the directory is ours to remove, whatever fails.
         let directory = File::open(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
-        let scratch = Self { path, file_system: RefCell::new(None), directory };
+        let scratch = Self { path, file_system: RefCell::new(None), directory, _parent: above };
         // A file system without locks (some network ones) loses only the finding of leftovers.
         let locked = flock(&scratch.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
         fs::create_dir(scratch.path.join(CELLS))?;
@@ -276,6 +286,16 @@ mod tests {
         assert!(scratch.path().file_name().unwrap().to_str().unwrap().starts_with(PREFIX));
         drop(scratch);
         assert_eq!(entries(parent.path()), 0);
+    }
+
+    #[test]
+    fn there_is_one_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new_in(parent.path()).unwrap();
+        assert_eq!(Scratch::new_in(parent.path()).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        assert_eq!(entries(parent.path()), 1);
+        drop(scratch);
+        Scratch::new_in(parent.path()).unwrap();
     }
 
     #[test]

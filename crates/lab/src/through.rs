@@ -202,4 +202,7 @@ pub struct RequestCell {
     pub poll: Poll,
     /// Where the laid-out file is, if it needs one: an existing directory.
     pub directory: PathBuf,
+    /// What is read in its place: a file or a device, opened for reading alone.
+    #[serde(default)]
+    pub target: Option<PathBuf>,
 }

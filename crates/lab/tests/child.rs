@@ -157,7 +157,8 @@ fn requests_run_in_a_child_too(directory: &Path) {
             seed: 1,
         };
         let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
-        Cell::Requests(RequestCell { way, spec, kernel_merges, poll, directory: directory.to_owned() })
+        let directory = directory.to_owned();
+        Cell::Requests(RequestCell { way, spec, kernel_merges, poll, directory, target: None })
     };
     let null: RequestDevice = "null".parse().unwrap();
     for cell in [cell(Way::Queue, null.clone()), cell(Way::Uring, RequestDevice::file())] {

@@ -1,15 +1,16 @@
 //! From what an arm does in a job to a cell: where its files are, from which seed, with which knobs.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
-use crate::cell::{Cell, CellSpec, SyncProbe, Verify};
+use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
 use crate::echo::EchoCell;
 use crate::job::{Declared, Workload};
-use crate::plan::Work;
+use crate::plan::{JobFileWork, Work};
 use crate::request::RequestSpec;
-use crate::through::{CopyCell, RequestCell};
+use crate::suite::job_file::MEMORY_BYTES;
+use crate::through::{CopyCell, RequestCell, Through};
 
 use super::Setting;
 
@@ -24,12 +25,42 @@ pub(super) struct Turned<'a> {
     pub(super) device: Option<&'a Path>,
 }
 
+/// Where the files of a cell are.
+pub(super) fn directory_of(cell: &Cell) -> Option<&Path> {
+    match cell {
+        Cell::Jobs(cell) => Some(&cell.directory),
+        Cell::Requests(cell) => Some(&cell.directory),
+        Cell::Copies(cell) => Some(&cell.directory),
+        Cell::Fio(cell) => Some(&cell.directory),
+        Cell::Echo(_) => None,
+    }
+}
+
+/// A group of a job file, through fio or an arm for files.
+fn job_file(work: &JobFileWork, directory: PathBuf, turned: Turned<'_>) -> Cell {
+    let (Turned { seed, verify, .. }, workload) = (turned, work.file.workload.clone());
+    let Through::Files(arm) = work.through else {
+        return Cell::Fio(FioCell { text: work.file.text.clone(), workload, directory, seed });
+    };
+    Cell::Jobs(CellSpec {
+        workload,
+        arm,
+        directory,
+        budget_bytes: MEMORY_BYTES,
+        settings: work.settings.clone(),
+        control: None,
+        seed,
+        verify,
+        sync_probe: SyncProbe::Off,
+    })
+}
+
 /// The cell of some work, with a new directory where it needs one.
 pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io::Result<Cell> {
     let Turned { name, seed, verify, device } = turned;
     let scratch = setting.scratch;
     Ok(match work {
-        Work::NewFiles { arm, size } => {
+        Work::NewFiles { arm, size, knobs } => {
             let workload =
                 Workload::random_writes_into_new_files(size.files, size.file_bytes, size.block_bytes);
             let declared = if *arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
@@ -38,13 +69,14 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
                 arm: *arm,
                 directory: scratch.cell_directory(name)?,
                 budget_bytes: size.budget_bytes,
-                settings: setting.settings.to_vec(),
+                settings: setting.settings.iter().chain(knobs).cloned().collect(),
                 control: None,
                 seed,
                 verify,
                 sync_probe: SyncProbe::On,
             })
         }
+        Work::JobFile(work) => job_file(work, scratch.cell_directory(name)?, turned),
         Work::Jobs(work) => {
             let device = if work.shape.on == crate::shape::Ground::Device { device } else { None };
             Cell::Jobs(CellSpec {
@@ -82,6 +114,7 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
             kernel_merges: *kernel_merges,
             poll: *poll,
             directory: scratch.shared_directory()?,
+            target: setting.plan.target.as_ref().map(|target| target.path().to_owned()),
         }),
         Work::Echo { way, order, load, seconds } => Cell::Echo(EchoCell {
             way: *way,
@@ -90,6 +123,7 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
             seconds: *seconds,
             seed,
             directory: scratch.cell_directory(name)?,
+            processors: setting.processors.to_vec(),
         }),
         Work::Copies { way, block_bytes, file_bytes, seconds, settings } => Cell::Copies(CopyCell {
             way: *way,

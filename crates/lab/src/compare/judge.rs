@@ -121,6 +121,28 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     judged
 }
 
+/// The widest interval of the metric of a judging, of every arm to its base, as its upper end over its lower one less 1.
+/// None where there is none.
+#[must_use]
+pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Option<f64> {
+    let mut jobs: Vec<&str> = measured.iter().map(|one| one.job.as_str()).collect();
+    jobs.dedup();
+    let of_job = |job: &str| {
+        let of_job = || measured.iter().filter(|measured| measured.job == job);
+        let rows: Vec<Row> =
+            of_job().flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds)).collect();
+        let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
+        let base = base_of(&rows, &arms, judging)?;
+        let widths = against(base, &arms).into_iter().filter_map(|pair| {
+            let (arm, base) = paired(&rows, job, &pair, judging.metric)?;
+            let found = ratio(Paired { arm: &arm, base: &base }, seed)?;
+            Some(found.high / found.low - 1.0)
+        });
+        widths.reduce(f64::max)
+    };
+    jobs.into_iter().filter_map(of_job).reduce(f64::max)
+}
+
 /// Where the noise is told from.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor<'a> {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::record::Record;
 use super::*;
 use crate::arm::Arm;
 use crate::cell::CellSpec;
@@ -8,6 +9,7 @@ use crate::plan::{Room, Wish};
 use crate::request::DATA_FILE;
 use crate::statistics::Verdict;
 use crate::suite::{self, Base, Form};
+use crate::tuning::Tuning;
 
 fn wish(rounds: u32, time_limit: Option<Duration>) -> Wish<'static> {
     Wish {
@@ -21,6 +23,7 @@ fn wish(rounds: u32, time_limit: Option<Duration>) -> Wish<'static> {
         room: Room::Shared,
         settings: &[],
         engine_settings: &[],
+        target: None,
     }
 }
 
@@ -37,7 +40,7 @@ fn name_of(cell: &Cell) -> String {
 fn spec_of(cell: &Cell) -> &CellSpec {
     match cell {
         Cell::Jobs(spec) => spec,
-        Cell::Requests(_) | Cell::Copies(_) | Cell::Echo(_) => panic!("no jobs"),
+        Cell::Requests(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => panic!("no jobs"),
     }
 }
 
@@ -62,7 +65,24 @@ struct Run {
 }
 
 /// Runs a plan on a machine, and keeps what it was asked.
-fn run(plan: &Plan, stop: &Stop, mut machine: impl FnMut(&Cell) -> Result<CellResult, RunError>) -> Run {
+fn run(plan: &Plan, stop: &Stop, machine: impl FnMut(&Cell) -> Result<CellResult, RunError>) -> Run {
+    run_as(plan, stop, Options::default(), machine)
+}
+
+/// What else a comparison is told.
+#[derive(Default)]
+struct Options<'a> {
+    writes: Writes,
+    record: Option<PartOfRecord<'a>>,
+    until: Option<Until<'a>>,
+}
+
+fn run_as(
+    plan: &Plan,
+    stop: &Stop,
+    options: Options<'_>,
+    mut machine: impl FnMut(&Cell) -> Result<CellResult, RunError>,
+) -> Run {
     // In memory where that is possible: these tests keep time, and a disk has other users.
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let scratch = Scratch::new_in(directory.path()).unwrap();
@@ -73,6 +93,11 @@ fn run(plan: &Plan, stop: &Stop, mut machine: impl FnMut(&Cell) -> Result<CellRe
         target: None,
         quiet_within: Duration::ZERO,
         stop,
+        metric: "write_bytes_per_s",
+        processors: &[],
+        writes: &options.writes,
+        record: options.record,
+        until: options.until,
     };
     let mut cells = Vec::new();
     let mut runner = |cell: &Cell| {
@@ -93,8 +118,7 @@ fn judged(outcome: &Outcome, seed: u64) -> judge::Judged {
     let suite = suite::find(Path::new("layout")).unwrap();
     let part = &suite.parts[0];
     assert!(matches!(part.base, Base::BestOf(_)));
-    let judging =
-        judge::Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
+    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
     judge::judge(&outcome.measured, judging, seed)
 }
 
@@ -157,7 +181,7 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
         .iter()
         .map(|cell| match cell {
             Cell::Requests(cell) => cell.spec.seed,
-            Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) => 0,
+            Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => 0,
         })
         .collect();
     assert!(seeds[..9].iter().all(|seed| *seed == plan.cell_seed(0)));
@@ -344,6 +368,11 @@ fn a_device_of_the_user_s_is_the_one_that_is_written() {
         target: Some(target),
         quiet_within: Duration::ZERO,
         stop: &stop,
+        metric: "write_bytes_per_s",
+        processors: &[],
+        writes: &Writes::default(),
+        record: None,
+        until: None,
     };
     let mut cells = Vec::new();
     let mut runner = |cell: &Cell| {
@@ -354,4 +383,252 @@ fn a_device_of_the_user_s_is_the_one_that_is_written() {
     assert!(devices_of(&cells[1..]).iter().all(|device| device.as_deref() == Some(target)));
     let allowed = |cell: &Cell| spec_of(cell).workload.devices == crate::job::Devices::Write;
     assert!(cells[1..].iter().all(allowed));
+}
+
+const NOT_BASE: &str = "forebay";
+
+/// As fixed, but one arm is half as fast in every other round.
+fn restless(cell: &Cell, cells: &mut u32) -> CellResult {
+    let mut result = fixed_speed(cell);
+    if name_of(cell) == NOT_BASE {
+        *cells += 1;
+        let speed = result.metrics.get_mut("write_bytes_per_s").unwrap();
+        *speed /= f64::from(1 + *cells % 2);
+    }
+    result
+}
+
+#[test]
+fn rounds_go_on_until_every_interval_is_narrow() {
+    let suite = suite::find(Path::new("layout")).unwrap();
+    let part = &suite.parts[0];
+    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &[] };
+    let until = || Options { until: Some(Until { width: 0.05, judging }), ..Options::default() };
+    let plan = plan(12, None);
+    let outcome = run_as(&plan, &Stop::default(), until(), |cell| Ok(fixed_speed(cell))).result.unwrap();
+    assert_eq!(outcome.orders.len(), ROUNDS_FOR_A_VERDICT, "no claim is made of fewer");
+    let note = "ended after 4 rounds of at most 12, when every interval was below 5 %";
+    assert!(
+        outcome.notes.iter().any(|one| one.starts_with(note) && one.contains("by luck")),
+        "{:?}",
+        outcome.notes
+    );
+
+    let mut cells = 0;
+    let outcome = run_as(&plan, &Stop::default(), until(), |cell| Ok(restless(cell, &mut cells)));
+    let outcome = outcome.result.unwrap();
+    assert_eq!(outcome.orders.len(), 12);
+    let note = "after 12 rounds not every interval is below 5 %";
+    assert!(outcome.notes.iter().any(|one| one == note), "{:?}", outcome.notes);
+}
+
+/// But for the last digit, which a file may lose.
+fn assert_same(ours: &[Measured], whole: &[Measured]) {
+    assert_eq!(ours.len(), whole.len());
+    for (one, other) in ours.iter().zip(whole) {
+        assert_eq!((&one.job, &one.arm, one.rounds.len()), (&other.job, &other.arm, other.rounds.len()));
+        for (one, other) in one.rounds.iter().zip(&other.rounds) {
+            let [one, other] = [one, other].map(|result| result.metrics["write_bytes_per_s"]);
+            assert!((one / other - 1.0).abs() < 1e-12, "{one} {other}");
+        }
+    }
+}
+
+#[test]
+fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rounds");
+    let plan = plan(4, None);
+    let whole = run(&plan, &Stop::default(), |cell| Ok(fixed_speed(cell))).result.unwrap();
+
+    assert_eq!(Record::seed_of(&path).unwrap(), None);
+    let mut ran = Vec::new();
+    for until in [20, 7, 100] {
+        let record = std::cell::RefCell::new(Record::open(&path, &[&plan], "6.18").unwrap());
+        assert!(matches!(Record::open(&path, &[&plan], "6.18"), Err(RecordError::Busy { .. })));
+        let options =
+            Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
+        let mut cells = 0;
+        let part = run_as(&plan, &Stop::default(), options, |cell| {
+            cells += 1;
+            if cells == until { Err(RunError::Interrupted) } else { Ok(fixed_speed(cell)) }
+        });
+        ran.push(part.cells.len());
+        if until == 100 {
+            let outcome = part.result.unwrap();
+            assert_eq!(outcome.orders, whole.orders);
+            assert_same(&outcome.measured, &whole.measured);
+            assert_eq!(outcome.states.len(), whole.states.len());
+            assert!(outcome.notes.iter().any(|note| note.starts_with("rounds 1 to 2 are of an earlier run")));
+        } else {
+            assert!(matches!(part.result, Err(CompareError::Interrupted)));
+        }
+    }
+    // Two rounds of eight and the warm-up before, then one that brought none to its end, then the other two.
+    assert_eq!(ran, [20, 7, 1 + 16]);
+    assert_eq!(Record::seed_of(&path).unwrap(), Some(plan.seed));
+
+    let record = Record::open(&path, &[&plan], "6.18").unwrap();
+    assert_eq!(record.rounds(), 4);
+    let record = std::cell::RefCell::new(record);
+    let options = Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
+    let again = run_as(&plan, &Stop::default(), options, |_| panic!("all is there"));
+    assert_same(&again.result.unwrap().measured, &whole.measured);
+}
+
+#[test]
+fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rounds");
+    let four = plan(4, None);
+    {
+        let record = std::cell::RefCell::new(Record::open(&path, &[&four], "6.18").unwrap());
+        let options =
+            Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
+        run_as(&four, &Stop::default(), options, |cell| Ok(fixed_speed(cell))).result.unwrap();
+    }
+    let open = |plan: &Plan, kernel: &str| Record::open(&path, &[plan], kernel).map(|record| record.rounds());
+    assert_eq!(open(&plan(5, None), "6.18").unwrap(), 4, "more rounds are the same comparison");
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() - 9]).unwrap();
+    assert_eq!(open(&four, "6.18").unwrap(), 3);
+    assert!(open(&four, "6.19").unwrap_err().to_string().contains("taken on Linux 6.18, this is 6.19"));
+    let smaller = Plan { jobs: Vec::new(), ..four.clone() };
+    assert!(open(&smaller, "6.18").unwrap_err().to_string().contains("has other arms, jobs or sizes"));
+    let other = Plan { seed: 1, ..four.clone() };
+    assert!(open(&other, "6.18").unwrap_err().to_string().contains("its seed is 7f3a, not 1"));
+    std::fs::write(&path, "a letter\n").unwrap();
+    assert!(open(&four, "6.18").unwrap_err().to_string().contains("not a record"));
+    assert!(Record::seed_of(&path).is_err());
+}
+
+#[test]
+fn no_more_is_written_than_may_be() {
+    let plan = plan(6, None);
+    let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.work.written_bytes()).sum();
+    let warm_up = plan.warm_up.written_bytes();
+    let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
+    let ended =
+        run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| Ok(fixed_speed(cell)));
+    assert_eq!(ended.cells.len(), 1 + 2 * 8);
+    let outcome = ended.result.unwrap();
+    assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 2));
+    assert!(
+        outcome.notes.iter().any(|note| note.starts_with("2 rounds of 6 fit in the ")),
+        "{:?}",
+        outcome.notes
+    );
+    let refused = run_as(&plan, &Stop::default(), most(a_round / 2), |cell| Ok(fixed_speed(cell))).result;
+    assert!(refused.unwrap_err().to_string().contains("give --max-writes more"));
+}
+
+/// A file system of its own for a test; none where it cannot be made.
+fn small_file_system(scratch: &Scratch, megabytes: u32) -> Option<std::path::PathBuf> {
+    let spec = format!("ext4,size={megabytes}m,keep").parse().unwrap();
+    match scratch.make_file_system(&spec, &Stop::default()) {
+        Ok((storage, _)) => Some(storage.device.into()),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn on_scratch<'a>(plan: &'a Plan, scratch: &'a Scratch, stop: &'a Stop, writes: &'a Writes) -> Setting<'a> {
+    Setting {
+        plan,
+        settings: &[],
+        scratch,
+        target: None,
+        quiet_within: Duration::ZERO,
+        stop,
+        metric: "write_bytes_per_s",
+        processors: &[],
+        writes,
+        record: None,
+        until: None,
+    }
+}
+
+/// Real cells on a disk too small for one of them.
+#[test]
+fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let scratch = Scratch::new_in(directory.path()).unwrap();
+    if small_file_system(&scratch, 96).is_none() {
+        return;
+    }
+    let suite = suite::find(Path::new("layout")).unwrap();
+    let wish = Wish { scale: Some(0.01), ..wish(2, None) };
+    let mut plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
+    plan.jobs[0]
+        .arms
+        .retain(|arm| ["kernel-buffered", "kernel-bounded", "forebay"].contains(&arm.name.as_str()));
+    for arm in &mut plan.jobs[0].arms {
+        let Work::NewFiles { size, .. } = &mut arm.work else { panic!("no new files") };
+        size.files = 2;
+        if arm.name == "kernel-buffered" {
+            size.file_bytes = 120 << 20;
+        }
+    }
+    let (stop, writes) = (Stop::default(), Writes::default());
+    let setting = on_scratch(&plan, &scratch, &stop, &writes);
+    let mut cells = 0;
+    let mut runner = |cell: &Cell| {
+        cells += 1;
+        let report = crate::load::report(cell);
+        report.map(|report| report.total).map_err(|error| RunError::Failed(error.to_string()))
+    };
+    let outcome = compare(&setting, &mut runner, &mut Progress::hidden(&plan)).unwrap();
+    let [full] = outcome.left_out.as_slice() else { panic!("{:?}", outcome.left_out) };
+    assert!(full.failed && full.arm == "kernel-buffered", "{full:?}");
+    assert!(full.reason.contains("No space left"), "{full:?}");
+    let kept: Vec<&str> = outcome.measured.iter().map(|one| one.arm.as_str()).collect();
+    assert_eq!(kept, ["kernel-bounded", "forebay"]);
+    assert!(outcome.measured.iter().all(|one| one.rounds.len() == 2));
+    assert_eq!(cells, 1 + 1 + 2 * 2, "the warm-up, the full one once, the others in both rounds");
+    assert!(outcome.notes.iter().any(|note| note.contains("verified")), "{:?}", outcome.notes);
+}
+
+/// A real queue, set for one arm alone, whatever becomes of its cell.
+#[test]
+fn what_an_arm_sets_holds_in_its_cells_alone() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let scratch = Scratch::new_in(directory.path()).unwrap();
+    let Some(device) = small_file_system(&scratch, 64) else { return };
+    let queue = crate::manifest::mount::queue_directory_of(&device).unwrap();
+    let nomerges = || std::fs::read_to_string(queue.join("nomerges")).unwrap().trim().to_owned();
+    let before = nomerges();
+    let mut plan = plan(2, None);
+    let mut named = |arm: &str, value: &str| {
+        let mut arms = plan.jobs[0].arms.iter_mut();
+        let found = arms.find(|one| one.name == arm).unwrap();
+        found.tunings = vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: value.to_owned() }];
+    };
+    named("kernel-bounded", "2");
+    named("forebay", "2");
+    named("kernel-uncached", "77");
+    let (stop, writes) = (Stop::default(), Writes::default());
+    let setting = on_scratch(&plan, &scratch, &stop, &writes);
+    let mut forebay = 0;
+    let mut runner = |cell: &Cell| {
+        let name = name_of(cell);
+        let expected = if name == "kernel-bounded" || name == "forebay" { "2" } else { before.as_str() };
+        assert_eq!(nomerges(), expected, "{name}");
+        forebay += u32::from(name == "forebay");
+        match forebay {
+            2 if name == "forebay" => Err(RunError::Failed("it died".into())),
+            _ => Ok(fixed_speed(cell)),
+        }
+    };
+    let outcome = compare(&setting, &mut runner, &mut Progress::hidden(&plan)).unwrap();
+    assert_eq!(nomerges(), before);
+    let left_out: Vec<(&str, bool)> =
+        outcome.left_out.iter().map(|one| (one.arm.as_str(), one.failed)).collect();
+    assert!(
+        left_out.contains(&("kernel-uncached", false)) && left_out.contains(&("forebay", true)),
+        "{left_out:?}"
+    );
+    let refused = outcome.left_out.iter().find(|one| one.arm == "kernel-uncached").unwrap();
+    assert!(refused.reason.contains("queue.nomerges=77: "), "{refused:?}");
 }

@@ -67,7 +67,30 @@ pub(crate) fn resolve(workload: &Workload, directory: &Path, seed: u64) -> Resul
     refuse_unwritable(workload, directory)?;
     let ground = Ground { directory, seed };
     let jobs = workload.jobs.iter().enumerate();
-    jobs.map(|(index, job)| ground.resolve_job(job, index)).collect()
+    let plans: Vec<JobPlan> =
+        jobs.map(|(index, job)| ground.resolve_job(job, index)).collect::<Result<_, _>>()?;
+    if workload.devices == Devices::ReadOnly {
+        plans.iter().try_for_each(refuse_to_write)?;
+    }
+    Ok(plans)
+}
+
+/// What is only read has to be there, as long as it is read: it would be made or filled otherwise.
+fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
+    let name = &plan.job.name;
+    if plan.writes() || plan.job.overwrite == Overwrite::Yes {
+        return Err(CellError::invalid(format!("job {name}: it writes, and its files are only to be read")));
+    }
+    for file in &plan.files {
+        let there = Present::look(&file.path)?.map_or(0, |present| present.length);
+        if there < file.length {
+            let (path, length) = (file.path.display(), file.length);
+            return Err(CellError::invalid(format!(
+                "job {name}: {path} has {there} bytes and is only to be read, {length} are asked for"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Before anything is made: directories that are not there or closed, devices that are not ours to write.
@@ -84,7 +107,7 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
             }
             match (guard::is_block_device(&path), workload.devices) {
                 (false, _) => {}
-                (true, Devices::Refuse) => return Err(guard::refuse_device(&path)),
+                (true, Devices::Refuse | Devices::ReadOnly) => return Err(guard::refuse_device(&path)),
                 (true, Devices::Write) => guard::refuse_mounted(&path)?,
             }
         }
@@ -407,6 +430,25 @@ mod tests {
         let sparse = Job { fallocate: Fallocate::None, ..job };
         let workload = Workload { jobs: vec![sparse], devices: Devices::Refuse };
         prepare(&resolve(&workload, directory.path(), 1).unwrap(), Verify::Off).unwrap();
+    }
+
+    #[test]
+    fn what_is_only_read_is_there_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("r"), [7; 8192]).unwrap();
+        let read_only = |size, direction| {
+            let mut job = Job { size: Some(Amount::Bytes(size)), ..writer(&["r"]) };
+            job.access.direction = direction;
+            let workload = Workload { jobs: vec![job], devices: Devices::ReadOnly };
+            resolve(&workload, directory.path(), 1).map(|plans| prepare(&plans, Verify::Off))
+        };
+        read_only(8192, Direction::Read).unwrap().unwrap();
+        let longer = read_only(8193, Direction::Read).unwrap_err().to_string();
+        assert!(longer.contains("only to be read"), "{longer}");
+        assert!(read_only(4096, Direction::Write).is_err());
+        assert_eq!(fs::read(directory.path().join("r")).unwrap(), [7; 8192]);
+        fs::remove_file(directory.path().join("r")).unwrap();
+        assert!(read_only(4096, Direction::Read).is_err() && !directory.path().join("r").exists());
     }
 
     #[test]

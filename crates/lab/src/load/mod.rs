@@ -17,6 +17,7 @@ pub(crate) mod echo;
 mod error;
 mod extents;
 mod figures;
+mod fio_file;
 mod futures;
 mod guard;
 mod kernel;
@@ -41,7 +42,7 @@ use std::path::Path;
 pub use error::CellError;
 #[cfg(test)]
 pub(crate) use extents::extents_of;
-pub(crate) use guard::device_length;
+pub(crate) use guard::{device_length, is_block_device};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
@@ -76,6 +77,7 @@ pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
         Cell::Requests(cell) => raw::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Copies(cell) => copy::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Echo(cell) => echo::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+        Cell::Fio(cell) => fio_file::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
     }
 }
 
@@ -129,7 +131,7 @@ pub fn check_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result
 
 /// Whether a path is a block device that nobody else uses, before a suite's jobs write over it.
 pub fn check_target(path: &Path) -> Result<(), CellError> {
-    if !guard::is_block_device(path) {
+    if !is_block_device(path) {
         return Err(CellError::invalid(format!("{}: not a block device", path.display())));
     }
     guard::refuse_mounted(path)

@@ -1,11 +1,12 @@
 //! From a form of a part to its jobs, and from its arms to what each does in each job.
 
 use super::size::{self, Cells, GIB, Shape, Size};
-use super::{Job, JobsWork, PlanError, PlannedArm, Wish, Work, WritersWork, again};
+use super::{Job, JobFileWork, JobsWork, PlanError, PlannedArm, Wish, Work, WritersWork, again};
 use crate::echo::WorkOrder;
-use crate::request::{RequestDevice, RequestSpec, Switch};
+use crate::request::{Operation, RequestDevice, RequestSpec, Switch};
 use crate::shape::{Extent, Ground};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
+use crate::target::Target;
 use crate::through::{Through, Way};
 
 /// Bytes of a device that has no file: as large as a small disk, which costs nothing.
@@ -26,11 +27,13 @@ pub(super) struct Planner<'a> {
     pub(super) data_bytes: Option<u64>,
     /// Of a cell on new files, once there is one.
     pub(super) size: Option<Size>,
+    /// What is read in place of the laid-out file, once it is known that something is.
+    pub(super) target: Option<Target>,
 }
 
 impl<'a> Planner<'a> {
     pub(super) fn new(part: &'a Part, cut: &'a Cut, wish: &'a Wish<'a>, rounds: u32) -> Self {
-        Self { part, cut, wish, rounds, notes: Vec::new(), data_bytes: None, size: None }
+        Self { part, cut, wish, rounds, notes: Vec::new(), data_bytes: None, size: None, target: None }
     }
 
     /// A job for each workload on new files.
@@ -45,7 +48,7 @@ impl<'a> Planner<'a> {
             self.size = Some(size);
             let arms = self.cut.arms.iter().map(|arm| {
                 let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
-                PlannedArm { name: arm.name.clone(), work: Work::NewFiles { arm: way, size } }
+                self.arm(arm, Work::NewFiles { arm: way, size, knobs: arm.knobs.clone() })
             });
             let arms = self.with_again(arms.collect());
             let (name, title) = (workload.name.clone(), self.part.title.clone());
@@ -56,7 +59,19 @@ impl<'a> Planner<'a> {
 
     /// A job for each workload, device and depth.
     pub(super) fn requests(&mut self, suite: &Suite) -> Result<Vec<Job>, PlanError> {
-        if let (true, Some(file)) = (self.cut.devices.iter().any(RequestDevice::is_file), suite.file) {
+        let on_file = self.cut.devices.iter().any(RequestDevice::is_file);
+        if let (true, Some(target)) = (on_file, self.wish.target) {
+            let blocks = self.cut.workloads.iter().map(|workload| workload.block_bytes);
+            target.holds(blocks.max().unwrap_or(0)).map_err(PlanError::Target)?;
+            let writes = |workload: &suite::Workload| {
+                matches!(workload.kind, WorkloadKind::Requests { operation: Operation::Write, .. })
+            };
+            if let Some(workload) = self.cut.workloads.iter().find(|workload| writes(workload)) {
+                let what = format!("{} writes, and {target} is only read", workload.name);
+                return Err(PlanError::Target(what));
+            }
+            self.target = Some(target.clone());
+        } else if let (true, Some(file)) = (on_file, suite.file) {
             let bytes = size::of_data(file.of(self.wish.form), self.cut, self.wish, &mut self.notes)?;
             self.data_bytes = Some(bytes);
         }
@@ -109,9 +124,7 @@ impl<'a> Planner<'a> {
                 let knobs = self.wish.engine_settings.iter().chain(&own).chain(&arm.knobs);
                 let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
                 let work = JobsWork { arm: way, shape, extent, settings };
-                shape
-                    .suits(way)
-                    .then(|| PlannedArm { name: arm.name.clone(), work: Work::Jobs(Box::new(work)) })
+                shape.suits(way).then(|| self.arm(arm, Work::Jobs(Box::new(work))))
             });
             let arms = self.with_again(arms.collect());
             jobs.push(self.job(workload, arms));
@@ -133,7 +146,7 @@ impl<'a> Planner<'a> {
                 let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
                 let layout = arm.layout;
                 let work = WritersWork { arm: way, writers, layout, file_bytes, budget_bytes, settings };
-                PlannedArm { name: arm.name.clone(), work: Work::Writers(Box::new(work)) }
+                self.arm(arm, Work::Writers(Box::new(work)))
             });
             let arms = self.with_again(arms.collect());
             // Several parts have the same writers.
@@ -156,8 +169,7 @@ impl<'a> Planner<'a> {
                 let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
                 let settings = if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
                 let (block_bytes, seconds) = (workload.block_bytes, self.seconds());
-                let work = Work::Copies { way, block_bytes, file_bytes, seconds, settings };
-                PlannedArm { name: arm.name.clone(), work }
+                self.arm(arm, Work::Copies { way, block_bytes, file_bytes, seconds, settings })
             });
             let arms = self.with_again(arms.collect());
             jobs.push(self.job(workload, arms));
@@ -174,13 +186,59 @@ impl<'a> Planner<'a> {
                 let Through::Echo(way) = arm.through else { unreachable!("the suite was checked") };
                 let order = arm.knobs.iter().find(|(knob, _)| knob == "order");
                 let order = order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
-                let work = Work::Echo { way, order, load, seconds: self.seconds() };
-                PlannedArm { name: arm.name.clone(), work }
+                self.arm(arm, Work::Echo { way, order, load, seconds: self.seconds() })
             });
             let arms = self.with_again(arms.collect());
             jobs.push(self.job(workload, arms));
         }
         jobs
+    }
+
+    /// A job for each group of a job file.
+    pub(super) fn job_files(&mut self) -> Result<Vec<Job>, PlanError> {
+        self.overridden(self.wish.engine_settings);
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::JobFile(file) = &workload.kind else { unreachable!("the suite was made so") };
+            let file = match self.wish.target {
+                Some(target) => file.on(target).map_err(PlanError::Target)?,
+                None => (**file).clone(),
+            };
+            let needed = file.file_bytes();
+            if needed > self.wish.room.of(self.wish.free_bytes) {
+                let free = self.wish.free_bytes / size::MIB;
+                return Err(PlanError::NoSpace {
+                    free,
+                    needed: self.wish.room.asks(needed).div_ceil(size::MIB),
+                });
+            }
+            self.target = self.wish.target.cloned();
+            let arms = self.cut.arms.iter().map(|arm| {
+                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
+                let settings = if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
+                let work = JobFileWork { through: arm.through, file: file.clone(), settings };
+                self.arm(arm, Work::JobFile(Box::new(work)))
+            });
+            let arms = self.with_again(arms.collect());
+            jobs.push(self.job(workload, arms));
+        }
+        Ok(jobs)
+    }
+
+    /// What an arm does, with what it wants of the machine.
+    fn arm(&self, arm: &suite::Arm, work: Work) -> PlannedArm {
+        PlannedArm { name: arm.name.clone(), work, tunings: arm.tunings.clone() }
+    }
+
+    /// Bytes that offsets are drawn from.
+    fn file_bytes(&self, device: &RequestDevice, block_bytes: u32) -> u64 {
+        if !device.is_file() {
+            return DEVICE_BYTES;
+        }
+        match &self.target {
+            Some(target) => target.bytes() / u64::from(block_bytes) * u64::from(block_bytes),
+            None => self.data_bytes.unwrap_or(DEVICE_BYTES),
+        }
     }
 
     fn job(&self, workload: &suite::Workload, arms: Vec<PlannedArm>) -> Job {
@@ -243,14 +301,14 @@ impl<'a> Planner<'a> {
                     fixed_buffers: on_file(arm.fixed_buffers),
                     fixed_files: on_file(arm.fixed_files),
                     batch,
-                    file_bytes: self.data_bytes.filter(|_| device.is_file()).unwrap_or(DEVICE_BYTES),
+                    file_bytes: self.file_bytes(device, workload.block_bytes),
                     seconds: self.seconds(),
                     seed: 0,
                     from: arm.from,
                 };
                 let (kernel_merges, poll) = (arm.kernel_merges, arm.poll);
                 let work = Work::Requests { way, kernel_merges, poll, spec: Box::new(spec) };
-                arms.push(PlannedArm { name, work });
+                arms.push(PlannedArm { name, work, tunings: arm.tunings.clone() });
             }
         }
         arms
@@ -259,7 +317,7 @@ impl<'a> Planner<'a> {
     /// The arms, and behind the one that runs twice the same once more.
     fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
         if let Some(place) = arms.iter().position(|arm| arm.name == self.part.again) {
-            let twin = PlannedArm { name: again(&arms[place].name), work: arms[place].work.clone() };
+            let twin = PlannedArm { name: again(&arms[place].name), ..arms[place].clone() };
             arms.insert(place + 1, twin);
         }
         arms

@@ -42,10 +42,18 @@ pub enum Room {
 }
 
 impl Room {
-    fn of(self, free_bytes: u64) -> u64 {
+    pub(super) fn of(self, free_bytes: u64) -> u64 {
         match self {
             Room::Shared => free_bytes / 4,
             Room::Own => free_bytes / 4 * 3,
+        }
+    }
+
+    /// What has to be free for so much.
+    pub(super) fn asks(self, bytes: u64) -> u64 {
+        match self {
+            Room::Shared => bytes.saturating_mul(4),
+            Room::Own => bytes.div_ceil(3).saturating_mul(4),
         }
     }
 

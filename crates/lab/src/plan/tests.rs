@@ -24,6 +24,7 @@ fn wish(form: Form) -> Wish<'static> {
         room: Room::Shared,
         settings: &[],
         engine_settings: &[],
+        target: None,
     }
 }
 
@@ -58,12 +59,33 @@ fn the_two_forms() {
     assert_eq!(size(&quick), (24 * MIB, 64 * MIB, 5));
     assert!(quick.most_written_bytes() <= QUICK_WRITES_AT_MOST_BYTES);
     let full = layout(&wish(Form::Full)).unwrap();
-    assert_eq!(size(&full), (96 * MIB, 256 * MIB, 5));
+    assert_eq!(size(&full), (96 * MIB, 256 * MIB, 10));
     assert!(quick.notes.is_empty() && full.notes.is_empty());
     assert!(quick.announcement().iter().any(|line| line.contains("11.3 GiB at most")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again"]);
-    let bounded = Work::NewFiles { arm: Arm::KernelBounded, size: quick.size.unwrap().smallest() };
+    let bounded =
+        Work::NewFiles { arm: Arm::KernelBounded, size: quick.size.unwrap().smallest(), knobs: Vec::new() };
     assert_eq!(quick.warm_up, bounded);
+}
+
+#[test]
+fn in_full_every_arm_is_warmed_up_once_and_that_is_said() {
+    let quick = layout(&wish(Form::Quick)).unwrap();
+    assert!(quick.arms_to_warm_up().is_empty(), "one cell has to do");
+    let plan = layout(&wish(Form::Full)).unwrap();
+    let warm: Vec<PlannedArm> = plan.arms_to_warm_up();
+    let mut warmed: Vec<&str> = warm.iter().map(|arm| arm.name.as_str()).collect();
+    let mut all: Vec<&str> = names(&plan.jobs[0]);
+    // The one that runs twice is one, and the bounded one is the first cell of all.
+    all.retain(|name| !name.ends_with("-again") && *name != "kernel-bounded");
+    warmed.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(warmed, all);
+    assert!(warm.iter().all(|arm| arm.work.written_bytes() == 36 * MIB));
+    assert!(plan.announcement().iter().any(|line| line.contains("warm the arms up; they do not count")));
+    let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
+    let names: std::collections::BTreeSet<&str> = several.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names.len(), several.len());
 }
 
 #[test]
@@ -179,7 +201,7 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     let completion = |scale| plan_of("completion", 0, &Wish { scale, ..wish(Form::Full) }).unwrap();
     let plan = completion(None);
     assert_eq!(plan.jobs.iter().map(|job| job.name.as_str()).collect::<String>(), "ABCDEF");
-    assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C rand 4k qd32", 5));
+    assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C rand 4k qd32", 10));
     let work = jobs_work(&plan, "B", "forebay-delay");
     assert_eq!((work.extent.file_bytes, work.shape.cache_bytes), (320 * MIB, 64 * MIB));
     assert!((work.extent.seconds - 1.8).abs() < 1e-9);

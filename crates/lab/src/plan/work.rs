@@ -2,9 +2,10 @@
 
 use crate::arm::Arm;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
-use crate::request::RequestSpec;
-use crate::shape::{Extent, Ground, JobShape};
-use crate::through::{CopyWay, KernelMerges, Poll, Way};
+use crate::request::{Operation, RequestSpec};
+use crate::shape::{Extent, Ground, JobShape, ReadWrite};
+use crate::suite::job_file::{self, JobFile};
+use crate::through::{CopyWay, KernelMerges, Poll, Through, Way};
 use crate::writers::{Layout, Writers};
 
 use super::{Job, PlannedArm, Size, WRITER_STEP_BYTES};
@@ -24,6 +25,8 @@ pub enum Work {
         arm: Arm,
         /// How much.
         size: Size,
+        /// Knobs of the engine that are the arm's own.
+        knobs: Vec<(String, String)>,
     },
     /// Requests in a closed loop.
     Requests {
@@ -40,6 +43,8 @@ pub enum Work {
     Jobs(Box<JobsWork>),
     /// Files written once, until synced.
     Writers(Box<WritersWork>),
+    /// A group of a fio job file.
+    JobFile(Box<JobFileWork>),
     /// Messages to a server that sends them back, for a time.
     Echo {
         /// Through what the server does its I/O.
@@ -79,6 +84,17 @@ pub struct JobsWork {
     pub settings: Vec<(String, String)>,
 }
 
+/// A group of a fio job file, through an arm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobFileWork {
+    /// Through what: a way of files, or fio.
+    pub through: Through,
+    /// The jobs.
+    pub file: JobFile,
+    /// Knobs of the engine.
+    pub settings: Vec<(String, String)>,
+}
+
 /// Files written once, through an arm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WritersWork {
@@ -109,7 +125,7 @@ impl Work {
     #[must_use]
     pub fn on_disk(&self) -> bool {
         match self {
-            Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) => true,
+            Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) | Work::JobFile(_) => true,
             Work::Requests { spec, .. } => spec.device.is_file(),
             Work::Copies { way, .. } => *way != CopyWay::Memcpy,
             Work::Echo { .. } => false,
@@ -122,7 +138,11 @@ impl Work {
         match self {
             Work::Jobs(work) => work.shape.on == Ground::Device,
             Work::Writers(work) => work.arm.is_raw(),
-            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => false,
+            Work::NewFiles { .. }
+            | Work::JobFile(_)
+            | Work::Requests { .. }
+            | Work::Copies { .. }
+            | Work::Echo { .. } => false,
         }
     }
 
@@ -132,9 +152,11 @@ impl Work {
         let bytes = match self {
             Work::Jobs(work) => work.extent.file_bytes,
             Work::Writers(work) => work.data_bytes(),
-            Work::NewFiles { .. } | Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => {
-                return None;
-            }
+            Work::NewFiles { .. }
+            | Work::JobFile(_)
+            | Work::Requests { .. }
+            | Work::Copies { .. }
+            | Work::Echo { .. } => return None,
         };
         self.wants_device().then_some(bytes)
     }
@@ -145,7 +167,53 @@ impl Work {
         match self {
             Work::NewFiles { size, .. } => size.data_bytes(),
             Work::Writers(work) => work.data_bytes(),
+            Work::JobFile(work) => work.file.written_bytes(),
             Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } | Work::Echo { .. } => 0,
+        }
+    }
+
+    /// The same, as short as a cell that is not counted is.
+    pub(super) fn shortened(&self) -> Self {
+        match self {
+            Work::NewFiles { arm, size, knobs } => {
+                Work::NewFiles { arm: *arm, size: size.smallest(), knobs: knobs.clone() }
+            }
+            Work::Jobs(work) => {
+                let extent = Extent { seconds: work.extent.seconds.min(WARM_UP_SECONDS), ..work.extent };
+                Work::Jobs(Box::new(JobsWork { extent, ..(**work).clone() }))
+            }
+            Work::Writers(work) => {
+                let least = WRITER_STEP_BYTES.max(u64::from(work.writers.block_bytes));
+                let file_bytes = (work.file_bytes / WARM_UP_SHARE).next_multiple_of(least);
+                Work::Writers(Box::new(WritersWork { file_bytes, ..(**work).clone() }))
+            }
+            work => work.clone(),
+        }
+    }
+
+    /// Whether it writes as much as it can in a time.
+    #[must_use]
+    pub fn writes_for_a_time(&self) -> bool {
+        match self {
+            Work::Jobs(_) => true,
+            Work::JobFile(work) => {
+                let mut jobs = work.file.workload.jobs.iter();
+                work.file.written_bytes() == 0 && jobs.any(|job| job.access.direction.writes())
+            }
+            Work::Requests { spec, .. } => spec.device.is_file() && spec.operation == Operation::Write,
+            Work::NewFiles { .. } | Work::Writers(_) | Work::Copies { .. } | Work::Echo { .. } => false,
+        }
+    }
+
+    /// Bytes of files that are filled before the clock starts, for they are read.
+    #[must_use]
+    pub fn laid_out_bytes(&self) -> u64 {
+        match self {
+            Work::Jobs(work) if work.shape.rw == ReadWrite::Rw && work.shape.on == Ground::File => {
+                u64::from(work.shape.threads) * work.extent.file_bytes
+            }
+            Work::JobFile(work) => work.file.file_bytes(),
+            _ => 0,
         }
     }
 
@@ -156,6 +224,7 @@ impl Work {
             Work::NewFiles { size, .. } => Some(size.budget_bytes),
             Work::Jobs(work) => Some(work.shape.cache_bytes),
             Work::Writers(work) => Some(work.budget_bytes),
+            Work::JobFile(_) => Some(job_file::MEMORY_BYTES),
             Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => None,
         }
     }
@@ -164,6 +233,7 @@ impl Work {
     pub(super) fn seconds(&self) -> Option<f64> {
         match self {
             Work::NewFiles { .. } | Work::Writers(_) => None,
+            Work::JobFile(work) => work.file.seconds(),
             Work::Requests { spec, .. } => Some(spec.seconds),
             Work::Jobs(work) => Some(work.extent.seconds),
             Work::Copies { seconds, .. } | Work::Echo { seconds, .. } => Some(*seconds),
@@ -179,20 +249,9 @@ pub(super) fn warm_up(jobs: &[Job]) -> Work {
         Work::NewFiles { arm, .. } => arm.is_bounded_kernel(),
         Work::Jobs(work) => work.arm.is_bounded_kernel() && work.shape.on == Ground::File,
         Work::Writers(work) => work.arm.is_bounded_kernel(),
+        Work::JobFile(work) => work.through == Through::Files(Arm::Kernel),
         Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => false,
     };
     let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
-    match &found.work {
-        Work::NewFiles { arm, size } => Work::NewFiles { arm: *arm, size: size.smallest() },
-        Work::Jobs(work) => {
-            let extent = Extent { seconds: work.extent.seconds.min(WARM_UP_SECONDS), ..work.extent };
-            Work::Jobs(Box::new(JobsWork { extent, ..(**work).clone() }))
-        }
-        Work::Writers(work) => {
-            let least = WRITER_STEP_BYTES.max(u64::from(work.writers.block_bytes));
-            let file_bytes = (work.file_bytes / WARM_UP_SHARE).next_multiple_of(least);
-            Work::Writers(Box::new(WritersWork { file_bytes, ..(**work).clone() }))
-        }
-        work => work.clone(),
-    }
+    found.work.shortened()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compare::state::CellState;
 use crate::suite::TableKind;
 use crate::suite::cross::{Contrast, Crossed};
 
@@ -37,6 +38,9 @@ pub struct Part {
     pub contrasts: Vec<Contrast>,
     /// Its jobs, in the order of the tables.
     pub jobs: Vec<PartJob>,
+    /// In what surroundings its cells ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellState>,
 }
 
 /// What was asked of every arm alike.

@@ -95,8 +95,11 @@ impl Checker<'_> {
         if forms.iter().all(|form| form.is_none()) {
             return Err(self.at(&written.name, "it is in no form: add [part.full] below it"));
         }
-        let cut = |form: &Option<CutText>| form.as_ref().map(|own| self.cut(written, own)).transpose();
-        let forms = [cut(forms[0])?, cut(forms[1])?, cut(forms[2])?];
+        let cut = |form: Form| {
+            let own = forms[form as usize].as_ref();
+            own.map(|own| self.cut(written, own, rounds_of(form))).transpose()
+        };
+        let forms = [cut(Form::Full)?, cut(Form::Quick)?, cut(Form::Bare)?];
         Ok(Part {
             name: written.name.get_ref().clone(),
             title: written.title.clone(),
@@ -110,7 +113,7 @@ impl Checker<'_> {
     }
 
     /// What a form says, or else its part.
-    fn cut(&self, part: &PartText, own: &CutText) -> Checked<Cut> {
+    fn cut(&self, part: &PartText, own: &CutText, usual_rounds: u32) -> Checked<Cut> {
         let arms = own.arms.as_ref().or(part.arms.as_ref()).map_or(&[][..], Vec::as_slice);
         let workloads = own.workloads.as_ref().or(part.workloads.as_ref()).map_or(&[][..], Vec::as_slice);
         if arms.is_empty() || workloads.is_empty() {
@@ -152,7 +155,7 @@ impl Checker<'_> {
             batches: self.numbers(batches)?,
             seconds: seconds.map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
             scale: scale.map_or(Ok(1.0), |scale| self.share(scale))?,
-            rounds: rounds.map_or(Ok(5), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
+            rounds: rounds.map_or(Ok(usual_rounds), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
             file_bytes: file_bytes.map(|bytes| bytes.get_ref().0),
             writes_at_most: own.writes_at_most.or(part.writes_at_most).map(|bytes| bytes.0),
         };
@@ -280,6 +283,12 @@ impl Checker<'_> {
 }
 
 impl Cut {
+    /// Whether it is a job file's.
+    #[must_use]
+    pub fn is_of_job_files(&self) -> bool {
+        self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))
+    }
+
     /// Whether it is about echoes, whose arms have no knobs but those the suite says.
     #[must_use]
     pub fn is_of_echoes(&self) -> bool {
@@ -300,6 +309,14 @@ impl Cut {
 #[must_use]
 pub(crate) fn batch_name(batch: u32) -> String {
     format!("batch-{batch}")
+}
+
+/// Rounds where the suite says nothing.
+pub(super) fn rounds_of(form: Form) -> u32 {
+    match form {
+        Form::Full => 10,
+        Form::Quick | Form::Bare => 5,
+    }
 }
 
 fn one_line(message: &str) -> String {

@@ -12,6 +12,8 @@
 
 mod check;
 pub mod cross;
+pub mod job_file;
+pub mod own;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use check::batch_name;
+use check::rounds_of;
 
 use crate::echo::EchoLoad;
 use crate::nearest;
@@ -26,8 +29,10 @@ use crate::request::{Operation, Pattern, Switch};
 use crate::shape::JobShape;
 pub use crate::suite::text::Bytes;
 use crate::through::{KernelMerges, Poll, Through};
+use crate::tuning::Tuning;
 use crate::writers::{Layout, Writers};
 use cross::{Contrast, Crossed};
+use job_file::JobFile;
 
 /// Those inside the program, by name.
 pub const SHIPPED: [(&str, &str); 5] = [
@@ -219,7 +224,7 @@ pub struct Cut {
 }
 
 /// What is asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
     /// Its name.
     pub name: String,
@@ -232,7 +237,7 @@ pub struct Workload {
 }
 
 /// Of what kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum WorkloadKind {
     /// Random writes into so many new files, until synced.
     NewFiles(u32),
@@ -251,6 +256,8 @@ pub enum WorkloadKind {
     Writers(Writers),
     /// Messages to a server that sends them back.
     Echo(EchoLoad),
+    /// A group of a fio job file.
+    JobFile(Box<JobFile>),
 }
 
 /// One of the things compared.
@@ -278,6 +285,8 @@ pub struct Arm {
     pub from: crate::request::Submitter,
     /// What of its files is there before the clock starts.
     pub layout: Layout,
+    /// Settings of the machine that hold while one of its cells runs.
+    pub tunings: Vec<Tuning>,
 }
 
 /// A suite that cannot be had.
@@ -309,6 +318,9 @@ pub enum SuiteError {
         /// Those it has.
         known: String,
     },
+    /// A job file that cannot be compared; why, and what would do.
+    #[error("{0}")]
+    JobFile(String),
     /// The file makes no sense.
     #[error("{file}:{line}:{column}: {what}")]
     Text {

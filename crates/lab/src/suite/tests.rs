@@ -35,7 +35,7 @@ fn layout_is_the_question_it_was() {
     let suite = shipped("layout");
     let part = &suite.parts[0];
     let full = part.cut(Form::Full).unwrap();
-    assert_eq!((full.file_bytes, full.writes_at_most, full.rounds), (Some(96 << 20), None, 5));
+    assert_eq!((full.file_bytes, full.writes_at_most, full.rounds), (Some(96 << 20), None, 10));
     assert_eq!(full.arms.last().unwrap().through, Through::Files(FilesArm::ForebayDeclared));
     let quick = part.cut(Form::Quick).unwrap();
     assert_eq!((quick.file_bytes, quick.writes_at_most), (Some(24 << 20), Some(12 << 30)));

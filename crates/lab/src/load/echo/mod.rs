@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The same client asks every arm. Rate, latencies and reordering are its view; idle, user and system time are the
-//! server's thread alone, as the kernel accounts them. Nothing is pinned: where the threads run is the scheduler's.
+//! server's thread alone, as the kernel accounts them. Nothing is pinned unless the cell says so: where the threads run is
+//! the scheduler's.
 
 mod client;
 mod link;
@@ -27,6 +28,7 @@ use forebay_uring::net::Address;
 use super::CellError;
 use crate::cell::CellResult;
 use crate::echo::{EchoCell, Transport};
+use crate::processors;
 pub(crate) use client::{Outcome, Spans, Watch};
 pub(crate) use server::{Server, ServerPlan};
 pub(crate) use thread_use::{ThreadUse, Used};
@@ -50,7 +52,15 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     };
     let plan =
         ServerPlan { way: cell.way, order: cell.order, load: &cell.load, address: &address, seed: cell.seed };
+    // A server's threads are where they are started from.
+    let (of_server, of_client) = cell.processors.split_at(usize::from(cell.processors.len() > 1));
+    let pin = |processors: &[u32]| {
+        processors::pin(processors)
+            .map_err(|error| CellError::system("could not run on its processors", &error))
+    };
+    pin(of_server)?;
     let server = Server::start(plan)?;
+    pin(of_client)?;
     let spans = Spans { ramp: (counted / 10).min(LONGEST_RAMP), counted };
     let mut span = Span { server: &server, before: None, after: None };
     let asked = ask(server.address(), &cell.load, spans, &AtomicU64::new(0), &mut span);

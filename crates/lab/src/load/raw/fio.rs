@@ -56,9 +56,15 @@ struct Latency {
 }
 
 pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellError> {
+    let output = child(arguments(spec, path), path.parent())?;
+    figures(spec, &output)
+}
+
+/// What fio says to some arguments, started in a directory. It ends with this process.
+pub(in crate::load) fn child(arguments: Vec<String>, directory: Option<&Path>) -> Result<Vec<u8>, CellError> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments(spec, path)).stdin(Stdio::null());
-    if let Some(directory) = path.parent() {
+    command.args(arguments).stdin(Stdio::null());
+    if let Some(directory) = directory {
         command.current_dir(directory);
     }
     let parent = getpid();
@@ -83,7 +89,7 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
     if !output.status.success() {
         return Err(CellError::Process { what: format!("fio: {}; {}", output.status, said(&output.stderr)) });
     }
-    figures(spec, &output.stdout)
+    Ok(output.stdout)
 }
 
 fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {

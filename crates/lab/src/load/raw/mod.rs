@@ -18,6 +18,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::CellError;
+pub(in crate::load) use fio::child as fio_child;
+
 use crate::cell::CellResult;
 use crate::request::{DATA_FILE, Operation, RequestSpec};
 use crate::through::{RequestCell, Way};
@@ -26,14 +28,17 @@ use crate::through::{RequestCell, Way};
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     let spec = &cell.spec;
     if cell.way == Way::Queue {
-        return super::request::run_request(spec, &cell.directory);
+        return super::request::run_on(spec, &cell.directory, cell.target.as_deref());
     }
     if !spec.device.is_file() {
         let way = cell.way.name();
         return Err(CellError::invalid(format!("{way} goes to a file alone, not to {}", spec.device)));
     }
     check(spec)?;
-    let path = data_file(spec, &cell.directory)?;
+    let path = match &cell.target {
+        Some(target) => only_read(spec, target)?,
+        None => data_file(spec, &cell.directory)?,
+    };
     match cell.way {
         Way::Pread => calls::run(spec, &path),
         Way::Uring => uring::run(cell, &path),
@@ -49,6 +54,14 @@ fn check(spec: &RequestSpec) -> Result<(), CellError> {
         return Err(CellError::invalid("depth, batch, seconds and blocks in the file have to be above 0"));
     }
     Ok(())
+}
+
+/// What is read in place of the laid-out file.
+pub(super) fn only_read(spec: &RequestSpec, target: &Path) -> Result<PathBuf, CellError> {
+    if spec.operation == Operation::Write {
+        return Err(CellError::invalid(format!("{}: it is only read", target.display())));
+    }
+    Ok(target.to_owned())
 }
 
 /// The laid-out file, as long as the cell needs it: made here if nobody has.

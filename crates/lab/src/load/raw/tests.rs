@@ -28,7 +28,14 @@ fn directory() -> tempfile::TempDir {
 
 fn cell(way: Way, spec: RequestSpec, directory: &Path) -> RequestCell {
     let directory = directory.to_owned();
-    RequestCell { way, spec, kernel_merges: KernelMerges::AsSet, poll: Poll::WhereItCan, directory }
+    RequestCell {
+        way,
+        spec,
+        kernel_merges: KernelMerges::AsSet,
+        poll: Poll::WhereItCan,
+        directory,
+        target: None,
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The device of a request cell, by its word.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use forebay_uring::{
 
 use super::drive::{TARGET, frames_per_place};
 use crate::load::CellError;
-use crate::load::raw::data;
+use crate::load::raw::{data, only_read};
 use crate::request::{DATA_FILE, RequestDevice, RequestSpec, Switch};
 use crate::scratch::Stop;
 
@@ -30,7 +30,7 @@ pub(crate) fn ends_at_doorbell(device: &RequestDevice) -> bool {
 }
 
 /// Opens the device; lays the file out where it is one.
-pub(crate) fn open(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> {
+pub(crate) fn open(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Result<Opened, CellError> {
     let device = &spec.device;
     if !device.is_file() && (spec.fixed_buffers == Switch::On || spec.fixed_files == Switch::On) {
         return Err(CellError::invalid(format!(
@@ -39,7 +39,7 @@ pub(crate) fn open(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellE
     }
     match (device.name(), device.free_nanos()) {
         ("null", _) => Ok(Opened::Null(Null::new())),
-        ("file", _) => open_file(spec, directory),
+        ("file", _) => open_file(spec, directory, target),
         (_, Some(nanos)) => {
             Ok(Opened::Modelled(Box::new(Modelled::new(Profile::free(Duration::from_nanos(nanos))))))
         }
@@ -50,11 +50,12 @@ pub(crate) fn open(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellE
     }
 }
 
-fn open_file(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> {
-    let path = directory.join(DATA_FILE);
-    let laid_out = data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default());
-    laid_out.map_err(|error| CellError::io("could not lay it out", &path, &error))?;
-    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+fn open_file(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Result<Opened, CellError> {
+    let (path, access) = match target {
+        Some(target) => (only_read(spec, target)?, Access::Read),
+        None => (laid_out(spec, directory)?, Access::ReadWrite),
+    };
+    let how = How { access, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
     let file =
         File::open(&path, &how).map_err(|error| CellError::io("could not open it", &path, &error))?.file;
     let mut notes = Vec::new();
@@ -70,6 +71,13 @@ fn open_file(spec: &RequestSpec, directory: &Path) -> Result<Opened, CellError> 
     ring.attach(TARGET, Arc::new(file));
     notes.push(ring.describe());
     Ok(Opened::File { ring: Box::new(ring), notes })
+}
+
+fn laid_out(spec: &RequestSpec, directory: &Path) -> Result<PathBuf, CellError> {
+    let path = directory.join(DATA_FILE);
+    let laid_out = data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default());
+    laid_out.map_err(|error| CellError::io("could not lay it out", &path, &error))?;
+    Ok(path)
 }
 
 fn refused(error: SetupError) -> CellError {

@@ -40,9 +40,18 @@ const DRIVER_RUNS: usize = 7;
 /// # Errors
 /// What cannot be run as it stands, what this machine cannot do, and what went wrong.
 pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, CellError> {
+    run_on(spec, directory, None)
+}
+
+/// The same on something that is only read, where there is such.
+pub(crate) fn run_on(
+    spec: &RequestSpec,
+    directory: &Path,
+    target: Option<&Path>,
+) -> Result<CellResult, CellError> {
     check(spec)?;
     let knobs = knobs(spec)?;
-    match device::open(spec, directory)? {
+    match device::open(spec, directory, target)? {
         Opened::Null(device) => on(spec, knobs, device, Vec::new()),
         Opened::Modelled(device) => on(spec, knobs, *device, Vec::new()),
         Opened::File { ring, notes } => on(spec, knobs, *ring, notes),

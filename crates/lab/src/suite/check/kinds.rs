@@ -118,6 +118,7 @@ impl Checker<'_> {
                 WorkloadKind::Copies(_) => "copies need table = \"copies\"",
                 WorkloadKind::Writers(_) => "writers need table = \"writers\", \"contexts\" or \"factors\"",
                 WorkloadKind::Echo(_) => "echoes need table = \"echo\"",
+                WorkloadKind::JobFile(_) => unreachable!("no suite's file has a job file"),
             };
             return Err(self.at(word, table));
         }

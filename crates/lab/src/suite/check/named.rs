@@ -42,6 +42,7 @@ impl Checker<'_> {
             poll: written.poll,
             from: written.from,
             layout: written.layout,
+            tunings: Vec::new(),
         })
     }
 

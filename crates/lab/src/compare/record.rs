@@ -1,0 +1,242 @@
+//! The rounds of a comparison on the disk as they end, so that one that was interrupted goes on where it was.
+//!
+//! ```text
+//! { what is compared: seed, kernel, parts }   one line
+//! { part 0, round 0: every cell }             one line for each round that ended, synced
+//! ```
+//!
+//! Goes on only what is the same in everything but its length: the same jobs, arms, sizes and seed on the same kernel.
+//! The order of every round comes from the seed, so it is the one that it would have been.
+
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::state::CellState;
+use super::{LeftOut, Measured};
+use crate::cell::CellResult;
+use crate::plan::Plan;
+
+/// Of the file. A change of what stands in it raises it.
+const FORMAT: u32 = 1;
+
+/// What is compared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    seed: String,
+    kernel: String,
+    parts: Vec<(String, u64)>,
+}
+
+/// One round that has ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct RoundRecord {
+    pub(super) part: usize,
+    pub(super) round: u32,
+    pub(super) cells: Vec<CellRecord>,
+    /// All that is left out until then.
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) states: Vec<CellState>,
+    pub(super) order: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct CellRecord {
+    job: String,
+    arm: String,
+    result: CellResult,
+}
+
+/// A file of rounds, locked as long as this lives.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    file: File,
+    rounds: Vec<RoundRecord>,
+}
+
+/// One part of it, for a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct PartOfRecord<'a> {
+    /// The file.
+    pub record: &'a RefCell<Record>,
+    /// Which part, from zero.
+    pub part: usize,
+}
+
+/// It cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path}: not a record of a comparison (name a new file, or one that --resume has made)", path = path.display())]
+    Other {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is of another comparison.
+    #[error("{path}: of another comparison: {what} (repeat the command as it was, or name a new file)", path = path.display())]
+    Differs {
+        /// Which.
+        path: PathBuf,
+        /// In what.
+        what: String,
+    },
+    /// Another comparison has it.
+    #[error("{path}: another comparison is writing it (wait for its end)", path = path.display())]
+    Busy {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+impl Record {
+    /// The seed of the comparison in a file; none if there is no file yet.
+    ///
+    /// # Errors
+    /// A file that is no record.
+    pub fn seed_of(path: &Path) -> Result<Option<u64>, RecordError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) if text.is_empty() => return Ok(None),
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(RecordError::File { path: path.to_owned(), source }),
+        };
+        let other = || RecordError::Other { path: path.to_owned() };
+        let header = header(&text).ok_or_else(other)?;
+        u64::from_str_radix(&header.seed, 16).map(Some).map_err(|_| other())
+    }
+
+    /// The record of a comparison of these parts: begun, or gone on with where the file is there.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn open(path: &Path, plans: &[&Plan], kernel: &str) -> Result<Self, RecordError> {
+        let failed = |source| RecordError::File { path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(RecordError::Busy { path: path.to_owned() });
+        }
+        let ours = Header {
+            format: FORMAT,
+            seed: format!("{:x}", plans.first().map_or(0, |plan| plan.seed)),
+            kernel: kernel.to_owned(),
+            parts: plans.iter().map(|plan| (plan.part.clone(), fingerprint(plan))).collect(),
+        };
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        let mut record = Self { path: path.to_owned(), file, rounds: Vec::new() };
+        if text.is_empty() {
+            record.line(&ours)?;
+            return Ok(record);
+        }
+        let theirs = header(&text).ok_or_else(|| RecordError::Other { path: path.to_owned() })?;
+        if let Some(what) = difference(&ours, &theirs) {
+            return Err(RecordError::Differs { path: path.to_owned(), what });
+        }
+        let mut sound = text.find('\n').map_or(0, |end| end + 1);
+        // A line that was cut short is of a round that did not end.
+        for line in text[sound..].split_inclusive('\n') {
+            let whole = line.strip_suffix('\n').and_then(|line| serde_json::from_str(line).ok());
+            let Some(round) = whole else { break };
+            record.rounds.push(round);
+            sound += line.len();
+        }
+        record.file.set_len(sound as u64).map_err(failed)?;
+        record.file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok(record)
+    }
+
+    /// Rounds of all parts in it.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// The rounds of a part, in their order, without a gap.
+    pub(super) fn of(&self, part: usize) -> Vec<RoundRecord> {
+        let of_part = self.rounds.iter().filter(|round| round.part == part);
+        of_part
+            .enumerate()
+            .take_while(|(number, round)| *number as u32 == round.round)
+            .map(|(_, round)| round.clone())
+            .collect()
+    }
+
+    /// On the disk when it returns.
+    pub(super) fn append(&mut self, round: RoundRecord) -> Result<(), RecordError> {
+        self.line(&round)?;
+        self.rounds.push(round);
+        Ok(())
+    }
+
+    fn line(&mut self, what: &impl Serialize) -> Result<(), RecordError> {
+        let failed = |source| RecordError::File { path: self.path.clone(), source };
+        let mut text = serde_json::to_vec(what).map_err(io::Error::from).map_err(failed)?;
+        text.push(b'\n');
+        self.file.write_all(&text).and_then(|()| self.file.sync_data()).map_err(failed)
+    }
+}
+
+impl RoundRecord {
+    /// The last cells of all that was measured.
+    pub(super) fn new(part: usize, round: u32, measured: &[Measured]) -> Self {
+        let cells = measured.iter().filter_map(|one| {
+            let result = one.rounds.get(round as usize)?.clone();
+            Some(CellRecord { job: one.job.clone(), arm: one.arm.clone(), result })
+        });
+        let cells = cells.collect();
+        Self { part, round, cells, left_out: Vec::new(), states: Vec::new(), order: Vec::new() }
+    }
+
+    /// What an arm had in it.
+    pub(super) fn result(&self, job: &str, arm: &str) -> Option<&CellResult> {
+        self.cells.iter().find(|cell| cell.job == job && cell.arm == arm).map(|cell| &cell.result)
+    }
+}
+
+fn header(text: &str) -> Option<Header> {
+    serde_json::from_str(text.lines().next()?).ok()
+}
+
+fn difference(ours: &Header, theirs: &Header) -> Option<String> {
+    if ours.format != theirs.format {
+        return Some("it is of another version of this program".to_owned());
+    }
+    if ours.kernel != theirs.kernel {
+        return Some(format!("it was taken on Linux {}, this is {}", theirs.kernel, ours.kernel));
+    }
+    if ours.seed != theirs.seed {
+        return Some(format!("its seed is {}, not {}", theirs.seed, ours.seed));
+    }
+    let names =
+        |header: &Header| header.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join(", ");
+    if names(ours) != names(theirs) {
+        return Some(format!("its parts are {}, not {}", names(theirs), names(ours)));
+    }
+    let differs = ours.parts.iter().zip(&theirs.parts).find(|(ours, theirs)| ours != theirs);
+    differs.map(|((name, _), _)| format!("{name} has other arms, jobs or sizes"))
+}
+
+/// Of all that a cell of it does. Rounds may become more, and time may be another.
+fn fingerprint(plan: &Plan) -> u64 {
+    let alike = Plan { rounds: 0, time_limit: None, notes: Vec::new(), ..plan.clone() };
+    let mut hasher = DefaultHasher::new();
+    format!("{alike:?}").hash(&mut hasher);
+    hasher.finish()
+}

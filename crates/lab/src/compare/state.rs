@@ -1,0 +1,233 @@
+//! In what state the machine was when a cell began, and what it suffered meanwhile: what a cell is not to be blamed for.
+//!
+//! Cells are brought to the same start by [`super::settle`]; what is left of a difference stands here, beside each cell,
+//! and what is too much is told with its remedy. Nothing is thrown away for it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{major, minor, stat, statvfs};
+use serde::{Deserialize, Serialize};
+
+/// Dirty at the start above this is another's work.
+const DIRTY_AT_REST_BYTES: u64 = 16 << 20;
+
+/// Shares of a cell's time above these are told.
+const MUCH_STEAL: f64 = 0.01;
+const MUCH_MEMORY: f64 = 0.05;
+const MUCH_PROCESSOR: f64 = 0.25;
+
+/// A file system fuller than this finds space otherwise.
+const FULL: f64 = 0.9;
+
+/// One cell's surroundings.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CellState {
+    /// From zero.
+    pub round: u32,
+    /// The job.
+    pub job: String,
+    /// The arm.
+    pub arm: String,
+    /// Bytes dirty in the page cache when it began, of the whole system.
+    pub dirty_bytes: Option<u64>,
+    /// Bytes under writeback when it began.
+    pub writeback_bytes: Option<u64>,
+    /// Bytes the kernel could give to who asks, when it began.
+    pub available_bytes: Option<u64>,
+    /// Requests the device had in flight when it began; none where there is no device of its own.
+    pub in_flight: Option<u64>,
+    /// Share of the file system that was taken when it began.
+    pub fill: Option<f64>,
+    /// Share of the processors' time that the hypervisor gave to others while it ran.
+    pub steal: Option<f64>,
+    /// Shares of its time in which some task waited for a processor, for memory, for I/O.
+    pub pressure: Pressure,
+}
+
+/// Shares of a time in which some task waited.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Pressure {
+    /// For a processor.
+    pub processor: Option<f64>,
+    /// For memory.
+    pub memory: Option<f64>,
+    /// For I/O; the cell's own is in it.
+    pub io: Option<f64>,
+}
+
+/// Looked at before a cell.
+#[derive(Debug)]
+pub(super) struct Before {
+    state: CellState,
+    began: Instant,
+    ticks: Option<Ticks>,
+    waited: [Option<u64>; 3],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    all: u64,
+    stolen: u64,
+}
+
+const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
+
+impl Before {
+    /// Of a cell whose files are in `directory`.
+    pub(super) fn look(directory: &Path) -> Self {
+        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let bytes = |name: &str| {
+            let line = memory.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+        };
+        let state = CellState {
+            dirty_bytes: bytes("Dirty:"),
+            writeback_bytes: bytes("Writeback:"),
+            available_bytes: bytes("MemAvailable:"),
+            in_flight: in_flight(directory),
+            fill: fill(directory),
+            ..CellState::default()
+        };
+        Self { state, began: Instant::now(), ticks: ticks(), waited: PRESSURES.map(waited_micros) }
+    }
+
+    /// The cell has ended.
+    pub(super) fn ended(self, round: u32, job: &str, arm: &str) -> CellState {
+        let Self { state, began, ticks: before, waited } = self;
+        let micros = began.elapsed().as_micros().max(1) as f64;
+        let share = |place: usize| {
+            let now = waited_micros(PRESSURES[place])?;
+            Some((now.saturating_sub(waited[place]?) as f64 / micros).min(1.0))
+        };
+        let steal = before.zip(ticks()).and_then(|(before, now)| {
+            let all = now.all.checked_sub(before.all).filter(|all| *all > 0)?;
+            Some(now.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+        });
+        let pressure = Pressure { processor: share(0), memory: share(1), io: share(2) };
+        CellState { round, job: job.to_owned(), arm: arm.to_owned(), steal, pressure, ..state }
+    }
+}
+
+fn in_flight(directory: &Path) -> Option<u64> {
+    let device = stat(directory).ok()?.st_dev;
+    let text =
+        fs::read_to_string(format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device))).ok()?;
+    text.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
+}
+
+fn fill(directory: &Path) -> Option<f64> {
+    let space = statvfs(directory).ok().filter(|space| space.f_blocks > 0)?;
+    Some(1.0 - space.f_bavail as f64 / space.f_blocks as f64)
+}
+
+/// Of all processors.
+fn ticks() -> Option<Ticks> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let counts: Option<Vec<u64>> = text
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map(|count| count.parse().ok())
+        .collect();
+    let counts = counts?;
+    // What guests take is in the user's time already.
+    Some(Ticks { all: counts.iter().take(8).sum(), stolen: *counts.get(7)? })
+}
+
+/// In all, since the machine was started.
+fn waited_micros(resource: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    some.rsplit_once("total=")?.1.trim().parse().ok()
+}
+
+/// What a reader has to know of all of them, with what would do.
+pub(super) fn notes(states: &[CellState]) -> Vec<String> {
+    let all = states.len();
+    let mut notes = Vec::new();
+    let mut note =
+        |of: &dyn Fn(&CellState) -> Option<f64>, most: f64, said: &dyn Fn(usize, f64) -> String| {
+            let above: Vec<f64> = states.iter().filter_map(of).filter(|share| *share > most).collect();
+            if let Some(worst) = above.iter().copied().reduce(f64::max) {
+                notes.push(said(above.len(), worst));
+            }
+        };
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    note(&|state| state.steal, MUCH_STEAL, &|many, worst| {
+        let worst = percent(worst);
+        format!(
+            "in {many} of {all} cells the hypervisor took up to {worst} of the processors' time (more rounds, or a \
+             machine of one's own)"
+        )
+    });
+    note(&|state| state.pressure.memory, MUCH_MEMORY, &|many, worst| {
+        let worst = percent(worst);
+        format!(
+            "in {many} of {all} cells tasks waited for memory up to {worst} of the time (a smaller --scale, or end \
+             what else runs)"
+        )
+    });
+    note(&|state| state.pressure.processor, MUCH_PROCESSOR, &|many, worst| {
+        let worst = percent(worst);
+        format!(
+            "in {many} of {all} cells tasks waited for a processor up to {worst} of the time, those of the cell among \
+             them (--cpus, or end what else runs)"
+        )
+    });
+    note(&|state| state.dirty_bytes.map(|bytes| bytes as f64), DIRTY_AT_REST_BYTES as f64, &|many, worst| {
+        let mib = worst / (1u64 << 20) as f64;
+        format!(
+            "before {many} of {all} cells up to {mib:.0} MiB were dirty that no cell had written (end what else writes)"
+        )
+    });
+    note(&|state| state.fill, FULL, &|many, worst| {
+        let worst = percent(worst);
+        format!(
+            "before {many} of {all} cells the file system was up to {worst} full, where finding space is another job \
+             (free some, or --scratch)"
+        )
+    });
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cell_suffers_is_a_share_of_its_time() {
+        let before = Before::look(&std::env::temp_dir());
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let state = before.ended(3, "job", "arm");
+        assert_eq!((state.round, state.job.as_str(), state.arm.as_str()), (3, "job", "arm"));
+        assert!(state.available_bytes.unwrap() > 0 && state.dirty_bytes.is_some());
+        let shares =
+            [state.steal, state.fill, state.pressure.processor, state.pressure.memory, state.pressure.io];
+        assert!(shares.iter().flatten().all(|share| (0.0..=1.0).contains(share)), "{shares:?}");
+        let text = serde_json::to_string(&state).unwrap();
+        let again: CellState = serde_json::from_str(&text).unwrap();
+        assert_eq!((again.round, again.dirty_bytes), (state.round, state.dirty_bytes));
+    }
+
+    #[test]
+    fn what_is_too_much_is_told_with_its_remedy() {
+        let calm =
+            CellState { steal: Some(0.001), fill: Some(0.5), dirty_bytes: Some(0), ..CellState::default() };
+        assert_eq!(notes(&[calm.clone(), calm.clone()]), Vec::<String>::new());
+        let pressure = Pressure { processor: Some(0.5), memory: Some(0.1), io: Some(1.0) };
+        let rough = CellState {
+            steal: Some(0.2),
+            fill: Some(0.95),
+            dirty_bytes: Some(1 << 30),
+            pressure,
+            ..calm.clone()
+        };
+        let told = notes(&[calm, rough]);
+        assert_eq!(told.len(), 5, "{told:?}");
+        assert!(told[0].starts_with("in 1 of 2 cells the hypervisor took up to 20 %"), "{told:?}");
+        assert!(told.iter().all(|note| note.ends_with(')')), "each has a remedy: {told:?}");
+    }
+}

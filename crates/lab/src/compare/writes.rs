@@ -1,0 +1,71 @@
+//! What may be written in all, and what has been: a flash device does not take it for ever, and a shared one is others' too.
+
+use std::cell::Cell;
+
+use crate::cell::CellResult;
+use crate::plan::Work;
+
+use super::CompareError;
+
+/// Bytes that may be written and were, over all parts.
+#[derive(Clone, Debug, Default)]
+pub struct Writes {
+    most: Option<u64>,
+    done: Cell<u64>,
+    /// The most that a cell wrote whose work is not a number of bytes.
+    largest: Cell<u64>,
+}
+
+impl Writes {
+    /// No more than this, or as much as it takes.
+    #[must_use]
+    pub fn up_to(most: Option<u64>) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// What may be.
+    #[must_use]
+    pub fn most(&self) -> Option<u64> {
+        self.most
+    }
+
+    /// What was, as far as cells tell.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.get()
+    }
+
+    /// Whether a cell may still do its work: it writes what it says, or as much as the largest so far.
+    pub(super) fn allow(&self, work: &Work) -> bool {
+        let expected = match work.written_bytes() {
+            0 if work.writes_for_a_time() => self.largest.get(),
+            bytes => bytes,
+        };
+        self.most.is_none_or(|most| self.done.get().saturating_add(expected) <= most)
+    }
+
+    /// What a cell has written, that of its files before the clock included.
+    pub(super) fn count(&self, work: &Work, result: &CellResult) {
+        let of = |metric: &str| result.metrics.get(metric).copied().unwrap_or(0.0);
+        let bytes = match work.written_bytes() {
+            0 if work.writes_for_a_time() => {
+                let written = of("write_bytes_per_s") * of("elapsed_s");
+                let bytes = (written as u64).saturating_add(work.laid_out_bytes());
+                self.largest.set(self.largest.get().max(bytes));
+                bytes
+            }
+            bytes => bytes,
+        };
+        self.add(bytes);
+    }
+
+    /// What was written besides the cells.
+    pub(super) fn add(&self, bytes: u64) {
+        self.done.set(self.done.get().saturating_add(bytes));
+    }
+
+    /// Not one round was whole.
+    pub(super) fn no_round(&self) -> CompareError {
+        CompareError::NoWrites { most: self.most.unwrap_or_default() >> 20, done: self.done.get() >> 20 }
+    }
+}

@@ -1,0 +1,101 @@
+//! On which processors a cell runs. Who is pinned is the thread that asks; those it starts afterwards are where it is.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Why processors cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessorsError {
+    /// It is no list.
+    #[error("{0}: not a list of processors (as 0-3,6)")]
+    List(String),
+    /// This process may not run there.
+    #[error("there is no processor {number} for this process (there are: {there})")]
+    Missing {
+        /// Which.
+        number: u32,
+        /// Those it may run on.
+        there: String,
+    },
+    /// The system refused.
+    #[error("processors: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The processors of a list such as `0-3,6`, each of which this process may run on.
+///
+/// # Errors
+/// What is no list, and what is no processor here.
+pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
+    let wrong = || ProcessorsError::List(text.to_owned());
+    let number = |word: &str| word.parse::<u32>().ok().filter(|number| (*number as usize) < CpuSet::MAX_CPU);
+    let mut numbers = Vec::new();
+    for word in text.split(',') {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last) = number(first).zip(number(last)).ok_or_else(wrong)?;
+        if first > last {
+            return Err(wrong());
+        }
+        numbers.extend((first..=last).filter(|number| !numbers.contains(number)).collect::<Vec<_>>());
+    }
+    let allowed = allowed()?;
+    if let Some(number) = numbers.iter().find(|number| !allowed.contains(number)) {
+        let there = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        return Err(ProcessorsError::Missing { number: *number, there });
+    }
+    Ok(numbers)
+}
+
+/// Those this thread may run on.
+///
+/// # Errors
+/// What the system says.
+pub fn allowed() -> io::Result<Vec<u32>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number)).map(|number| number as u32).collect())
+}
+
+/// Has this thread run on these; anywhere it may if there are none.
+///
+/// # Errors
+/// What the system says.
+pub fn pin(numbers: &[u32]) -> io::Result<()> {
+    if numbers.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    numbers.iter().for_each(|number| set.set(*number as usize));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_processors_that_are_there() {
+        let there = allowed().unwrap();
+        let (first, last) = (there[0], there[there.len() - 1]);
+        assert_eq!(parse(&first.to_string()).unwrap(), [first]);
+        assert_eq!(
+            parse(&format!("{last},{first},{last}")).unwrap().len(),
+            if first == last { 1 } else { 2 }
+        );
+        for wrong in ["", "a", "1-", "3-1", "99999"] {
+            assert!(parse(wrong).unwrap_err().to_string().contains("not a list"), "{wrong}");
+        }
+        let refused = parse("1023").unwrap_err().to_string();
+        assert!(refused.contains("no processor 1023") || there.contains(&1023), "{refused}");
+    }
+
+    #[test]
+    fn a_pinned_thread_and_those_it_starts_are_there() {
+        let last = *allowed().unwrap().last().unwrap();
+        let seen = std::thread::spawn(move || {
+            pin(&[last]).unwrap();
+            std::thread::spawn(|| allowed().unwrap()).join().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), [last]);
+    }
+}

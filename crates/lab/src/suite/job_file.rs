@@ -1,0 +1,291 @@
+//! A fio job file as a suite of one: the same jobs through the kernel's ways, through fio itself and through Forebay.
+//!
+//! Each cell has an empty directory, so files a job makes go there whatever directory it names. A job that only reads, and
+//! names by an absolute path what is there, reads just that, and nothing is ever written to it.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::own::through_of_job_file;
+use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
+use crate::fio::Leniency;
+use crate::job::{self, Amount, Devices, FileSize, TimeBased, Unlink};
+use crate::request::{Submitter, Switch};
+use crate::run;
+use crate::target::Target;
+use crate::through::{KernelMerges, Poll, Through};
+use crate::writers::Layout;
+
+/// Memory for data of a bounded arm, Forebay among them: a job file says nothing about that.
+pub const MEMORY_BYTES: u64 = 256 << 20;
+
+/// Its arms, as they are named: the job as it stands, the kernel's ways, fio, Forebay.
+const ARMS: [&str; 6] = ["kernel", "kernel-buffered", "kernel-uncached", "kernel-direct", "fio", "forebay"];
+
+/// A group of a job file: jobs that start together.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobFile {
+    /// The jobs.
+    pub workload: job::Workload,
+    /// The text for fio, or why fio cannot do the same.
+    pub text: Result<String, String>,
+}
+
+/// Whether a path is that of a job file.
+#[must_use]
+pub fn is_job_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "fio")
+}
+
+/// The suite of a job file. What differs from fio is told as `forebay run` does it.
+///
+/// # Errors
+/// A file that cannot be read or makes no sense, and jobs that cannot be compared, with what would do.
+pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
+    let parsed =
+        run::read(path, Leniency::Strict, tell).map_err(|error| SuiteError::JobFile(error.to_string()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let groups = parsed.groups.len();
+    let text = match groups {
+        1 => Ok(text),
+        _ => {
+            Err("the file has several groups, which fio runs in one go (give it a file with one)".to_owned())
+        }
+    };
+    let workloads: Result<Vec<Workload>, SuiteError> = parsed
+        .groups
+        .into_iter()
+        .enumerate()
+        .map(|(number, group)| {
+            let file = JobFile::of(group, text.clone())
+                .map_err(|what| SuiteError::JobFile(format!("{}: {what}", path.display())))?;
+            let name = if groups == 1 { name.clone() } else { format!("{name}-{}", number + 1) };
+            let block_bytes = file.workload.jobs.iter().map(|job| job.blocks.write.max()).max().unwrap_or(0);
+            Ok(Workload { name, title: None, block_bytes, kind: WorkloadKind::JobFile(Box::new(file)) })
+        })
+        .collect();
+    let workloads = workloads?;
+    let cut = |form| Cut {
+        workloads: workloads.clone(),
+        arms: ARMS.into_iter().filter_map(arm).collect(),
+        devices: Vec::new(),
+        depths: Vec::new(),
+        batches: Vec::new(),
+        seconds: 1.0,
+        scale: 1.0,
+        rounds: super::rounds_of(form),
+        file_bytes: None,
+        cell_bytes: None,
+        crossed: Vec::new(),
+        contrasts: Vec::new(),
+        writes_at_most: None,
+    };
+    let title = format!("The jobs of {}", path.display());
+    let part = Part {
+        name: name.clone(),
+        title: title.clone(),
+        table: TableKind::Arms,
+        metric: "iops",
+        base: Base::BestOf(ARMS.into_iter().filter(|arm| *arm != "forebay").map(str::to_owned).collect()),
+        again: "forebay".to_owned(),
+        also: Vec::new(),
+        forms: [Some(cut(Form::Full)), Some(cut(Form::Quick)), None],
+    };
+    Ok(Suite { name, title, file: None, parts: vec![part] })
+}
+
+fn arm(name: &'static str) -> Option<Arm> {
+    Some(plain(name, through_of_job_file(name)?))
+}
+
+/// An arm that says nothing but through what.
+pub(super) fn plain(name: &str, through: Through) -> Arm {
+    Arm {
+        name: name.to_owned(),
+        through,
+        knobs: Vec::new(),
+        batch: None,
+        depths: Vec::new(),
+        fixed_buffers: Switch::On,
+        fixed_files: Switch::On,
+        kernel_merges: KernelMerges::AsSet,
+        poll: Poll::Never,
+        from: Submitter::Local,
+        layout: Layout::default(),
+        tunings: Vec::new(),
+    }
+}
+
+impl JobFile {
+    fn of(mut workload: job::Workload, text: Result<String, String>) -> Result<Self, String> {
+        let outside = workload.absolute_paths().next().cloned();
+        let named = workload.jobs.iter().find_map(|job| job.directory.clone());
+        let Some(outside) = outside.or(named) else { return Ok(Self { workload, text }) };
+        let all = workload.jobs.iter().flat_map(|job| &job.files);
+        let there = all.clone().all(|path| path.is_absolute() && path.exists());
+        let writes = workload.jobs.iter().any(|job| job.access.direction.writes());
+        if !writes && there {
+            workload.devices = Devices::ReadOnly;
+            // They are the user's.
+            workload.jobs.iter_mut().for_each(|job| job.unlink = Unlink::No);
+            return Ok(Self { workload, text });
+        }
+        if workload.absolute_paths().any(|path| crate::load::is_block_device(path)) {
+            let shown = outside.display();
+            return Err(format!(
+                "{shown}: a comparison writes no device of a job file (use `forebay run`, or --scratch with device=)"
+            ));
+        }
+        let shown = outside.display();
+        let text = Err(format!("it would go to {shown}, and not to the directory of its cell"));
+        Ok(Self { workload: workload.confined(), text })
+    }
+
+    /// The same jobs on something that is only read.
+    pub(crate) fn on(&self, target: &Target) -> Result<Self, String> {
+        let mut workload = self.workload.clone();
+        for job in &mut workload.jobs {
+            if job.access.direction.writes() {
+                return Err(format!("{}: the job writes, and {target} is only read", job.name));
+            }
+            let there = target.bytes();
+            if let Some(Amount::Bytes(bytes)) = job.size
+                && bytes > there
+            {
+                return Err(format!("{}: the job reads {bytes} bytes, {target} has {there}", job.name));
+            }
+            job.files = vec![target.path().to_owned()];
+            job.directory = None;
+            job.file_size = None;
+            job.unlink = Unlink::No;
+        }
+        workload.devices = Devices::ReadOnly;
+        Ok(Self { workload, text: Err("its job file names other files than --target".to_owned()) })
+    }
+
+    /// Bytes of the files that are made, as far as the jobs say; nothing where only what is there is read.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        if self.workload.devices == Devices::ReadOnly {
+            return 0;
+        }
+        self.workload.jobs.iter().map(length).sum()
+    }
+
+    /// Bytes the jobs write, where that is fixed.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        let writers = self.workload.jobs.iter().filter(|job| job.access.direction.writes());
+        let fixed = writers.filter(|job| job.time_based == TimeBased::No);
+        fixed
+            .map(|job| match job.io_bytes {
+                Some(Amount::Bytes(bytes)) => bytes,
+                _ => length(job).saturating_mul(u64::from(job.loops.max(1))),
+            })
+            .sum()
+    }
+
+    /// The longest any of them runs, where they say so.
+    #[must_use]
+    pub fn seconds(&self) -> Option<f64> {
+        let times =
+            self.workload.jobs.iter().map(|job| Some(job.ramp_us + job.runtime_us? + job.start_delay_us));
+        times.collect::<Option<Vec<u64>>>()?.into_iter().max().map(|micros| micros as f64 / 1e6)
+    }
+}
+
+/// Bytes of all files of a job.
+fn length(job: &job::Job) -> u64 {
+    match (job.size, job.file_size) {
+        (Some(Amount::Bytes(bytes)), _) => bytes,
+        (_, Some(FileSize::Fixed(bytes) | FileSize::Range { max: bytes, .. })) => {
+            bytes.saturating_mul(job.files.len() as u64)
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<(tempfile::TempDir, Suite), String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("jobs.fio");
+        let text = text.replace("HERE", directory.path().to_str().unwrap());
+        fs::write(directory.path().join("there"), [7; 65_536]).unwrap();
+        fs::write(&path, text).unwrap();
+        let suite = suite(&path, &mut Vec::new()).map_err(|error| error.to_string())?;
+        Ok((directory, suite))
+    }
+
+    fn files(suite: &Suite) -> Vec<JobFile> {
+        let of = |workload: &Workload| match &workload.kind {
+            WorkloadKind::JobFile(file) => (**file).clone(),
+            other => panic!("{other:?}"),
+        };
+        suite.parts[0].cut(Form::Full).unwrap().workloads.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_job_file_is_a_suite_of_one() {
+        let (_directory, suite) = read("[a]\nrw=randwrite\nsize=1m\nloops=3\n").unwrap();
+        let cut = suite.parts[0].cut(Form::Full).unwrap();
+        assert_eq!((suite.name.as_str(), cut.rounds), ("jobs", 10));
+        assert_eq!(suite.parts[0].cut(Form::Quick).unwrap().rounds, 5);
+        assert_eq!(cut.names(), ARMS);
+        let file = &files(&suite)[0];
+        assert_eq!((file.file_bytes(), file.written_bytes(), file.seconds()), (1 << 20, 3 << 20, None));
+        assert!(file.text.is_ok());
+    }
+
+    #[test]
+    fn each_group_is_a_job_and_fio_has_files_of_one_alone() {
+        let text = "[a]\nrw=write\nsize=1m\n[b]\nstonewall\nrw=read\nsize=1m\ntime_based\nruntime=3\n";
+        let (_directory, suite) = read(text).unwrap();
+        let files = files(&suite);
+        assert_eq!((files.len(), files[1].seconds()), (2, Some(3.0)));
+        assert!(files[0].text.as_ref().unwrap_err().contains("several groups"));
+    }
+
+    #[test]
+    fn what_is_there_is_only_read_and_all_else_is_in_the_cell_s_directory() {
+        let (_directory, suite) = read("[a]\nrw=read\nfilename=HERE/there\nunlink=1\n").unwrap();
+        let file = &files(&suite)[0];
+        assert_eq!(file.workload.devices, Devices::ReadOnly);
+        assert!(file.workload.jobs[0].unlink == Unlink::No && file.text.is_ok());
+        let (_directory, suite) = read("[a]\nrw=write\nfilename=HERE/there\nsize=64k\n").unwrap();
+        let file = &files(&suite)[0];
+        assert!(file.workload.absolute_paths().next().is_none());
+        assert!(file.text.as_ref().unwrap_err().contains("directory of its cell"));
+    }
+
+    #[test]
+    fn on_a_target_nothing_is_written() {
+        let (directory, suite) =
+            read("[a]\nrw=randread\nsize=64k\n[b]\nrw=read\nsize=32k\nunlink=1\n").unwrap();
+        let target = Target::look(&directory.path().join("there")).unwrap();
+        let on = files(&suite)[0].on(&target).unwrap();
+        let expected: PathBuf = fs::canonicalize(directory.path().join("there")).unwrap();
+        assert!(
+            on.workload.jobs.iter().all(|job| job.files == [expected.clone()] && job.unlink == Unlink::No)
+        );
+        assert_eq!((on.workload.devices, on.file_bytes()), (Devices::ReadOnly, 0));
+        let (directory, suite) = read("[a]\nrw=randread\nsize=128k\n").unwrap();
+        let target = Target::look(&directory.path().join("there")).unwrap();
+        assert!(files(&suite)[0].on(&target).unwrap_err().contains("has 65536"));
+        let (_directory, suite) = read("[a]\nrw=randwrite\nsize=4k\n").unwrap();
+        assert!(files(&suite)[0].on(&target).unwrap_err().contains("only read"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_its_line() {
+        let refused = read("[a]\nrw=read\nsizee=1m\n").unwrap_err();
+        assert!(refused.contains("jobs.fio:3: sizee: no such option; did you mean size?"), "{refused}");
+    }
+}

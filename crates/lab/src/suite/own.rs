@@ -1,0 +1,428 @@
+//! Arms of the user's own, beside those of a suite or in place of them.
+//!
+//! `--arm deep=kernel-direct,queue.nomerges=2` is an arm `deep` in every part that can run such an engine and knows all
+//! its keys; one that goes into no part is refused. The base, the arm that runs twice and the pairs of a part stay what
+//! they are as long as their arms do; where `--arms` leaves the base out, the first arm there is takes its place, so that
+//! there is an A/A pair in any case.
+
+use std::str::FromStr;
+
+use forebay_block::Knobs;
+
+use super::job_file::plain;
+use super::{Arm, Base, Cut, Form, Part, Suite, TableKind};
+use crate::arm::Arm as FilesArm;
+use crate::echo::WorkOrder;
+use crate::nearest::nearest;
+use crate::plan::{again, queue_knobs};
+use crate::through::{COPIES, CopyWay, ECHOES, FILES, Through, WAYS, Way};
+use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
+
+/// Most characters of a name: what a column of a table holds, with the twin's ending.
+const NAME_AT_MOST: usize = 21;
+
+/// What stands for no arm of the suite at all.
+pub const NONE: &str = "none";
+
+/// The key that says how many requests are handed over together.
+const BATCH: &str = "batch";
+
+/// An arm as it was typed: `NAME=ENGINE,key=value,...`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnArm {
+    /// Its name.
+    pub name: String,
+    /// Through what, in a word.
+    pub engine: String,
+    /// The rest.
+    pub keys: Vec<(String, String)>,
+}
+
+/// It cannot be meant so; what would do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OwnArmError(String);
+
+impl FromStr for OwnArm {
+    type Err = OwnArmError;
+
+    fn from_str(text: &str) -> Result<Self, OwnArmError> {
+        let wrong = |what: &str| OwnArmError(format!("{text}: {what}"));
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or_else(|| wrong("not NAME=ENGINE,key=value,... (as mine=forebay,flight=32)"))?;
+        let letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        if name.is_empty() || name.len() > NAME_AT_MOST || !name.chars().all(letter) || name == NONE {
+            let what =
+                format!("{name} is no name of an arm (a-z, 0-9 and -, {NAME_AT_MOST} characters at most)");
+            return Err(wrong(&what));
+        }
+        let mut words = rest.split(',');
+        let engine = words.next().unwrap_or_default().to_owned();
+        let keys = words.map(|word| match word.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+            _ => Err(wrong(&format!("{word}: not key=value"))),
+        });
+        Ok(Self { name: name.to_owned(), engine, keys: keys.collect::<Result<_, _>>()? })
+    }
+}
+
+/// Which arms are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice<'a> {
+    /// The user's own.
+    pub own: &'a [OwnArm],
+    /// Of the suite's these alone, if the user says so.
+    pub kept: Option<&'a [String]>,
+}
+
+/// The suites with the arms of a choice in one form. Parts that are left without an arm are gone.
+///
+/// # Errors
+/// An arm that goes into no part, and a name that is of no arm.
+pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<Suite>, OwnArmError> {
+    if choice.own.is_empty() && choice.kept.is_none() {
+        return Ok(suites);
+    }
+    let all = || suites.iter().flat_map(|suite| &suite.parts);
+    let known: Vec<String> = all().filter_map(|part| part.cut(form)).flat_map(Cut::names).collect();
+    for name in choice.kept.into_iter().flatten().filter(|name| *name != NONE) {
+        if !known.contains(name) {
+            return Err(OwnArmError(unknown(&format!("--arms {name}"), "arm of the suite", name, &known)));
+        }
+    }
+    for (place, own) in choice.own.iter().enumerate() {
+        let twice = choice.own[..place].iter().any(|other| other.name == own.name);
+        let taken = known.iter().any(|name| own.name == *name || own.name == again(name));
+        if twice || taken || own.name.ends_with("-again") {
+            let what = format!("--arm {}: there is an arm of that name (give it another)", own.name);
+            return Err(OwnArmError(what));
+        }
+        goes_somewhere(
+            own,
+            form,
+            all().filter(|part| part.cut(form).is_some_and(|cut| takes_own(part, cut))),
+        )?;
+    }
+    let chosen = suites.into_iter().map(|mut suite| {
+        suite.parts = suite.parts.into_iter().filter_map(|part| of_part(part, form, choice)).collect();
+        suite
+    });
+    Ok(chosen.filter(|suite| !suite.parts.is_empty()).collect())
+}
+
+/// Whether a part's table has a line for an arm that is not the suite's: one of a ladder, or of arms that came of
+/// crossing, has not.
+fn takes_own(part: &Part, cut: &Cut) -> bool {
+    cut.batches.is_empty() && cut.crossed.is_empty() && part.table != TableKind::Policies
+}
+
+/// That some part runs an arm; if none does, what would do.
+fn goes_somewhere<'a>(
+    own: &OwnArm,
+    form: Form,
+    parts: impl Iterator<Item = &'a Part>,
+) -> Result<(), OwnArmError> {
+    let name = &own.name;
+    let families: Vec<Family> = parts.map(|part| Family::of(part, form)).collect();
+    let known: Vec<String> = Family::ALL.iter().flat_map(|family| family.engines()).collect();
+    if !known.contains(&own.engine) {
+        return Err(OwnArmError(unknown(&format!("--arm {name}"), "engine", &own.engine, &known)));
+    }
+    let mut refused = None;
+    for family in &families {
+        match family.arm(own) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(why) => refused = refused.or(Some(why)),
+        }
+    }
+    let here: Vec<String> = families.iter().flat_map(|family| family.engines()).collect();
+    let mut here: Vec<&str> = here.iter().map(String::as_str).collect();
+    here.sort_unstable();
+    here.dedup();
+    let nowhere = if here.is_empty() {
+        "no part that is run takes arms of one's own".to_owned()
+    } else {
+        format!("no part that is run has such work for {} (it has for: {})", own.engine, here.join(", "))
+    };
+    Err(OwnArmError(format!("--arm {name}: {}", refused.unwrap_or(nowhere))))
+}
+
+fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
+    let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
+    known.sort_unstable();
+    known.dedup();
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("{before}: {word}: no such {what}; did you mean {near}?"),
+        None => format!("{before}: {word}: no such {what} (there are: {})", known.join(", ")),
+    }
+}
+
+/// The part with the arms of a choice; none if it has none left.
+fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
+    let takes = takes_own(&part, part.cut(form)?);
+    let family = Family::of(&part, form);
+    let cut = part.forms[form as usize].as_mut()?;
+    if let Some(kept) = choice.kept {
+        cut.arms.retain(|arm| kept.contains(&arm.name));
+        // Those of a ladder are the batches of one.
+        if !cut.batches.is_empty() {
+            cut.batches.retain(|batch| kept.contains(&super::batch_name(*batch)));
+            if cut.batches.is_empty() {
+                return None;
+            }
+        }
+    }
+    if takes {
+        let own = choice.own.iter().filter_map(|own| family.arm(own).ok().flatten());
+        cut.arms.extend(own);
+    }
+    let names = if cut.batches.is_empty() && cut.arms.is_empty() { Vec::new() } else { cut.names() };
+    let first = names.first()?.clone();
+    cut.contrasts.retain(|contrast| names.contains(&contrast.arm) && names.contains(&contrast.base));
+    cut.crossed.retain(|crossed| names.contains(&crossed.arm));
+    part.base = match part.base {
+        Base::Arm(name) if names.contains(&name) => Base::Arm(name),
+        Base::BestOf(best) if best.iter().any(|name| names.contains(name)) => Base::BestOf(best),
+        Base::Arm(_) | Base::BestOf(_) => Base::Arm(first.clone()),
+    };
+    if !names.contains(&part.again) {
+        part.again = match &part.base {
+            Base::Arm(name) => name.clone(),
+            Base::BestOf(_) => first,
+        };
+    }
+    part.also.retain(|pair| names.contains(&pair.arm) && names.contains(&pair.base));
+    Some(part)
+}
+
+/// Kinds of work, each with its engines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    Files,
+    Requests,
+    Copies,
+    Echoes,
+    JobFiles,
+}
+
+/// The way of an arm of a job file: of files, as the job says, or through fio.
+pub(super) fn through_of_job_file(engine: &str) -> Option<Through> {
+    match engine {
+        "fio" => Some(Through::Requests(Way::Fio)),
+        "kernel" => Some(Through::Files(FilesArm::Kernel)),
+        engine => {
+            let on_files = |arm: &FilesArm| !arm.is_raw() && arm.name() == engine;
+            FILES.into_iter().find(on_files).map(Through::Files)
+        }
+    }
+}
+
+/// Engines that are called by another word than in a suite, where that is what is meant.
+const REQUESTS_TOO: [(&str, Way); 2] = [("forebay", Way::Queue), ("kernel-direct", Way::Uring)];
+const COPIES_TOO: [(&str, CopyWay); 2] =
+    [("forebay", CopyWay::Forebay), ("kernel-buffered", CopyWay::Pwrite)];
+
+impl Family {
+    const ALL: [Self; 5] =
+        [Family::Files, Family::Requests, Family::Copies, Family::Echoes, Family::JobFiles];
+
+    fn of(part: &Part, form: Form) -> Self {
+        match part.table {
+            _ if part.cut(form).is_some_and(Cut::is_of_job_files) => Family::JobFiles,
+            TableKind::Files
+            | TableKind::Completion
+            | TableKind::Beside
+            | TableKind::Writers
+            | TableKind::Contexts
+            | TableKind::Factors => Family::Files,
+            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => Family::Requests,
+            TableKind::Copies => Family::Copies,
+            TableKind::Echo => Family::Echoes,
+        }
+    }
+
+    fn engines(self) -> Vec<String> {
+        let own = |word: &'static str| word.to_owned();
+        match self {
+            Family::Files => FILES.map(|arm| own(arm.name())).into(),
+            Family::Requests => {
+                WAYS.map(Way::name).into_iter().chain(REQUESTS_TOO.map(|(word, _)| word)).map(own).collect()
+            }
+            Family::Copies => COPIES
+                .map(CopyWay::name)
+                .into_iter()
+                .chain(COPIES_TOO.map(|(word, _)| word))
+                .map(own)
+                .collect(),
+            Family::Echoes => ECHOES.map(|way| own(way.name())).into(),
+            Family::JobFiles => {
+                let on_files = FILES.into_iter().filter(|arm| !arm.is_raw()).map(FilesArm::name);
+                on_files.chain(["kernel", "fio"]).map(own).collect()
+            }
+        }
+    }
+
+    fn through(self, engine: &str) -> Option<Through> {
+        match self {
+            Family::Files => FILES.into_iter().find(|arm| arm.name() == engine).map(Through::Files),
+            Family::Requests => {
+                let own = WAYS.into_iter().find(|way| way.name() == engine);
+                own.or_else(|| REQUESTS_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way))
+                    .map(Through::Requests)
+            }
+            Family::Copies => {
+                let own = COPIES.into_iter().find(|way| way.name() == engine);
+                own.or_else(|| COPIES_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way))
+                    .map(Through::Copies)
+            }
+            Family::Echoes => ECHOES.into_iter().find(|way| way.name() == engine).map(Through::Echo),
+            Family::JobFiles => through_of_job_file(engine),
+        }
+    }
+
+    /// The arm as work of this kind has it; none where there is no such engine, and why a key is not its own.
+    fn arm(self, own: &OwnArm) -> Result<Option<Arm>, String> {
+        let Some(through) = self.through(&own.engine) else { return Ok(None) };
+        let mut arm = plain(&own.name, through);
+        for (key, value) in &own.keys {
+            // A job file says itself how it hands over.
+            if self == Family::JobFiles && key == BATCH {
+                return Err(format!("{key}={value}: the job file says it (iodepth_batch_submit=)"));
+            }
+            take(&mut arm, key, value).map_err(|why| format!("{key}={value}: {why}"))?;
+        }
+        Ok(Some(arm))
+    }
+}
+
+/// A key of an arm.
+fn take(arm: &mut Arm, key: &str, value: &str) -> Result<(), String> {
+    if key.starts_with(SYSCTL) || key.starts_with(QUEUE) {
+        let knob: Knob = key.parse().map_err(|error| format!("{error}"))?;
+        arm.tunings.push(Tuning { knob, value: value.to_owned() });
+        return Ok(());
+    }
+    if key == BATCH && matches!(arm.through, Through::Requests(_)) {
+        let batch = value.parse::<u32>().ok().filter(|batch| (1..=4096).contains(batch));
+        arm.batch = Some(batch.ok_or("not a number from 1 to 4096")?);
+        return Ok(());
+    }
+    let known = keys_of(arm.through);
+    if !known.iter().any(|name| name == key) {
+        let known: Vec<&str> = known.iter().map(String::as_str).chain([BATCH]).collect();
+        let shown = [&known[..known.len() - 1], &["sysctl.NAME", "queue.NAME"]].concat().join(", ");
+        return Err(match nearest(key, known.into_iter()) {
+            Some(near) => format!("no such key; did you mean {near}?"),
+            None => format!("no such key (there are: {shown})"),
+        });
+    }
+    match arm.through {
+        Through::Requests(_) => queue_knobs::check(key, value)?,
+        Through::Echo(_) if WorkOrder::by_name(value).is_none() => {
+            return Err(format!("allowed: {}", WorkOrder::CHOICES));
+        }
+        Through::Echo(_) => {}
+        Through::Files(_) | Through::Copies(_) => {
+            forebay::Engine::builder().set(key, value).map_err(|refused| refused.to_string())?;
+        }
+    }
+    arm.knobs.push((key.to_owned(), value.to_owned()));
+    Ok(())
+}
+
+/// The keys of an engine, those that any arm has aside.
+fn keys_of(through: Through) -> Vec<String> {
+    match through {
+        Through::Requests(Way::Queue) => Knobs::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        Through::Echo(way) if way.has_order() => vec!["order".to_owned()],
+        through if through.is_engine() => {
+            forebay::Engine::builder().knobs().into_iter().map(|knob| knob.name).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn chosen(suite: &str, own: &[&str], kept: Option<&[&str]>) -> Result<Vec<Suite>, String> {
+        let own: Result<Vec<OwnArm>, _> = own.iter().map(|text| text.parse()).collect();
+        let own = own.map_err(|error: OwnArmError| error.to_string())?;
+        let kept: Option<Vec<String>> = kept.map(|kept| kept.iter().map(|name| (*name).to_owned()).collect());
+        let suites = vec![super::super::find(Path::new(suite)).unwrap()];
+        let choice = Choice { own: &own, kept: kept.as_deref() };
+        choose(suites, Form::Quick, choice).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_arm_goes_into_each_part_that_knows_it() {
+        let suites =
+            chosen("plug", &["mine=forebay,plug=never,queue.nomerges=2", "two=fio,batch=2"], None).unwrap();
+        let part = |name: &str| suites[0].parts.iter().find(|part| part.name == name).unwrap();
+        let cut = part("file").cut(Form::Quick).unwrap();
+        let mine = cut.arms.iter().find(|arm| arm.name == "mine").unwrap();
+        assert_eq!(mine.through, Through::Requests(Way::Queue));
+        assert_eq!((mine.knobs.len(), mine.tunings.len()), (1, 1));
+        assert_eq!(cut.arms.last().unwrap().batch, Some(2));
+        assert!(!part("ladder").cut(Form::Quick).unwrap().names().contains(&"mine".to_owned()));
+        assert!(
+            matches!(&part("file").base, Base::BestOf(best) if best.len() == 8),
+            "the suite's base stays"
+        );
+    }
+
+    #[test]
+    fn in_place_of_the_suite_s_the_first_is_the_base_and_runs_twice() {
+        let own = ["a=kernel-buffered", "b=forebay,flight=8"];
+        let suites = chosen("layout", &own, Some(&["none"])).unwrap();
+        let part = &suites[0].parts[0];
+        assert_eq!((&part.base, part.again.as_str()), (&Base::Arm("a".into()), "a"));
+        assert_eq!(part.cut(Form::Quick).unwrap().names(), ["a", "b"]);
+        assert!(part.also.is_empty());
+        let some = chosen("layout", &[], Some(&["forebay", "kernel-bounded"])).unwrap();
+        assert_eq!(some[0].parts[0].cut(Form::Quick).unwrap().names(), ["kernel-bounded", "forebay"]);
+        assert!(matches!(&some[0].parts[0].base, Base::BestOf(_)));
+        assert_eq!(chosen("layout", &[], Some(&["none"])).unwrap(), []);
+        let ladder = chosen("plug", &[], Some(&["batch-1", "batch-8", "always"])).unwrap();
+        let ladder = ladder[0].parts.iter().find(|part| part.name == "ladder").unwrap();
+        assert_eq!(ladder.cut(Form::Quick).unwrap().names(), ["batch-1", "batch-8"]);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_names_the_nearest() {
+        for (suite, own, expected) in [
+            ("layout", "mine", "mine: not NAME=ENGINE"),
+            ("layout", "Mine=forebay", "Mine is no name of an arm"),
+            ("layout", "mine=forebay,flight", "flight: not key=value"),
+            (
+                "layout",
+                "mine=kernel-bufered",
+                "kernel-bufered: no such engine; did you mean kernel-buffered?",
+            ),
+            ("layout", "mine=zfs", "zfs: no such engine (there are: copy-forebay,"),
+            ("layout", "mine=fio", "no part that is run has such work for fio (it has for: forebay,"),
+            ("layout", "mine=forebay,flihgt=8", "flihgt=8: no such key; did you mean flight?"),
+            (
+                "layout",
+                "mine=kernel-direct,flight=8",
+                "flight=8: no such key (there are: sysctl.NAME, queue.NAME)",
+            ),
+            ("layout", "mine=forebay,queue.a/b=8", "queue.a/b=8: no name of a setting"),
+            ("layout", "forebay=forebay", "there is an arm of that name"),
+            ("plug", "mine=forebay,plug=often", "plug=often: allowed: never, always, adaptive"),
+            ("plug", "mine=uring,batch=0", "batch=0: not a number from 1"),
+            ("order", "mine=echo-ring,order=last", "order=last: allowed: fifo, lifo"),
+        ] {
+            let refused = chosen(suite, &[own], None).unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
+        }
+        let refused = chosen("layout", &[], Some(&["kernel-bouned"])).unwrap_err();
+        assert!(refused.contains("did you mean kernel-bounded?"), "{refused}");
+        assert!(chosen("layout", &["a=null", "a=null"], None).is_err());
+    }
+}

@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use forebay_lab::manifest::version;
 use forebay_lab::plan::MOST_ROUNDS;
+use forebay_lab::suite::Bytes;
 
 use crate::failure::Failure;
 use crate::simulate;
@@ -36,7 +37,7 @@ pub(crate) struct Typed {
 pub(crate) enum Verb {
     /// Compare Forebay with the kernel's own ways on this machine.
     #[command(after_help = COMPARE_IN_FULL)]
-    Compare(CompareArgs),
+    Compare(Box<CompareArgs>),
     /// Run a fio job file through Forebay or the kernel.
     #[command(after_help = run_in_full())]
     Run(RunArgs),
@@ -58,7 +59,7 @@ Every round runs every arm once, in a random order; figures are paired by round.
 Suites: `layout` is random 4k writes into 12 new files, until synced; `plug` is
 what batching requests costs and saves, by device and depth; `completion` is six
 jobs by when their completions are ended: at --scale 1 a minute each on 2 GiB, at
-0.03 of that unless told, half an hour; `writeback` is what writing out from
+0.03 of that unless told, an hour; `writeback` is what writing out from
 several contexts is worth, and why; `order` is an echo server over sockets, by
 the order of its work. A suite is a file: give the path of your own. Without
 one it is a quick look at the first three: about four minutes, at most 12 GiB
@@ -70,7 +71,18 @@ completion, order. Where an arm has its own, that stands.
 cell, on a loop device over an image in --dir, and takes it away again (root).
 Also ext4, btrfs; keys: size, agcount, inode32 (XFS), aged (nine tenths full, in
 pieces), keep (one for all cells), sparse (an image that is not written first),
-device=/dev/NAME in place of an image, with --allow-write-device.";
+device=/dev/NAME in place of an image, with --allow-write-device.
+--target PATH is read in place of a laid-out file, by `plug` and by job files
+that read; it may be mounted. With --allow-write-device it is the block device
+that job E of `completion` and the raw arms of `writeback` write over.
+--arm NAME=ENGINE,KEY=VALUE,... adds an arm to each part that has such an engine
+(kernel-buffered, kernel-direct, forebay, fio, ...: an unknown one tells them).
+Keys: the engine's knobs; for requests batch; and settings of the machine, put
+back after each of its cells (root): sysctl.vm.dirty_bytes=64000000,
+queue.scheduler=none. --arms none leaves out all others; the first is the base.
+--until 2% looks after each round from the fourth on, up to 20 or --rounds;
+--resume FILE keeps rounds as they end: the same command goes on with it.
+JOB.fio: its jobs through the kernel, fio and Forebay, in new directories.";
 
 /// With the knobs there are, by name.
 fn run_in_full() -> String {
@@ -98,7 +110,7 @@ is given. An ADDRESS is HOST:PORT, or a path (with a slash) of a Unix socket.";
 /// `forebay compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
-    /// A suite's name, or a file [default: all, quick].
+    /// A suite, `all`, or JOB.fio [default: quick ones].
     pub(crate) suite: Option<PathBuf>,
     /// The file of a suite of your own.
     #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite")]
@@ -109,7 +121,7 @@ pub(crate) struct CompareArgs {
     /// Where the files go.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Rounds; below 4 no verdict is given [default: 5 to 9].
+    /// Rounds; below 4 no verdict [default: 10, quick 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
     pub(crate) rounds: Option<u32>,
     /// Most time, in seconds [default: no limit].
@@ -121,15 +133,33 @@ pub(crate) struct CompareArgs {
     /// Share of full sizes and times, above 0 [default: 1, or the suite's].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) scale: Option<f64>,
-    /// A block device that job E of `completion` writes over.
-    #[arg(long, value_name = "DEVICE", requires = "allow_write_device")]
+    /// A file or device to read, never written [see below].
+    #[arg(long, value_name = "PATH")]
     pub(crate) target: Option<PathBuf>,
-    /// Let it: what is on the device is lost.
+    /// Write over the target: what is on it is lost.
     #[arg(long)]
     pub(crate) allow_write_device: bool,
     /// Make a file system for each cell [see below].
     #[arg(long, value_name = "SPEC")]
     pub(crate) scratch: Option<String>,
+    /// An arm of one's own, as often as needed [see below].
+    #[arg(long = "arm", value_name = "NAME=ENGINE,..")]
+    pub(crate) own_arms: Vec<String>,
+    /// Of the suite's arms these alone, or `none`.
+    #[arg(long = "arms", value_name = "NAME,..", value_delimiter = ',')]
+    pub(crate) kept_arms: Option<Vec<String>>,
+    /// Processors of the cells, as 0-3,6 [default: all].
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+    /// Go on until every interval is narrower, as 2%.
+    #[arg(long, value_name = "SHARE", value_parser = percent)]
+    pub(crate) until: Option<f64>,
+    /// Keep rounds there; go on with those that are.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Most bytes written in all, as 20g.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) max_writes: Option<u64>,
     /// Of the suite this part alone.
     #[arg(long, value_name = "NAME")]
     pub(crate) part: Option<String>,
@@ -307,6 +337,22 @@ pub(crate) enum Engine {
     Forebay,
     Kernel,
     Null,
+}
+
+/// A share in percent, as `2%`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent: f64 = number.parse().map_err(|_| "not a share in percent, such as 2%".to_owned())?;
+    if percent > 0.0 && percent <= 100.0 {
+        return Ok(percent / 100.0);
+    }
+    Err("not between 0% and 100%, such as 2%".to_owned())
+}
+
+/// Bytes, as `20g`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let Bytes(bytes) = text.to_lowercase().try_into()?;
+    if bytes > 0 { Ok(bytes) } else { Err("nothing can be written in no bytes".to_owned()) }
 }
 
 /// A share of a whole.

@@ -4,14 +4,17 @@
 //! first. Then part after part runs, and what came out is one document.
 
 mod settings;
+mod tunings;
 
+use std::cell::RefCell;
 use std::io;
 use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_lab::compare::judge::{Judging, judge};
-use forebay_lab::compare::{CompareError, Outcome, Setting, compare as run_rounds};
+use forebay_lab::compare::record::{PartOfRecord, Record, RecordError};
+use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
 use forebay_lab::file_system::FileSystemError;
 use forebay_lab::manifest::{ArmLeftOut, Manifest};
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
@@ -22,19 +25,32 @@ use forebay_lab::scratch::{Scratch, Stop, leftovers};
 use forebay_lab::suite::{Part, Suite};
 
 use crate::failure::Failure;
-use crate::meaning::CompareRequest;
+use crate::meaning::{CompareRequest, TargetAsked};
 use crate::output::{print, say, write_json};
 use crate::wiring;
 use settings::Settings;
 
+/// Rounds at most where they go on until intervals are narrow, and the user says no other number.
+const ROUNDS_UNTIL: u32 = 20;
+
 /// The longest wait for quiet between two cells.
 const QUIET_WITHIN: Duration = Duration::from_secs(10);
+
+/// What an interrupted comparison says of its files.
+const NOTHING_LEFT: &str = "nothing was left behind";
 
 /// A part and what will be run of it.
 struct Planned<'a> {
     suite: &'a Suite,
     part: &'a Part,
     plan: Plan,
+}
+
+impl Planned<'_> {
+    fn judging(&self) -> Judging<'_> {
+        let Part { base, metric, again, .. } = self.part;
+        Judging { base, metric, again, also: &self.plan.also }
+    }
 }
 
 /// Whether what is noted has to say of which part.
@@ -70,9 +86,20 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     if let Some(limit) = request.time_limit {
         share_out(&mut planned, limit);
     }
-    planned.iter().flat_map(|planned| planned.plan.announcement()).for_each(|line| say(&line));
+    if let (TargetAsked::Read(target), true) =
+        (&request.target, planned.iter().all(|planned| planned.plan.target.is_none()))
+    {
+        return Err(Failure::usage(format!(
+            "--target {target}: nothing that is run reads a file that is there (`plug` does, and job files that read; \
+             to write over a device give --allow-write-device)"
+        )));
+    }
+    tunings::check_before(request, planned.iter().map(|planned| &planned.plan))?;
+    let writes = writes(request, &planned)?;
+    let record = request.resume.as_deref().map(|path| open_record(path, &planned, &manifest)).transpose()?;
+    planned.iter().flat_map(|planned| planned.plan.announcement()).chain(writes).for_each(|line| say(&line));
 
-    let document = measure(request, &settings, planned, manifest, &stop)?;
+    let document = measure(request, &settings, planned, manifest, (&stop, record))?;
     // The file before the table: a reader of the table may have gone.
     let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));
     print(&report::comparison(&document, request.format))?;
@@ -89,7 +116,13 @@ fn plan<'a>(
     settings: &Settings,
     (free_bytes, room): (u64, Room),
 ) -> Result<Vec<Planned<'a>>, Failure> {
-    let seed = request.seed.unwrap_or_else(fresh_seed);
+    let recorded = request.resume.as_deref().map(Record::seed_of).transpose().map_err(Failure::usage)?;
+    let seed = request.seed.or(recorded.flatten()).unwrap_or_else(fresh_seed);
+    let target = match &request.target {
+        TargetAsked::Read(target) => Some(target),
+        TargetAsked::None | TargetAsked::Write(_) => None,
+    };
+    let rounds = request.rounds.or(request.until.map(|_| ROUNDS_UNTIL));
     let mut planned = Vec::new();
     for (suite, part) in
         request.suites.iter().flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)))
@@ -98,17 +131,20 @@ fn plan<'a>(
             suite: &suite.name,
             form: request.form,
             scale: request.scale,
-            rounds: request.rounds,
+            rounds,
             time_limit: None,
             seed,
             free_bytes,
             room,
             settings: &settings.queue,
             engine_settings: &settings.engine,
+            target,
         };
         let plan = Plan::new(suite, part, &wish).map_err(|error| match error {
             PlanError::NoSpace { .. } => Failure::failed(error),
-            PlanError::TooManyRounds { .. } | PlanError::Rounds { .. } => Failure::usage(error),
+            PlanError::TooManyRounds { .. } | PlanError::Rounds { .. } | PlanError::Target(_) => {
+                Failure::usage(error)
+            }
         })?;
         planned.extend(plan.map(|plan| Planned { suite, part, plan }));
     }
@@ -117,6 +153,44 @@ fn plan<'a>(
         return Err(Failure::usage(format!("the suite has nothing in its {form} form (add [part.{form}])")));
     }
     Ok(planned)
+}
+
+/// How much will be written, where the plans do not tell; what is more than may be is refused.
+fn writes(request: &CompareRequest, planned: &[Planned<'_>]) -> Result<Option<String>, Failure> {
+    let plans = || planned.iter().map(|planned| &planned.plan);
+    let all: u64 = plans().map(Plan::most_written_bytes).sum();
+    let open = plans().any(Plan::writes_for_a_time);
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let besides = if open { ", and besides what jobs for a time can" } else { "" };
+    let told = planned.len() > 1 || request.max_writes.is_some();
+    match request.max_writes {
+        // Rounds that are not fixed end where no more may be written.
+        Some(most) if all > most && request.until.is_none() => Err(Failure::usage(format!(
+            "--max-writes {}: it would write {} (give --rounds or --scale less, or more bytes)",
+            gib(most),
+            gib(all)
+        ))),
+        _ => Ok(told.then(|| format!("Writes {} at most in all{besides}.", gib(all)))),
+    }
+}
+
+/// The rounds in a file, or a new one.
+fn open_record(
+    path: &Path,
+    planned: &[Planned<'_>],
+    manifest: &Manifest,
+) -> Result<RefCell<Record>, Failure> {
+    let plans: Vec<&Plan> = planned.iter().map(|planned| &planned.plan).collect();
+    match Record::open(path, &plans, &manifest.machine.release) {
+        Ok(record) => {
+            if record.rounds() > 0 {
+                say(&format!("{}: {} rounds have ended before.", path.display(), record.rounds()));
+            }
+            Ok(RefCell::new(record))
+        }
+        Err(error @ RecordError::File { .. }) => Err(Failure::failed(error)),
+        Err(error) => Err(Failure::usage(format!("--resume {error}"))),
+    }
 }
 
 /// Each part gets of the time what it should take of the whole.
@@ -133,17 +207,20 @@ fn measure(
     settings: &Settings,
     planned: Vec<Planned<'_>>,
     mut manifest: Manifest,
-    stop: &Stop,
+    (stop, record): (&Stop, Option<RefCell<Record>>),
 ) -> Result<Document, Failure> {
     let scratch =
         Scratch::new_in(&request.directory).map_err(|error| not_writable(&request.directory, &error))?;
+    // What has ended is kept where rounds are.
+    let left_behind = if record.is_some() { "what had ended goes on with --resume" } else { NOTHING_LEFT };
     if let Some(spec) = &request.scratch {
         say(&format!("Making {spec} ..."));
         let (storage, made) = scratch.make_file_system(spec, stop).map_err(|error| match error {
             FileSystemError::Refused(_) => Failure::usage(error),
             FileSystemError::Failed { .. } => Failure::failed(error),
-            FileSystemError::Interrupted => Failure::Interrupted("nothing was left behind"),
+            FileSystemError::Interrupted => Failure::Interrupted(left_behind),
         })?;
+        tunings::check_made(Path::new(&storage.device), planned.iter().map(|planned| &planned.plan))?;
         manifest.storage = storage;
         manifest.file_system = Some(made);
     }
@@ -155,7 +232,8 @@ fn measure(
     // Time that a part did not need goes to those after it.
     let began = Instant::now();
     let mut granted = Duration::ZERO;
-    for mut planned in planned {
+    let writes = Writes::up_to(request.max_writes);
+    for (part, mut planned) in planned.into_iter().enumerate() {
         if let Some(limit) = &mut planned.plan.time_limit {
             granted += *limit;
             *limit = granted.saturating_sub(began.elapsed());
@@ -165,19 +243,30 @@ fn measure(
             plan,
             settings: &settings.engine,
             scratch: &scratch,
-            target: request.target.as_deref(),
+            target: match &request.target {
+                TargetAsked::Write(device) => Some(device),
+                TargetAsked::None | TargetAsked::Read(_) => None,
+            },
             quiet_within: QUIET_WITHIN,
             stop,
+            metric: planned.part.metric,
+            processors: &request.processors,
+            writes: &writes,
+            record: record.as_ref().map(|record| PartOfRecord { record, part }),
+            until: request.until.map(|width| Until { width, judging: planned.judging() }),
         };
         let mut progress = Progress::new(plan);
-        let outcome = run_rounds(&setting, &mut wiring::runner(stop), &mut progress);
+        let mut runner = wiring::runner(stop, &request.processors);
+        let outcome = run_rounds(&setting, &mut runner, &mut progress);
         progress.finish();
         match outcome {
             Ok(outcome) => add(&mut document, &planned, &outcome, parts),
             Err(CompareError::Interrupted) => {
-                return Err(Failure::Interrupted("nothing was left behind"));
+                return Err(Failure::Interrupted(left_behind));
             }
-            Err(error @ CompareError::Scratch { .. }) => return Err(Failure::failed(error)),
+            Err(error @ (CompareError::Scratch { .. } | CompareError::Record(_))) => {
+                return Err(Failure::failed(error));
+            }
             // The other parts may still have something to say.
             Err(error) => {
                 document.manifest.notes.push(format!("{}: {error}", planned.part.name));
@@ -196,8 +285,7 @@ fn measure(
 /// Everything that came out of a part, as it goes to the file and to the table.
 fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts: Parts) {
     let Planned { suite, part, plan } = planned;
-    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &plan.also };
-    let mut judged = judge(&outcome.measured, judging, plan.seed);
+    let mut judged = judge(&outcome.measured, planned.judging(), plan.seed);
     document.rows.extend(mem::take(&mut judged.rows));
     document.comparisons.extend(mem::take(&mut judged.comparisons));
     document.differences.extend(mem::take(&mut judged.differences));
@@ -259,6 +347,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         crossed: plan.crossed.clone(),
         contrasts: plan.contrasts.clone(),
         jobs: plan.jobs.iter().map(job).collect(),
+        cells: outcome.states.clone(),
     });
 }
 
@@ -267,6 +356,11 @@ fn remove_leftovers(directory: &Path) {
     for leftover in leftovers(directory) {
         let path = leftover.path.display().to_string();
         let owner = leftover.owner.map(|owner| format!(" (process {owner})")).unwrap_or_default();
+        if let Err(why) = tunings::put_back(&leftover.path) {
+            // What it says is still to be done.
+            say(&why);
+            continue;
+        }
         match leftover.remove() {
             Ok(()) => say(&format!("Removed {path}, left by a run{owner} that was killed.")),
             Err(error) => say(&format!("{path} was left by a killed run{owner}: {error} (rm -r it)")),
@@ -275,6 +369,12 @@ fn remove_leftovers(directory: &Path) {
 }
 
 fn not_writable(directory: &Path, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::ResourceBusy {
+        let directory = directory.display();
+        return Failure::failed(format!(
+            "{directory}: another comparison runs there, and they would measure each other (wait for its end)"
+        ));
+    }
     let remedy = "use --dir with a directory you may write to";
     Failure::failed(format!("{}: {error} ({remedy})", directory.display()))
 }

@@ -11,16 +11,23 @@ use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
 use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
+use forebay_lab::processors;
 use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
-use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
+use forebay_lab::suite::own::{self, Choice, OwnArm};
+use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, SuiteError, job_file};
+use forebay_lab::target::Target;
 use forebay_uring::net::Address;
 
 use crate::args::{
     self, Ask, CompareArgs, CtlArgs, NetbenchArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way,
 };
 use crate::failure::Failure;
+use crate::output::Beside;
 use crate::simulate::{self, SimulateRequest};
+
+/// Stands for every suite that is shipped.
+const ALL: &str = "all";
 
 /// What to do.
 #[derive(Debug)]
@@ -55,7 +62,11 @@ pub(crate) struct CompareRequest {
     pub(crate) suites: Vec<Suite>,
     pub(crate) form: Form,
     pub(crate) scale: Option<f64>,
-    pub(crate) target: Option<PathBuf>,
+    pub(crate) target: TargetAsked,
+    pub(crate) processors: Vec<u32>,
+    pub(crate) until: Option<f64>,
+    pub(crate) resume: Option<PathBuf>,
+    pub(crate) max_writes: Option<u64>,
     pub(crate) scratch: Option<Spec>,
     pub(crate) directory: PathBuf,
     pub(crate) rounds: Option<u32>,
@@ -64,6 +75,17 @@ pub(crate) struct CompareRequest {
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) json: Option<PathBuf>,
     pub(crate) format: Format,
+}
+
+/// What `--target` names.
+#[derive(Debug)]
+pub(crate) enum TargetAsked {
+    /// Nothing.
+    None,
+    /// What is only read.
+    Read(Target),
+    /// A device that is written over.
+    Write(PathBuf),
 }
 
 /// A job file to run.
@@ -81,7 +103,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
         Parsed::Show(text) => Ok(Command::Show(text)),
         Parsed::Typed(typed) => match typed.verb {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
-            Verb::Compare(typed) => compare(typed).map(Command::Compare),
+            Verb::Compare(typed) => compare(*typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
             Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
@@ -95,9 +117,17 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
 }
 
 fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
+    let refused = |error: SuiteError| Failure::usage(error);
+    let shipped = |names: &[&str]| -> Result<Vec<Suite>, Failure> {
+        names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
+    };
     let named = match (&typed.suite, &typed.suite_file) {
-        (Some(name), _) => Some(suite::find(name)),
-        (None, Some(path)) => Some(suite::read(path)),
+        (Some(name), _) if name.as_os_str() == ALL => Some(shipped(&SHIPPED.map(|(name, _)| name))?),
+        (Some(path), _) if job_file::is_job_file(path) => {
+            Some(vec![job_file::suite(path, &mut Beside).map_err(refused)?])
+        }
+        (Some(name), _) => Some(vec![suite::find(name).map_err(refused)?]),
+        (None, Some(path)) => Some(vec![suite::read(path).map_err(refused)?]),
         (None, None) => None,
     };
     let form = match (&named, typed.quick) {
@@ -105,12 +135,9 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         (Some(_), true) => Form::Quick,
         (Some(_), false) => Form::Full,
     };
-    let refused = |error: SuiteError| Failure::usage(error);
     let suites = match named {
-        Some(suite) => vec![suite.map_err(refused)?],
-        None => {
-            BARE.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect::<Result<_, _>>()?
-        }
+        Some(suites) => suites,
+        None => shipped(&BARE)?,
     };
     let suites = match (&typed.part, suites.len()) {
         (None, _) => suites,
@@ -121,12 +148,26 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
             return Err(Failure::usage("--part: of which suite? (name it: `forebay compare SUITE`)"));
         }
     };
+    let own: Result<Vec<OwnArm>, _> = typed.own_arms.iter().map(|text| text.parse()).collect();
+    let own = own.map_err(|error| Failure::usage(format!("--arm {error}")))?;
+    let choice = Choice { own: &own, kept: typed.kept_arms.as_deref() };
+    let suites = own::choose(suites, form, choice).map_err(Failure::usage)?;
+    if suites.is_empty() {
+        return Err(Failure::usage("--arms: no arm is left (name one, or give one with --arm)"));
+    }
+    let processors = typed.cpus.as_deref().map(processors::parse).transpose();
     Ok(CompareRequest {
         suites,
+        processors: processors
+            .map_err(|error| Failure::usage(format!("--cpus: {error}")))?
+            .unwrap_or_default(),
+        until: typed.until,
+        resume: typed.resume.map(|path| file_to_write("--resume", path)).transpose()?,
+        max_writes: typed.max_writes,
         form,
         scale: typed.scale,
         scratch: typed.scratch.map(|text| scratch(&text, typed.allow_write_device)).transpose()?,
-        target: typed.target.map(target).transpose()?,
+        target: typed.target.map_or(Ok(TargetAsked::None), |path| target(path, typed.allow_write_device))?,
         directory: directory(typed.dir)?,
         rounds: typed.rounds,
         time_limit: typed.seconds.map(Duration::from_secs),
@@ -229,10 +270,14 @@ fn netbench(typed: NetbenchArgs) -> Result<Netbench, Failure> {
     Ok(Netbench { load, ends, time: time.map(Duration::from_secs), seed })
 }
 
-/// A device nobody else uses.
-fn target(path: PathBuf) -> Result<PathBuf, Failure> {
+/// To be read; or to be written over, if nobody else uses it.
+fn target(path: PathBuf, may_be_written: bool) -> Result<TargetAsked, Failure> {
+    if !may_be_written {
+        let target = Target::look(&path).map_err(|why| Failure::usage(format!("--target {why}")))?;
+        return Ok(TargetAsked::Read(target));
+    }
     match forebay_lab::load::check_target(&path) {
-        Ok(()) => Ok(path),
+        Ok(()) => Ok(TargetAsked::Write(path)),
         Err(error) => Err(Failure::usage(format!("--target {error}"))),
     }
 }
@@ -247,14 +292,18 @@ fn directory(path: PathBuf) -> Result<PathBuf, Failure> {
 
 /// A path that can be written to when the result is there.
 fn json(path: PathBuf) -> Result<PathBuf, Failure> {
+    file_to_write("--json", path)
+}
+
+fn file_to_write(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     if path.is_dir() || path.file_name().is_none() {
-        return Err(refused("--json", &path, "a directory", "name a file in it"));
+        return Err(refused(option, &path, "a directory", "name a file in it"));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match fs::metadata(parent) {
         Ok(data) if data.is_dir() => Ok(path),
-        Ok(_) => Err(refused("--json", parent, "not a directory", "name a file in an existing one")),
-        Err(error) => Err(refused("--json", parent, error, "name a file in an existing directory")),
+        Ok(_) => Err(refused(option, parent, "not a directory", "name a file in an existing one")),
+        Err(error) => Err(refused(option, parent, error, "name a file in an existing directory")),
     }
 }
 

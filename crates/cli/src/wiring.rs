@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use forebay_lab::cell::{Cell, CellSpec};
-use forebay_lab::child::{self, run_cell_in_child};
+use forebay_lab::child::{self, run_cell_in_child, run_cell_in_child_on};
 use forebay_lab::compare::runner::{CellRunner, RunError};
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::scratch::Stop;
@@ -65,10 +65,11 @@ pub(crate) fn remove_control(path: &Path) {
     let _ = forebay_uring::local::remove_leftover(path);
 }
 
-/// What runs the cells of a comparison; ends the running one soon after `stop` is set.
-pub(crate) fn runner(stop: &Stop) -> impl CellRunner {
-    let stop = stop.clone();
-    move |cell: &Cell| match run_cell_in_child(cell, &stop.flag()) {
+/// What runs the cells of a comparison, on these processors if there are any; ends the running one soon after `stop` is
+/// set.
+pub(crate) fn runner(stop: &Stop, processors: &[u32]) -> impl CellRunner {
+    let (stop, processors) = (stop.clone(), processors.to_vec());
+    move |cell: &Cell| match run_cell_in_child_on(cell, &processors, &stop.flag()) {
         Ok(report) => Ok(report.total),
         Err(_) if stop.is_set() => Err(RunError::Interrupted),
         Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {

@@ -24,7 +24,27 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
             &["compare", "plag"],
             "plag: no such suite (there are: completion, layout, order, plug, writeback; or",
         ),
-        (&["compare", "--target", "/dev/null"], "--allow-write-device"),
+        (&["compare", "--target", "/dev/null"], "--target /dev/null: neither a file nor a block device"),
+        (&["compare", "layout", "--target", "Cargo.toml"], "nothing that is run reads a file that is there"),
+        (&["compare", "--cpus", "1-"], "--cpus: 1-: not a list of processors (as 0-3,6)"),
+        (&["compare", "--until", "0%"], "not between 0% and 100%, such as 2%"),
+        (&["compare", "--max-writes", "much"], "much: no number of bytes"),
+        (&["compare", "layout", "--max-writes", "1m"], "it would write"),
+        (&["compare", "--resume", "/tmp"], "--resume /tmp: a directory (name a file in it)"),
+        (&["compare", "layout", "--resume", "Cargo.toml"], "Cargo.toml: not a record of a comparison"),
+        (&["compare", "layout", "--arm", "mine=forebya"], "forebya: no such engine; did you mean forebay?"),
+        (&["compare", "layout", "--arm", "a=forebay,flihgt=8"], "no such key; did you mean flight?"),
+        (&["compare", "layout", "--arm", "a=forebay,flight=-1"], "--arm a: flight=-1: "),
+        (
+            &["compare", "layout", "--arms", "forebya"],
+            "forebya: no such arm of the suite; did you mean forebay?",
+        ),
+        (&["compare", "layout", "--arms", "none"], "no arm is left"),
+        (
+            &["compare", "layout", "--arm", "a=null,sysctl.vm.swapiness=1"],
+            "did you mean sysctl.vm.swappiness?",
+        ),
+        (&["compare", "/no/such.fio"], "/no/such.fio: No such file"),
         (
             &["compare", "--target", "/dev/null", "--allow-write-device"],
             "--target /dev/null: not a block device",
@@ -103,6 +123,13 @@ fn version_and_help() {
         "--json",
         "--seed",
         "--markdown",
+        "--target",
+        "--arm",
+        "--arms",
+        "--cpus",
+        "--until",
+        "--resume",
+        "--max-writes",
     ] {
         assert!(text.contains(option), "{option}");
     }

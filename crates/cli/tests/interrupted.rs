@@ -112,9 +112,9 @@ fn a_cell_that_is_killed_fails_its_arm_and_the_rest_is_shown() {
     let mut words = COMPARE;
     words[4] = "1";
     let mut child = start(&words, directory.path());
-    // Not that of the warm-up, which does not count.
+    // None of those of the warm-ups, which do not count: the one after the first that does.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    lines.by_ref().find(|line| line.as_ref().unwrap().starts_with("Warm-up")).unwrap().unwrap();
+    lines.by_ref().find(|line| line.as_ref().unwrap().starts_with("[  1/")).unwrap().unwrap();
     let cell = wait_for(|| cell_of(child.id()));
     kill(cell, SIGKILL);
     let err: Vec<String> = lines.map(Result::unwrap).collect();

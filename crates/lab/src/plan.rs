@@ -237,7 +237,7 @@ impl Plan {
     /// The arms that have a short cell of their own before the first round, each once.
     #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
-        let mut arms: Vec<PlannedArm> = Vec::new();
+        let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
         if self.warm_ups == WarmUps::One {
             return arms;
         }
@@ -245,9 +245,13 @@ impl Plan {
         // On files first: whoever is in several jobs needs no device.
         let without = of_jobs().filter(|arm| !arm.work.wants_device());
         for arm in without.chain(of_jobs().filter(|arm| arm.work.wants_device())) {
-            let twin = arms.iter().any(|known| arm.name == known.name || arm.name == again(&known.name));
+            if seen.iter().any(|known| arm.name == *known || arm.name == again(known)) {
+                continue;
+            }
+            seen.push(&arm.name);
             let work = arm.work.shortened();
-            if !twin && work != self.warm_up {
+            // The first cell of all is of one of them.
+            if work != self.warm_up {
                 arms.push(PlannedArm { work, ..arm.clone() });
             }
         }

@@ -18,6 +18,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::CellError;
+pub(in crate::load) use fio::child as fio_child;
+
 use crate::cell::CellResult;
 use crate::request::{DATA_FILE, Operation, RequestSpec};
 use crate::through::{RequestCell, Way};

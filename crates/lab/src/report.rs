@@ -7,6 +7,8 @@ mod completion;
 mod echo;
 mod figures;
 mod files;
+mod fio;
+mod html;
 mod reading;
 mod requests;
 mod run;
@@ -21,6 +23,8 @@ use crate::manifest::Manifest;
 use crate::schema::{Against, Document, Part, PartJob};
 use crate::suite::TableKind;
 
+pub use fio::{FioFile, fio_files};
+pub use html::html;
 pub use run::run;
 
 use figures::{bytes, percent};
@@ -49,6 +53,11 @@ enum Block {
 /// The result of a comparison, with what it was taken on and what may be said of it. Ends with a newline.
 #[must_use]
 pub fn comparison(document: &Document, format: Format) -> String {
+    written(&blocks_of(document), format).join("\n") + "\n"
+}
+
+/// All of it, in order.
+fn blocks_of(document: &Document) -> Vec<Block> {
     let parts = parts_of(document);
     let mut blocks = vec![Block::Lines(folded(&place(&document.manifest)))];
     for (number, part) in parts.iter().enumerate() {
@@ -79,7 +88,7 @@ pub fn comparison(document: &Document, format: Format) -> String {
         blocks.push(Block::Gap);
         blocks.extend(reading::reading(document, job).into_iter().map(Block::Text));
     }
-    written(&blocks, format).join("\n") + "\n"
+    blocks
 }
 
 fn written(blocks: &[Block], format: Format) -> Vec<String> {

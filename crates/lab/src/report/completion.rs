@@ -227,7 +227,7 @@ mod tests {
                 ("hold_p99_us", if arm == "forebay-delay" { 1000.0 } else { 0.0 }),
             ];
             let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
-            CellResult { metrics, notes: vec![] }
+            CellResult { metrics, ..CellResult::default() }
         };
         let rounds = [1.0, 1.01, 0.99, 1.004, 0.996].iter().map(cell).collect();
         Measured { job: "A".into(), arm: arm.into(), rounds }

@@ -45,6 +45,14 @@ fn three_digits(value: f64) -> String {
     }
 }
 
+/// A mark of a scale, without digits that say nothing: `0.5`, `1.25`, `200`, `3M`.
+pub(super) fn short(value: f64) -> String {
+    let text = three_digits(value);
+    let (figure, unit) = text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
+    let figure = if figure.contains('.') { figure.trim_end_matches('0').trim_end_matches('.') } else { figure };
+    format!("{figure}{unit}")
+}
+
 /// A quantity in at most 4 characters.
 pub(super) fn plain(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")])
@@ -140,6 +148,8 @@ mod tests {
         assert_eq!([1.0, 1.5, 24_576.0].map(count), ["1", "1.5", "24576"]);
         assert_eq!(percent(0.0312), "3.1 %");
         assert_eq!(plain(f64::NAN), ABSENT);
+        let found = [0.0, 0.5, 1.25, 1.0, 200.0, 3e6].map(short);
+        assert_eq!(found, ["0", "0.5", "1.25", "1", "200", "3M"]);
     }
 
     #[test]

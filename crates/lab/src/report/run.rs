@@ -173,7 +173,7 @@ mod tests {
         ];
         let cell = |metrics: &[(&str, f64)]| CellResult {
             metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-            notes: vec![],
+            ..CellResult::default()
         };
         let name = "a-name-of-more-than-twenty-seven-letters.11";
         let mut rows = schema::rows(name, "forebay", &[cell(&both)]);

@@ -95,10 +95,14 @@ impl Table {
         above.into_iter().chain([head]).chain(body).collect()
     }
 
+    /// Each head in one line.
+    pub(super) fn heads(&self) -> impl Iterator<Item = String> + '_ {
+        self.columns.iter().map(|column| format!("{} {}", column.above, column.head).trim().to_owned())
+    }
+
     /// As a markdown table.
     pub(super) fn markdown(&self) -> Vec<String> {
-        let head =
-            self.columns.iter().map(|column| format!("{} {}", column.above, column.head).trim().to_owned());
+        let head = self.heads();
         let rule = self.columns.iter().enumerate().map(|(place, _)| if place == 0 { "---" } else { "---:" });
         let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let body = self.lines.iter().map(|cells| {

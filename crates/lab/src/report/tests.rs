@@ -37,7 +37,8 @@ fn measured(fixed: &Fixed) -> Measured {
             ("written_per_asked", 1.0),
             ("peak_dirty_bytes", fixed.memory_mib * MIB / 2.0),
         ];
-        CellResult { metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(), notes: vec![] }
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+        CellResult { metrics, ..CellResult::default() }
     });
     Measured { job: "job".into(), arm: fixed.arm.clone(), rounds: rounds.collect() }
 }

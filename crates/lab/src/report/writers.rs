@@ -225,7 +225,7 @@ mod tests {
             ];
             CellResult {
                 metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(),
-                notes: vec![],
+                ..CellResult::default()
             }
         };
         let rounds = [1.0, 1.01, 0.99, 1.004, 0.996].iter().map(cell).collect();

@@ -18,6 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::CellError;
+pub(crate) use tally::flow;
 use crate::cell::CellResult;
 use crate::request::{DATA_FILE, Operation, RequestSpec};
 use crate::through::{RequestCell, Way};

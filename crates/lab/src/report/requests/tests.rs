@@ -31,7 +31,8 @@ fn measured(job: &str, arm: &str, rate: f64) -> Measured {
             ("cpu_us_per_io", 2.5),
             ("doorbells_per_io", 0.25),
         ];
-        CellResult { metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(), notes: vec![] }
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+        CellResult { metrics, ..CellResult::default() }
     };
     Measured { job: job.into(), arm: arm.into(), rounds: (0..ripples.len()).map(round).collect() }
 }

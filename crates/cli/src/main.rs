@@ -4,12 +4,15 @@
 //! 2 what was typed cannot be meant, 130 the user ended it.
 
 mod args;
+mod build;
 mod compare;
 mod ctl;
 mod failure;
 mod meaning;
 mod netbench;
 mod output;
+mod outputs;
+mod report;
 mod run;
 mod simulate;
 mod walk;
@@ -35,6 +38,7 @@ fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(request) => compare::compare(&request),
         Command::Run(request) => run::run(&request),
+        Command::Report(request) => report::report(&request),
         Command::Control { socket, ask } => ctl::ctl(&socket, &ask),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),

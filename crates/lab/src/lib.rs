@@ -1,6 +1,7 @@
 //! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made of.
 
 pub mod arm;
+pub mod bundle;
 pub mod cell;
 pub mod child;
 pub mod compare;

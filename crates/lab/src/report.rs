@@ -9,6 +9,7 @@ mod figures;
 mod files;
 mod fio;
 mod html;
+mod pair;
 mod reading;
 mod requests;
 mod run;
@@ -25,6 +26,7 @@ use crate::suite::TableKind;
 
 pub use fio::{FioFile, fio_files};
 pub use html::html;
+pub use pair::side_by_side;
 pub use run::run;
 
 use figures::{bytes, percent};
@@ -54,6 +56,14 @@ enum Block {
 #[must_use]
 pub fn comparison(document: &Document, format: Format) -> String {
     written(&blocks_of(document), format).join("\n") + "\n"
+}
+
+/// The result of a comparison or of a run, whichever it is.
+#[must_use]
+pub fn any(document: &Document, format: Format) -> String {
+    // A comparison has parts, and one of an earlier version comparisons.
+    let is_run = document.parts.is_empty() && document.comparisons.is_empty();
+    if is_run { run(document) } else { comparison(document, format) }
 }
 
 /// All of it, in order.

@@ -177,7 +177,9 @@ pub enum ReadError {
         source: serde_json::Error,
     },
     /// It is of another version.
-    #[error("{path} has schema {schema}, this program reads {SCHEMA} (use the forebay that wrote it, or a newer one)")]
+    #[error(
+        "{path} has schema {schema}, this program reads {SCHEMA} (use the forebay that wrote it, or a newer one)"
+    )]
     Version {
         /// Which.
         path: PathBuf,
@@ -383,7 +385,9 @@ mod tests {
         fs::write(&path, "{}").unwrap();
         assert!(Document::read(&path).unwrap_err().to_string().contains("--json"));
         Document { schema: 9, ..document() }.write(&path).unwrap();
-        assert!(Document::read(&path).unwrap_err().to_string().contains("has schema 9, this program reads 1"));
+        assert!(
+            Document::read(&path).unwrap_err().to_string().contains("has schema 9, this program reads 1")
+        );
         fs::write(&path, r#"{"schema": 2, "measured": {}}"#).unwrap();
         assert!(matches!(Document::read(&path), Err(ReadError::Version { schema: 2, .. })));
         fs::write(&path, r#"{"schema": 0, "rows": []}"#).unwrap();

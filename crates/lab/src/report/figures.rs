@@ -48,8 +48,10 @@ fn three_digits(value: f64) -> String {
 /// A mark of a scale, without digits that say nothing: `0.5`, `1.25`, `200`, `3M`.
 pub(super) fn short(value: f64) -> String {
     let text = three_digits(value);
-    let (figure, unit) = text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
-    let figure = if figure.contains('.') { figure.trim_end_matches('0').trim_end_matches('.') } else { figure };
+    let (figure, unit) =
+        text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
+    let figure =
+        if figure.contains('.') { figure.trim_end_matches('0').trim_end_matches('.') } else { figure };
     format!("{figure}{unit}")
 }
 

@@ -58,7 +58,9 @@ pub fn html(document: &Document) -> String {
     let mut numbers = Numbers::default();
     let mut page = String::new();
     let mut put = |text: &str| page.push_str(text);
-    put("<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n");
+    put(
+        "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n",
+    );
     put("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
     put("<meta name=\"color-scheme\" content=\"light dark\"/>\n");
     put(&format!("<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n", escape(&title)));
@@ -104,7 +106,8 @@ fn summary(blocks: &[Block]) -> String {
 
 fn table_of(table: &Table) -> String {
     let cell = |tag: &str, text: &str| format!("<{tag}>{}</{tag}>", escape(text.trim()));
-    let heads: String = table.heads().map(|head| format!("<th scope=\"col\">{}</th>", escape(&head))).collect();
+    let heads: String =
+        table.heads().map(|head| format!("<th scope=\"col\">{}</th>", escape(&head))).collect();
     let mut lines = String::new();
     for line in &table.lines {
         let mut cells = line.iter();
@@ -119,8 +122,7 @@ fn table_of(table: &Table) -> String {
 
 /// The pictures of each job of a part.
 fn pictures(document: &Document, part: &Part, numbers: &mut Numbers) -> String {
-    let ran: Vec<&PartJob> =
-        part.jobs.iter().filter(|job| !document.arms_of(&job.name).is_empty()).collect();
+    let ran: Vec<&PartJob> = part.jobs.iter().filter(|job| !document.arms_of(&job.name).is_empty()).collect();
     let open = if ran.len() <= OPEN_JOBS { " open=\"open\"" } else { "" };
     let mut text = String::new();
     for job in ran {
@@ -202,7 +204,8 @@ fn besides(
     };
     let strips: Vec<Strip> = arms.iter().filter_map(strip).collect();
     let (title, below) = (heading.to_owned(), below.to_owned());
-    Strips { title, below: format!("{below}; a dot for each round"), strips, one: false, band: None }.drawn(numbers)
+    Strips { title, below: format!("{below}; a dot for each round"), strips, one: false, band: None }
+        .drawn(numbers)
 }
 
 /// A value of a metric as tables have it.

@@ -18,10 +18,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::CellError;
-pub(crate) use tally::flow;
 use crate::cell::CellResult;
 use crate::request::{DATA_FILE, Operation, RequestSpec};
 use crate::through::{RequestCell, Way};
+pub(crate) use tally::flow;
 
 /// Runs one request cell in this process, through whatever it says.
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {

@@ -22,7 +22,8 @@ fn document() -> Document {
         latency: Latency::of(&histogram),
         course,
     };
-    let usage = ProcessUse { user_us: 100_000, system_us: 200_000, context_switches: 7, ..ProcessUse::default() };
+    let usage =
+        ProcessUse { user_us: 100_000, system_us: 200_000, context_switches: 7, ..ProcessUse::default() };
     let detail = Detail { write: Some(write), usage, ..Detail::default() };
     let mut document = Document::new(Manifest::default(), "suite", Vec::new(), Vec::new());
     document.cells.push(CellRecord { job: "a job".into(), arm: "kernel/direct".into(), round: 0, detail });
@@ -72,7 +73,8 @@ fn figures_are_in_its_units() {
 /// Every field here is one of its own, with numbers where it has numbers.
 #[test]
 fn fields_are_those_of_fio_itself() {
-    let words = ["--name=x", "--ioengine=null", "--size=1m", "--bs=4k", "--rw=write", "--output-format=json+"];
+    let words =
+        ["--name=x", "--ioengine=null", "--size=1m", "--bs=4k", "--rw=write", "--output-format=json+"];
     let Ok(output) = Command::new("fio").args(words).output() else {
         assert!(std::env::var_os("CI").is_none(), "fio is not installed");
         eprintln!("skipped: fio is not installed");

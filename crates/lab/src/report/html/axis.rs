@@ -71,7 +71,8 @@ impl Axis {
         let [low, high] = self.ends;
         let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
         let within = |steps: &[f64]| -> Vec<f64> {
-            let values = decades.clone().flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+            let values =
+                decades.clone().flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
             values.filter(|value| (low..=high).contains(value)).collect()
         };
         for steps in STEPS {

@@ -59,7 +59,12 @@ fn picture(panels: &[Panel<'_>], numbers: &mut Numbers) -> String {
             let (range, percent) = (range(*least), figures::percent(share));
             svg.text("mark", [left - LETTER, y + 12.0], Anchor::End, &range);
             let about = format!("{range} requests: {count} calls");
-            svg.rectangle(&key::fill(panel.arm), [left, y + 2.0], [share * (right - left), BAR - 4.0], &about);
+            svg.rectangle(
+                &key::fill(panel.arm),
+                [left, y + 2.0],
+                [share * (right - left), BAR - 4.0],
+                &about,
+            );
             let x = left + share * (right - left) + 0.5 * LETTER;
             svg.text("mark", [x, y + 12.0], Anchor::Start, &percent);
             shares.push(format!("{range}: {percent}"));

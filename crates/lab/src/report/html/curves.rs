@@ -61,7 +61,8 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
     let mut svg = Svg::new(key_top + key::height(curves.len()));
     let furthest = curves.iter().map(|curve| last_share(&curve.bins)).fold(0.9, f64::max);
     let across = |share: f64| LEFT + (nines(share) / nines(furthest)).min(1.0) * (RIGHT - LEFT);
-    let lengths = curves.iter().flat_map(|curve| curve.bins.0.iter().map(|(nanos, _)| (*nanos).max(1) as f64));
+    let lengths =
+        curves.iter().flat_map(|curve| curve.bins.0.iter().map(|(nanos, _)| (*nanos).max(1) as f64));
     let up = Axis::of_powers(lengths, [bottom, 8.0]);
     for mark in up.marks() {
         let y = up.place(mark);

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use forebay_lab::manifest::version;
 use forebay_lab::plan::MOST_ROUNDS;
 use forebay_lab::suite::Bytes;
 
+use crate::build::version;
 use crate::failure::Failure;
 use crate::simulate;
 
@@ -41,6 +41,9 @@ pub(crate) enum Verb {
     /// Run a fio job file through Forebay or the kernel.
     #[command(after_help = run_in_full())]
     Run(RunArgs),
+    /// Show a result again, or two side by side.
+    #[command(after_help = REPORT_IN_FULL)]
+    Report(ReportArgs),
     /// Get and set the knobs of an engine that runs, and read its numbers.
     #[command(after_help = CTL_IN_FULL)]
     Ctl(CtlArgs),
@@ -107,6 +110,11 @@ fn run_in_full() -> String {
         names.join(", ")
     )
 }
+
+const REPORT_IN_FULL: &str = "\
+A result is the file of --json or the directory of --bundle. Of two, ratios are
+told where both ran the same arms on the same work in the same sizes; else that
+is said. They are not paired by round: so are only arms of one comparison.";
 
 const CTL_IN_FULL: &str = "\
 What is set holds from then on, in the engine alone that is asked: each group of
@@ -210,6 +218,41 @@ pub(crate) struct CompareArgs {
     /// Repeat an earlier order and data [default: new].
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
+    /// Do again what a bundle is of [its directory].
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "suite", "suite_file", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed",
+    ])]
+    pub(crate) from: Option<PathBuf>,
+    /// Write a page with pictures there, too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write each cell there as fio's JSON, too.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fio_json: Option<PathBuf>,
+    /// Write all that another needs there, too.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Tell in the result what this machine is called.
+    #[arg(long)]
+    pub(crate) host_name: bool,
+    /// Print the tables as markdown.
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
+
+/// `forebay report`.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// A result, or a bundle.
+    pub(crate) result: PathBuf,
+    /// Another, to set beside it.
+    pub(crate) other: Option<PathBuf>,
+    /// Write a page with pictures there, too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write each cell there as fio's JSON, too.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fio_json: Option<PathBuf>,
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
@@ -462,7 +505,13 @@ mod tests {
 
     #[test]
     fn help_is_no_wider_than_a_terminal() {
-        for words in [&["--help"][..], &["run", "--help"], &["compare", "--help"], &["ctl", "--help"]] {
+        for words in [
+            &["--help"][..],
+            &["run", "--help"],
+            &["compare", "--help"],
+            &["report", "--help"],
+            &["ctl", "--help"],
+        ] {
             let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into)) else {
                 panic!("{words:?}")
             };

@@ -16,16 +16,17 @@ use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::record::{PartOfRecord, Record, RecordError};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
 use forebay_lab::file_system::FileSystemError;
-use forebay_lab::manifest::{ArmLeftOut, Manifest};
+use forebay_lab::manifest::{self, ArmLeftOut, Manifest};
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
 use forebay_lab::progress::Progress;
 use forebay_lab::report;
 use forebay_lab::schema::{self, Document};
 use forebay_lab::scratch::{Scratch, Stop, leftovers};
-use forebay_lab::suite::{Part, Suite};
+use forebay_lab::suite::{Form, Part, Suite};
 
+use crate::build;
 use crate::failure::Failure;
-use crate::meaning::{CompareRequest, TargetAsked};
+use crate::meaning::{CompareRequest, TargetAsked, check_size};
 use crate::output::{print, say, write_json};
 use crate::wiring;
 use settings::Settings;
@@ -47,6 +48,9 @@ struct Planned<'a> {
     suite: &'a Suite,
     part: &'a Part,
     plan: Plan,
+    form: Form,
+    /// The share of the form's sizes and times.
+    scale: Option<f64>,
 }
 
 impl Planned<'_> {
@@ -67,7 +71,7 @@ enum Parts {
 pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     remove_leftovers(&request.directory);
-    let mut manifest = Manifest::gather(&request.directory);
+    let mut manifest = gather(request);
     let settings = Settings::sort(request)?;
     let (free_bytes, room) = match &request.scratch {
         Some(spec) => (spec.free_bytes(), Room::Own),
@@ -85,6 +89,11 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
         // Its arms are left out where it has none; the kernel's can still be compared.
         manifest.engine = wiring::describe_engine(Some(budget_bytes), &settings.engine, None)?
             .unwrap_or_else(|error| format!("no engine: {error}"));
+    }
+    if let Some(repeated) = &request.repeated {
+        let size = |planned: &Planned<'_>| planned.plan.size.map(|size| size.data_bytes());
+        let sizes = planned.iter().map(|planned| (planned.part.name.as_str(), size(planned)));
+        sizes.into_iter().try_for_each(|(part, size)| check_size(&repeated.document, part, size))?;
     }
     if let Some(limit) = request.time_limit {
         share_out(&mut planned, limit);
@@ -105,12 +114,28 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let document = measure(request, &settings, planned, manifest, (&stop, record))?;
     // The file before the table: a reader of the table may have gone.
     let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));
+    let outputs = request.outputs.write(&document);
     print(&report::comparison(&document, request.format))?;
-    written?;
+    written.and(outputs)?;
     match document.manifest.left_out.iter().find(|left_out| left_out.failed) {
         Some(failed) => Err(Failure::failed(format!("{} failed: {}", failed.arm, failed.reason))),
         None => Ok(()),
     }
+}
+
+/// What is known of where it will run, and of what is asked.
+fn gather(request: &CompareRequest) -> Manifest {
+    let mut manifest = Manifest::gather(&request.directory);
+    build::tell(&mut manifest);
+    manifest.job_files.clone_from(&request.job_files);
+    if let Some(repeated) = &request.repeated {
+        // So that this one can be done again too.
+        manifest.command_line.clone_from(&repeated.document.manifest.command_line);
+    }
+    if request.tells_host_name {
+        manifest.host_name = Some(manifest::host_name());
+    }
+    manifest
 }
 
 /// Every part of every suite that is in the form.
@@ -149,7 +174,9 @@ fn plan<'a>(
                 Failure::usage(error)
             }
         })?;
-        planned.extend(plan.map(|plan| Planned { suite, part, plan }));
+        let form = request.form;
+        let scale = request.scale.or(part.cut(form).map(|cut| cut.scale));
+        planned.extend(plan.map(|plan| Planned { suite, part, plan, form, scale }));
     }
     if planned.is_empty() {
         let form = request.form;
@@ -226,6 +253,7 @@ fn measure(
         tunings::check_made(Path::new(&storage.device), planned.iter().map(|planned| &planned.plan))?;
         manifest.storage = storage;
         manifest.file_system = Some(made);
+        manifest.ground = format!("made for this: {spec}");
     }
     let names: Vec<&str> = request.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut document = Document::new(manifest, names.join("+"), Vec::new(), Vec::new());
@@ -287,11 +315,13 @@ fn measure(
 
 /// Everything that came out of a part, as it goes to the file and to the table.
 fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts: Parts) {
-    let Planned { suite, part, plan } = planned;
+    let Planned { suite, part, plan, .. } = planned;
     let mut judged = judge(&outcome.measured, planned.judging(), plan.seed);
     document.rows.extend(mem::take(&mut judged.rows));
     document.comparisons.extend(mem::take(&mut judged.comparisons));
     document.differences.extend(mem::take(&mut judged.differences));
+    let cells = outcome.measured.iter().flat_map(|one| schema::cells(&one.job, &one.arm, &one.rounds));
+    document.cells.extend(cells);
 
     let rounds = u32::try_from(outcome.orders.len()).unwrap_or(u32::MAX);
     let manifest = &mut document.manifest;
@@ -346,6 +376,9 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         again: part.again.clone(),
         rounds,
         cell_bytes: plan.size.map(|size| size.data_bytes()),
+        form: Some(planned.form),
+        scale: planned.scale,
+        data_bytes: plan.data_bytes,
         orders: outcome.orders.clone(),
         crossed: plan.crossed.clone(),
         contrasts: plan.contrasts.clone(),

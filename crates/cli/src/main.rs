@@ -5,13 +5,16 @@
 
 mod args;
 mod check;
+mod build;
 mod compare;
 mod ctl;
 mod failure;
 mod meaning;
 mod netbench;
 mod output;
+mod outputs;
 mod recover;
+mod report;
 mod run;
 mod simulate;
 mod walk;
@@ -38,6 +41,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Compare(request) => compare::compare(&request),
         Command::Check(request) => check::check(&request),
         Command::Run(request) => run::run(&request),
+        Command::Report(request) => report::report(&request),
         Command::Control { socket, ask } => ctl::ctl(&socket, &ask),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),

@@ -1,6 +1,8 @@
 //! What it means. Everything typed that cannot be meant is refused here, before anything is done: a comparison of
 //! ten minutes must not end with "no such directory".
 
+mod repeat;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
+use forebay_lab::manifest::JobFile;
 use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
@@ -21,12 +24,16 @@ use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, SuiteError, job_file}
 use forebay_lab::target::Target;
 use forebay_uring::net::Address;
 
+pub(crate) use repeat::{Repeated, check_size};
+
 use crate::args::{
     self, Ask, CompareArgs, CtlArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs, SimulateArgs,
     Verb, WalkArgs, Way,
 };
 use crate::failure::Failure;
 use crate::output::Beside;
+use crate::outputs::Outputs;
+use crate::report::{self, ReportRequest};
 use crate::simulate::{self, SimulateRequest};
 
 /// Stands for every suite that is shipped.
@@ -41,6 +48,8 @@ pub(crate) enum Command {
     Check(CheckRequest),
     /// Run a job file.
     Run(RunRequest),
+    /// Show a result, or two.
+    Report(Box<ReportRequest>),
     /// Ask an engine that runs.
     Control {
         /// Where it serves its control socket.
@@ -86,7 +95,13 @@ pub(crate) struct CompareRequest {
     pub(crate) seed: Option<u64>,
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) outputs: Outputs,
     pub(crate) format: Format,
+    /// The files of the suites, as they were read.
+    pub(crate) job_files: Vec<JobFile>,
+    /// What is done again, if that is what it is.
+    pub(crate) repeated: Option<Box<Repeated>>,
+    pub(crate) tells_host_name: bool,
 }
 
 /// What `--target` names.
@@ -138,6 +153,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) if typed.check_against_itself => check(*typed, Against::Itself),
             Verb::Compare(typed) => compare(*typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
+            Verb::Report(typed) => report::meant(typed).map(|request| Command::Report(Box::new(request))),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
             Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
@@ -154,6 +170,13 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
 }
 
 fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
+    let (typed, repeated) = match typed.from.clone() {
+        Some(directory) => {
+            let (typed, repeated) = repeat::from_bundle(typed, &directory)?;
+            (typed, Some(Box::new(repeated)))
+        }
+        None => (typed, None),
+    };
     let refused = |error: SuiteError| Failure::usage(error);
     let shipped = |names: &[&str]| -> Result<Vec<Suite>, Failure> {
         names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
@@ -176,6 +199,14 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         Some(suites) => suites,
         None => shipped(&BARE)?,
     };
+    let suites = match &repeated {
+        Some(repeated) => repeat::suites(repeated, |path| suite::read(path).map_err(refused))?,
+        None => suites,
+    };
+    let job_files = match &repeated {
+        Some(repeated) => repeated.job_files()?,
+        None => repeat::job_files(&typed, &suites)?,
+    };
     let suites = match (&typed.part, suites.len()) {
         (None, _) => suites,
         (Some(part), 1) => {
@@ -194,6 +225,10 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     }
     let processors = typed.cpus.as_deref().map(processors::parse).transpose();
     Ok(CompareRequest {
+        outputs: Outputs::meant(typed.html, typed.fio_json, typed.bundle.as_deref())?,
+        job_files,
+        repeated,
+        tells_host_name: typed.host_name,
         suites,
         processors: processors
             .map_err(|error| Failure::usage(format!("--cpus: {error}")))?

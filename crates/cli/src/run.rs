@@ -1,12 +1,15 @@
 //! `forebay run`: a job file through one engine, and what came out of it.
 
+use std::fs;
+
 use forebay_lab::load::CellError;
-use forebay_lab::manifest::Manifest;
+use forebay_lab::manifest::{JobFile, Manifest};
 use forebay_lab::report;
 use forebay_lab::run::{RunError, RunOptions, RunReport, notes, rows, run as run_groups};
 use forebay_lab::schema::Document;
 use forebay_lab::scratch::Stop;
 
+use crate::build;
 use crate::failure::Failure;
 use crate::meaning::RunRequest;
 use crate::output::{Beside, print, write_json};
@@ -17,6 +20,7 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
     let options = &request.options;
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let mut manifest = Manifest::gather(&request.directory);
+    build::tell(&mut manifest);
     if options.engine.is_forebay() {
         manifest.engine = wiring::describe_engine(None, &options.settings, options.control.as_deref())?
             .map_err(Failure::failed)?;
@@ -38,6 +42,10 @@ fn document(mut manifest: Manifest, options: &RunOptions, report: &RunReport) ->
     let arm = options.engine.arm();
     let name = options.job_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     manifest.title = format!("{name} on {}", arm.name());
+    // It was read a moment ago; what has become of it since is its owner's business.
+    if let Ok(text) = fs::read_to_string(&options.job_file) {
+        manifest.job_files = vec![JobFile { name: name.clone(), text }];
+    }
     manifest.seed = format!("{:x}", options.seed);
     manifest.rounds = 1;
     manifest.orders = vec![vec![arm.name().to_owned()]];

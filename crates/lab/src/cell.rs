@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::detail::Detail;
 use crate::echo::EchoCell;
 use crate::job::Workload;
 use crate::through::{CopyCell, RequestCell};
@@ -91,4 +92,7 @@ pub struct CellResult {
     pub metrics: BTreeMap<String, f64>,
     /// What a reader of the result has to know: a degraded path, a short file.
     pub notes: Vec<String>,
+    /// How it went, where that was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<Detail>>,
 }

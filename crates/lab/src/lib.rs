@@ -1,10 +1,12 @@
 //! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made of.
 
 pub mod arm;
+pub mod bundle;
 pub mod cell;
 pub mod check;
 pub mod child;
 pub mod compare;
+pub mod detail;
 pub mod echo;
 pub mod file_system;
 pub mod fio;

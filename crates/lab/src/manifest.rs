@@ -2,39 +2,48 @@
 //!
 //! Read from `/proc` and `/sys` without privilege. What cannot be read is absent (null), never guessed.
 
+pub mod kernel;
 pub mod machine;
 pub mod mount;
+pub mod space;
 
 use std::path::Path;
-use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::file_system::Made;
+pub use kernel::Kernel;
 pub use machine::Machine;
 pub use mount::Storage;
-
-/// The commit this was built from, where the build says so in `FOREBAY_COMMIT`.
-const COMMIT: Option<&str> = option_env!("FOREBAY_COMMIT");
+pub use space::Space;
 
 /// All that is known about how a result came about.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of this program.
     pub version: String,
-    /// Commit it was built from.
+    /// Commit it was built from; one that ends in `+` had changes besides.
     pub commit: Option<String>,
+    /// How it was built: with optimization or with assertions, and with which compiler.
+    #[serde(default)]
+    pub build: Option<String>,
     /// When it started, UTC.
     pub date: String,
-    /// As it was typed.
+    /// As it was typed, but for where the program lies.
     pub command_line: Vec<String>,
+    /// What the machine is called, if the user wants that told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<String>,
     /// The machine.
     pub machine: Machine,
     /// Which I/O engine Forebay uses here, and what is lost.
     pub engine: String,
     /// Where the files were.
     pub storage: Storage,
+    /// Whether the file system was made for this, or in use before.
+    #[serde(default)]
+    pub ground: String,
     /// How the cells' own file system was made, where they had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<Made>,
@@ -52,10 +61,22 @@ pub struct Manifest {
     pub budget_bytes: Option<u64>,
     /// Knobs, as `--set` gave them.
     pub settings: Vec<(String, String)>,
+    /// The files of what was asked, as they were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub job_files: Vec<JobFile>,
     /// Arms that are not among the results.
     pub left_out: Vec<ArmLeftOut>,
     /// What a reader has to know.
     pub notes: Vec<String>,
+}
+
+/// A file that says what is asked: a suite, or jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct JobFile {
+    /// What it is called.
+    pub name: String,
+    /// All of it.
+    pub text: String,
 }
 
 /// An arm that is not among the results, and why.
@@ -70,29 +91,42 @@ pub struct ArmLeftOut {
 }
 
 impl Manifest {
-    /// What can be known beforehand, for files in `directory`.
+    /// What can be known beforehand, for files in `directory`. Nothing of it is secret: neither the environment, nor
+    /// what this machine or another is called, nor who uses it.
     #[must_use]
     pub fn gather(directory: &Path) -> Self {
+        let storage = Storage::of(directory).looked_into();
+        let ground = match storage.used_percent() {
+            Some(used) => format!("in use before: {used} % full"),
+            None => "in use before".to_owned(),
+        };
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: COMMIT.map(str::to_owned),
             date: utc(SystemTime::now()),
-            command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command_line: command_line(),
             machine: Machine::here(),
-            storage: Storage::of(directory),
+            storage: storage.without_names(),
+            ground,
             ..Self::default()
         }
     }
 }
 
-/// The program's version and, where known, its commit.
+/// What this machine is called. Told only where the user wants it.
 #[must_use]
-pub fn version() -> &'static str {
-    static LINE: LazyLock<String> = LazyLock::new(|| match COMMIT {
-        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
-        None => env!("CARGO_PKG_VERSION").to_owned(),
-    });
-    &LINE
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The program by its name alone: where it lies is its user's business.
+fn command_line() -> Vec<String> {
+    let mut words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(program) = words.first_mut() {
+        let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
+        *program = name.unwrap_or_default();
+    }
+    words
 }
 
 /// As `2026-03-01T12:34:56Z`.
@@ -142,5 +176,20 @@ mod tests {
         assert!(manifest.storage.free_bytes > 0);
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+        assert!(manifest.ground.starts_with("in use before"), "{}", manifest.ground);
+    }
+
+    #[test]
+    fn nothing_secret_is_told() {
+        let text = serde_json::to_string(&Manifest::gather(&std::env::temp_dir())).unwrap();
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // A name that is a word of its own is found by chance alone.
+        if name.len() > 8 {
+            assert!(!text.contains(&name), "{name}");
+        }
+        for (variable, value) in std::env::vars() {
+            let secret = ["TOKEN", "SECRET", "KEY", "PASSWORD"].iter().any(|word| variable.contains(word));
+            assert!(!secret || value.len() < 8 || !text.contains(&value), "{variable}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A result as a table that can be pasted into a mail: plain text, at most 80 columns, complete in itself.
+//! A result as a table that can be pasted into a mail: plain text, at most 72 columns, complete in itself.
 //!
 //! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6 bytes asked for per
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
@@ -8,6 +8,9 @@ mod completion;
 mod echo;
 mod figures;
 mod files;
+mod fio;
+mod html;
+mod pair;
 mod reading;
 mod requests;
 mod run;
@@ -22,6 +25,9 @@ use crate::manifest::Manifest;
 use crate::schema::{Against, Document, Part, PartJob};
 use crate::suite::TableKind;
 
+pub use fio::{FioFile, fio_files};
+pub use html::html;
+pub use pair::side_by_side;
 pub use run::run;
 
 use figures::{bytes, percent};
@@ -30,7 +36,7 @@ use table::{Column, Table, WIDTH, absent, label, marked};
 /// How to write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Plain text of at most 80 columns.
+    /// Plain text of at most 72 columns.
     Text,
     /// Markdown, for documents.
     Markdown,
@@ -50,6 +56,19 @@ enum Block {
 /// The result of a comparison, with what it was taken on and what may be said of it. Ends with a newline.
 #[must_use]
 pub fn comparison(document: &Document, format: Format) -> String {
+    written(&blocks_of(document), format).join("\n") + "\n"
+}
+
+/// The result of a comparison or of a run, whichever it is.
+#[must_use]
+pub fn any(document: &Document, format: Format) -> String {
+    // A comparison has parts, and one of an earlier version comparisons.
+    let is_run = document.parts.is_empty() && document.comparisons.is_empty();
+    if is_run { run(document) } else { comparison(document, format) }
+}
+
+/// All of it, in order.
+fn blocks_of(document: &Document) -> Vec<Block> {
     let parts = parts_of(document);
     let mut blocks = vec![Block::Lines(folded(&place(&document.manifest)))];
     for (number, part) in parts.iter().enumerate() {
@@ -80,7 +99,7 @@ pub fn comparison(document: &Document, format: Format) -> String {
         blocks.push(Block::Gap);
         blocks.extend(reading::reading(document, job).into_iter().map(Block::Text));
     }
-    written(&blocks, format).join("\n") + "\n"
+    blocks
 }
 
 fn written(blocks: &[Block], format: Format) -> Vec<String> {

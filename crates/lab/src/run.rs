@@ -155,7 +155,7 @@ pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
     let mut taken = BTreeSet::new();
     let mut rows = Vec::new();
     let mut add = |name: String, metrics: &BTreeMap<String, f64>| {
-        let cell = CellResult { metrics: metrics.clone(), notes: Vec::new() };
+        let cell = CellResult { metrics: metrics.clone(), ..CellResult::default() };
         rows.extend(schema::rows(&name, arm.name(), &[cell]));
     };
     for (number, group) in report.groups.iter().enumerate() {
@@ -223,7 +223,11 @@ mod tests {
     fn names_differ_over_all_groups() {
         let job = |name: &str| JobRow { name: name.into(), metrics: [("iops".to_owned(), 1.0)].into() };
         let group = |names: &[&str]| CellReport {
-            total: CellResult { metrics: [("iops".to_owned(), 2.0)].into(), notes: vec!["same".into()] },
+            total: CellResult {
+                metrics: [("iops".to_owned(), 2.0)].into(),
+                notes: vec!["same".into()],
+                detail: None,
+            },
             jobs: names.iter().map(|name| job(name)).collect(),
         };
         let report = RunReport { groups: vec![group(&["a", "total"]), group(&["a"])] };

@@ -5,13 +5,16 @@
 //!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
 //!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
 //!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, p, floor, shown } ],
-//!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base, best } ] } ] }
+//!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base, best } ] } ],
+//!   cells:       [ { job, arm, round, read: { operations, latency, course, .. }, write, usage } ] }
 //! ```
 //!
 //! The tables are made from this and nothing else, so a file can be shown again without running anything. Names
 //! stay; a later version may add fields, and only a change of meaning raises `schema`. What was not measured in a
-//! round is null, as is what is no finite number.
+//! round is null, as is what is no finite number. Every field stands in `docs/result.md`.
 
+mod cell;
+mod lines;
 mod part;
 
 use std::collections::BTreeSet;
@@ -27,6 +30,7 @@ use crate::manifest::Manifest;
 use crate::metric::{self, Better};
 use crate::statistics::{Verdict, mean, sample_stddev};
 
+pub use cell::{CellRecord, cells};
 pub use part::{Part, PartJob};
 
 /// The version of the document.
@@ -51,6 +55,9 @@ pub struct Document {
     /// The tables it is shown as; one of work on files if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
+    /// How each cell went, where that was kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellRecord>,
 }
 
 /// An arm and what it is compared with.
@@ -172,9 +179,11 @@ pub enum ReadError {
         /// What is wrong.
         source: serde_json::Error,
     },
-    /// It is from a later version.
-    #[error("{path} has schema {schema}, this program reads {SCHEMA} (use a newer forebay)")]
-    Later {
+    /// It is of another version.
+    #[error(
+        "{path} has schema {schema}, this program reads {SCHEMA} (use the forebay that wrote it, or a newer one)"
+    )]
+    Version {
         /// Which.
         path: PathBuf,
         /// Its version.
@@ -191,8 +200,16 @@ impl Document {
         rows: Vec<Row>,
         comparisons: Vec<Comparison>,
     ) -> Self {
-        let (differences, parts) = (Vec::new(), Vec::new());
-        Self { schema: SCHEMA, manifest, suite: suite.into(), rows, comparisons, differences, parts }
+        Self {
+            schema: SCHEMA,
+            manifest,
+            suite: suite.into(),
+            rows,
+            comparisons,
+            differences: Vec::new(),
+            parts: Vec::new(),
+            cells: Vec::new(),
+        }
     }
 
     /// The row of a metric on an arm in a job.
@@ -242,21 +259,32 @@ impl Document {
             Ok(text) => text,
             Err(source) => return Err(ReadError::File { path, source }),
         };
-        match serde_json::from_str::<Self>(&text) {
-            Ok(document) if document.schema > SCHEMA => {
-                Err(ReadError::Later { path, schema: document.schema })
-            }
-            Ok(document) => Ok(document),
-            Err(source) => Err(ReadError::Content { path, source }),
+        // The version before the rest: what another version calls its fields is not known.
+        match serde_json::from_str::<Version>(&text) {
+            Ok(Version { schema }) if schema != SCHEMA => return Err(ReadError::Version { path, schema }),
+            Ok(_) => {}
+            Err(source) => return Err(ReadError::Content { path, source }),
         }
+        serde_json::from_str(&text).map_err(|source| ReadError::Content { path, source })
+    }
+
+    /// How the cells of an arm in a job went, in the order of the rounds.
+    pub fn cells_of(&self, job: &str, arm: &str) -> impl Iterator<Item = &CellRecord> {
+        self.cells.iter().filter(move |cell| cell.job == job && cell.arm == arm)
     }
 
     fn write_to(&self, file: impl Write) -> io::Result<()> {
         let mut file = BufWriter::new(file);
-        serde_json::to_writer_pretty(&mut file, self)?;
+        lines::write(&mut file, self)?;
         file.write_all(b"\n")?;
         file.flush()
     }
+}
+
+/// What is read of a document before the rest.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
 }
 
 /// The rows of one arm: each metric that any of its rounds has, in the order of [`metric::METRICS`].
@@ -291,7 +319,7 @@ mod tests {
 
     fn result(speed: f64) -> CellResult {
         let metrics = [("write_bytes_per_s".to_owned(), speed), ("no_such_metric".to_owned(), 1.0)];
-        CellResult { metrics: metrics.into(), notes: vec![] }
+        CellResult { metrics: metrics.into(), ..CellResult::default() }
     }
 
     fn document() -> Document {
@@ -360,6 +388,12 @@ mod tests {
         fs::write(&path, "{}").unwrap();
         assert!(Document::read(&path).unwrap_err().to_string().contains("--json"));
         Document { schema: 9, ..document() }.write(&path).unwrap();
-        assert!(Document::read(&path).unwrap_err().to_string().contains("newer forebay"));
+        assert!(
+            Document::read(&path).unwrap_err().to_string().contains("has schema 9, this program reads 1")
+        );
+        fs::write(&path, r#"{"schema": 2, "measured": {}}"#).unwrap();
+        assert!(matches!(Document::read(&path), Err(ReadError::Version { schema: 2, .. })));
+        fs::write(&path, r#"{"schema": 0, "rows": []}"#).unwrap();
+        assert!(matches!(Document::read(&path), Err(ReadError::Version { schema: 0, .. })));
     }
 }

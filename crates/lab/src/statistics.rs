@@ -21,6 +21,7 @@
 
 pub mod difference;
 pub mod random;
+pub mod unpaired;
 
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, Median, Statistics};

@@ -287,7 +287,10 @@ mod tests {
     use crate::statistics::Verdict;
 
     fn measured(job: &str, arm: &str, metric: &str, rounds: &[f64]) -> Measured {
-        let cell = |value: &f64| CellResult { metrics: [(metric.to_owned(), *value)].into(), notes: vec![] };
+        let cell = |value: &f64| CellResult {
+            metrics: [(metric.to_owned(), *value)].into(),
+            ..CellResult::default()
+        };
         Measured { job: job.into(), arm: arm.into(), rounds: rounds.iter().map(cell).collect() }
     }
 
@@ -353,7 +356,7 @@ mod tests {
         let both = |arm: &str, rate: f64, latency: f64| {
             let metrics = [("iops", rate), ("latency_p50_us", latency)];
             let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
-            let cell = CellResult { metrics, notes: vec![] };
+            let cell = CellResult { metrics, ..CellResult::default() };
             Measured { job: "job".into(), arm: arm.into(), rounds: vec![cell; 5] }
         };
         let cells = [

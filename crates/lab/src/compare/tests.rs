@@ -55,7 +55,7 @@ fn fixed_speed(cell: &Cell) -> CellResult {
     };
     let ripple = 1.0 + (spec.seed ^ name_of(cell).len() as u64) as f64 / u64::MAX as f64 / 100.0;
     let metrics = BTreeMap::from([("write_bytes_per_s".to_owned(), speed * ripple)]);
-    CellResult { metrics, notes: vec![] }
+    CellResult { metrics, ..CellResult::default() }
 }
 
 struct Run {
@@ -170,7 +170,7 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
             return Err(RunError::Refused("not here".into()));
         }
         let metrics = BTreeMap::from([("iops".to_owned(), 1e5), ("ns_per_io".to_owned(), 1e4)]);
-        Ok(CellResult { metrics, notes: vec![] })
+        Ok(CellResult { metrics, ..CellResult::default() })
     });
     let outcome = result.unwrap();
     assert_eq!(outcome.measured.len() + 1, plan.cells_in_a_round() as usize);

@@ -96,7 +96,7 @@ fn measure<T: Target>(cell: &CopyCell, blocks: u64, mut target: T) -> Result<Cel
         }
         notes.push(super::verified(cell.file_bytes));
     }
-    Ok(CellResult { metrics, notes })
+    Ok(CellResult { metrics, notes, detail: None })
 }
 
 /// A shared mapping of a memory file.

@@ -19,6 +19,7 @@ use super::lane::{Lane, LaneCounters};
 use super::layout::JobPlan;
 use super::pace::{Kept, Pacer};
 use super::sequence::{Kind, Operation, Sequence};
+use crate::detail::Course;
 use crate::job::FinalSync;
 
 /// What one job did.
@@ -45,25 +46,30 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
     /// In nanoseconds.
     pub(crate) latencies: Histogram<u64>,
+    /// Since counting began.
+    pub(crate) course: Course,
 }
 
 impl Tally {
     pub(crate) fn new() -> Self {
         const LONGEST_NS: u64 = 3_600_000_000_000;
         let latencies = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram");
-        Self { operations: 0, bytes: 0, latencies }
+        Self { operations: 0, bytes: 0, latencies, course: Course::new() }
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds that of another job, whose counting began so much later.
+    pub(crate) fn add(&mut self, other: &Self, later: Duration) {
         self.operations += other.operations;
         self.bytes += other.bytes;
         self.latencies.add(&other.latencies).expect("histograms of the same bounds add");
+        self.course.add(&other.course, later.as_nanos() as u64);
     }
 
-    fn record(&mut self, bytes: u32, took: Duration) {
+    fn record(&mut self, bytes: u32, took: Duration, after: Duration) {
         self.operations += 1;
         self.bytes += u64::from(bytes);
         self.latencies.saturating_record(took.as_nanos() as u64);
+        self.course.record(after.as_nanos() as u64, u64::from(bytes));
     }
 }
 
@@ -296,6 +302,7 @@ impl<'a> Drive<'a> {
             return;
         }
         let now = Instant::now();
+        let after = now.saturating_duration_since(self.counts_from);
         for slot in self.ended.drain(..) {
             let Flight { operation, from } = self.flights[slot].take().expect("what ended was in flight");
             self.free.push(slot);
@@ -305,7 +312,7 @@ impl<'a> Drive<'a> {
                     Kind::Read => &mut self.reads,
                     Kind::Write => &mut self.writes,
                 };
-                tally.record(operation.bytes, now - from);
+                tally.record(operation.bytes, now - from, after);
             }
         }
     }

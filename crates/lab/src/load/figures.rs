@@ -18,6 +18,7 @@ use super::sequence::repeats_offsets;
 use super::{CellReport, JobRow};
 use crate::arm::Arm;
 use crate::cell::{CellResult, CellSpec};
+use crate::detail::{Detail, Flow, Latency, ProcessUse};
 use crate::job::{IoEngine, Overwrite};
 
 type Metrics = BTreeMap<String, f64>;
@@ -48,7 +49,46 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
         name: plan.job.name.clone(),
         metrics: throughput(std::iter::once(outcome)),
     });
-    CellReport { jobs: rows.collect(), total: CellResult { metrics, notes: notes(spec, plans, conducted) } }
+    let notes = notes(spec, plans, conducted);
+    let detail = Some(Box::new(detail(conducted)));
+    CellReport { jobs: rows.collect(), total: CellResult { metrics, notes, detail } }
+}
+
+/// How it went, all jobs together.
+fn detail(conducted: &Conducted) -> Detail {
+    let mut counters = LaneCounters::default();
+    conducted.jobs.iter().for_each(|job| counters += job.counters);
+    Detail {
+        read: flow(&conducted.jobs, |job| &job.reads),
+        write: flow(&conducted.jobs, |job| &job.writes),
+        usage: ProcessUse::from(conducted.usage),
+        batches: counters.batches.told(),
+    }
+}
+
+/// None where nothing went that way.
+fn flow(jobs: &[JobOutcome], of: fn(&JobOutcome) -> &Tally) -> Option<Flow> {
+    let began = jobs.iter().map(|job| job.began).min()?;
+    let jobs = jobs.iter().filter(|job| of(job).operations > 0);
+    let sum = sum_of(jobs.clone(), began, of);
+    (sum.operations > 0).then(|| Flow {
+        operations: sum.operations,
+        bytes: sum.bytes,
+        runtime_ns: until(jobs, began).as_nanos() as u64,
+        latency: Latency::of(&sum.latencies),
+        course: sum.course,
+    })
+}
+
+/// All of one direction together.
+fn sum_of<'a>(
+    jobs: impl Iterator<Item = &'a JobOutcome>,
+    began: Instant,
+    of: impl Fn(&JobOutcome) -> &Tally,
+) -> Tally {
+    let mut sum = Tally::new();
+    jobs.for_each(|job| sum.add(of(job), job.began.saturating_duration_since(began)));
+    sum
 }
 
 fn put(metrics: &mut Metrics, name: &str, value: f64) {
@@ -107,8 +147,7 @@ fn direction<'a>(
     of: impl Fn(&JobOutcome) -> &Tally,
 ) {
     let elapsed = until(jobs.clone(), began).as_secs_f64();
-    let mut sum = Tally::new();
-    jobs.for_each(|job| sum.add(of(job)));
+    let sum = sum_of(jobs, began, of);
     if sum.operations == 0 {
         return;
     }

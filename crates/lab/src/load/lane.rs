@@ -73,6 +73,31 @@ pub(crate) struct LaneCounters {
     pub(crate) runs: u64,
     /// Completions found.
     pub(crate) completions: u64,
+    /// Those enters, by how many requests each handed over.
+    pub(crate) batches: Batches,
+}
+
+/// Batches by their size: of one, of two or three, of four to seven, and so on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Batches([u64; 16]);
+
+impl Batches {
+    /// One of so many, if it is of any.
+    pub(crate) fn count(&mut self, size: usize) {
+        if let Some(doubling) = size.checked_ilog2() {
+            let last = self.0.len() - 1;
+            self.0[(doubling as usize).min(last)] += 1;
+        }
+    }
+
+    /// The least of each range, and how many were in it; ranges without any at both ends are left out.
+    pub(crate) fn told(&self) -> Vec<(u64, u64)> {
+        let ranges = self.0.iter().enumerate().map(|(doubling, count)| (1 << doubling, *count));
+        let first = ranges.clone().position(|(_, count)| count > 0);
+        let last = ranges.clone().rposition(|(_, count)| count > 0);
+        let Some((first, last)) = first.zip(last) else { return Vec::new() };
+        ranges.skip(first).take(last + 1 - first).collect()
+    }
 }
 
 impl std::ops::AddAssign for LaneCounters {
@@ -81,6 +106,7 @@ impl std::ops::AddAssign for LaneCounters {
         self.requests += other.requests;
         self.runs += other.runs;
         self.completions += other.completions;
+        self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| *own += other);
     }
 }
 
@@ -90,6 +116,7 @@ impl std::ops::SubAssign for LaneCounters {
         self.requests -= other.requests;
         self.runs -= other.runs;
         self.completions -= other.completions;
+        self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| *own -= other);
     }
 }
 
@@ -196,6 +223,15 @@ impl Lane for NullLane {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_are_told_by_doubling() {
+        let mut batches = Batches::default();
+        assert_eq!(batches.told(), []);
+        [0, 2, 3, 9, usize::MAX].iter().for_each(|size| batches.count(*size));
+        assert_eq!(batches.told()[..3], [(2, 2), (4, 0), (8, 1)]);
+        assert_eq!(batches.told().last(), Some(&(1 << 15, 1)));
+    }
 
     #[test]
     fn buffers_are_aligned_and_apart() {

@@ -130,6 +130,7 @@ impl RingLane {
             Ok(taken) => {
                 self.counters.doorbells += u64::from(taken > 0);
                 self.counters.requests += taken as u64;
+                self.counters.batches.count(taken);
                 self.staged -= taken.min(self.staged);
                 Ok(())
             }

@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use crate::detail::ProcessUse;
+
 /// Counters at one moment.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Usage {
@@ -14,6 +16,12 @@ pub(crate) struct Usage {
     pub(crate) system_context_switches: Option<u64>,
     /// Of this process, user and system.
     pub(crate) cpu_us: u64,
+    /// Of that, user.
+    pub(crate) user_us: u64,
+    /// Page faults of this process that waited for a device.
+    pub(crate) major_faults: u64,
+    /// Page faults of this process that did not.
+    pub(crate) minor_faults: u64,
     /// What this process caused to be written, as the kernel accounts it: direct writes when they are issued,
     /// buffered ones when a page becomes dirty, less what was dropped before it was written.
     pub(crate) written_bytes: Option<u64>,
@@ -29,6 +37,9 @@ impl Usage {
             context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
             system_context_switches: field(&stat, "ctxt"),
             cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
+            user_us: micros(usage.ru_utime),
+            major_faults: usage.ru_majflt as u64,
+            minor_faults: usage.ru_minflt as u64,
             written_bytes: field(&io, "write_bytes:").map(|bytes| bytes.saturating_sub(cancelled)),
         }
     }
@@ -39,7 +50,22 @@ impl Usage {
             context_switches: self.context_switches.saturating_sub(before.context_switches),
             system_context_switches: difference(self.system_context_switches, before.system_context_switches),
             cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
+            user_us: self.user_us.saturating_sub(before.user_us),
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             written_bytes: difference(self.written_bytes, before.written_bytes),
+        }
+    }
+}
+
+impl From<Usage> for ProcessUse {
+    fn from(usage: Usage) -> Self {
+        Self {
+            user_us: usage.user_us,
+            system_us: usage.cpu_us.saturating_sub(usage.user_us),
+            context_switches: usage.context_switches,
+            major_faults: usage.major_faults,
+            minor_faults: usage.minor_faults,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Kernel, processors, memory, and whether the machine is a guest.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+
+use super::kernel::Kernel;
 
 /// The machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -25,7 +28,36 @@ pub struct Machine {
     pub virtualization: Option<String>,
     /// Governor of the first processor's frequency.
     pub cpu_governor: Option<String>,
+    /// Processors of the machine that are in use.
+    #[serde(default)]
+    pub cpus_online: Option<String>,
+    /// Threads of one core: `1` with simultaneous multithreading `0`.
+    #[serde(default)]
+    pub multithreading: Option<String>,
+    /// What sets the first processor's frequency, its preference, and whether it may go above its nominal one.
+    #[serde(default)]
+    pub cpu_frequency: BTreeMap<String, String>,
+    /// Limits of our control group besides, from it up to the root: whatever is not `max`.
+    #[serde(default)]
+    pub group_limits: Vec<String>,
+    /// How the kernel was built and started.
+    #[serde(default)]
+    pub kernel: Kernel,
 }
+
+/// Files of a processor's frequency, with the names they get.
+const FREQUENCY: [(&str, &str); 7] = [
+    ("driver", "cpu0/cpufreq/scaling_driver"),
+    ("preference", "cpu0/cpufreq/energy_performance_preference"),
+    ("least_khz", "cpu0/cpufreq/scaling_min_freq"),
+    ("most_khz", "cpu0/cpufreq/scaling_max_freq"),
+    ("boost", "cpufreq/boost"),
+    ("no_turbo", "intel_pstate/no_turbo"),
+    ("idle", "cpuidle/current_driver"),
+];
+
+/// What a control group may limit of what matters here.
+const LIMITS: [&str; 4] = ["cpu.max", "memory.high", "memory.swap.max", "io.max"];
 
 impl Machine {
     /// This one.
@@ -44,6 +76,16 @@ impl Machine {
             memory_limit_bytes: memory_limit_bytes(),
             virtualization: virtualization(&cpuinfo),
             cpu_governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            cpus_online: word("/sys/devices/system/cpu/online"),
+            multithreading: word("/sys/devices/system/cpu/smt/active"),
+            cpu_frequency: FREQUENCY
+                .into_iter()
+                .filter_map(|(name, file)| {
+                    Some((name.to_owned(), word(&format!("/sys/devices/system/cpu/{file}"))?))
+                })
+                .collect(),
+            group_limits: group_limits(),
+            kernel: Kernel::here(&text(name.release())),
         }
     }
 
@@ -96,6 +138,20 @@ fn memory_limit_bytes() -> Option<u64> {
     });
     let least = limits.min()?;
     (least < memory_bytes().unwrap_or(u64::MAX)).then_some(least)
+}
+
+/// Of the one hierarchy that newer kernels have. The groups' own names are nobody's business.
+fn group_limits() -> Vec<String> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return Vec::new() };
+    let ancestors = std::path::Path::new(path.trim_start_matches('/')).ancestors();
+    let limits = ancestors.flat_map(|group| {
+        LIMITS.iter().filter_map(move |name| {
+            let told = word(&format!("/sys/fs/cgroup/{}/{name}", group.display()))?;
+            (!told.starts_with("max")).then(|| format!("{name}: {}", told.replace('\n', "; ")))
+        })
+    });
+    limits.collect()
 }
 
 fn virtualization(cpuinfo: &str) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The file system a directory is on, and the device below it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use rustix::fs::{major, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::machine::word;
+use super::space::{Of, Space};
 
 /// Where files are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -28,6 +30,9 @@ pub struct Storage {
     pub total_bytes: u64,
     /// The block device; none where the file system has none of its own.
     pub queue: Option<Queue>,
+    /// How it was made and how its free space lay, where that was looked into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<Space>,
 }
 
 /// A block device as the kernel sees it.
@@ -51,7 +56,34 @@ pub struct Queue {
     pub max_request_kib: Option<u64>,
     /// Whether it says it has a disk that turns.
     pub rotational: Option<bool>,
+    /// Queues of the hardware.
+    #[serde(default)]
+    pub hardware_queues: Option<u64>,
+    /// More of how it is set, by the kernel's names.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
 }
+
+/// Settings of a queue that change figures and have no field of their own.
+const SETTINGS: [&str; 14] = [
+    "nomerges",
+    "rq_affinity",
+    "read_ahead_kb",
+    "wbt_lat_usec",
+    "io_poll",
+    "iostats",
+    "fua",
+    "dax",
+    "zoned",
+    "stable_writes",
+    "minimum_io_size",
+    "optimal_io_size",
+    "max_segments",
+    "discard_granularity",
+];
+
+/// Options of a mount that say who, not how.
+const PRIVATE: [&str; 8] = ["addr", "clientaddr", "mountaddr", "username", "user", "domain", "ip", "source"];
 
 impl Storage {
     /// What `directory` is on.
@@ -68,6 +100,42 @@ impl Storage {
         }
         storage.queue = device_number(&storage.device, directory).and_then(Queue::of);
         storage
+    }
+
+    /// The share of it that is in use, in percent; none of nothing.
+    #[must_use]
+    pub fn used_percent(&self) -> Option<u64> {
+        (self.total_bytes.saturating_sub(self.free_bytes) * 100).checked_div(self.total_bytes)
+    }
+
+    /// The same with what programs tell of the file system, which takes a moment.
+    #[must_use]
+    pub fn looked_into(mut self) -> Self {
+        self.space = Some(Space::of(Of {
+            kind: &self.file_system,
+            device: &self.device,
+            mount_point: &self.mount_point,
+            number: device_number(&self.device, &self.mount_point),
+            block_bytes: self.block_bytes,
+            total_bytes: self.total_bytes,
+        }));
+        self
+    }
+
+    /// The same without the names of other machines, and of users.
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        if let Some((_, path)) = self.device.split_once(':').filter(|_| !self.device.starts_with('/')) {
+            self.device = format!("server:{path}");
+        } else if self.device.starts_with("//") {
+            self.device = "//server".to_owned();
+        }
+        let options = self.options.split(',').map(|option| match option.split_once('=') {
+            Some((name, _)) if PRIVATE.contains(&name) => format!("{name}=..."),
+            _ => option.to_owned(),
+        });
+        self.options = options.collect::<Vec<_>>().join(",");
+        self
     }
 
     /// As `ext4 on /dev/vda`.
@@ -127,6 +195,11 @@ impl Queue {
             physical_block_bytes: number("queue/physical_block_size"),
             max_request_kib: number("queue/max_sectors_kb"),
             rotational: number("queue/rotational").map(|flag| flag == 1),
+            hardware_queues: fs::read_dir(directory.join("mq")).ok().map(|queues| queues.count() as u64),
+            settings: SETTINGS
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), read(&format!("queue/{name}"))?)))
+                .collect(),
         })
     }
 }
@@ -229,5 +302,18 @@ garbage
         assert_eq!(heading("tmpfs", "none"), "tmpfs");
         assert_eq!(chosen("none [mq-deadline] bfq"), "mq-deadline");
         assert_eq!(chosen("none"), "none");
+    }
+
+    #[test]
+    fn whose_it_is_is_not_told() {
+        let storage = |device: &str, options: &str| {
+            let storage = Storage { device: device.into(), options: options.into(), ..Storage::default() };
+            let told = storage.without_names();
+            (told.device, told.options)
+        };
+        let told = storage("nas.home:/export", "rw,vers=4.2,clientaddr=10.0.0.3,addr=10.0.0.2");
+        assert_eq!(told, ("server:/export".into(), "rw,vers=4.2,clientaddr=...,addr=...".into()));
+        assert_eq!(storage("//nas/share", "rw,username=me").1, "rw,username=...");
+        assert_eq!(storage("/dev/vda", "rw,relatime"), ("/dev/vda".into(), "rw,relatime".into()));
     }
 }

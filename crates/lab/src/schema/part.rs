@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::state::CellState;
-use crate::suite::TableKind;
 use crate::suite::cross::{Contrast, Crossed};
+use crate::suite::{Form, TableKind};
 
 /// One part of a suite: one table, or one for each job.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -28,6 +28,15 @@ pub struct Part {
     pub rounds: u32,
     /// Bytes a cell writes, where that is fixed.
     pub cell_bytes: Option<u64>,
+    /// How much of it was run: full, quick or bare.
+    #[serde(default)]
+    pub form: Option<Form>,
+    /// The share of the form's sizes and times.
+    #[serde(default)]
+    pub scale: Option<f64>,
+    /// Bytes of the laid-out file, where there is one.
+    #[serde(default)]
+    pub data_bytes: Option<u64>,
     /// The order of the arms in each round.
     pub orders: Vec<Vec<String>>,
     /// What its arms are that came of crossing.

@@ -74,7 +74,7 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     server.stop()?;
     let outcome = asked?;
     let used = before.zip(after).map(|(before, after)| after.since(before, outcome.elapsed));
-    Ok(CellResult { metrics: figures(&outcome, used), notes })
+    Ok(CellResult { metrics: figures(&outcome, used), notes, detail: None })
 }
 
 /// The server's thread over the time that is counted.

@@ -23,6 +23,7 @@ pub(in crate::load) use fio::child as fio_child;
 use crate::cell::CellResult;
 use crate::request::{DATA_FILE, Operation, RequestSpec};
 use crate::through::{RequestCell, Way};
+pub(crate) use tally::flow;
 
 /// Runs one request cell in this process, through whatever it says.
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {

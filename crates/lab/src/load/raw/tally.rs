@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::cell::CellResult;
+use crate::detail::{Course, Detail, Flow, Latency, ProcessUse};
 use crate::load::usage::Usage;
 use crate::request::{Operation, RequestSpec};
 
@@ -101,7 +102,25 @@ impl Tally {
         if let Some(system) = used.system_context_switches {
             put("system_context_switches_per_io", system as f64 / bios);
         }
+        let elapsed = now - counting.began;
+        let flows = flow(spec, counting.bios, elapsed, &counting.latencies);
+        result.detail = Some(Box::new(Detail { usage: ProcessUse::from(used), ..flows }));
         result
+    }
+}
+
+/// How a cell of requests went, all of one direction; from another thread no latencies are known.
+pub(crate) fn flow(spec: &RequestSpec, bios: u64, elapsed: Duration, latencies: &Histogram<u64>) -> Detail {
+    let flow = Some(Flow {
+        operations: bios,
+        bytes: bios * u64::from(spec.block_bytes),
+        runtime_ns: elapsed.as_nanos() as u64,
+        latency: Latency::of(latencies),
+        course: Course::default(),
+    });
+    match spec.operation {
+        Operation::Read => Detail { read: flow, ..Detail::default() },
+        Operation::Write => Detail { write: flow, ..Detail::default() },
     }
 }
 

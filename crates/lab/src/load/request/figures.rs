@@ -5,9 +5,17 @@
 use std::collections::BTreeMap;
 
 use super::drive::Outcome;
+use crate::detail::{Detail, ProcessUse};
+use crate::load::raw::flow;
 use crate::request::{Operation, RequestSpec};
 
 type Metrics = BTreeMap<String, f64>;
+
+/// How it went.
+pub(crate) fn detail(spec: &RequestSpec, outcome: &Outcome) -> Detail {
+    let usage = ProcessUse::from(outcome.usage);
+    Detail { usage, ..flow(spec, outcome.bios, outcome.elapsed, &outcome.latencies) }
+}
 
 /// Everything that is defined for this cell.
 pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metrics {

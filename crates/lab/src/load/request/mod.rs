@@ -73,7 +73,8 @@ fn on<D: Device>(
         Submitter::Local => Drive::new(spec).count(&mut way, spans)?,
         Submitter::Thread => thread::count(spec, &mut way, spans)?,
     };
-    Ok(CellResult { metrics: figures::of(spec, &outcome, driver_ns), notes })
+    let detail = Some(Box::new(figures::detail(spec, &outcome)));
+    Ok(CellResult { metrics: figures::of(spec, &outcome, driver_ns), notes, detail })
 }
 
 /// What the loop itself costs, per bio.

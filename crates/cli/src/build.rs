@@ -1,0 +1,46 @@
+//! Of what this program was built.
+
+use std::sync::LazyLock;
+
+use forebay_lab::manifest::Manifest;
+
+/// The commit, where the build knew it; one that ends in `+` had changes besides.
+const COMMIT: Option<&str> = option_env!("FOREBAY_COMMIT");
+
+/// The version and, where known, the commit.
+pub(crate) fn version() -> &'static str {
+    static LINE: LazyLock<String> = LazyLock::new(|| match COMMIT {
+        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    &LINE
+}
+
+/// Tells a manifest.
+pub(crate) fn tell(manifest: &mut Manifest) {
+    manifest.commit = COMMIT.map(str::to_owned);
+    let known = [
+        option_env!("FOREBAY_PROFILE").map(str::to_owned),
+        option_env!("FOREBAY_OPT_LEVEL").map(|level| format!("optimization {level}")),
+        cfg!(debug_assertions).then(|| "assertions".to_owned()),
+        option_env!("FOREBAY_COMPILER").map(str::to_owned),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    manifest.build = (!known.is_empty()).then(|| known.join(", "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_in_a_checkout_knows_its_commit() {
+        let mut manifest = Manifest::default();
+        tell(&mut manifest);
+        assert!(version().starts_with(env!("CARGO_PKG_VERSION")));
+        assert!(manifest.build.is_some_and(|build| build.contains("rustc")));
+        if let Some(commit) = manifest.commit {
+            assert!(version().contains(&commit), "{commit}");
+        }
+    }
+}

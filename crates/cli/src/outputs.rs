@@ -1,0 +1,77 @@
+//! Where a result goes besides the terminal and `--json`: a page, fio's own files, a bundle. What could not be written
+//! there is refused before anything is run.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_lab::bundle::{Bundle, write_fio_files};
+use forebay_lab::report;
+use forebay_lab::schema::Document;
+
+use crate::failure::Failure;
+
+/// What is written when the result is there.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    html: Option<PathBuf>,
+    fio: Option<PathBuf>,
+    bundle: Option<Bundle>,
+}
+
+impl Outputs {
+    /// As it was typed, if it can be written.
+    pub(crate) fn meant(
+        html: Option<PathBuf>,
+        fio: Option<PathBuf>,
+        bundle: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let refused = |option: &str| {
+            let option = option.to_owned();
+            move |error| Failure::usage(format!("{option} {error}"))
+        };
+        if let Some(path) = &html {
+            file(path).map_err(|why| Failure::usage(format!("--html {}: {why}", path.display())))?;
+        }
+        if let Some(path) = &fio {
+            Bundle::new_in(path).map_err(refused("--fio-json"))?;
+        }
+        let bundle = bundle.map(Bundle::new_in).transpose().map_err(refused("--bundle"))?;
+        Ok(Self { html, fio, bundle })
+    }
+
+    /// Writes all of it.
+    pub(crate) fn write(&self, document: &Document) -> Result<(), Failure> {
+        let failed = |path: &Path| {
+            let path = path.display().to_string();
+            move |error: io::Error| {
+                Failure::failed(format!(
+                    "{path} could not be written: {error} (is the disk full, or read-only?)"
+                ))
+            }
+        };
+        if let Some(path) = &self.html {
+            fs::write(path, report::html(document)).map_err(failed(path))?;
+        }
+        if let Some(path) = &self.fio {
+            write_fio_files(document, path).map_err(failed(path))?;
+        }
+        if let Some(bundle) = &self.bundle {
+            bundle.write(document).map_err(failed(bundle.directory()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why no file can be written there.
+fn file(path: &Path) -> Result<(), String> {
+    if path.is_dir() || path.file_name().is_none() {
+        return Err("a directory (name a file in it)".to_owned());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match fs::metadata(parent) {
+        Ok(data) if data.is_dir() => Ok(()),
+        Ok(_) => Err("not in a directory (name a file in an existing one)".to_owned()),
+        Err(error) => Err(format!("{error} (name a file in an existing directory)")),
+    }
+}

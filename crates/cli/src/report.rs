@@ -1,0 +1,50 @@
+//! `forebay report`: a result shown again, or two side by side. Runs nothing.
+
+use std::path::Path;
+
+use forebay_lab::bundle::document_in;
+use forebay_lab::report::{self, Format};
+use forebay_lab::schema::Document;
+
+use crate::args::ReportArgs;
+use crate::failure::Failure;
+use crate::output::print;
+use crate::outputs::Outputs;
+
+/// What to show.
+#[derive(Debug)]
+pub(crate) struct ReportRequest {
+    result: Document,
+    /// To be set beside it.
+    other: Option<Document>,
+    outputs: Outputs,
+    format: Format,
+}
+
+/// As it was typed; what cannot be read is refused.
+pub(crate) fn meant(typed: ReportArgs) -> Result<ReportRequest, Failure> {
+    if typed.other.is_some() && (typed.html.is_some() || typed.fio_json.is_some()) {
+        return Err(Failure::usage("--html and --fio-json are of one result (leave the other out)"));
+    }
+    Ok(ReportRequest {
+        result: read(&typed.result)?,
+        other: typed.other.as_deref().map(read).transpose()?,
+        outputs: Outputs::meant(typed.html, typed.fio_json, None)?,
+        format: if typed.markdown { Format::Markdown } else { Format::Text },
+    })
+}
+
+/// The file of a result, or that of a bundle.
+pub(crate) fn read(path: &Path) -> Result<Document, Failure> {
+    Document::read(&document_in(path)).map_err(Failure::usage)
+}
+
+/// Shows it.
+pub(crate) fn report(request: &ReportRequest) -> Result<(), Failure> {
+    request.outputs.write(&request.result)?;
+    let text = match &request.other {
+        Some(other) => report::side_by_side(&request.result, other, request.format),
+        None => report::any(&request.result, request.format),
+    };
+    print(&text)
+}

@@ -1,0 +1,254 @@
+//! A bundle: a directory with all that somebody needs who was not there. What came out, what it was taken on, what was
+//! asked, each cell, and the command that asks it again.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::manifest::{JobFile, Manifest};
+use crate::report::{self, Format};
+use crate::schema::Document;
+
+/// The document, as `--json` writes it.
+pub const RESULT: &str = "result.json";
+
+/// Where the files are that say what was asked.
+const JOB_FILES: &str = "job-files";
+
+/// Where cells are, as fio tells its own.
+const FIO: &str = "fio";
+
+/// A directory a bundle can go to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bundle {
+    directory: PathBuf,
+}
+
+/// No bundle can go there.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// Something is in it.
+    #[error("{0}: not empty (give a new directory, or an empty one)")]
+    NotEmpty(String),
+    /// It is something else.
+    #[error("{0}: not a directory (give a new directory, or an empty one)")]
+    NotADirectory(String),
+    /// There is nothing it could be in.
+    #[error("{path}: {source} (give a directory in an existing one)")]
+    Parent {
+        /// Which.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Bundle {
+    /// A new directory, or an empty one. It is not made before there is something to put in it.
+    pub fn new_in(directory: &Path) -> Result<Self, BundleError> {
+        let told = || directory.display().to_string();
+        match fs::read_dir(directory) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return Err(BundleError::NotEmpty(told()));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                fs::metadata(parent)
+                    .map_err(|source| BundleError::Parent { path: parent.display().to_string(), source })?;
+            }
+            Err(_) => return Err(BundleError::NotADirectory(told())),
+        }
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Where it goes.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes all of it. What was written before a failure stays.
+    pub fn write(&self, document: &Document) -> io::Result<()> {
+        fs::create_dir_all(&self.directory)?;
+        document.write(&self.directory.join(RESULT))?;
+        let mut manifest = serde_json::to_string_pretty(&document.manifest)?;
+        manifest.push('\n');
+        let texts = [
+            ("README.md", readme(document)),
+            ("manifest.json", manifest),
+            ("result.txt", report::any(document, Format::Text)),
+            ("result.html", report::html(document)),
+        ];
+        for (name, text) in texts {
+            write_new(&self.directory.join(name), &text)?;
+        }
+        let directory = self.directory.join(JOB_FILES);
+        fs::create_dir(&directory)?;
+        for (name, job_file) in named(&document.manifest.job_files) {
+            write_new(&directory.join(name), &job_file.text)?;
+        }
+        write_fio_files(document, &self.directory.join(FIO))
+    }
+}
+
+/// Writes each cell as fio would have told it, into a directory that is made if it is not there.
+pub fn write_fio_files(document: &Document, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for file in report::fio_files(document) {
+        let mut text = serde_json::to_string_pretty(&file.report)?;
+        text.push('\n');
+        write_new(&directory.join(file.name), &text)?;
+    }
+    Ok(())
+}
+
+/// The document a path names: itself, or that of a bundle.
+#[must_use]
+pub fn document_in(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(RESULT) } else { path.to_owned() }
+}
+
+/// The files of a bundle that say what was asked, in the order in which they were.
+pub fn job_files_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory.join(JOB_FILES))?;
+    let mut paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    // By their names, which begin with their numbers.
+    paths.sort();
+    Ok(paths)
+}
+
+/// Never over another file.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_data()
+}
+
+/// Each with its number, in the order in which they were read, and a name that is one file's.
+fn named(job_files: &[JobFile]) -> impl Iterator<Item = (String, &JobFile)> {
+    let harmless = |letter: char| letter.is_ascii_alphanumeric() || "-_.+".contains(letter);
+    (1..).zip(job_files).map(move |(number, job_file)| {
+        let name: String =
+            job_file.name.chars().map(|letter| if harmless(letter) { letter } else { '_' }).collect();
+        (format!("{number:02}-{name}"), job_file)
+    })
+}
+
+fn readme(document: &Document) -> String {
+    let manifest = &document.manifest;
+    let files: Vec<String> = named(&manifest.job_files).map(|(name, _)| format!("`{name}`")).collect();
+    let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
+    let typed: Vec<String> = manifest.command_line.iter().map(|word| quoted(word)).collect();
+    let text = report::any(document, Format::Text);
+    format!(
+        "# {title}\n\n\
+         Taken {date} with forebay {version}. The whole text is below, and in `result.txt`.\n\n\
+         | file | what it is |\n|---|---|\n\
+         | `result.txt` | the tables, for a mail |\n\
+         | `result.html` | the same with pictures; needs no network |\n\
+         | `result.json` | every figure of every round, and each cell; schema {schema} |\n\
+         | `manifest.json` | what it was taken on (it is in `result.json` too) |\n\
+         | `{FIO}/` | a file for each cell, as `fio --output-format=json+` has it |\n\
+         | `{JOB_FILES}/` | what was asked, as it was read: {files} |\n\n\
+         ## To do it again\n\n\
+         It was typed:\n\n```sh\n{typed}\n```\n\n\
+         The same questions, arms, seed, order and sizes, in a directory on the disk that is meant:\n\n\
+         ```sh\nforebay compare --from THIS_DIRECTORY --dir DIRECTORY --bundle NEW_DIRECTORY\n```\n\n\
+         And both side by side:\n\n```sh\nforebay report THIS_DIRECTORY NEW_DIRECTORY\n```\n\n\
+         ## The program\n\n{build}\n\n\
+         ## What came out\n\n```\n{text}```\n",
+        title = if manifest.title.is_empty() { &document.suite } else { &manifest.title },
+        date = manifest.date,
+        version = manifest.version,
+        schema = document.schema,
+        typed = typed.join(" "),
+        build = build(manifest),
+    )
+}
+
+/// Which it was, and how another gets it.
+fn build(manifest: &Manifest) -> String {
+    let commit = match manifest.commit.as_deref() {
+        Some(commit) => match commit.strip_suffix('+') {
+            Some(commit) => format!("commit {commit} with changes that were not committed"),
+            None => format!("commit {commit}"),
+        },
+        None => "a commit that the build did not know".to_owned(),
+    };
+    let how = manifest.build.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
+    let checkout = manifest.commit.as_deref().map(|commit| commit.trim_end_matches('+')).unwrap_or("COMMIT");
+    format!(
+        "forebay {}, {commit}{how}. From its source:\n\n```sh\ngit checkout {checkout}\ncargo build --release\n\
+         target/release/forebay --version\n```",
+        manifest.version
+    )
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Document {
+        let file = |name: &str, text: &str| JobFile { name: name.into(), text: text.into() };
+        let manifest = Manifest {
+            version: "0.1.0".into(),
+            commit: Some("abc123+".into()),
+            command_line: vec!["forebay".into(), "compare".into(), "a b".into()],
+            job_files: vec![file("layout.toml", "one\n"), file("../x y.toml", "two\n")],
+            ..Manifest::default()
+        };
+        Document::new(manifest, "layout", Vec::new(), Vec::new())
+    }
+
+    #[test]
+    fn everything_is_in_it_and_is_found_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("bundle");
+        let bundle = Bundle::new_in(&directory).unwrap();
+        assert!(!directory.exists(), "nothing is made beforehand");
+        bundle.write(&document()).unwrap();
+        let mut names: Vec<_> = fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let expected =
+            ["README.md", "fio", "job-files", "manifest.json", "result.html", "result.json", "result.txt"];
+        assert_eq!(names, expected);
+        assert_eq!(Document::read(&document_in(&directory)).unwrap(), document());
+        assert_eq!(document_in(&directory.join("other.json")), directory.join("other.json"));
+        let files = job_files_in(&directory).unwrap();
+        let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["01-layout.toml", "02-.._x_y.toml"]);
+        assert_eq!(fs::read_to_string(&files[1]).unwrap(), "two\n");
+        let readme = fs::read_to_string(directory.join("README.md")).unwrap();
+        for words in
+            ["forebay compare 'a b'", "git checkout abc123\n", "not committed", "--from THIS_DIRECTORY"]
+        {
+            assert!(readme.contains(words), "{words}: {readme}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_already_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        assert!(Bundle::new_in(parent.path()).is_ok(), "an empty one will do");
+        fs::write(parent.path().join("file"), "").unwrap();
+        assert!(matches!(Bundle::new_in(parent.path()), Err(BundleError::NotEmpty(_))));
+        assert!(matches!(Bundle::new_in(&parent.path().join("file")), Err(BundleError::NotADirectory(_))));
+        assert!(matches!(Bundle::new_in(&parent.path().join("a/b")), Err(BundleError::Parent { .. })));
+    }
+}

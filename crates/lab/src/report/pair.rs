@@ -1,0 +1,269 @@
+//! Two results side by side: two kernels, two machines, two versions. Ratios are told only where both ran the same arm on
+//! the same work in the same size; where they did not, that is said and the figures stand for themselves.
+
+use serde_json::Value;
+
+use crate::compare::judge::{Floor, floor_of};
+use crate::metric;
+use crate::schema::{Document, Part, PartJob, Row};
+use crate::statistics::unpaired::{Apart, apart};
+
+use super::figures::ratio;
+use super::table::{Column, Table, absent, column, spread_of};
+use super::{Block, Format, folded, parts_of, place, written};
+
+const ARMS: &[Column] =
+    &[column(26, "", "arm"), column(10, "", "A"), column(10, "", "B"), column(17, "", "B/A [95 %]")];
+
+const LEGEND: &str = "Ratios are not paired by round: what differed between the two runs besides is in them. ~ = not \
+    shown: the interval has 1 in it, or it is within the noise floor of one of them, or there are too few rounds.";
+
+/// What of a manifest is no difference of the machine or of the question.
+const PASSING: [&str; 9] =
+    ["command_line", "date", "host_name", "job_files", "left_out", "notes", "orders", "seed", "title"];
+
+/// Figures that are never the same twice.
+const RESTLESS: [&str; 4] = ["free_bytes", "free_extents", "mean_free_extent_bytes", "ground"];
+
+/// The second result beside the first. Ends with a newline.
+#[must_use]
+pub fn side_by_side(first: &Document, second: &Document, format: Format) -> String {
+    let mut blocks = Vec::new();
+    for (name, document) in [("A", first), ("B", second)] {
+        let manifest = &document.manifest;
+        let head = format!("{name}: {}, {}", place(manifest), manifest.date);
+        blocks.push(Block::Lines(folded(&head)));
+    }
+    blocks.extend(differences(first, second).into_iter().map(Block::Text));
+    let (parts, others) = (parts_of(first), parts_of(second));
+    for part in parts.iter() {
+        blocks.push(Block::Gap);
+        blocks.push(Block::Lines(folded(&part.title)));
+        match others.iter().find(|other| other.name == part.name && other.metric == part.metric) {
+            Some(other) => blocks.extend(of_part((first, part), (second, other))),
+            None => blocks.push(Block::Text("only in A".to_owned())),
+        }
+    }
+    for other in others.iter().filter(|other| !parts.iter().any(|part| part.name == other.name)) {
+        blocks.push(Block::Gap);
+        blocks.push(Block::Lines(folded(&other.title)));
+        blocks.push(Block::Text("only in B".to_owned()));
+    }
+    blocks.push(Block::Gap);
+    blocks.push(Block::Text(LEGEND.to_owned()));
+    written(&blocks, format).join("\n") + "\n"
+}
+
+type Side<'a> = (&'a Document, &'a Part);
+
+/// A table for each job that both have, and which only one has.
+fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
+    let part = first.1;
+    let mut blocks = Vec::new();
+    let why_not = unlike(first, second);
+    if let Some(why_not) = &why_not {
+        blocks.push(Block::Text(format!("no ratios: {why_not}")));
+    }
+    let ran = |document: &Document, job: &str| !document.arms_of(job).is_empty();
+    for job in part.jobs.iter().filter(|job| ran(first.0, &job.name)) {
+        let other = second.1.jobs.iter().find(|other| other.name == job.name && ran(second.0, &other.name));
+        let title = if job.title.is_empty() { &job.name } else { &job.title };
+        let Some(other) = other else {
+            blocks.push(Block::Text(format!("{title}: only in A")));
+            continue;
+        };
+        let same = why_not.is_none() && is_alike(job, other);
+        if why_not.is_none() && !same {
+            blocks.push(Block::Text(format!("{title}: no ratios: not the same work")));
+        }
+        blocks.push(Block::Text(format!("{title}, {}:", told(&part.metric).0)));
+        blocks.push(Block::Table(table((first, second), &job.name, same)));
+    }
+    let only = second.1.jobs.iter().filter(|other| ran(second.0, &other.name));
+    let only = only.filter(|other| !ran(first.0, &other.name));
+    blocks.extend(only.map(|other| Block::Text(format!("{}: only in B", other.name))));
+    blocks
+}
+
+/// Arms of both, those of the first before those that only the second has.
+fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table {
+    let metric = first.1.metric.as_str();
+    let unit = told(metric).1;
+    let arms = first.0.arms_of(job);
+    let more = second.0.arms_of(job).into_iter().filter(|arm| !arms.contains(arm));
+    let floors = [first, second].map(|(document, part)| {
+        let floor = Floor { job, again: &part.again };
+        floor_of(&document.rows, floor, metric)
+    });
+    // The larger of both; none where one has none.
+    let floor = floors[0].zip(floors[1]).map(|(one, other)| one.max(other));
+    let line = |arm: &str| {
+        let rows = [first.0, second.0].map(|document| document.row_of(job, arm, metric));
+        let found = rows[0].zip(rows[1]).filter(|_| same).and_then(|(one, other)| of_rows(one, other));
+        vec![
+            arm.to_owned(),
+            spread_of(rows[0], unit),
+            spread_of(rows[1], unit),
+            found.map_or_else(absent, |found| marked(&found, floor)),
+        ]
+    };
+    let lines = arms.iter().copied().chain(more.collect::<Vec<_>>()).map(line);
+    Table { columns: ARMS.into(), lines: lines.collect() }
+}
+
+fn of_rows(first: &Row, second: &Row) -> Option<Apart> {
+    const SEED: u64 = 1;
+    let values = |row: &Row| row.rounds.iter().flatten().copied().collect::<Vec<f64>>();
+    apart(&values(first), &values(second), SEED)
+}
+
+fn marked(found: &Apart, floor: Option<f64>) -> String {
+    let mark = if found.is_shown(floor) { "" } else { "~" };
+    format!("{mark}{} [{}-{}]", ratio(found.ratio), ratio(found.low), ratio(found.high))
+}
+
+/// Why the sizes of two parts cannot be compared; none if they can.
+fn unlike((first, part): Side<'_>, (second, other): Side<'_>) -> Option<String> {
+    let mib = |bytes: Option<u64>| bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let pairs = [
+        ("cells wrote", mib(part.cell_bytes), mib(other.cell_bytes)),
+        ("the file had", mib(part.data_bytes), mib(other.data_bytes)),
+        ("memory was", mib(first.manifest.budget_bytes), mib(second.manifest.budget_bytes)),
+        ("the form was", format!("{:?}", part.form), format!("{:?}", other.form)),
+        ("the scale was", format!("{:?}", part.scale), format!("{:?}", other.scale)),
+        (
+            "settings were",
+            format!("{:?}", first.manifest.settings),
+            format!("{:?}", second.manifest.settings),
+        ),
+    ];
+    let unlike: Vec<String> = pairs
+        .into_iter()
+        .filter(|(_, one, other)| one != other)
+        .map(|(what, one, other)| format!("{what} {one} in A, {other} in B"))
+        .collect();
+    (!unlike.is_empty()).then(|| unlike.join("; "))
+}
+
+fn is_alike(job: &PartJob, other: &PartJob) -> bool {
+    job.workload == other.workload && job.device == other.device && job.depth == other.depth
+}
+
+/// A metric as it stands in a heading, and by what it is divided for that.
+fn told(name: &str) -> (String, f64) {
+    let unit = metric::find(name).map_or("", |metric| metric.unit);
+    let words = name.replace("_per_s", "").replace("_us", "").replace('_', " ");
+    match unit {
+        "B/s" => (format!("{words}, MB/s"), 1e6),
+        "B" => (format!("{words}, MiB"), (1u64 << 20) as f64),
+        "1" | "" => (words, 1.0),
+        unit => (format!("{words}, {unit}"), 1.0),
+    }
+}
+
+/// What differs between both machines, kernels and versions, by the names of the file.
+fn differences(first: &Document, second: &Document) -> Vec<String> {
+    let mut found = Vec::new();
+    let value = |document: &Document| serde_json::to_value(&document.manifest).unwrap_or(Value::Null);
+    let (first, second) = (value(first), value(second));
+    let fields = first.as_object().into_iter().flatten();
+    for (name, one) in fields.filter(|(name, _)| !PASSING.contains(&name.as_str())) {
+        differ(name, one, second.get(name).unwrap_or(&Value::Null), &mut found);
+    }
+    if found.is_empty() {
+        vec!["machine, kernel and storage: no difference is known".to_owned()]
+    } else {
+        found
+    }
+}
+
+fn differ(name: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
+    const LONGEST: usize = 60;
+    let last = name.rsplit('.').next().unwrap_or(name);
+    if one == other || RESTLESS.contains(&last) {
+        return;
+    }
+    if let (Value::Object(one), Value::Object(other)) = (one, other) {
+        let more = other.keys().filter(|key| !one.contains_key(*key));
+        for key in one.keys().chain(more) {
+            let of =
+                |fields: &serde_json::Map<String, Value>| fields.get(key).cloned().unwrap_or(Value::Null);
+            differ(&format!("{name}.{key}"), &of(one), &of(other), found);
+        }
+        return;
+    }
+    let told = |value: &Value| match value {
+        Value::Null => "unknown".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let (one, other) = (told(one), told(other));
+    let short = one.len().max(other.len()) <= LONGEST && !one.contains('\n') && !other.contains('\n');
+    found.push(if short { format!("{name}: {one} | {other}") } else { format!("{name}: differs") });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::CellResult;
+    use crate::manifest::{Machine, Manifest};
+    use crate::report::table::assert_fits;
+    use crate::schema::rows;
+
+    fn document(release: &str, speed: f64, cell_bytes: u64) -> Document {
+        let machine = Machine { release: release.into(), cpus: 2, ..Machine::default() };
+        let manifest = Manifest { machine, date: "2026-03-01T12:00:00Z".into(), ..Manifest::default() };
+        let cell = |ripple: f64| CellResult {
+            metrics: [("write_bytes_per_s".to_owned(), speed * 1e6 * ripple)].into(),
+            ..CellResult::default()
+        };
+        let rounds = [1.0, 1.01, 0.99, 1.004, 0.996].map(cell);
+        let mut all = rows("files", "forebay", &rounds);
+        all.extend(rows("files", "forebay-again", &rounds));
+        let mut document = Document::new(manifest, "layout", all, Vec::new());
+        document.parts.push(Part {
+            name: "files".into(),
+            title: "Random 4k writes".into(),
+            metric: "write_bytes_per_s".into(),
+            again: "forebay".into(),
+            cell_bytes: Some(cell_bytes),
+            jobs: vec![PartJob { name: "files".into(), ..PartJob::default() }],
+            ..Part::default()
+        });
+        document
+    }
+
+    #[test]
+    fn two_kernels() {
+        assert_fits(ARMS);
+        let (old, new) = (document("6.12.1", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 28));
+        let text = side_by_side(&old, &new, Format::Text);
+        assert!(text.contains("machine.release: 6.12.1 | 6.18.44"), "{text}");
+        assert!(text.contains("write bytes, MB/s:") && text.contains("1.50 [1.4"), "{text}");
+        assert!(text.contains("200+-") && text.contains("300+-"), "{text}");
+        let same = side_by_side(&old, &old, Format::Text);
+        assert!(same.contains("~1.00 [") && same.contains("no difference is known"), "{same}");
+        for text in [text, same] {
+            assert!(text.lines().all(|line| line.chars().count() <= crate::report::table::WIDTH), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_ratio_of_what_is_not_the_same() {
+        let (small, large) = (document("6.18.44", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 29));
+        let text = side_by_side(&small, &large, Format::Text);
+        assert!(text.contains("no ratios: cells wrote 256 MiB in A, 512 MiB in B"), "{text}");
+        assert!(!text.contains("1.50 ["), "{text}");
+        let mut other = document("6.18.44", 300.0, 1 << 28);
+        other.parts[0].name = "others".into();
+        let text = side_by_side(&small, &other, Format::Text);
+        assert!(text.contains("only in A") && text.contains("only in B"), "{text}");
+        let mut arms = document("6.18.44", 300.0, 1 << 28);
+        arms.rows.iter_mut().for_each(|row| row.arm = row.arm.replace("forebay", "kernel"));
+        let text = side_by_side(&small, &arms, Format::Text);
+        assert!(
+            text.lines().any(|line| line.starts_with("forebay ") && line.trim_end().ends_with('-')),
+            "{text}"
+        );
+    }
+}

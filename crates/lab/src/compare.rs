@@ -31,7 +31,7 @@ use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use cells::Turned;
 use device::{Device, Found};
-use runner::{CellRunner, RunError};
+use runner::{CellRunner, Named, RunError};
 use settle::{Settled, settle};
 
 /// All that a comparison needs.
@@ -208,6 +208,7 @@ impl Comparison<'_, '_> {
             return Ok(());
         }
         self.progress.warm_up();
+        self.runner.next(Named { job: "", arm: "warm-up", round: None });
         let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.runner.run(&cell) {
             Ok(result) if plan.writes_so_much() => {
@@ -240,6 +241,7 @@ impl Comparison<'_, '_> {
             let (job, arm) = (&plan.jobs[turn.job], plan.arm(*turn));
             let in_job = if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
             self.progress.cell(round, &in_job, &arm.name);
+            self.runner.next(Named { job: &job.name, arm: &arm.name, round: Some(round) });
             let cell = self.cell(&arm.name, &arm.work, plan.cell_seed(round), verify)?;
             let failed = match self.runner.run(&cell) {
                 Ok(result) => {

@@ -1,6 +1,7 @@
 //! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made of.
 
 pub mod arm;
+pub mod batching;
 pub mod cell;
 pub mod child;
 pub mod compare;
@@ -16,6 +17,7 @@ pub mod nearest;
 pub mod netbench;
 pub mod nomerges;
 pub mod plan;
+pub mod profile;
 pub mod progress;
 pub mod report;
 pub mod request;

@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use crate::batching::{self, Batched};
+
 /// Counters at one moment.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Usage {
@@ -17,6 +19,8 @@ pub(crate) struct Usage {
     /// What this process caused to be written, as the kernel accounts it: direct writes when they are issued,
     /// buffered ones when a page becomes dirty, less what was dropped before it was written.
     pub(crate) written_bytes: Option<u64>,
+    /// What the kernel batched, where that is counted.
+    pub(crate) batched: Option<Batched>,
 }
 
 impl Usage {
@@ -30,6 +34,7 @@ impl Usage {
             system_context_switches: field(&stat, "ctxt"),
             cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
             written_bytes: field(&io, "write_bytes:").map(|bytes| bytes.saturating_sub(cancelled)),
+            batched: batching::now(),
         }
     }
 
@@ -40,6 +45,7 @@ impl Usage {
             system_context_switches: difference(self.system_context_switches, before.system_context_switches),
             cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
             written_bytes: difference(self.written_bytes, before.written_bytes),
+            batched: self.batched.zip(before.batched).map(|(now, before)| now.since(before)),
         }
     }
 }

@@ -101,6 +101,9 @@ impl Tally {
         if let Some(system) = used.system_context_switches {
             put("system_context_switches_per_io", system as f64 / bios);
         }
+        if let Some(batched) = used.batched {
+            batched.add_to(&mut result.metrics);
+        }
         result
     }
 }

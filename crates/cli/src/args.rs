@@ -142,6 +142,12 @@ pub(crate) struct CompareArgs {
     /// Repeat an earlier order and data [default: new].
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
+    /// Count in the kernel what it batches (root).
+    #[arg(long)]
+    pub(crate) batching: bool,
+    /// Leave a profile of each cell there (perf).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile: Option<PathBuf>,
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
@@ -171,6 +177,12 @@ pub(crate) struct RunArgs {
     /// Repeat earlier offsets and data [default: new].
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
+    /// Count in the kernel what it batches (root).
+    #[arg(long)]
+    pub(crate) batching: bool,
+    /// Leave a profile of each group there (perf).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile: Option<PathBuf>,
     /// Unknown options are warnings, not errors.
     #[arg(long)]
     pub(crate) lenient: bool,

@@ -170,7 +170,7 @@ fn measure(
             stop,
         };
         let mut progress = Progress::new(plan);
-        let outcome = run_rounds(&setting, &mut wiring::runner(stop), &mut progress);
+        let outcome = run_rounds(&setting, &mut wiring::runner(stop, &request.watching), &mut progress);
         progress.finish();
         match outcome {
             Ok(outcome) => add(&mut document, &planned, &outcome, parts),

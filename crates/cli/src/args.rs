@@ -235,6 +235,12 @@ pub(crate) struct CompareArgs {
     /// Tell in the result what this machine is called.
     #[arg(long)]
     pub(crate) host_name: bool,
+    /// Count in the kernel what it batches (root).
+    #[arg(long)]
+    pub(crate) batching: bool,
+    /// Leave a profile of each cell there (perf).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile: Option<PathBuf>,
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
@@ -290,6 +296,12 @@ pub(crate) struct RunArgs {
     /// Repeat earlier offsets and data [default: new].
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
+    /// Count in the kernel what it batches (root).
+    #[arg(long)]
+    pub(crate) batching: bool,
+    /// Leave a profile of each group there (perf).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile: Option<PathBuf>,
     /// Unknown options are warnings, not errors.
     #[arg(long)]
     pub(crate) lenient: bool,

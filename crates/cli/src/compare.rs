@@ -287,7 +287,7 @@ fn measure(
             until: request.until.map(|width| Until { width, judging: planned.judging() }),
         };
         let mut progress = Progress::new(plan);
-        let mut runner = wiring::runner(stop, &request.processors);
+        let mut runner = wiring::runner(stop, &request.processors, &request.watching);
         let outcome = run_rounds(&setting, &mut runner, &mut progress);
         progress.finish();
         match outcome {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay::keeper::image::Run;
+use forebay_lab::batching::Batching;
 use forebay_lab::check::ROUNDS;
 use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
@@ -17,6 +18,7 @@ use forebay_lab::manifest::JobFile;
 use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
+use forebay_lab::profile;
 use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::own::{self, Choice, OwnArm};
@@ -97,6 +99,7 @@ pub(crate) struct CompareRequest {
     pub(crate) json: Option<PathBuf>,
     pub(crate) outputs: Outputs,
     pub(crate) format: Format,
+    pub(crate) watching: Watching,
     /// The files of the suites, as they were read.
     pub(crate) job_files: Vec<JobFile>,
     /// What is done again, if that is what it is.
@@ -141,6 +144,15 @@ pub(crate) struct RunRequest {
     /// That of the options, or the one we are in.
     pub(crate) directory: PathBuf,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) watching: Watching,
+}
+
+/// What is looked at while cells run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watching {
+    pub(crate) batching: Batching,
+    /// Where profiles go, if any are wanted.
+    pub(crate) profiles: Option<PathBuf>,
 }
 
 /// What a command line means.
@@ -157,7 +169,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
             Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
-                let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;
+                let directory = directory("--dir", dir.unwrap_or_else(std::env::temp_dir))?;
                 Ok(Command::Walk { way, directory })
             }
             Verb::Simulate(typed) => simulation(&typed).map(Command::Simulate),
@@ -240,13 +252,14 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         scale: typed.scale,
         scratch: typed.scratch.map(|text| scratch(&text, typed.allow_write_device)).transpose()?,
         target: typed.target.map_or(Ok(TargetAsked::None), |path| target(path, typed.allow_write_device))?,
-        directory: directory(typed.dir)?,
+        directory: directory("--dir", typed.dir)?,
         rounds: typed.rounds,
         time_limit: typed.seconds.map(Duration::from_secs),
         seed: typed.seed.as_deref().map(seed).transpose()?,
         settings: settings(&typed.settings)?,
         json: typed.json.map(json).transpose()?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },
+        watching: watching(typed.batching, typed.profile)?,
     })
 }
 
@@ -254,7 +267,7 @@ fn check(typed: CompareArgs, against: Against) -> Result<Command, Failure> {
     Ok(Command::Check(CheckRequest {
         against,
         scale: typed.scale.unwrap_or(1.0),
-        directory: directory(typed.dir)?,
+        directory: directory("--dir", typed.dir)?,
         rounds: typed.rounds.unwrap_or(ROUNDS),
         seed: typed.seed.as_deref().map(seed).transpose()?.unwrap_or_else(fresh_seed),
         json: typed.json.map(json).transpose()?,
@@ -285,7 +298,7 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
             "--control: only forebay has knobs (leave it away, or use --engine forebay)",
         ));
     }
-    let directory = directory(typed.dir)?;
+    let directory = directory("--dir", typed.dir)?;
     Ok(RunRequest {
         options: RunOptions {
             job_file: typed.job,
@@ -299,6 +312,7 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         },
         directory,
         json: typed.json.map(json).transpose()?,
+        watching: watching(typed.batching, typed.profile)?,
     })
 }
 
@@ -372,12 +386,22 @@ fn target(path: PathBuf, may_be_written: bool) -> Result<TargetAsked, Failure> {
     }
 }
 
-fn directory(path: PathBuf) -> Result<PathBuf, Failure> {
+fn directory(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     match fs::metadata(&path) {
         Ok(data) if data.is_dir() => Ok(path),
-        Ok(_) => Err(refused("--dir", &path, "not a directory", "give an existing directory")),
-        Err(error) => Err(refused("--dir", &path, error, "give an existing directory")),
+        Ok(_) => Err(refused(option, &path, "not a directory", "give an existing directory")),
+        Err(error) => Err(refused(option, &path, error, "give an existing directory")),
     }
+}
+
+/// A profile that could not be had is told before anything is run.
+fn watching(batching: bool, profile: Option<PathBuf>) -> Result<Watching, Failure> {
+    let profiles = profile.map(|path| directory("--profile", path)).transpose()?;
+    if profiles.is_some() {
+        profile::check().map_err(|reason| Failure::usage(format!("--profile: {reason}")))?;
+    }
+    let batching = if batching { Batching::Counted } else { Batching::Off };
+    Ok(Watching { batching, profiles })
 }
 
 /// A path that can be written to when the result is there.
@@ -495,6 +519,15 @@ mod tests {
         assert_eq!((options.devices, options.seed), (Devices::Refuse, 0x7f));
         let refused = meant(&["run", "Cargo.toml", "--engine", "kernel", "--set", "flight=8"]).unwrap_err();
         assert!(matches!(refused, Failure::Usage(what) if what.contains("only forebay has knobs")));
+    }
+
+    #[test]
+    fn what_is_looked_at_is_off_unless_asked_for() {
+        assert_eq!(comparison(&["compare"]).watching.batching, Batching::Off);
+        let counted = comparison(&["compare", "--batching"]).watching;
+        assert_eq!((counted.batching, counted.profiles), (Batching::Counted, None));
+        let refused = meant(&["run", "Cargo.toml", "--profile", "nowhere"]).unwrap_err();
+        assert!(matches!(refused, Failure::Usage(what) if what.starts_with("--profile nowhere: ")));
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use forebay_lab::cell::{Cell, CellSpec};
-use forebay_lab::child::{self, run_cell_in_child, run_cell_in_child_on};
-use forebay_lab::compare::runner::{CellRunner, RunError};
+use forebay_lab::cell::{Cell, CellResult, CellSpec};
+use forebay_lab::child::{self, Watch, run_cell_in_child, run_cell_watched};
+use forebay_lab::compare::runner::{CellRunner, Named, RunError};
 use forebay_lab::load::{CellError, CellReport};
+use forebay_lab::profile::Profile;
 use forebay_lab::scratch::Stop;
 
 use crate::failure::Failure;
+use crate::meaning::Watching;
 
 /// Whether this process is one cell of a comparison.
 pub(crate) fn is_cell() -> bool {
@@ -22,9 +24,25 @@ pub(crate) fn cell_main() -> ExitCode {
 }
 
 /// What runs the groups of a job file, each in a process of its own; ends the running one soon after `stop` is set.
-pub(crate) fn group_runner(stop: &Stop) -> impl FnMut(&CellSpec) -> Result<CellReport, CellError> {
+pub(crate) fn group_runner(
+    stop: &Stop,
+    watching: &Watching,
+) -> impl FnMut(&CellSpec) -> Result<CellReport, CellError> {
     let stop = stop.flag();
-    move |spec: &CellSpec| run_cell_in_child(&Cell::Jobs(spec.clone()), &stop)
+    let (watching, mut group) = (watching.clone(), 0);
+    move |spec: &CellSpec| {
+        group += 1;
+        let watch = watching.watch(&format!("group-{group}"));
+        run_cell_watched(&Cell::Jobs(spec.clone()), &watch, &stop)
+    }
+}
+
+impl Watching {
+    /// What is looked at in a cell of that name.
+    fn watch(&self, cell: &str) -> Watch {
+        let profile = self.profiles.as_ref().map(|directory| Profile::new(directory.clone(), cell));
+        Watch { batching: self.batching, profile }
+    }
 }
 
 /// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control socket can be, are
@@ -67,14 +85,36 @@ pub(crate) fn remove_control(path: &Path) {
 
 /// What runs the cells of a comparison, on these processors if there are any; ends the running one soon after `stop` is
 /// set.
-pub(crate) fn runner(stop: &Stop, processors: &[u32]) -> impl CellRunner {
-    let (stop, processors) = (stop.clone(), processors.to_vec());
-    move |cell: &Cell| match run_cell_in_child_on(cell, &processors, &stop.flag()) {
-        Ok(report) => Ok(report.total),
-        Err(_) if stop.is_set() => Err(RunError::Interrupted),
-        Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {
-            Err(RunError::Refused(reason))
+pub(crate) fn runner(stop: &Stop, processors: &[u32], watching: &Watching) -> impl CellRunner {
+    let (processors, watching) = (processors.to_vec(), watching.clone());
+    Runner { stop: stop.clone(), processors, watching, next: String::new() }
+}
+
+struct Runner {
+    stop: Stop,
+    processors: Vec<u32>,
+    watching: Watching,
+    /// By which name the next cell goes.
+    next: String,
+}
+
+impl CellRunner for Runner {
+    fn next(&mut self, Named { job, arm, round }: Named<'_>) {
+        self.next = match round {
+            Some(round) => format!("{job}-{arm}-{}", round + 1),
+            None => arm.to_owned(),
+        };
+    }
+
+    fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError> {
+        let watch = self.watching.watch(&self.next);
+        match run_cell_watched(cell, &self.processors, &watch, &self.stop.flag()) {
+            Ok(report) => Ok(report.total),
+            Err(_) if self.stop.is_set() => Err(RunError::Interrupted),
+            Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {
+                Err(RunError::Refused(reason))
+            }
+            Err(error) => Err(RunError::Failed(error.to_string())),
         }
-        Err(error) => Err(RunError::Failed(error.to_string())),
     }
 }

@@ -4,15 +4,17 @@
 //! and page cache are its own and its death is an ordinary result.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::detail::Detail;
 use crate::echo::EchoCell;
-use crate::job::Workload;
-use crate::through::{CopyCell, RequestCell};
+use crate::job::{IoEngine, Workload};
+use crate::through::{CopyCell, CopyWay, RequestCell, Way};
 
 /// What one cell has to do, of any kind.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -40,6 +42,39 @@ pub struct FioCell {
     pub directory: PathBuf,
     /// Of its offsets, where the file says nothing.
     pub seed: u64,
+}
+
+impl Cell {
+    /// Where its I/O goes: a block device, or the directory its files are in. None if it does none.
+    #[must_use]
+    pub fn works_on(&self) -> Option<&Path> {
+        match self {
+            Cell::Jobs(spec) => {
+                let is_device =
+                    |path: &&PathBuf| fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
+                let device = spec.workload.absolute_paths().find(is_device);
+                Some(device.unwrap_or(&spec.directory))
+            }
+            Cell::Requests(cell) => cell.spec.device.is_file().then_some(cell.directory.as_path()),
+            Cell::Copies(cell) => Some(&cell.directory),
+            Cell::Echo(_) => None,
+        }
+    }
+
+    /// Whether it may do some of it through io_uring.
+    #[must_use]
+    pub fn may_use_ring(&self) -> bool {
+        match self {
+            Cell::Jobs(spec) => match spec.arm {
+                Arm::Null => false,
+                arm if arm.is_forebay() || arm.is_direct_kernel() => true,
+                _ => spec.workload.jobs.iter().any(|job| job.io_engine == IoEngine::Ring),
+            },
+            Cell::Requests(cell) => matches!(cell.way, Way::Queue | Way::Uring),
+            Cell::Copies(cell) => cell.way == CopyWay::Forebay,
+            Cell::Echo(_) => true,
+        }
+    }
 }
 
 /// What one cell of jobs has to do.

@@ -16,10 +16,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
+use crate::batching::{self, Batching, Ring};
 use crate::cell::Cell;
 use crate::load::{CellError, CellReport, report};
 use crate::nomerges::{self, Held};
 use crate::processors;
+use crate::profile::Profile;
 use crate::through::KernelMerges;
 
 /// The hidden first argument of a program that is to run one cell.
@@ -34,52 +36,66 @@ pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
 /// How often it is looked whether to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
 
-/// What a child is told.
-#[derive(Serialize, Deserialize)]
-struct Told<C> {
-    cell: C,
-    /// Where it runs; anywhere if there are none.
-    processors: Vec<u32>,
-}
-
 #[derive(Serialize, Deserialize)]
 enum Outcome {
     Done(CellReport),
     Failed(CellError),
 }
 
+/// What is looked at while a cell runs, beside its own figures.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Watch {
+    /// Whether it is counted what the kernel batches.
+    pub batching: Batching,
+    /// Where a profile of it goes, if one is wanted.
+    pub profile: Option<Profile>,
+}
+
+/// What a child is told.
+#[derive(Serialize, Deserialize)]
+struct Told<C> {
+    cell: C,
+    /// Where it runs; anywhere if there are none.
+    processors: Vec<u32>,
+    batching: Batching,
+}
+
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
 /// `stop`, once set, ends it soon.
 pub fn run_cell_in_child(cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    run_cell_in_child_on(cell, &[], stop)
+    run_cell_watched(cell, &[], &Watch::default(), stop)
 }
 
-fn program() -> Result<PathBuf, CellError> {
-    match std::env::var_os(PROGRAM_VARIABLE) {
-        Some(program) => Ok(PathBuf::from(program)),
-        None => std::env::current_exe()
-            .map_err(|error| CellError::system("could not find this program's own file", &error)),
-    }
-}
-
-/// The same on some processors alone; on all this process may run on if there are none.
-pub fn run_cell_in_child_on(
+/// The same, on some processors alone (on all this process may run on if there are none), with something looked at
+/// meanwhile. What could not be is noted.
+pub fn run_cell_watched(
     cell: &Cell,
     processors: &[u32],
+    watch: &Watch,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
-    tell_child(&program()?, &Told { cell, processors: processors.to_vec() }, stop)
+    let program = match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(program) => PathBuf::from(program),
+        None => std::env::current_exe()
+            .map_err(|error| CellError::system("could not find this program's own file", &error))?,
+    };
+    run_watched_in_child_of(&program, (cell, processors), watch, stop)
 }
 
 /// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument says so.
 /// `stop`, once set, ends it soon.
 pub fn run_cell_in_child_of(program: &Path, cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    tell_child(program, &Told { cell, processors: Vec::new() }, stop)
+    run_watched_in_child_of(program, (cell, &[]), &Watch::default(), stop)
 }
 
-fn tell_child(program: &Path, told: &Told<&Cell>, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    let _held = hold(program, told.cell)?;
-    let text = serde_json::to_vec(told)
+fn run_watched_in_child_of(
+    program: &Path,
+    (cell, processors): (&Cell, &[u32]),
+    watch: &Watch,
+    stop: &AtomicBool,
+) -> Result<CellReport, CellError> {
+    let _held = hold(program, cell)?;
+    let text = serde_json::to_vec(&Told { cell, processors: processors.to_vec(), batching: watch.batching })
         .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
@@ -88,15 +104,21 @@ fn tell_child(program: &Path, told: &Told<&Cell>, stop: &AtomicBool) -> Result<C
         .stderr(Stdio::piped())
         .spawn();
     let mut child = started.map_err(|error| CellError::io("could not start it", program, &error))?;
+    // Until it is told what to do it waits.
+    let recording = watch.profile.as_ref().map(|profile| profile.attach(Pid::from_child(&child)));
     let outcome = converse(&mut child, &text, stop);
     if outcome.is_err() {
         // It may be waiting for the rest of a specification that never comes.
         let _ = child.kill();
     }
     let status = child.wait().map_err(|error| CellError::system("could not wait for the cell", &error))?;
+    let profiled = recording.map_or(Ok(()), |recording| recording?.end());
     let Said { output, errors } = outcome?;
     match serde_json::from_slice(&output) {
-        Ok(Outcome::Done(report)) if status.success() => Ok(report),
+        Ok(Outcome::Done(mut report)) if status.success() => {
+            report.total.notes.extend(profiled.err());
+            Ok(report)
+        }
         Ok(Outcome::Failed(error)) => Err(error),
         _ => Err(CellError::Process { what: format!("{status}{}", last_words(&errors)) }),
     }
@@ -130,7 +152,7 @@ pub fn cell_main() -> ExitCode {
     if getppid() != parent {
         return ExitCode::FAILURE;
     }
-    let outcome = match read_cell().and_then(|told| pinned(&told)) {
+    let outcome = match read_told().and_then(|told| perform(&told)) {
         Ok(report) => Outcome::Done(report),
         Err(error) => Outcome::Failed(error),
     };
@@ -192,14 +214,23 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Before anything else of the cell is made, so that all its threads are there.
-fn pinned(told: &Told<Cell>) -> Result<CellReport, CellError> {
+/// Runs the cell, with what is to be counted counted.
+fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
+    // Before anything else of the cell is made, so that all its threads are there.
     processors::pin(&told.processors)
         .map_err(|error| CellError::system("could not run on its processors", &error))?;
-    report(&told.cell)
+    let counted_on = match told.batching {
+        Batching::Counted => told.cell.works_on(),
+        Batching::Off => None,
+    };
+    let ring = if told.cell.may_use_ring() { Ring::Used } else { Ring::Unused };
+    let missing = counted_on.map(|path| batching::begin(path, ring)).unwrap_or_default();
+    let mut report = report(&told.cell)?;
+    report.total.notes.extend(missing.into_iter().map(|what| format!("batching: {what}")));
+    Ok(report)
 }
 
-fn read_cell() -> Result<Told<Cell>, CellError> {
+fn read_told() -> Result<Told<Cell>, CellError> {
     let mut text = Vec::new();
     std::io::stdin()
         .read_to_end(&mut text)

@@ -1,6 +1,7 @@
 //! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made of.
 
 pub mod arm;
+pub mod batching;
 pub mod bundle;
 pub mod cell;
 pub mod check;
@@ -21,6 +22,7 @@ pub mod netbench;
 pub mod nomerges;
 pub mod plan;
 pub mod processors;
+pub mod profile;
 pub mod progress;
 pub mod report;
 pub mod request;

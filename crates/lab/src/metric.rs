@@ -78,6 +78,20 @@ metrics! {
     "start_late_p99_us", "us", Lower;
     "backlog_peak", "1", Lower;
     "never_started", "1", Lower;
+    "kernel_requests_per_unplug", "1", Higher;
+    "kernel_unplug_asked_share", "1", Higher;
+    "kernel_unplug_full_share", "1", Higher;
+    "kernel_plugged_share", "1", Higher;
+    "kernel_insert_share", "1", Lower;
+    "kernel_bios_per_request", "1", Higher;
+    "kernel_request_bytes", "B", Higher;
+    "kernel_polled_share", "1", Higher;
+    "kernel_requests_per_run", "1", Higher;
+    "kernel_bios_per_run", "1", Higher;
+    "kernel_bios_per_worker_run", "1", Higher;
+    "kernel_task_work_per_run", "1", Higher;
+    "kernel_completions_per_enter", "1", Higher;
+    "kernel_writeback_pages_per_run", "1", Higher;
 }
 
 /// Looks a metric up by name.

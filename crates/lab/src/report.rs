@@ -3,6 +3,7 @@
 //! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6 bytes asked for per
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
 
+mod batching;
 pub mod check;
 mod completion;
 mod echo;
@@ -91,6 +92,7 @@ fn blocks_of(document: &Document) -> Vec<Block> {
             TableKind::Factors => writers::factors(document, part),
             TableKind::Echo => echo::echo(document, part),
         });
+        blocks.extend(batching::batching(document, part));
     }
     blocks.extend(remarks(document).into_iter().map(Block::Text));
     let files = parts.iter().filter(|part| part.table == TableKind::Files);

@@ -7,6 +7,20 @@ pub trait CellRunner {
     /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end, with nothing
     /// left running that could write into the cell's directory.
     fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError>;
+
+    /// Says which is next, for who keeps something of each. Most do not.
+    fn next(&mut self, _turn: Named<'_>) {}
+}
+
+/// A cell by the names of what it is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named<'a> {
+    /// The job.
+    pub job: &'a str,
+    /// The arm.
+    pub arm: &'a str,
+    /// From zero; none for a cell that does not count.
+    pub round: Option<u32>,
 }
 
 /// There is no result.

@@ -171,6 +171,9 @@ fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u
         per_gib(metrics, "system_context_switches_per_gib", switches, bytes);
     }
     put_ratio(metrics, "cpu_us_per_io", usage.cpu_us, operations);
+    if let Some(batched) = usage.batched {
+        batched.add_to(metrics);
+    }
 }
 
 /// What can be told of arms whose I/Os are of different sizes.

@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use crate::batching::{self, Batched};
 use crate::detail::ProcessUse;
 
 /// Counters at one moment.
@@ -25,6 +26,8 @@ pub(crate) struct Usage {
     /// What this process caused to be written, as the kernel accounts it: direct writes when they are issued,
     /// buffered ones when a page becomes dirty, less what was dropped before it was written.
     pub(crate) written_bytes: Option<u64>,
+    /// What the kernel batched, where that is counted.
+    pub(crate) batched: Option<Batched>,
 }
 
 impl Usage {
@@ -41,6 +44,7 @@ impl Usage {
             major_faults: usage.ru_majflt as u64,
             minor_faults: usage.ru_minflt as u64,
             written_bytes: field(&io, "write_bytes:").map(|bytes| bytes.saturating_sub(cancelled)),
+            batched: batching::now(),
         }
     }
 
@@ -54,6 +58,7 @@ impl Usage {
             major_faults: self.major_faults.saturating_sub(before.major_faults),
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             written_bytes: difference(self.written_bytes, before.written_bytes),
+            batched: self.batched.zip(before.batched).map(|(now, before)| now.since(before)),
         }
     }
 }

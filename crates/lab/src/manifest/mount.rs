@@ -154,10 +154,19 @@ impl Storage {
 /// Where the kernel shows and sets how the device under a directory queues its requests. None where the directory is
 /// on no block device of its own.
 pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
+    Some(disk_of(directory)?.join("queue")).filter(|queue| queue.is_dir())
+}
+
+/// Where the kernel shows the disk that the file system of a directory is on, if that has one of its own.
+pub(crate) fn disk_of(directory: &Path) -> Option<PathBuf> {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
     let mounted = mount_of(&table, directory)?;
-    let disk = disk_directory(device_number(&mounted.device, directory)?)?;
-    Some(disk.join("queue")).filter(|queue| queue.is_dir())
+    disk_directory(device_number(&mounted.device, directory)?)
+}
+
+/// Where it shows the disk that a block device is, or is a part of.
+pub(crate) fn disk_of_device(device: &Path) -> Option<PathBuf> {
+    disk_directory(fs::metadata(device).ok()?.rdev())
 }
 
 /// The same for a block device itself, or for what a file lies on.

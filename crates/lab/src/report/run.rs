@@ -7,7 +7,7 @@ use crate::schema::{Document, Row};
 
 use super::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
 use super::table::{Column, Table, column};
-use super::{apart, folded, place};
+use super::{apart, batching, folded, place};
 
 /// Most characters of a job's name.
 const NAME: usize = 27;
@@ -40,11 +40,26 @@ pub fn run(document: &Document) -> String {
         }
         lines.extend(total.costs());
     }
+    lines.extend(batching::of_run(document, &groups(&jobs)));
     if !manifest.notes.is_empty() {
         lines.push(String::new());
     }
     lines.extend(manifest.notes.iter().flat_map(|note| folded(&format!("note: {note}"))));
     lines.join("\n") + "\n"
+}
+
+/// Each group by the name of its first job.
+fn groups<'a>(jobs: &[Job<'a>]) -> Vec<batching::Group<'a>> {
+    let mut groups = Vec::new();
+    let mut first = None;
+    for job in jobs {
+        if is_total(job.name) {
+            groups.push(batching::Group { name: first.take().unwrap_or(job.name), rows: job.name });
+        } else {
+            first = first.or(Some(job.name));
+        }
+    }
+    groups
 }
 
 /// The rows of one job, or of a group.

@@ -102,6 +102,9 @@ impl Tally {
         if let Some(system) = used.system_context_switches {
             put("system_context_switches_per_io", system as f64 / bios);
         }
+        if let Some(batched) = used.batched {
+            batched.add_to(&mut result.metrics);
+        }
         let elapsed = now - counting.began;
         let flows = flow(spec, counting.bios, elapsed, &counting.latencies);
         result.detail = Some(Box::new(Detail { usage: ProcessUse::from(used), ..flows }));

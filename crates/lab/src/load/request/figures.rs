@@ -57,5 +57,8 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
     put("context_switches", outcome.usage.context_switches as f64);
     put("context_switches_per_io", outcome.usage.context_switches as f64 / bios);
     put("cpu_us_per_io", outcome.usage.cpu_us as f64 / bios);
+    if let Some(batched) = outcome.usage.batched {
+        batched.add_to(&mut metrics);
+    }
     metrics
 }

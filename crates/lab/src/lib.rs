@@ -4,6 +4,7 @@ pub mod arm;
 pub mod cell;
 pub mod child;
 pub mod compare;
+pub mod doctor;
 pub mod echo;
 pub mod file_system;
 pub mod fio;

@@ -23,7 +23,8 @@ use crate::suite::TableKind;
 
 pub use run::run;
 
-use figures::{bytes, percent};
+pub(crate) use figures::bytes;
+use figures::percent;
 use table::{Column, Table, WIDTH, absent, label, marked};
 
 /// How to write it.

@@ -43,6 +43,9 @@ pub(crate) enum Verb {
     /// Get and set the knobs of an engine that runs, and read its numbers.
     #[command(after_help = CTL_IN_FULL)]
     Ctl(CtlArgs),
+    /// Tell what this machine and a place for files offer, and what is in the way.
+    #[command(after_help = DOCTOR_IN_FULL)]
+    Doctor(DoctorArgs),
     /// Show a few bios on their way, step by step.
     Walk(WalkArgs),
     /// Work through a model in virtual time.
@@ -71,6 +74,13 @@ cell, on a loop device over an image in --dir, and takes it away again (root).
 Also ext4, btrfs; keys: size, agcount, inode32 (XFS), aged (nine tenths full, in
 pieces), keep (one for all cells), sparse (an image that is not written first),
 device=/dev/NAME in place of an image, with --allow-write-device.";
+
+const DOCTOR_IN_FULL: &str = "\
+Each finding: how much of it is there (full, degraded, missing), what was found,
+what follows, and what to do. Nothing is changed. What has to be tried is tried on
+a file without a name in the directory, or beside the file; a block device is only
+read. Root sees more, but is not needed.
+Exit codes: 0 full strength, 1 something is lost, 2 Forebay does not work there.";
 
 /// With the knobs there are, by name.
 fn run_in_full() -> String {
@@ -210,6 +220,17 @@ pub(crate) enum Ask {
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
+}
+
+/// `forebay doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// A file, a directory or a block device.
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `forebay walk`.
@@ -367,7 +388,13 @@ mod tests {
 
     #[test]
     fn help_is_no_wider_than_a_terminal() {
-        for words in [&["--help"][..], &["run", "--help"], &["compare", "--help"], &["ctl", "--help"]] {
+        for words in [
+            &["--help"][..],
+            &["run", "--help"],
+            &["compare", "--help"],
+            &["ctl", "--help"],
+            &["doctor", "--help"],
+        ] {
             let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into)) else {
                 panic!("{words:?}")
             };

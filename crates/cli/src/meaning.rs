@@ -17,8 +17,10 @@ use forebay_lab::suite::{self, BARE, Form, Suite, SuiteError};
 use forebay_uring::net::Address;
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, NetbenchArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, DoctorArgs, NetbenchArgs, Parsed, RunArgs, SimulateArgs, Verb, WalkArgs,
+    Way,
 };
+use crate::doctor;
 use crate::failure::Failure;
 use crate::simulate::{self, SimulateRequest};
 
@@ -35,6 +37,8 @@ pub(crate) enum Command {
         socket: PathBuf,
         ask: Ask,
     },
+    /// Look at a place and the machine it is on.
+    Doctor { path: PathBuf, form: doctor::Form },
     /// Walk the way of a request, or of a page.
     Walk {
         way: Way,
@@ -84,6 +88,10 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) => compare(typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
+            Verb::Doctor(DoctorArgs { path, json }) => {
+                let form = if json { doctor::Form::Json } else { doctor::Form::Text };
+                Ok(Command::Doctor { path, form })
+            }
             Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory(dir.unwrap_or_else(std::env::temp_dir))?;

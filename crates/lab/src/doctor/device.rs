@@ -130,7 +130,10 @@ impl Own {
         findings.push(Finding { part: Part::Device, ..uncached_one("read", &self.uncached_read, "") });
         let written = match &self.uncached_read {
             Ok(()) => "not tried, for that would write; the kernel takes it both ways or neither",
-            Err(_) => "not tried, for that would write; what is not taken for reads is not for writes",
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                "not tried, for that would write; what is not taken for reads is not for writes"
+            }
+            Err(_) => "not tried, for that would write",
         };
         findings.push(
             finding("uncached write", Level::NotKnown, written)
@@ -160,13 +163,19 @@ impl Own {
                     None => lost.command("who has it", By::Root, format!("lsblk {path}")),
                 }
             }
-            Err(error) => finding("access", Level::Missing, error.to_string())
-                .means("nothing can be done with it by this user")
-                .command(
-                    "let this user have it, until it is plugged in anew",
-                    By::Root,
-                    format!("chown {} {path}", self.user),
-                ),
+            Err(error) => {
+                let lost = finding("access", Level::Missing, error.to_string())
+                    .means("nothing can be done with it by this user");
+                match self.user {
+                    0 => lost
+                        .remedy("allow this device where devices are allowed, such as by docker's --device"),
+                    user => lost.command(
+                        "let this user have it, until it is plugged in anew",
+                        By::Root,
+                        format!("chown {user} {path}"),
+                    ),
+                }
+            }
         }
     }
 

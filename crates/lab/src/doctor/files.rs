@@ -109,15 +109,13 @@ pub(super) fn uncached_one(way: &str, tried: &io::Result<()>, beside: &str) -> F
     match tried {
         Ok(()) => finding(&name, Level::Full, format!("RWF_DONTCACHE is taken{beside}"))
             .means("the arm `kernel uncached` of a comparison can run"),
-        Err(error) => {
-            let found = match error.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => format!("RWF_DONTCACHE is not taken{beside}"),
-                _ => format!("RWF_DONTCACHE: {error}{beside}"),
-            };
-            finding(&name, Level::Missing, found)
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            finding(&name, Level::Missing, format!("RWF_DONTCACHE is not taken{beside}"))
                 .means("Forebay does not need it; the arm `kernel uncached` of a comparison is left out")
-                .remedy("Linux 6.14 with XFS or btrfs, 6.17 with ext4")
+                .remedy("Linux 6.15 with XFS, 6.17 with ext4")
         }
+        Err(error) => finding(&name, Level::NotKnown, format!("it could not be tried: {error}"))
+            .means("Forebay does not need it; the arm `kernel uncached` of a comparison does"),
     }
 }
 

@@ -55,7 +55,8 @@ fn pieces(storage: &Storage, space: &io::Result<FreeSpace>, sample: &Option<Exte
                 "{} reserved for one file lie in {count} (the file system does not tell of all)",
                 bytes(*length as f64)
             );
-            judged(storage, finding(NAME, Level::Full, found), length / count >= REQUEST_BYTES)
+            let is_large = *count == 1 || length / count >= REQUEST_BYTES;
+            judged(storage, finding(NAME, Level::Full, found), is_large)
         }
         (Err(error), _) => finding(NAME, Level::NotKnown, format!("it does not tell: {error}"))
             .means("how far files will lie in pieces is seen when they are there: filefrag FILE"),
@@ -157,6 +158,7 @@ mod tests {
         let few = of(Some(Extents { count: 2, bytes: 64 << 20 }));
         assert_eq!(few.level, Level::Full);
         assert!(few.found.starts_with("64 MiB reserved for one file lie in 2 "), "{}", few.found);
+        assert_eq!(of(Some(Extents { count: 1, bytes: 396 << 10 })).level, Level::Full);
         assert_eq!(of(Some(Extents { count: 65, bytes: 64 << 20 })).level, Level::Degraded);
         assert_eq!(of(Some(Extents::default())).level, Level::NotKnown);
         assert_eq!(of(None).level, Level::NotKnown);

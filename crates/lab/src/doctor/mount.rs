@@ -9,7 +9,7 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding
     let before = findings.len();
     findings.extend(storage.options.split(',').filter_map(|option| in_the_way(storage, option, groups)));
     if findings.len() == before {
-        let none = finding("mount options", Level::Full, if_any(&storage.options))
+        let none = finding("mount options", Level::Full, if_any(&storage.options.replace(',', ", ")))
             .means("none that takes reserved space, affinity or durability away");
         findings.push(none);
     }

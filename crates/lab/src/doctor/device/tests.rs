@@ -208,6 +208,8 @@ fn a_device_that_cannot_be_had_stops_everything() {
     assert!(held.access().found.starts_with("in use") && line(&held) == "lsblk /dev/sda");
     let foreign = Own { exclusive: Err(io::Error::from_raw_os_error(libc::EACCES)), ..own() };
     assert!(foreign.access().stops_everything() && line(&foreign) == "chown 1000 /dev/sda");
+    let fenced = Own { user: 0, ..foreign };
+    assert!(fenced.access().remedy.unwrap().what.contains("--device"));
     let fixed = Own { is_read_only: true, ..own() };
     assert_eq!((fixed.access().level, line(&fixed).as_str()), (Level::Degraded, "blockdev --setrw /dev/sda"));
 }

@@ -47,6 +47,9 @@ pub(crate) enum Verb {
     /// Get and set the knobs of an engine that runs, and read its numbers.
     #[command(after_help = CTL_IN_FULL)]
     Ctl(CtlArgs),
+    /// Tell what this machine and a place for files offer, and what is in the way.
+    #[command(after_help = DOCTOR_IN_FULL)]
+    Doctor(DoctorArgs),
     /// Show a few bios on their way, step by step.
     Walk(WalkArgs),
     /// Work through a model in virtual time.
@@ -98,6 +101,13 @@ code 1 where rates or latencies are apart by more than 5 % and the noise. About
 ten minutes, and 20 GiB and more are written; --scale and --rounds make it less.
 --check-against-itself makes 20 comparisons of a thing with itself, and three of
 a device with one that is 5 % slower: two minutes.";
+
+const DOCTOR_IN_FULL: &str = "\
+Each finding: how much of it is there (full, degraded, missing), what was found,
+what follows, and what to do. Nothing is changed. What has to be tried is tried on
+a file without a name in the directory, or beside the file; a block device is only
+read. Root sees more, but is not needed.
+Exit codes: 0 full strength, 1 something is lost, 2 Forebay does not work there.";
 
 /// With the knobs there are, by name.
 fn run_in_full() -> String {
@@ -346,6 +356,17 @@ pub(crate) enum Ask {
     },
 }
 
+/// `forebay doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// A file, a directory or a block device.
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `forebay walk`.
 #[derive(Args, Debug)]
 pub(crate) struct WalkArgs {
@@ -523,6 +544,7 @@ mod tests {
             &["compare", "--help"],
             &["report", "--help"],
             &["ctl", "--help"],
+            &["doctor", "--help"],
         ] {
             let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into)) else {
                 panic!("{words:?}")

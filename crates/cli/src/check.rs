@@ -13,7 +13,7 @@ use forebay_lab::scratch::{Scratch, Stop};
 
 use crate::compare::{QUIET_WITHIN, not_writable, remove_leftovers};
 use crate::failure::Failure;
-use crate::meaning::{Against, CheckRequest};
+use crate::meaning::{Against, CheckRequest, Watching};
 use crate::output::{print, say, write_json};
 use crate::wiring;
 

@@ -1,13 +1,14 @@
 //! The program `forebay`.
 //!
 //! What was typed (`args`) becomes what is meant (`meaning`), which is then done. Exit codes: 0 done, 1 it failed,
-//! 2 what was typed cannot be meant, 130 the user ended it.
+//! 2 what was typed cannot be meant, 130 the user ended it; of `doctor` 0, 1 and 2 say how well Forebay does.
 
 mod args;
-mod check;
 mod build;
+mod check;
 mod compare;
 mod ctl;
+mod doctor;
 mod failure;
 mod meaning;
 mod netbench;
@@ -31,13 +32,14 @@ fn main() -> ExitCode {
         return wiring::cell_main();
     }
     match args::parse(std::env::args_os()).and_then(meaning::of).and_then(perform) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => failure.tell(),
     }
 }
 
-fn perform(command: Command) -> Result<(), Failure> {
-    match command {
+fn perform(command: Command) -> Result<ExitCode, Failure> {
+    let done = match command {
+        Command::Doctor { path, form } => return doctor::doctor(&path, form),
         Command::Compare(request) => compare::compare(&request),
         Command::Check(request) => check::check(&request),
         Command::Run(request) => run::run(&request),
@@ -50,5 +52,6 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Recover { image, run } => recover::recover(&image, run),
         Command::Keeper { channel } => std::process::exit(forebay::keeper::run(channel)),
         Command::Show(text) => output::print(&text),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

@@ -29,9 +29,10 @@ use forebay_uring::net::Address;
 pub(crate) use repeat::{Repeated, check_size};
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs, SimulateArgs,
-    Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs,
+    SimulateArgs, Verb, WalkArgs, Way,
 };
+use crate::doctor;
 use crate::failure::Failure;
 use crate::output::Beside;
 use crate::outputs::Outputs;
@@ -58,6 +59,8 @@ pub(crate) enum Command {
         socket: PathBuf,
         ask: Ask,
     },
+    /// Look at a place and the machine it is on.
+    Doctor { path: PathBuf, form: doctor::Form },
     /// Walk the way of a request, or of a page.
     Walk {
         way: Way,
@@ -167,6 +170,10 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Report(typed) => report::meant(typed).map(|request| Command::Report(Box::new(request))),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
+            Verb::Doctor(DoctorArgs { path, json }) => {
+                let form = if json { doctor::Form::Json } else { doctor::Form::Text };
+                Ok(Command::Doctor { path, form })
+            }
             Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory("--dir", dir.unwrap_or_else(std::env::temp_dir))?;

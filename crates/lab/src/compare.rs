@@ -22,8 +22,8 @@ pub mod record;
 pub mod runner;
 pub mod settle;
 pub mod state;
-mod writes;
 pub mod trial;
+mod writes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -8,6 +8,7 @@ pub mod check;
 pub mod child;
 pub mod compare;
 pub mod detail;
+pub mod doctor;
 pub mod echo;
 pub mod file_system;
 pub mod fio;

@@ -130,7 +130,7 @@ fn command_line() -> Vec<String> {
 }
 
 /// As `2026-03-01T12:34:56Z`.
-fn utc(time: SystemTime) -> String {
+pub(crate) fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil_from_days(days);

@@ -31,7 +31,8 @@ pub use html::html;
 pub use pair::side_by_side;
 pub use run::run;
 
-use figures::{bytes, percent};
+pub(crate) use figures::bytes;
+use figures::percent;
 use table::{Column, Table, WIDTH, absent, label, marked};
 
 /// How to write it.

@@ -5,7 +5,8 @@
 //! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
 //! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`direct`] what its direct I/O is
 //! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies, [`geometry`]
-//! how its file system divides its space, `hint` what it is told of the file;
+//! how its file system divides its space, [`free_space`] in what pieces that is free, `hint` what it is told of the
+//! file;
 //! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
 //! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
 //! real files where there is no ring, [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and measuring what
@@ -35,6 +36,7 @@ pub mod file;
 pub mod fixed;
 pub mod fork;
 pub mod frames;
+pub mod free_space;
 pub mod geometry;
 pub mod header;
 mod hint;
@@ -76,6 +78,7 @@ pub use extents::Extents;
 pub use file::{File, Identity, Kind};
 pub use fixed::{Fixed, Register};
 pub use fork::ForkGuard;
+pub use free_space::FreeSpace;
 pub use geometry::Geometry;
 pub use header::{FrameState, Header};
 pub use layout::ImageError;

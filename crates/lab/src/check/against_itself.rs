@@ -186,7 +186,14 @@ fn spec(device: RequestDevice, load: &Load, seconds: f64) -> RequestSpec {
 
 fn request(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
     let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
-    Cell::Requests(RequestCell { way, spec, kernel_merges, poll, directory: directory.to_owned(), target: None })
+    Cell::Requests(RequestCell {
+        way,
+        spec,
+        kernel_merges,
+        poll,
+        directory: directory.to_owned(),
+        target: None,
+    })
 }
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ impl Queue {
 }
 
 /// The device by what is mounted; the number a file carries is no device's on btrfs.
-fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
+pub(crate) fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
     fs::metadata(mounted)
         .ok()
         .filter(|data| data.file_type().is_block_device())

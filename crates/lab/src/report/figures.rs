@@ -111,7 +111,7 @@ pub(super) fn time(value: f64) -> String {
 }
 
 /// `66 MiB`, in at most 7 characters below a petabyte.
-pub(super) fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     match value / MIB {
         mib if !mib.is_finite() => ABSENT.to_owned(),
         mib if mib < 0.9995 => format!("{:.0} KiB", mib * 1024.0),

@@ -1,0 +1,30 @@
+//! `forebay doctor`: what was found, and a code that says how well Forebay does there.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use forebay_lab::doctor::{Strength, examine};
+
+use crate::failure::Failure;
+use crate::output::print;
+
+/// How the findings are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    Text,
+    Json,
+}
+
+/// Looks at a place, and prints what was found.
+pub(crate) fn doctor(path: &Path, form: Form) -> Result<ExitCode, Failure> {
+    let report = examine(path).map_err(Failure::usage)?;
+    print(&match form {
+        Form::Text => report.text(),
+        Form::Json => report.json(),
+    })?;
+    Ok(match report.strength {
+        Strength::Full => ExitCode::SUCCESS,
+        Strength::Degraded => ExitCode::from(1),
+        Strength::None => ExitCode::from(2),
+    })
+}

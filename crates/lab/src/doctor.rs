@@ -1,0 +1,178 @@
+//! `forebay doctor`: what this machine, its kernel and one place for files offer, and what is in the way of full
+//! strength.
+//!
+//! Each part first gathers facts, then judges them by a function of the facts alone, so that every judgement has its
+//! test without the machine it is about. What `/proc` and `/sys` say is read below a root that a test can set.
+//!
+//! Nothing here changes anything. What has to be tried is tried on a file without a name in the place (or beside the
+//! file that is the place), which is gone whatever ends this process. A block device is only read. A file on which
+//! somebody holds a lease is not opened, for that would break it.
+//!
+//! `--json` prints one document:
+//!
+//! ```text
+//! { schema: 1, version, date, path, kind: "file" | "directory" | "device", heading,
+//!   strength: "full" | "degraded" | "none",
+//!   findings: [ { part: "ring" | "machine" | "file_system" | "files" | "device",
+//!                 name, level: "full" | "degraded" | "missing" | "not_known", found, means,
+//!                 remedy: null | { what, command: null | { line, by: "root" | "user" } } } ] }
+//! ```
+//!
+//! Names stay; a later version may add findings and fields, and only a change of meaning raises `schema`. Which findings
+//! there are depends on the place: a finding that has no sense there is absent.
+
+mod device;
+mod files;
+mod finding;
+mod free_space;
+mod groups;
+mod machine;
+mod mount;
+mod place;
+mod process;
+mod ring;
+mod text;
+mod tree;
+mod trial;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use forebay_uring::Mode;
+use serde::{Deserialize, Serialize};
+
+pub use finding::{By, Command, Finding, Level, Part, Remedy};
+pub use place::Kind;
+use place::Place;
+use process::Process;
+use ring::Ring;
+use tree::Tree;
+use trial::Trial;
+
+use crate::manifest::{self, Machine, Storage};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of this program.
+    pub version: String,
+    /// When it was looked, UTC.
+    pub date: String,
+    /// Where.
+    pub path: PathBuf,
+    /// What is there.
+    pub kind: Kind,
+    /// The place and the machine, in a line.
+    pub heading: String,
+    /// All findings together.
+    pub strength: Strength,
+    /// Each, in the order of the parts.
+    pub findings: Vec<Finding>,
+}
+
+/// What Forebay is worth there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strength {
+    /// Nothing is in the way, as far as that is known.
+    Full,
+    /// It works, and something is lost.
+    Degraded,
+    /// It does not work.
+    None,
+}
+
+/// Why a place is not looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// There is no such path, or nobody may look at it.
+    #[error("{}: {source} (give an existing file, directory or block device)", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Forebay serves no such thing.
+    #[error("{}: neither a file nor a directory nor a block device (give one)", .0.display())]
+    Kind(PathBuf),
+}
+
+/// Looks at a place, and at the machine it is on. Blocks for as long as that takes: some tens of milliseconds, up to two
+/// seconds more on a file system with much free space in pieces.
+///
+/// # Errors
+/// Where there is nothing that could be looked at.
+pub fn examine(path: &Path) -> Result<Report, DoctorError> {
+    let tree = Tree::real();
+    let place = Place::of(path)?;
+    let process = Process::of(&tree);
+    let ring = Ring::of(&tree, &process);
+    let machine = machine::Limits::of(&tree, &process);
+    let storage = place.is_on_file_system().then(|| Storage::of(&place.directory));
+    let trial = place.is_on_file_system().then(|| Trial::of(&place, &tree));
+    let device = device::Device::of(&tree, &place, storage.as_ref());
+
+    let mut findings = ring.findings();
+    findings.extend(machine.findings());
+    if let (Some(storage), Some(trial)) = (&storage, &trial) {
+        findings.extend(mount::findings(storage, trial.groups()));
+        findings.extend(groups::findings(storage, trial.groups(), machine.processors()));
+        findings.extend(free_space::findings(storage, trial));
+        findings.extend(files::findings(&place, trial, &process));
+    }
+    let mode = trial.as_ref().map_or(Mode::Direct, Trial::mode);
+    findings.extend(device.map(|device| device.findings(mode, machine.huge_pages())).unwrap_or_default());
+    Ok(Report {
+        schema: SCHEMA,
+        version: manifest::version().to_owned(),
+        date: manifest::utc(SystemTime::now()),
+        path: path.to_owned(),
+        kind: place.kind,
+        heading: heading(&place, storage.as_ref()),
+        strength: Strength::of(&findings),
+        findings,
+    })
+}
+
+fn heading(place: &Place, storage: Option<&Storage>) -> String {
+    let what = match storage {
+        Some(storage) => format!("{} at {}", storage.heading(), storage.mount_point.display()),
+        None => format!("block device {}", place.path.display()),
+    };
+    format!("{what}; Linux {}", Machine::here().release)
+}
+
+impl Strength {
+    /// Of a set of findings: one that stops everything decides; what is not known does not count.
+    fn of(findings: &[Finding]) -> Self {
+        if findings.iter().any(Finding::stops_everything) {
+            return Self::None;
+        }
+        let is_lost = |finding: &Finding| matches!(finding.level, Level::Degraded | Level::Missing);
+        if findings.iter().any(is_lost) { Self::Degraded } else { Self::Full }
+    }
+}
+
+impl Report {
+    /// As text of 72 columns. Words that cannot be broken, such as paths, may reach beyond.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text::text(self)
+    }
+
+    /// As JSON, with a line end.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("words and numbers become JSON") + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! What can be done with files in the place: judged from what was tried.
+
+use std::io;
+use std::path::Path;
+
+use forebay_uring::{Alignment, Direct, Extents};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use super::finding::{By, Finding, Level, Part, quoted};
+use super::place::{Kind, Place};
+use super::process::Process;
+use super::trial::{Own, Trial, Tried};
+use crate::report::bytes;
+
+/// Of this a request is made.
+const REQUEST_BYTES: u64 = 1 << 20;
+
+pub(super) fn findings(place: &Place, trial: &Trial, process: &Process) -> Vec<Finding> {
+    let own = trial.own().and_then(|own| own.as_ref().ok());
+    let mut findings = vec![access(place, trial)];
+    findings.extend(trial.own().and_then(|own| own.as_ref().err()).map(|why| unopened(why.as_str())));
+    match trial {
+        Trial::Made(tried) => {
+            findings.push(match own {
+                Some(own) => direct(&own.direct, own.alignment),
+                None => direct(&tried.direct, tried.alignment),
+            });
+            findings.extend(uncached(tried, own));
+            findings.push(lease(place, tried, process));
+            findings.push(reservation(tried));
+            findings.push(mark(tried));
+            findings.push(hint(place, own.map_or(tried.hint, |own| own.hint)));
+        }
+        Trial::Refused { error, .. } => {
+            if let Some(own) = own {
+                findings.push(direct(&own.direct, own.alignment));
+                findings.push(uncached_one("read", &own.uncached_read, ""));
+            }
+            findings.push(
+                finding("trial", Level::NotKnown, error.as_str())
+                    .means("lease, reservation, mark and uncached writes could not be tried"),
+            );
+        }
+    }
+    findings.extend(own.and_then(|own| pieces(place, own)));
+    findings
+}
+
+/// Whether this user can use it at all.
+fn access(place: &Place, trial: &Trial) -> Finding {
+    let what = if place.kind == Kind::File { "file" } else { "directory" };
+    if let Err(error) = may(&place.path, Access::READ_OK) {
+        return finding("access", Level::Missing, format!("the {what} cannot be read: {error}"))
+            .means("nothing can be done with it by this user")
+            .command("let this user read it", By::Root, format!("chmod o+r {}", quoted(&place.path)));
+    }
+    let written = match (place.kind, trial) {
+        (Kind::File, _) => may(&place.path, Access::WRITE_OK).map_err(|error| error.to_string()),
+        (_, Trial::Made(_)) => Ok(()),
+        (_, Trial::Refused { error, .. }) => Err(error.clone()),
+    };
+    match written {
+        Ok(()) => finding("access", Level::Full, "read and write").means("this user can use it"),
+        Err(error) => finding("access", Level::Degraded, format!("read only: {error}"))
+            .means("files can be read through Forebay, and not written")
+            .remedy("as another user, or in another directory"),
+    }
+}
+
+/// Whether this user may, whoever he was before.
+fn may(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
+
+fn unopened(why: &str) -> Finding {
+    finding("file", Level::NotKnown, why).means("what follows was tried on a file beside it")
+}
+
+fn direct(direct: &Direct, alignment: Alignment) -> Finding {
+    match direct {
+        Direct::Yes => {
+            let Alignment { memory, offset } = alignment;
+            finding(
+                "direct I/O",
+                Level::Full,
+                format!("memory by {memory}, offsets and lengths by {offset} bytes"),
+            )
+            .means(
+                "requests go past the kernel's cache; what is less aligned through a direct handle is copied",
+            )
+        }
+        Direct::Refused(reason) => finding("direct I/O", Level::Missing, reason.as_str())
+            .means("requests go through the kernel's page cache, which has everything a second time")
+            .remedy("a file system with direct I/O: XFS, ext4 (not data=journal), btrfs"),
+    }
+}
+
+fn uncached(tried: &Tried, own: Option<&Own>) -> [Finding; 2] {
+    let beside = if own.is_some() { " (tried on a file beside it)" } else { "" };
+    [
+        uncached_one("read", own.map_or(&tried.uncached_read, |own| &own.uncached_read), ""),
+        uncached_one("write", &tried.uncached_write, beside),
+    ]
+}
+
+/// `RWF_DONTCACHE` one way. Forebay does not need it: the kernel's arms of a comparison do.
+pub(super) fn uncached_one(way: &str, tried: &io::Result<()>, beside: &str) -> Finding {
+    let name = format!("uncached {way}");
+    match tried {
+        Ok(()) => finding(&name, Level::Full, format!("RWF_DONTCACHE is taken{beside}"))
+            .means("the arm `kernel uncached` of a comparison can run"),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            finding(&name, Level::Missing, format!("RWF_DONTCACHE is not taken{beside}"))
+                .means("Forebay does not need it; the arm `kernel uncached` of a comparison is left out")
+                .remedy("Linux 6.15 with XFS, 6.17 with ext4")
+        }
+        Err(error) => finding(&name, Level::NotKnown, format!("it could not be tried: {error}"))
+            .means("Forebay does not need it; the arm `kernel uncached` of a comparison does"),
+    }
+}
+
+fn lease(place: &Place, tried: &Tried, process: &Process) -> Finding {
+    let lost = |found: String| {
+        finding("write lease", Level::Missing, found).means(
+            "files count as shared with other programs: no clean pages are kept, no zeroes written over holes, and \
+             reserved space is not given back",
+        )
+    };
+    let foreign = place.kind == Kind::File && place.owner != process.user && !process.may_lease_all();
+    match &tried.lease {
+        Err(_) if tried.leases_enabled == Some(0) => lost("switched off: fs.leases-enable is 0".to_owned())
+            .command("switch it on, until the next boot", By::Root, "sysctl -w fs.leases-enable=1"),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EACCES) => {
+                lost(format!("not for this user: {error}")).remedy("files of one's own, or CAP_LEASE")
+            }
+            Some(libc::EAGAIN) => lost("refused: others have every file open here".to_owned())
+                .remedy("a file system of the kernel's own, such as XFS or ext4"),
+            _ => lost(format!("the file system has none: {error}"))
+                .remedy("XFS, ext4, btrfs or tmpfs have them"),
+        },
+        Ok(()) if foreign => {
+            lost(format!("the file belongs to user {}, and this is {}", place.owner, process.user)).command(
+                "make it this user's (or give the program CAP_LEASE)",
+                By::Root,
+                format!("chown {} {}", process.user, quoted(&place.path)),
+            )
+        }
+        Ok(()) => finding("write lease", Level::Full, "granted")
+            .means("an engine hears of others that open a file, and keeps it to itself until then"),
+    }
+}
+
+fn reservation(tried: &Tried) -> Finding {
+    match &tried.reserve {
+        Ok(()) => finding("reservation", Level::Full, "space beyond the end is allocated")
+            .means("files that grow lie in one piece"),
+        Err(error) => finding("reservation", Level::Missing, format!("fallocate: {error}"))
+            .means("files that grow together come apart; no space is told at the sync, not at the write")
+            .remedy("a file system with fallocate (XFS, ext4, btrfs), or space on this one"),
+    }
+}
+
+fn mark(tried: &Tried) -> Finding {
+    match &tried.mark {
+        Ok(()) => finding("reservation mark", Level::Full, "user extended attributes are kept")
+            .means("what a crash leaves reserved is given back at the next open"),
+        Err(error) => {
+            finding("reservation mark", Level::Missing, format!("no user extended attributes: {error}"))
+                .means("nothing is reserved beyond the end of a file: those that grow together come apart")
+                .remedy("a file system with them (XFS, ext4 without nouser_xattr, btrfs)")
+        }
+    }
+}
+
+fn hint(place: &Place, hint: Option<u32>) -> Finding {
+    let Some(hint) = hint else {
+        return finding("extent-size hint", Level::Full, "none")
+            .means("space is allocated as Forebay reserves it");
+    };
+    let means =
+        "each write into a hole allocates so much, and nothing that is known beforehand bounds it at the end";
+    let finding = finding("extent-size hint", Level::Degraded, bytes(f64::from(hint))).means(means);
+    let path = quoted(&place.directory);
+    match place.kind {
+        Kind::File => {
+            finding.remedy("it stays with a file that has data: copy it to a directory without one")
+        }
+        _ => finding.command(
+            "take it from the directory (files that have it keep it)",
+            By::User,
+            format!("xfs_io -c 'extsize 0' {path}"),
+        ),
+    }
+}
+
+/// Of the file that the place is.
+fn pieces(place: &Place, own: &Own) -> Option<Finding> {
+    let Extents { count, bytes: length } = own.pieces.filter(|pieces| pieces.count > 0)?;
+    let found = format!("{} of data in {count}", bytes(length as f64));
+    if count == 1 || length / count >= REQUEST_BYTES {
+        let means = "requests of it are as large as they can be";
+        return Some(finding("pieces of the file", Level::Full, found).means(means));
+    }
+    let path = quoted(&place.path);
+    Some(
+        finding("pieces of the file", Level::Degraded, found)
+            .means("a request ends where a piece does")
+            .command(
+                "write it anew, while nobody has it open",
+                By::User,
+                format!("cp -p --reflink=never {path} {path}.new && mv {path}.new {path}"),
+            ),
+    )
+}
+
+fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
+    Finding::new(Part::Files, name, level, found)
+}

@@ -1,0 +1,166 @@
+//! A finding: what was looked at, what was found, what that means, and what to do about it.
+
+use serde::{Deserialize, Serialize};
+
+/// The findings without which nothing works: where one of them is missing the rest does not matter.
+const ESSENTIAL: [&str; 4] = ["kernel", "engine", "access", "zones"];
+
+/// One line of a report.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// What it belongs to.
+    pub part: Part,
+    /// What was looked at: words that stay, for programs.
+    pub name: String,
+    /// How much of it is there.
+    pub level: Level,
+    /// What was found.
+    pub found: String,
+    /// What follows from it.
+    pub means: String,
+    /// What to do, where something can be done or looked at.
+    pub remedy: Option<Remedy>,
+}
+
+/// The parts of a report, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The kernel and its io_uring.
+    Ring,
+    /// Processors, memory, limits.
+    Machine,
+    /// What is mounted, and how.
+    FileSystem,
+    /// What can be done with files there.
+    Files,
+    /// The device and its queue.
+    Device,
+}
+
+/// How much of something is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// All of it.
+    Full,
+    /// Less than there could be.
+    Degraded,
+    /// Nothing.
+    Missing,
+    /// It cannot be told; `found` says why.
+    NotKnown,
+}
+
+/// What to do about a finding.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Remedy {
+    /// In words.
+    pub what: String,
+    /// As a line for a shell, where there is one.
+    pub command: Option<Command>,
+}
+
+/// A line for a shell.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Command {
+    /// The line.
+    pub line: String,
+    /// Whose shell.
+    pub by: By,
+}
+
+/// Who runs a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// Root.
+    Root,
+    /// Whoever runs Forebay.
+    User,
+}
+
+impl Part {
+    /// What stands over its findings.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Part::Ring => "Kernel and io_uring",
+            Part::Machine => "Machine and limits",
+            Part::FileSystem => "File system",
+            Part::Files => "Files there",
+            Part::Device => "Device",
+        }
+    }
+}
+
+impl Level {
+    /// In a report.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Level::Full => "full",
+            Level::Degraded => "degraded",
+            Level::Missing => "missing",
+            Level::NotKnown => "not known",
+        }
+    }
+}
+
+impl Finding {
+    pub(super) fn new(part: Part, name: &str, level: Level, found: impl Into<String>) -> Self {
+        let (name, found) = (name.to_owned(), found.into());
+        Self { part, name, level, found, means: String::new(), remedy: None }
+    }
+
+    pub(super) fn means(mut self, means: impl Into<String>) -> Self {
+        self.means = means.into();
+        self
+    }
+
+    /// What to do, in words.
+    pub(super) fn remedy(mut self, what: impl Into<String>) -> Self {
+        self.remedy = Some(Remedy { what: what.into(), command: None });
+        self
+    }
+
+    /// What to do, in words and as a command.
+    pub(super) fn command(mut self, what: impl Into<String>, by: By, line: impl Into<String>) -> Self {
+        self.remedy = Some(Remedy { what: what.into(), command: Some(Command { line: line.into(), by }) });
+        self
+    }
+
+    /// Whether nothing works for it.
+    pub(super) fn stops_everything(&self) -> bool {
+        self.level == Level::Missing && ESSENTIAL.contains(&self.name.as_str())
+    }
+}
+
+/// A word of a shell's line.
+pub(super) fn quoted(word: impl AsRef<std::path::Path>) -> String {
+    let word = word.as_ref().to_string_lossy().into_owned();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%,=".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word;
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_shell_are_quoted_where_they_must_be() {
+        assert_eq!(quoted("/mnt/a-b_c.d"), "/mnt/a-b_c.d");
+        assert_eq!(quoted("/mnt/a b"), "'/mnt/a b'");
+        assert_eq!(quoted("it's; rm"), r"'it'\''s; rm'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn only_what_is_essential_stops_everything() {
+        let finding = |name, level| Finding::new(Part::Ring, name, level, "");
+        assert!(finding("engine", Level::Missing).stops_everything());
+        assert!(!finding("engine", Level::Degraded).stops_everything());
+        assert!(!finding("minimal wait", Level::Missing).stops_everything());
+    }
+}

@@ -1,0 +1,166 @@
+//! In what pieces the free space lies, and whether there is enough.
+
+use std::io;
+
+use forebay_uring::{Extents, FreeSpace};
+
+use super::finding::{By, Finding, Level, Part, quoted};
+use super::trial::Trial;
+use crate::manifest::Storage;
+use crate::report::bytes;
+
+/// Of this a request is made.
+const REQUEST_BYTES: u64 = 1 << 20;
+
+/// What the default cache can accept, times what must be free for that: below, space is allocated before each write.
+const PLENTY_BYTES: u64 = 4 * (256 << 20);
+
+/// Of the free bytes, the part that must be in pieces of a request's size.
+const IN_LARGE: f64 = 0.9;
+
+pub(super) fn findings(storage: &Storage, trial: &Trial) -> Vec<Finding> {
+    let pieces = match trial {
+        Trial::Made(tried) => pieces(storage, &tried.free_space, &tried.sample),
+        Trial::Refused { error, .. } => finding("free space in pieces", Level::NotKnown, error.as_str())
+            .means("no file could be made to find out"),
+    };
+    vec![room(storage), pieces]
+}
+
+fn room(storage: &Storage) -> Finding {
+    let free = storage.free_bytes;
+    let found = bytes(free as f64);
+    if free >= PLENTY_BYTES || storage.total_bytes == 0 {
+        return finding("free space", Level::Full, found)
+            .means("writes are accepted before their space is allocated; a hundredth may be reserved ahead");
+    }
+    finding("free space", Level::Degraded, found)
+        .means(
+            "less than four times a full cache: near the end space is allocated before a write is accepted",
+        )
+        .command(
+            "make room: what takes it",
+            By::Root,
+            format!("du -xh {} | sort -h | tail", quoted(&storage.mount_point)),
+        )
+}
+
+/// By what the file system tells of all of it; else by what it gave for one file.
+fn pieces(storage: &Storage, space: &io::Result<FreeSpace>, sample: &Option<Extents>) -> Finding {
+    const NAME: &str = "free space in pieces";
+    match (space, sample) {
+        (Ok(space), _) => of_all(storage, space),
+        (Err(_), Some(Extents { count, bytes: length })) if *count > 0 => {
+            let found = format!(
+                "{} reserved for one file lie in {count} (the file system does not tell of all)",
+                bytes(*length as f64)
+            );
+            let is_large = *count == 1 || length / count >= REQUEST_BYTES;
+            judged(storage, finding(NAME, Level::Full, found), is_large)
+        }
+        (Err(error), _) => finding(NAME, Level::NotKnown, format!("it does not tell: {error}"))
+            .means("how far files will lie in pieces is seen when they are there: filefrag FILE"),
+    }
+}
+
+fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
+    const NAME: &str = "free space in pieces";
+    let FreeSpace { pieces, bytes: free, largest, in_large, looked_until } = *space;
+    if free == 0 {
+        return finding(NAME, Level::Degraded, "nothing is free").means("nothing more can be written");
+    }
+    let share = in_large as f64 / free as f64;
+    let of = looked_until.map(|end| format!(", seen of the first {}", bytes(end as f64))).unwrap_or_default();
+    let found = format!(
+        "{pieces}, the largest {}; {:.0} % in pieces of 1 MiB and more{of}",
+        bytes(largest as f64),
+        (share * 100.0).floor()
+    );
+    judged(storage, finding(NAME, Level::Full, found), share >= IN_LARGE)
+}
+
+fn judged(storage: &Storage, finding: Finding, is_large: bool) -> Finding {
+    if is_large {
+        return finding.means("what is reserved for a file comes in large pieces, and requests stay whole");
+    }
+    let finding = Finding { level: Level::Degraded, ..finding }
+        .means("new files lie in many pieces, whoever writes them: requests are cut, and metadata grows");
+    let what = "remove files that lie in pieces, or copy all to a new file system; to look at it:";
+    let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
+    match storage.file_system.as_str() {
+        "xfs" => finding.command(what, By::Root, format!("xfs_spaceman -c 'freesp -s' {point}")),
+        "ext4" | "ext3" | "ext2" => finding.command(what, By::Root, format!("e2freefrag {device}")),
+        "btrfs" => finding.command("gather it", By::Root, format!("btrfs balance start -dusage=50 {point}")),
+        _ => finding.remedy("remove files that lie in pieces, or copy all to a new file system"),
+    }
+}
+
+fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
+    Finding::new(Part::FileSystem, name, level, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(file_system: &str, free_bytes: u64) -> Storage {
+        Storage {
+            file_system: file_system.into(),
+            device: "/dev/sda".into(),
+            mount_point: "/mnt".into(),
+            total_bytes: 1 << 40,
+            free_bytes,
+            ..Storage::default()
+        }
+    }
+
+    fn line(finding: &Finding) -> &str {
+        let command = finding.remedy.as_ref().and_then(|remedy| remedy.command.as_ref());
+        command.map_or("", |command| &command.line)
+    }
+
+    #[test]
+    fn little_room_is_told() {
+        assert_eq!(room(&storage("xfs", 1 << 30)).level, Level::Full);
+        let little = room(&storage("xfs", (1 << 30) - 1));
+        assert_eq!((little.level, line(&little)), (Level::Degraded, "du -xh /mnt | sort -h | tail"));
+    }
+
+    #[test]
+    fn pieces_are_judged_by_the_bytes_in_large_ones() {
+        let space = FreeSpace {
+            pieces: 9,
+            bytes: 100 << 20,
+            largest: 64 << 20,
+            in_large: 95 << 20,
+            looked_until: None,
+        };
+        let of = |file_system, space| pieces(&storage(file_system, 1 << 30), &Ok(space), &None);
+        let whole = of("xfs", space);
+        assert_eq!(
+            (whole.level, whole.found.as_str()),
+            (Level::Full, "9, the largest 64 MiB; 95 % in pieces of 1 MiB and more")
+        );
+        let apart = FreeSpace { in_large: 89 << 20, looked_until: Some(1 << 30), ..space };
+        assert_eq!(of("xfs", apart).level, Level::Degraded);
+        assert!(of("xfs", apart).found.ends_with("seen of the first 1.0 GiB"), "{}", of("xfs", apart).found);
+        assert_eq!(line(&of("xfs", apart)), "xfs_spaceman -c 'freesp -s' /mnt");
+        assert_eq!(line(&of("ext4", apart)), "e2freefrag /dev/sda");
+        assert_eq!(line(&of("btrfs", apart)), "btrfs balance start -dusage=50 /mnt");
+        assert_eq!(line(&of("zfs", apart)), "");
+        assert_eq!(of("xfs", FreeSpace::default()).found, "nothing is free");
+    }
+
+    #[test]
+    fn where_it_is_not_told_one_file_is_a_sample() {
+        let silent = || Err(io::Error::from_raw_os_error(libc::ENOTTY));
+        let of = |sample| pieces(&storage("btrfs", 1 << 30), &silent(), &sample);
+        let few = of(Some(Extents { count: 2, bytes: 64 << 20 }));
+        assert_eq!(few.level, Level::Full);
+        assert!(few.found.starts_with("64 MiB reserved for one file lie in 2 "), "{}", few.found);
+        assert_eq!(of(Some(Extents { count: 1, bytes: 396 << 10 })).level, Level::Full);
+        assert_eq!(of(Some(Extents { count: 65, bytes: 64 << 20 })).level, Level::Degraded);
+        assert_eq!(of(Some(Extents::default())).level, Level::NotKnown);
+        assert_eq!(of(None).level, Level::NotKnown);
+    }
+}

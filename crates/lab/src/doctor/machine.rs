@@ -1,0 +1,483 @@
+//! Processors, memory and the limits of this process.
+
+use std::path::PathBuf;
+
+use forebay_uring::probe;
+use rustix::process::{Resource, getrlimit};
+
+use super::finding::{By, Finding, Level, Part, quoted};
+use super::process::{Process, counted};
+use super::tree::Tree;
+use crate::report::bytes;
+
+const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// The cache unless told, where there is memory for it, and the part of memory it takes where there is not.
+const CACHE_BYTES: u64 = 256 << 20;
+const CACHE_OF_MEMORY: u64 = 16;
+
+/// What the suites that register memory register of it.
+const LOCKED_BYTES: u64 = 8 << 20;
+
+/// A ring registers up to so many files, and a process has other descriptors.
+const DESCRIPTORS: u64 = 1024 + 64;
+
+/// A limit as the kernel keeps it; none is no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Limit {
+    soft: Option<u64>,
+    hard: Option<u64>,
+}
+
+/// The time processors may be used for.
+#[derive(Clone, PartialEq, Debug)]
+struct Quota {
+    /// The control group that has it.
+    group: PathBuf,
+    /// In processors.
+    processors: f64,
+}
+
+/// The limits.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Limits {
+    /// Processors this process may run on.
+    allowed: u32,
+    /// As the kernel lists them.
+    list: String,
+    /// Processors there are; none where that is not told.
+    online: Option<u32>,
+    quota: Option<Quota>,
+    /// Memory of the machine, or of the control group where that is less.
+    memory: u64,
+    /// The control group that has the least limit, and that.
+    memory_limit: Option<(PathBuf, u64)>,
+    locked: Limit,
+    may_lock: bool,
+    descriptors: Limit,
+    huge: Huge,
+}
+
+/// What the kernel says of huge pages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Huge {
+    /// For anonymous memory; none where they are compiled out.
+    anonymous: Option<String>,
+    /// For shared memory.
+    shared: Option<String>,
+    is_forbidden: bool,
+}
+
+/// Whether the arena gets huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HugePages {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+impl Limits {
+    pub(super) fn of(tree: &Tree, process: &Process) -> Self {
+        let limit = |resource| {
+            let limit = getrlimit(resource);
+            Limit { soft: limit.current, hard: limit.maximum }
+        };
+        let list = process.processors.clone().unwrap_or_default();
+        let parallel = || std::thread::available_parallelism().map_or(1, |many| many.get() as u32);
+        Self {
+            allowed: counted(&list).unwrap_or_else(parallel),
+            list,
+            online: tree.word("/sys/devices/system/cpu/online").and_then(|list| counted(&list)),
+            quota: quota(tree),
+            memory: probe::memory_limit(),
+            memory_limit: memory_limit(tree),
+            locked: limit(Resource::Memlock),
+            may_lock: process.may_lock_memory(),
+            descriptors: limit(Resource::Nofile),
+            huge: Huge {
+                anonymous: tree.word(format!("{HUGE_PAGES}/enabled")).map(|list| chosen(&list)),
+                shared: tree.word(format!("{HUGE_PAGES}/shmem_enabled")).map(|list| chosen(&list)),
+                is_forbidden: process.is_without_huge_pages,
+            },
+        }
+    }
+
+    /// Processors that can be used at a time.
+    pub(super) fn processors(&self) -> u32 {
+        let quota = self.quota.as_ref().map_or(f64::INFINITY, |quota| quota.processors.ceil().max(1.0));
+        self.allowed.min(quota as u32).max(1)
+    }
+
+    pub(super) fn huge_pages(&self) -> HugePages {
+        self.huge.answer()
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let quota = self.quota.as_ref().map(Quota::finding);
+        let mut findings = vec![self.processors_finding()];
+        findings.extend(quota);
+        findings.extend([self.memory(), self.huge.finding(), self.locked(), self.descriptors()]);
+        findings
+    }
+
+    fn processors_finding(&self) -> Finding {
+        let of = match self.online {
+            Some(online) if online != self.allowed => format!(" of {online} (bound to {})", self.list),
+            _ => String::new(),
+        };
+        let found = format!("{}{of}", self.allowed);
+        let finding = |level| finding("processors", level, found.as_str());
+        match (self.allowed, self.online) {
+            (1, Some(online)) if online > 1 => finding(Level::Degraded)
+                .means("callers and the context that writes for them take turns on it")
+                .command("give it more (in a container: its cpuset)", By::Root, unbind(online)),
+            (1, _) => finding(Level::Degraded)
+                .means("callers and the context that writes for them take turns on it")
+                .remedy("a machine with two"),
+            _ => finding(Level::Full)
+                .means(format!("`contexts=auto` has up to {} of them write", self.processors())),
+        }
+    }
+
+    fn memory(&self) -> Finding {
+        let found = match &self.memory_limit {
+            Some((group, limit)) => format!("{} (limit of {})", bytes(*limit as f64), group.display()),
+            None => bytes(self.memory as f64),
+        };
+        let default = CACHE_BYTES.min(self.memory / CACHE_OF_MEMORY);
+        let means = format!("the cache is {} unless cache_bytes says otherwise", bytes(default as f64));
+        if default == CACHE_BYTES {
+            return finding("memory", Level::Full, found).means(means);
+        }
+        let finding = finding("memory", Level::Degraded, found).means(means);
+        match &self.memory_limit {
+            Some((group, _)) if group.starts_with("/sys/fs/cgroup/memory") => finding.command(
+                "raise the limit of the control group",
+                By::Root,
+                format!("echo 4G > {}", quoted(group.join("memory.limit_in_bytes"))),
+            ),
+            Some((group, _)) => finding.command(
+                "raise the limit of the control group",
+                By::Root,
+                format!("echo 4G > {}", quoted(group.join("memory.max"))),
+            ),
+            None => finding.remedy("set cache_bytes, if the memory is there for it"),
+        }
+    }
+
+    fn locked(&self) -> Finding {
+        let finding = |level, found| finding("locked memory", level, found);
+        if self.may_lock {
+            return finding(Level::Full, "no limit (CAP_IPC_LOCK)".to_owned())
+                .means("memory can be registered with a ring");
+        }
+        let found = self.locked.told(|limit| bytes(limit as f64));
+        if self.locked.soft.is_none_or(|limit| limit >= LOCKED_BYTES) {
+            return finding(Level::Full, found).means("memory can be registered with a ring, up to that");
+        }
+        finding(Level::Degraded, found)
+            .means("memory cannot be registered with a ring; Forebay itself does not need it, `compare plug` has an arm that does")
+            .with_limit(&self.locked, LOCKED_BYTES, LimitName { shell: "-l", unit: 1024, program: "memlock" })
+    }
+
+    fn descriptors(&self) -> Finding {
+        let found = self.descriptors.told(|limit| limit.to_string());
+        let finding = |level| finding("descriptors", level, found.as_str());
+        if self.descriptors.soft.is_none_or(|limit| limit >= DESCRIPTORS) {
+            return finding(Level::Full).means("each open file takes one");
+        }
+        finding(Level::Degraded)
+            .means("each open file takes one: with a thousand files open the next cannot be opened")
+            .with_limit(&self.descriptors, 65_536, LimitName { shell: "-n", unit: 1, program: "nofile" })
+    }
+}
+
+/// What a limit is called.
+#[derive(Clone, Copy)]
+struct LimitName {
+    /// By the shell's `ulimit`.
+    shell: &'static str,
+    /// What that counts in.
+    unit: u64,
+    /// By `prlimit`.
+    program: &'static str,
+}
+
+impl Finding {
+    /// How a limit is raised to so much: by everybody up to the hard one, by root beyond.
+    fn with_limit(self, limit: &Limit, wanted: u64, name: LimitName) -> Self {
+        let LimitName { shell, unit, program } = name;
+        if limit.hard.is_none_or(|hard| hard >= wanted) {
+            return self.command(
+                "raise it, in the shell that starts the program",
+                By::User,
+                format!("ulimit {shell} {}", wanted / unit),
+            );
+        }
+        self.command(
+            "raise it for a running shell, from which the program is started ($$ is its number)",
+            By::Root,
+            format!("prlimit --{program}={wanted} --pid $$"),
+        )
+    }
+}
+
+impl Limit {
+    fn told(&self, shown: impl Fn(u64) -> String) -> String {
+        let shown = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), &shown);
+        if self.soft == self.hard {
+            return shown(self.soft);
+        }
+        format!("{} (can be raised to {})", shown(self.soft), shown(self.hard))
+    }
+}
+
+impl Quota {
+    fn finding(&self) -> Finding {
+        let Self { group, processors } = self;
+        let line = if group.starts_with("/sys/fs/cgroup/cpu") {
+            format!("echo -1 > {}", quoted(group.join("cpu.cfs_quota_us")))
+        } else {
+            format!("echo max > {}", quoted(group.join("cpu.max")))
+        };
+        finding(
+            "processor quota",
+            Level::Degraded,
+            format!("{processors:.2} processors ({})", group.display()),
+        )
+        .means("when it is used up every thread stands still until the next period, a sync with them")
+        .command("take it away, or make it larger", By::Root, line)
+    }
+}
+
+impl Huge {
+    fn answer(&self) -> HugePages {
+        let is_one = |setting: &Option<String>, words: &[&str]| {
+            setting.as_deref().is_some_and(|setting| words.contains(&setting))
+        };
+        let shared = is_one(&self.shared, &["always", "within_size", "advise", "force"]);
+        let anonymous = is_one(&self.anonymous, &["always", "madvise"]);
+        if (shared || anonymous) && !self.is_forbidden { HugePages::Yes } else { HugePages::No }
+    }
+
+    fn finding(&self) -> Finding {
+        let Some(anonymous) = &self.anonymous else {
+            return finding("huge pages", Level::Missing, "not in this kernel")
+                .means("a request of 1 MiB has 256 pieces, each pinned and mapped by itself")
+                .remedy("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
+        };
+        let shared = self.shared.as_deref().unwrap_or("never");
+        let found = format!("{anonymous}, of shared memory {shared}");
+        if self.answer() == HugePages::Yes {
+            return finding("huge pages", Level::Full, found)
+                .means("the arena asks for them, so that a request of 1 MiB is one piece");
+        }
+        let lost = finding("huge pages", Level::Missing, found)
+            .means("a request of 1 MiB has 256 pieces, each pinned and mapped by itself");
+        if self.is_forbidden {
+            return lost
+                .remedy("they are forbidden to this process (prctl PR_SET_THP_DISABLE): by who started it");
+        }
+        lost.command("allow them to who asks", By::Root, format!("echo madvise > {HUGE_PAGES}/enabled"))
+    }
+}
+
+fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
+    Finding::new(Part::Machine, name, level, found)
+}
+
+/// Lets the shell that starts the program run everywhere.
+fn unbind(online: u32) -> String {
+    format!("taskset -p -c 0-{} $$", online.saturating_sub(1))
+}
+
+/// The word in brackets of `always [madvise] never`.
+fn chosen(list: &str) -> String {
+    let bracketed = list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    bracketed.unwrap_or(list).to_owned()
+}
+
+/// The least time for processors of our control groups.
+fn quota(tree: &Tree) -> Option<Quota> {
+    let of = |group: PathBuf| {
+        let told = tree.word(group.join("cpu.max")).or_else(|| {
+            let quota = tree.word(group.join("cpu.cfs_quota_us"))?;
+            Some(format!("{quota} {}", tree.word(group.join("cpu.cfs_period_us"))?))
+        })?;
+        let (time, period) = told.split_once(' ')?;
+        let (time, period): (f64, f64) = (time.parse().ok()?, period.trim().parse().ok()?);
+        (time > 0.0 && period > 0.0).then_some(Quota { group, processors: time / period })
+    };
+    let quotas = tree.groups("cpu").into_iter().filter_map(of);
+    quotas.min_by(|one, other| one.processors.total_cmp(&other.processors))
+}
+
+/// The least limit of memory of our control groups, where one is less than the machine has.
+fn memory_limit(tree: &Tree) -> Option<(PathBuf, u64)> {
+    let total = tree.text("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let total = total.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024));
+    let of = |group: PathBuf| {
+        let limit =
+            tree.number(group.join("memory.max")).or(tree.number(group.join("memory.limit_in_bytes")))?;
+        (limit < total).then_some((group, limit))
+    };
+    tree.groups("memory").into_iter().filter_map(of).min_by_key(|(_, limit)| *limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::fake::Fake;
+    use super::*;
+
+    const NO_LIMIT: Limit = Limit { soft: None, hard: None };
+
+    fn limits() -> Limits {
+        Limits {
+            allowed: 4,
+            list: "0-3".to_owned(),
+            online: Some(4),
+            quota: None,
+            memory: 16 << 30,
+            memory_limit: None,
+            locked: NO_LIMIT,
+            may_lock: false,
+            descriptors: NO_LIMIT,
+            huge: huge("madvise", "never"),
+        }
+    }
+
+    fn huge(anonymous: &str, shared: &str) -> Huge {
+        Huge { anonymous: Some(anonymous.into()), shared: Some(shared.into()), is_forbidden: false }
+    }
+
+    fn line(finding: Finding) -> String {
+        finding.remedy.and_then(|remedy| remedy.command).map(|command| command.line).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_machine_with_everything_is_full() {
+        for finding in limits().findings() {
+            assert_eq!(finding.level, Level::Full, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn one_processor_is_few_and_a_binding_is_told() {
+        let some = Limits { allowed: 2, list: "0,3".to_owned(), ..limits() }.processors_finding();
+        assert_eq!((some.level, some.found.as_str()), (Level::Full, "2 of 4 (bound to 0,3)"));
+        let one = Limits { allowed: 1, list: "2".to_owned(), ..limits() }.processors_finding();
+        assert_eq!(one.level, Level::Degraded);
+        assert_eq!(line(one), "taskset -p -c 0-3 $$");
+        let small = Limits { allowed: 1, online: Some(1), ..limits() }.processors_finding();
+        assert_eq!((small.level, line(small)), (Level::Degraded, String::new()));
+    }
+
+    #[test]
+    fn quotas_of_both_versions_are_found() {
+        let fake = Fake::new(&[
+            ("/proc/self/cgroup", "0::/a/b\n"),
+            ("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"),
+            ("/sys/fs/cgroup/a/cpu.max", "150000 100000\n"),
+        ]);
+        let found = quota(&fake.tree).unwrap();
+        assert_eq!((found.group.to_str(), found.processors), (Some("/sys/fs/cgroup/a"), 1.5));
+        assert_eq!(found.finding().found, "1.50 processors (/sys/fs/cgroup/a)");
+        assert_eq!(line(found.finding()), "echo max > /sys/fs/cgroup/a/cpu.max");
+        let limited = Limits { quota: Some(found), ..limits() };
+        assert_eq!(limited.processors(), 2);
+        assert_eq!(limited.findings()[1].name, "processor quota");
+
+        let fake = Fake::new(&[
+            ("/proc/self/cgroup", "2:cpu,cpuacct:/x\n0::/\n"),
+            ("/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "50000\n"),
+            ("/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"),
+            ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
+            ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        let found = quota(&fake.tree).unwrap();
+        assert_eq!(found.processors, 0.5);
+        assert_eq!(line(found.finding()), "echo -1 > /sys/fs/cgroup/cpu/x/cpu.cfs_quota_us");
+        assert_eq!(quota(&Fake::new(&[]).tree), None);
+    }
+
+    #[test]
+    fn little_memory_makes_a_small_cache() {
+        let fake = Fake::new(&[
+            ("/proc/meminfo", "MemTotal:  16777216 kB\n"),
+            ("/proc/self/cgroup", "0::/a/b\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/memory.max", "1073741824\n"),
+        ]);
+        let (group, limit) = memory_limit(&fake.tree).unwrap();
+        assert_eq!((group.to_str(), limit), (Some("/sys/fs/cgroup/a"), 1 << 30));
+        let small = Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
+        assert_eq!(small.level, Level::Degraded);
+        assert_eq!(small.found, "1.0 GiB (limit of /sys/fs/cgroup/a)");
+        assert!(small.means.starts_with("the cache is 64 MiB"), "{}", small.means);
+        assert_eq!(line(small), "echo 4G > /sys/fs/cgroup/a/memory.max");
+
+        // More than there is limits nothing.
+        fake.write("/sys/fs/cgroup/a/memory.max", "99999999999999\n");
+        assert_eq!(memory_limit(&fake.tree), None);
+        fake.write("/proc/self/cgroup", "3:memory:/v\n");
+        fake.write("/sys/fs/cgroup/memory/v/memory.limit_in_bytes", "536870912\n");
+        let (group, limit) = memory_limit(&fake.tree).unwrap();
+        let small = Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
+        assert_eq!(line(small), "echo 4G > /sys/fs/cgroup/memory/v/memory.limit_in_bytes");
+        let poor = Limits { memory: 2 << 30, ..limits() }.memory();
+        assert_eq!((poor.level, line(poor)), (Level::Degraded, String::new()));
+    }
+
+    #[test]
+    fn limits_are_raised_by_whoever_can() {
+        let some = |soft, hard| Limit { soft: Some(soft), hard: Some(hard) };
+        let locked = |locked| Limits { locked, ..limits() }.locked();
+        assert_eq!(locked(some(8 << 20, 8 << 20)).level, Level::Full);
+        assert_eq!(locked(some(64 << 10, 64 << 20)).found, "64 KiB (can be raised to 64 MiB)");
+        assert_eq!(line(locked(some(64 << 10, 64 << 20))), "ulimit -l 8192");
+        assert_eq!(line(locked(some(64 << 10, 64 << 10))), "prlimit --memlock=8388608 --pid $$");
+        let may = Limits { locked: some(0, 0), may_lock: true, ..limits() }.locked();
+        assert_eq!((may.level, may.found.as_str()), (Level::Full, "no limit (CAP_IPC_LOCK)"));
+
+        let open = |descriptors| Limits { descriptors, ..limits() }.descriptors();
+        assert_eq!(open(some(20_000, 20_000)).level, Level::Full);
+        assert_eq!(line(open(some(1024, 1 << 20))), "ulimit -n 65536");
+        assert_eq!(line(open(some(1024, 4096))), "prlimit --nofile=65536 --pid $$");
+        assert_eq!(open(some(1024, 4096)).level, Level::Degraded);
+    }
+
+    #[test]
+    fn huge_pages_of_either_memory_will_do() {
+        for (anonymous, shared, answer) in [
+            ("madvise", "never", HugePages::Yes),
+            ("always", "deny", HugePages::Yes),
+            ("never", "advise", HugePages::Yes),
+            ("never", "within_size", HugePages::Yes),
+            ("never", "never", HugePages::No),
+        ] {
+            assert_eq!(huge(anonymous, shared).answer(), answer, "{anonymous} {shared}");
+        }
+        let never = huge("never", "never").finding();
+        assert_eq!(never.level, Level::Missing);
+        assert_eq!(line(never), "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+        let forbidden = Huge { is_forbidden: true, ..huge("always", "always") };
+        assert_eq!(forbidden.answer(), HugePages::No);
+        assert!(forbidden.finding().remedy.unwrap().what.contains("PR_SET_THP_DISABLE"));
+        let without = Huge { anonymous: None, shared: None, is_forbidden: false };
+        assert_eq!((without.answer(), without.finding().level), (HugePages::No, Level::Missing));
+        assert_eq!(chosen("always [madvise] never"), "madvise");
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        let tree = Tree::real();
+        let limits = Limits::of(&tree, &Process::of(&tree));
+        println!("{limits:?}");
+        assert!(limits.processors() >= 1 && limits.memory > 1 << 20);
+        assert!(limits.findings().len() >= 5);
+    }
+}

@@ -1,0 +1,237 @@
+//! The file system: what it is good for, and options of its mount that are in the way.
+
+use super::finding::{By, Finding, Level, Part, quoted};
+use super::groups::Groups;
+use crate::manifest::Storage;
+
+pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding> {
+    let mut findings = vec![kind(storage)];
+    let before = findings.len();
+    findings.extend(storage.options.split(',').filter_map(|option| in_the_way(storage, option, groups)));
+    if findings.len() == before {
+        let none = finding("mount options", Level::Full, if_any(&storage.options.replace(',', ", ")))
+            .means("none that takes reserved space, affinity or durability away");
+        findings.push(none);
+    }
+    findings
+}
+
+/// What is known of a type of file system.
+fn kind(storage: &Storage) -> Finding {
+    let name = storage.file_system.as_str();
+    let degraded = |means: &str| finding("type", Level::Degraded, name).means(means);
+    match name {
+        "xfs" => finding("type", Level::Full, name)
+            .means("overwrites in place, keeps what is reserved, and tells its allocation groups"),
+        "ext4" | "ext3" | "ext2" => {
+            finding("type", Level::Full, name).means("overwrites in place, and keeps what is reserved")
+        }
+        "btrfs" | "bcachefs" | "f2fs" | "nilfs2" | "zfs" => {
+            let finding =
+                degraded("what is written again lies elsewhere: files that are overwritten come apart");
+            match name {
+                "btrfs" => finding.command(
+                    "have new files in this directory overwritten in place (they lose their checksums)",
+                    By::User,
+                    format!("chattr +C {}", quoted(&storage.mount_point)),
+                ),
+                _ => finding.remedy("put such files on XFS or ext4"),
+            }
+        }
+        "tmpfs" | "ramfs" => {
+            degraded("memory: nothing survives a reboot, and the cache holds all a second time")
+                .remedy("give a directory on a disk")
+        }
+        "overlay" => {
+            degraded("a file of the lower layer is copied up as a whole when it is opened for writing")
+                .remedy("give a directory of a volume, not of the container's image")
+        }
+        name if is_of_others(name) => degraded(
+            "a server has the files: others may change them there, and a lease holds back this machine alone",
+        )
+        .remedy("run Forebay where the disk is"),
+        "" => finding("type", Level::NotKnown, "not in /proc/self/mountinfo").means("nothing follows"),
+        _ => finding("type", Level::NotKnown, format!("{name}: nothing is known of it here"))
+            .means("what was tried below holds"),
+    }
+}
+
+fn is_of_others(name: &str) -> bool {
+    let begins = ["nfs", "cifs", "smb", "ceph", "fuse", "9p", "virtiofs", "glusterfs", "afs", "lustre"];
+    begins.iter().any(|begin| name.starts_with(begin))
+}
+
+/// What an option takes away; none where it takes nothing.
+fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option<Finding> {
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    let kind = storage.file_system.as_str();
+    let with = || format!("mounted with {option}");
+    let lost = |means: &str| finding(name, Level::Degraded, with()).means(means);
+    let remount = |finding: Finding, what: &str| {
+        let point = quoted(&storage.mount_point);
+        finding.command(
+            "until the next boot; for good in /etc/fstab",
+            By::Root,
+            format!("mount -o remount,{what} {point}"),
+        )
+    };
+    Some(match (name, kind) {
+        ("ro", _) => remount(
+            finding(name, Level::Missing, with()).means("files there can be read, and not written"),
+            "rw",
+        ),
+        ("sync", _) => remount(lost("each write is a sync, and waits for the device"), "async"),
+        ("dirsync", _) => again(lost("making and removing a file waits for the device"), storage),
+        ("wsync", "xfs") => again(lost("making and removing a file waits for the journal"), storage),
+        ("inode32", "xfs") => {
+            let beyond = groups.is_none_or(|groups| groups.has_long_numbers);
+            let level = if beyond { Level::Degraded } else { Level::Full };
+            let means = if beyond {
+                "inodes are in the first groups alone and their data anywhere: a file's context is known only when \
+                 its data has a place"
+            } else {
+                "without effect: inodes' numbers have 32 bits on a file system of this size"
+            };
+            let told = finding(name, level, with()).means(means);
+            if beyond { remount(told, "inode64") } else { told }
+        }
+        ("allocsize", "xfs") => again(
+            lost(
+                "what is appended through the kernel's cache, such as a file's last block, takes so much space \
+                  beyond the end; Forebay reserves by itself",
+            ),
+            storage,
+        ),
+        ("discard", _) if value != "async" => {
+            let lost = lost(
+                "space that is given back, of each file at its close, is discarded at once, before writes that \
+                 wait; fstrim, weekly, does the same at a better time",
+            );
+            // XFS takes the remount, and goes on as before.
+            if kind == "xfs" { again(lost, storage) } else { remount(lost, "nodiscard") }
+        }
+        ("nobarrier", _) => no_flush(storage, option),
+        ("barrier", _) if value == "0" => no_flush(storage, option),
+        ("data", "ext4" | "ext3") if value == "journal" => {
+            again(lost("data goes through the journal, twice, and direct I/O is refused"), storage)
+        }
+        ("compress" | "compress-force", "btrfs") => {
+            lost("what is compressed goes through the kernel's cache and not where it was before")
+                .remedy("mount without it where Forebay's files are")
+        }
+        _ => return None,
+    })
+}
+
+fn no_flush(storage: &Storage, option: &str) -> Finding {
+    let lost = finding("barrier", Level::Degraded, format!("mounted with {option}")).means(
+        "the device is never told to flush: a sync does not make anything durable, unless its cache survives",
+    );
+    let point = quoted(&storage.mount_point);
+    lost.command("have it flush", By::Root, format!("mount -o remount,barrier {point}"))
+}
+
+/// Of what a remount does not change.
+fn again(finding: Finding, storage: &Storage) -> Finding {
+    let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
+    finding.command(
+        "mount it without that option, also in /etc/fstab (a remount does not change it)",
+        By::Root,
+        format!("umount {point} && mount {device} {point}"),
+    )
+}
+
+fn if_any(options: &str) -> &str {
+    if options.is_empty() { "none are told" } else { options }
+}
+
+fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
+    Finding::new(Part::FileSystem, name, level, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::groups::tests::groups;
+    use super::*;
+
+    fn storage(file_system: &str, options: &str) -> Storage {
+        Storage {
+            file_system: file_system.into(),
+            options: options.into(),
+            device: "/dev/sda".into(),
+            mount_point: "/mnt/a b".into(),
+            ..Storage::default()
+        }
+    }
+
+    fn of(file_system: &str, options: &str) -> Vec<Finding> {
+        findings(&storage(file_system, options), None)
+    }
+
+    fn line(finding: &Finding) -> &str {
+        let command = finding.remedy.as_ref().and_then(|remedy| remedy.command.as_ref());
+        command.map_or("", |command| &command.line)
+    }
+
+    #[test]
+    fn options_that_take_nothing_away_are_one_line() {
+        let found = of("xfs", "rw,noatime,attr2,inode64,logbufs=8,noquota");
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[1].name.as_str(), found[1].level), ("mount options", Level::Full));
+        assert_eq!(of("ext4", "")[1].found, "none are told");
+        assert_eq!(of("btrfs", "rw,discard=async,space_cache=v2").len(), 2);
+        // Another file system's option.
+        assert_eq!(of("ext4", "rw,allocsize=64m,inode32").len(), 2);
+    }
+
+    #[test]
+    fn each_option_in_the_way_has_its_line_and_command() {
+        for (kind, option, name, command) in [
+            ("xfs", "ro", "ro", "mount -o remount,rw '/mnt/a b'"),
+            ("xfs", "sync", "sync", "mount -o remount,async '/mnt/a b'"),
+            ("ext4", "dirsync", "dirsync", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
+            ("xfs", "wsync", "wsync", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
+            ("xfs", "inode32", "inode32", "mount -o remount,inode64 '/mnt/a b'"),
+            ("xfs", "allocsize=65536k", "allocsize", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
+            ("xfs", "discard", "discard", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
+            ("ext4", "discard", "discard", "mount -o remount,nodiscard '/mnt/a b'"),
+            ("ext4", "nobarrier", "barrier", "mount -o remount,barrier '/mnt/a b'"),
+            ("ext4", "barrier=0", "barrier", "mount -o remount,barrier '/mnt/a b'"),
+            ("ext4", "data=journal", "data", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
+            ("btrfs", "compress=zstd:3", "compress", ""),
+        ] {
+            let found = of(kind, &format!("rw,{option},relatime"));
+            assert_eq!(found.len(), 2, "{option}");
+            assert_eq!((found[1].name.as_str(), &found[1].found), (name, &format!("mounted with {option}")));
+            assert_ne!(found[1].level, Level::Full, "{option}");
+            assert_eq!(line(&found[1]), command, "{option}");
+        }
+        assert_eq!(of("xfs", "ro,sync,wsync,discard").len(), 5);
+    }
+
+    #[test]
+    fn inode32_is_in_the_way_only_where_numbers_would_be_longer() {
+        let level = |long| findings(&storage("xfs", "inode32"), Some(groups(9, long)))[1].level;
+        assert_eq!((level(true), level(false)), (Level::Degraded, Level::Full));
+    }
+
+    #[test]
+    fn types_are_judged_by_what_they_do_to_files() {
+        let level = |name| of(name, "rw")[0].level;
+        for (name, expected) in [
+            ("xfs", Level::Full),
+            ("ext4", Level::Full),
+            ("btrfs", Level::Degraded),
+            ("f2fs", Level::Degraded),
+            ("tmpfs", Level::Degraded),
+            ("overlay", Level::Degraded),
+            ("nfs4", Level::Degraded),
+            ("fuse.sshfs", Level::Degraded),
+            ("", Level::NotKnown),
+            ("newfs", Level::NotKnown),
+        ] {
+            assert_eq!(level(name), expected, "{name}");
+        }
+        assert_eq!(line(&of("btrfs", "rw")[0]), "chattr +C '/mnt/a b'");
+    }
+}

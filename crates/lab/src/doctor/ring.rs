@@ -1,0 +1,390 @@
+//! The kernel and its io_uring: whether it is allowed and by whom not, what it offers, and which engine comes of it.
+
+use std::io;
+use std::time::Duration;
+
+use forebay_uring::probe::{KernelVersion, kernel_version};
+use forebay_uring::{Feature, Offers, SetupError, offer::State};
+
+use super::finding::{By, Finding, Level, Part};
+use super::process::Process;
+use super::tree::Tree;
+
+/// The oldest kernel Forebay is for.
+const OLDEST: KernelVersion = KernelVersion { major: 5, minor: 15 };
+
+/// The first with io_uring.
+const FIRST_RING: KernelVersion = KernelVersion { major: 5, minor: 1 };
+
+/// Memory of the engine that is made to see whether one can be: the least there can be.
+const CACHE_BYTES: u64 = 8 << 20;
+const BUFFER_BYTES: u64 = 1 << 20;
+
+/// It has nothing to write; a device that hangs is none of its own.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a filter is told to let io_uring through.
+const ALLOW: &str = "allow io_uring_setup, io_uring_enter and io_uring_register in the filter: in docker and podman \
+                     by --security-opt seccomp=PROFILE, in a unit of systemd by SystemCallFilter=@aio";
+
+/// What is known of it.
+#[derive(Debug)]
+pub(super) struct Ring {
+    version: KernelVersion,
+    offers: Result<Offers, SetupError>,
+    /// `kernel.io_uring_disabled`; none before 6.6.
+    disabled: Option<u32>,
+    /// `kernel.io_uring_group`.
+    group: Option<i64>,
+    is_filtered: bool,
+    may_administer: bool,
+    /// The group of this process.
+    own_group: u32,
+    /// What an engine says of itself, or why there is none.
+    engine: Result<String, String>,
+}
+
+impl Ring {
+    /// Asks the kernel, with rings and an engine of its own that are gone afterwards.
+    pub(super) fn of(tree: &Tree, process: &Process) -> Self {
+        Self {
+            version: kernel_version(),
+            offers: Offers::of_this_kernel(),
+            disabled: tree.number("/proc/sys/kernel/io_uring_disabled"),
+            group: tree.number("/proc/sys/kernel/io_uring_group"),
+            is_filtered: process.is_filtered,
+            may_administer: process.may_administer(),
+            own_group: process.group,
+            engine: engine(),
+        }
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = vec![self.kernel(), self.engine(), self.permission()];
+        if let Ok(offers) = &self.offers {
+            findings.extend([features(offers), minimal_wait(offers)]);
+        }
+        findings
+    }
+
+    fn kernel(&self) -> Finding {
+        let found = format!("Linux {}", self.version);
+        if self.version < OLDEST {
+            return finding("kernel", Level::Missing, found)
+                .means("older than 5.15, the oldest Forebay is for")
+                .remedy("run a newer kernel");
+        }
+        finding("kernel", Level::Full, found).means("5.15 is the oldest that will do")
+    }
+
+    fn engine(&self) -> Finding {
+        match &self.engine {
+            Ok(described) if self.offers.is_ok() => {
+                finding("engine", Level::Full, described.as_str()).means("requests go through the ring")
+            }
+            Ok(described) => finding("engine", Level::Degraded, described.as_str())
+                .means("everything works by system calls on threads; a small request costs several times as much")
+                .remedy("see io_uring"),
+            Err(why) => finding("engine", Level::Missing, why.as_str())
+                .means("nothing of Forebay works here")
+                .remedy("see the message, and memory and limits below"),
+        }
+    }
+
+    fn permission(&self) -> Finding {
+        match &self.offers {
+            Ok(_) => self.allowed(),
+            Err(SetupError::Forbidden(_)) => self.forbidden(),
+            Err(SetupError::Missing) => self.absent(),
+            Err(SetupError::Other(error)) if self.is_filtered && is_refusal(error) => by_filter(),
+            Err(SetupError::TooOld(what)) => {
+                missing(format!("this kernel's lacks {what}")).remedy("run Linux 5.15 or newer")
+            }
+            Err(SetupError::Memory(error)) => missing(format!("no memory for a ring: {error}")).command(
+                "raise the limit of locked memory (or that of the control group)",
+                By::Root,
+                "prlimit --memlock=unlimited --pid $$",
+            ),
+            Err(error) => missing(error.to_string()).remedy("run Linux 5.15 or newer"),
+        }
+    }
+
+    fn allowed(&self) -> Finding {
+        let finding = |found: String| finding("io_uring", Level::Full, found);
+        match self.disabled {
+            Some(1) => finding(format!("allowed to root{}", and_group(self.group)))
+                .means("kernel.io_uring_disabled is 1: programs of others get a thread pool")
+                .command(
+                    "allow it to all, if they are to have it",
+                    By::Root,
+                    "sysctl -w kernel.io_uring_disabled=0",
+                ),
+            Some(_) => {
+                finding("allowed (kernel.io_uring_disabled is 0)".to_owned()).means("by nobody forbidden")
+            }
+            None => finding("allowed".to_owned()).means("this kernel has no switch for it"),
+        }
+    }
+
+    fn forbidden(&self) -> Finding {
+        match self.disabled {
+            Some(2) => missing("forbidden to everybody: kernel.io_uring_disabled is 2".to_owned()).command(
+                "allow it, until the next boot",
+                By::Root,
+                "sysctl -w kernel.io_uring_disabled=0",
+            ),
+            Some(1) if !self.may_administer => {
+                let own = self.own_group;
+                missing(format!(
+                    "forbidden: kernel.io_uring_disabled is 1, allowed to root{}",
+                    and_group(self.group)
+                ))
+                .command(
+                    format!("allow it to the group of this process ({own}), or to all"),
+                    By::Root,
+                    format!("sysctl -w kernel.io_uring_group={own}"),
+                )
+            }
+            _ if self.is_filtered => by_filter(),
+            _ => missing(
+                "refused, and neither by kernel.io_uring_disabled nor by a seccomp filter".to_owned(),
+            )
+            .command(
+                "a security module (SELinux, AppArmor, another) does it: its denials are in the kernel's log",
+                By::Root,
+                "dmesg | grep -i denied",
+            ),
+        }
+    }
+
+    /// There is no such call: or a filter says so.
+    fn absent(&self) -> Finding {
+        // The switch is there only where io_uring is.
+        let is_built_in = self.disabled.is_some();
+        match (self.is_filtered, self.version >= FIRST_RING) {
+            (true, true) if is_built_in => by_filter(),
+            (true, true) => {
+                missing("not there: the kernel was built without it, or a seccomp filter hides it".into())
+                    .remedy(ALLOW)
+            }
+            (_, false) => missing("not in this kernel (5.1)".to_owned()).remedy("run Linux 5.15 or newer"),
+            (false, true) => missing("not there: this kernel was built without it".to_owned())
+                .remedy("run a kernel with CONFIG_IO_URING"),
+        }
+    }
+}
+
+/// An engine of the least size, made and shut down.
+fn engine() -> Result<String, String> {
+    let builder = forebay::Engine::builder().cache_bytes(CACHE_BYTES).buffer_bytes(BUFFER_BYTES);
+    let engine = builder.build().map_err(|error| error.to_string())?;
+    let described = engine.describe();
+    engine.shutdown(PATIENCE).map_err(|error| error.to_string())?;
+    Ok(described)
+}
+
+/// What the ring can do, but for what has a finding of its own, and polling, which Forebay does not use.
+fn features(offers: &Offers) -> Finding {
+    let is_apart = |feature: &Feature| {
+        use Feature::{HybridPolled, MinimalWait, MinimalWaitEnds, Polled};
+        matches!(feature, MinimalWait | MinimalWaitEnds | Polled | HybridPolled)
+    };
+    let all: Vec<_> = offers.0.iter().filter(|offer| !is_apart(&offer.feature)).collect();
+    let missing: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
+    if missing.is_empty() {
+        return finding("ring features", Level::Full, format!("all {}", all.len()))
+            .means("a request costs no more than it must");
+    }
+    let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let lacking =
+        finding("ring features", Level::Degraded, format!("{} of {}", all.len() - missing.len(), all.len()))
+            .means(format!("Forebay does without: {}; each costs more calls or copies", names.join(", ")));
+    let lost = missing.iter().filter(|offer| offer.state == State::Lost);
+    match lost.map(|offer| offer.feature.since()).max() {
+        Some(newest) => lacking.remedy(format!("run Linux {newest} or newer")),
+        None => lacking.remedy("see the reasons"),
+    }
+}
+
+/// Whether a batch can be waited for by one call.
+fn minimal_wait(offers: &Offers) -> Finding {
+    const MEANS: &str = "waiting for a batch of completions takes one more system call";
+    let finding = |level, found: &str| finding("minimal wait", level, found);
+    match (offers.had(Feature::MinimalWait), offers.had(Feature::MinimalWaitEnds)) {
+        (true, true) => finding(Level::Full, "there, and a late completion ends it")
+            .means("a batch of completions is waited for by one call"),
+        (true, false) => finding(Level::Degraded, "there, but a late completion does not end it: not used")
+            .means(MEANS)
+            .remedy(format!(
+                "run Linux {} or newer, or a stable kernel with the repair",
+                Feature::MinimalWaitEnds.since()
+            )),
+        (false, _) => finding(Level::Missing, "not in this kernel")
+            .means(MEANS)
+            .remedy(format!("run Linux {} or newer", Feature::MinimalWaitEnds.since())),
+    }
+}
+
+fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
+    Finding::new(Part::Ring, name, level, found)
+}
+
+fn missing(found: String) -> Finding {
+    finding("io_uring", Level::Missing, found).means("a thread pool stands in: see engine")
+}
+
+fn by_filter() -> Finding {
+    missing("forbidden by a seccomp filter of this process".to_owned()).remedy(ALLOW)
+}
+
+fn and_group(group: Option<i64>) -> String {
+    match group {
+        Some(group) if group >= 0 => format!(" and to group {group}"),
+        _ => " alone".to_owned(),
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_uring::Offer;
+
+    use super::*;
+
+    fn ring(offers: Result<Offers, SetupError>) -> Ring {
+        Ring {
+            version: KernelVersion { major: 6, minor: 18 },
+            offers,
+            disabled: Some(0),
+            group: Some(-1),
+            is_filtered: false,
+            may_administer: false,
+            own_group: 1000,
+            engine: Ok("io_uring: full".to_owned()),
+        }
+    }
+
+    fn forbidden() -> Ring {
+        ring(Err(SetupError::Forbidden(String::new())))
+    }
+
+    fn permission(ring: &Ring) -> (Level, String, String) {
+        let finding = ring.permission();
+        let remedy = finding.remedy.map(|remedy| match remedy.command {
+            Some(command) => command.line,
+            None => remedy.what,
+        });
+        (finding.level, finding.found, remedy.unwrap_or_default())
+    }
+
+    #[test]
+    fn who_forbids_it_is_told_with_what_allows_it() {
+        let said = |ring: Ring| permission(&ring);
+        let (level, found, remedy) = said(Ring { disabled: Some(2), is_filtered: true, ..forbidden() });
+        assert_eq!(level, Level::Missing);
+        assert!(found.contains("is 2") && remedy == "sysctl -w kernel.io_uring_disabled=0", "{found}");
+
+        let (_, found, remedy) = said(Ring { disabled: Some(1), ..forbidden() });
+        assert!(found.ends_with("allowed to root alone"), "{found}");
+        assert_eq!(remedy, "sysctl -w kernel.io_uring_group=1000");
+        let (_, found, _) = said(Ring { disabled: Some(1), group: Some(7), ..forbidden() });
+        assert!(found.ends_with("to root and to group 7"), "{found}");
+
+        // Root is let through by the switch, so it is somebody else.
+        let (_, found, _) = said(Ring { disabled: Some(1), may_administer: true, ..forbidden() });
+        assert!(found.starts_with("refused, and neither"), "{found}");
+        let (_, found, remedy) = said(Ring { is_filtered: true, ..forbidden() });
+        assert!(found.contains("seccomp filter") && remedy.contains("SystemCallFilter=@aio"), "{found}");
+        let (_, found, _) = said(Ring { disabled: None, is_filtered: true, ..forbidden() });
+        assert!(found.contains("seccomp filter"), "{found}");
+        let (_, found, _) = said(forbidden());
+        assert!(found.starts_with("refused, and neither"), "{found}");
+    }
+
+    #[test]
+    fn a_call_that_is_not_there_may_be_hidden() {
+        let absent = || ring(Err(SetupError::Missing));
+        let found = |ring: Ring| permission(&ring).1;
+        assert!(found(Ring { is_filtered: true, ..absent() }).starts_with("forbidden by a seccomp filter"));
+        assert!(
+            found(Ring { is_filtered: true, disabled: None, ..absent() }).contains("or a seccomp filter")
+        );
+        assert!(found(Ring { disabled: None, ..absent() }).contains("built without it"));
+        let old = KernelVersion { major: 4, minor: 19 };
+        assert!(found(Ring { version: old, disabled: None, ..absent() }).contains("(5.1)"));
+        let other = |errno| ring(Err(SetupError::Other(io::Error::from_raw_os_error(errno))));
+        assert!(found(Ring { is_filtered: true, ..other(libc::EPERM) }).contains("seccomp"));
+        assert!(found(other(libc::EMFILE)).contains("Too many open files"));
+        let memory = ring(Err(SetupError::Memory(io::Error::from_raw_os_error(libc::ENOMEM))));
+        assert!(permission(&memory).2.contains("--memlock"));
+        assert!(found(ring(Err(SetupError::TooOld("readv")))).contains("lacks readv"));
+    }
+
+    #[test]
+    fn where_it_is_allowed_to_some_that_is_said() {
+        let allowed = || ring(Ok(Offers::default()));
+        assert_eq!(permission(&allowed()).0, Level::Full);
+        let (level, found, remedy) = permission(&Ring { disabled: Some(1), group: Some(5), ..allowed() });
+        assert_eq!((level, found.as_str()), (Level::Full, "allowed to root and to group 5"));
+        assert_eq!(remedy, "sysctl -w kernel.io_uring_disabled=0");
+        assert_eq!(permission(&Ring { disabled: None, ..allowed() }).1, "allowed");
+    }
+
+    #[test]
+    fn the_engine_decides() {
+        let level = |ring: Ring| ring.engine().level;
+        assert_eq!(level(ring(Ok(Offers::default()))), Level::Full);
+        assert_eq!(level(forbidden()), Level::Degraded);
+        let dead = Ring { engine: Err("no memory".to_owned()), ..forbidden() };
+        assert!(dead.engine().stops_everything());
+        let old = Ring { version: KernelVersion { major: 5, minor: 10 }, ..forbidden() };
+        assert!(old.kernel().stops_everything());
+        assert_eq!(forbidden().kernel().level, Level::Full);
+    }
+
+    #[test]
+    fn what_the_ring_lacks_is_told_with_the_kernel_that_has_it() {
+        let offer = |feature, state| Offer { feature, state };
+        let most = vec![offer(Feature::SubmitAll, State::Had), offer(Feature::Polled, State::Lost)];
+        assert_eq!(features(&Offers(most.clone())).found, "all 1");
+        let mut some = most;
+        some.extend([
+            offer(Feature::SetLength, State::Lost),
+            offer(Feature::UnbookedWait, State::Lost),
+            offer(Feature::RegisteredBuffers, State::Refused("no memory may be locked".into())),
+        ]);
+        let told = features(&Offers(some));
+        assert_eq!((told.level, told.found.as_str()), (Level::Degraded, "1 of 4"));
+        assert!(told.means.contains("setting a file's length (6.9)"), "{}", told.means);
+        assert_eq!(told.remedy.unwrap().what, "run Linux 6.15 or newer");
+        let refused = Offers(vec![offer(Feature::RegisteredBuffers, State::Refused("no".into()))]);
+        assert_eq!(features(&refused).remedy.unwrap().what, "see the reasons");
+    }
+
+    #[test]
+    fn the_minimal_wait_has_three_answers() {
+        let offers = |minimal, ends| {
+            let state = |had| if had { State::Had } else { State::Lost };
+            Offers(vec![
+                Offer { feature: Feature::MinimalWait, state: state(minimal) },
+                Offer { feature: Feature::MinimalWaitEnds, state: state(ends) },
+            ])
+        };
+        let level = |minimal, ends| minimal_wait(&offers(minimal, ends)).level;
+        assert_eq!(level(true, true), Level::Full);
+        assert_eq!(level(true, false), Level::Degraded);
+        assert_eq!(level(false, false), Level::Missing);
+    }
+
+    #[test]
+    fn this_machine_has_an_answer() {
+        let tree = Tree::real();
+        for finding in Ring::of(&tree, &Process::of(&tree)).findings() {
+            println!("{finding:?}");
+            assert!(!finding.found.is_empty() && !finding.means.is_empty());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+use super::*;
+
+fn finding(name: &str, level: Level) -> Finding {
+    Finding::new(Part::Ring, name, level, "what was found").means("what it means")
+}
+
+fn report(findings: Vec<Finding>) -> Report {
+    Report {
+        schema: SCHEMA,
+        version: "0.1.0".into(),
+        date: "2026-03-01T12:34:56Z".into(),
+        path: ".".into(),
+        kind: Kind::Directory,
+        heading: "xfs on /dev/sda at /mnt; Linux 6.18.44".into(),
+        strength: Strength::of(&findings),
+        findings,
+    }
+}
+
+#[test]
+fn the_strength_is_that_of_the_weakest_that_counts() {
+    let strength = |findings: &[Finding]| Strength::of(findings);
+    assert_eq!(strength(&[]), Strength::Full);
+    assert_eq!(strength(&[finding("a", Level::Full), finding("b", Level::NotKnown)]), Strength::Full);
+    assert_eq!(strength(&[finding("a", Level::Full), finding("b", Level::Degraded)]), Strength::Degraded);
+    assert_eq!(strength(&[finding("minimal wait", Level::Missing)]), Strength::Degraded);
+    assert_eq!(strength(&[finding("a", Level::Degraded), finding("engine", Level::Missing)]), Strength::None);
+    assert_eq!(strength(&[finding("engine", Level::Missing)]), Strength::None);
+}
+
+#[test]
+fn the_text_is_72_columns_wide_and_its_commands_can_be_copied() {
+    let long = "mount -o remount,inode64 /mnt/a/directory/of/some/length && echo this goes beyond the line";
+    let findings = vec![
+        finding("io_uring", Level::Full),
+        finding("min wait", Level::NotKnown)
+            .remedy("wait, and see what comes of it in the course of some more words"),
+        Finding {
+            part: Part::Device,
+            ..finding("scheduler", Level::Degraded).command("until the next boot", By::Root, long)
+        },
+    ];
+    let text = report(findings).text();
+    assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
+    let expected = "\
+xfs on /dev/sda at /mnt; Linux 6.18.44
+
+Kernel and io_uring
+full       io_uring: what was found
+             what it means
+not known  min wait: what was found
+             what it means
+             -> wait, and see what comes of it in the course of some
+             more words
+
+Device
+degraded   scheduler: what was found
+             what it means
+             -> until the next boot
+             # mount -o remount,inode64 \\
+               /mnt/a/directory/of/some/length && echo this goes \\
+               beyond the line
+
+Forebay works here, with something lost. 3 findings: 1 full, 1 degraded,
+0 missing, 1 not known. Commands after `#` are root's.
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn the_document_is_read_as_it_was_written() {
+    let findings =
+        vec![finding("a", Level::NotKnown), finding("b", Level::Degraded).command("do", By::User, "x")];
+    let report = report(findings);
+    let json = report.json();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    for word in [
+        r#""schema": 1"#,
+        r#""kind": "directory""#,
+        r#""level": "not_known""#,
+        r#""by": "user""#,
+        r#""remedy": null"#,
+    ] {
+        assert!(json.contains(word), "{word}: {json}");
+    }
+}
+
+#[test]
+fn a_real_place_is_examined_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = examine(directory.path()).unwrap();
+    print!("{}", report.text());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    for finding in &report.findings {
+        assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
+        // What is lost has something that can be done.
+        if matches!(finding.level, Level::Degraded | Level::Missing) {
+            assert!(finding.remedy.is_some(), "{finding:?}");
+        }
+    }
+    let names: Vec<_> = report.findings.iter().map(|finding| &finding.name).collect();
+    let unique: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(unique.len(), names.len(), "{names:?}");
+}

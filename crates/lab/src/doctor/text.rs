@@ -1,0 +1,127 @@
+//! A report as text, in 72 columns.
+//!
+//! ```text
+//! degraded   scheduler: mq-deadline
+//!              every request takes its lock, and is ordered a second time
+//!              -> until the next boot; for good by a rule of udev
+//!              # echo none > /sys/block/vda/queue/scheduler
+//! ```
+
+use super::finding::{By, Command, Finding, Level, Part};
+use super::{Report, Strength};
+
+const WIDTH: usize = 72;
+
+/// Where a finding begins, and what belongs to it.
+const MARGIN: usize = 11;
+const INDENT: usize = 13;
+
+pub(super) fn text(report: &Report) -> String {
+    let mut lines = folded(&report.heading, 0, "");
+    let mut parts: Vec<Part> = Vec::new();
+    for finding in &report.findings {
+        if parts.last() != Some(&finding.part) {
+            parts.push(finding.part);
+            lines.extend([String::new(), finding.part.title().to_owned()]);
+        }
+        lines.extend(of_finding(finding));
+    }
+    lines.push(String::new());
+    lines.extend(folded(&summary(report), 0, ""));
+    lines.join("\n") + "\n"
+}
+
+fn of_finding(finding: &Finding) -> Vec<String> {
+    let first = format!("{:9}  ", finding.level.word());
+    let mut lines = folded(&format!("{}: {}", finding.name, finding.found), MARGIN, &first);
+    lines.extend(folded(&finding.means, INDENT, ""));
+    if let Some(remedy) = &finding.remedy {
+        lines.extend(folded(&format!("-> {}", remedy.what), INDENT, ""));
+        lines.extend(remedy.command.iter().flat_map(of_command));
+    }
+    lines
+}
+
+/// In lines that a shell takes for one.
+fn of_command(command: &Command) -> Vec<String> {
+    let prompt = match command.by {
+        By::Root => "# ",
+        By::User => "$ ",
+    };
+    // Each but the last ends in a blank and a backslash.
+    let mut lines = broken(words(&command.line), WIDTH - INDENT - 4);
+    let last = lines.len() - 1;
+    lines[..last].iter_mut().for_each(|line| line.push_str(" \\"));
+    let begin = |at| if at == 0 { prompt } else { "  " };
+    let indent = " ".repeat(INDENT);
+    lines.iter().enumerate().map(|(at, line)| format!("{indent}{}{line}", begin(at))).collect()
+}
+
+fn summary(report: &Report) -> String {
+    let many = |level| report.findings.iter().filter(|finding| finding.level == level).count();
+    let (lost, missing, unknown) = (many(Level::Degraded), many(Level::Missing), many(Level::NotKnown));
+    let of = format!(
+        "{} findings: {} full, {lost} degraded, {missing} missing, {unknown} not known.",
+        report.findings.len(),
+        many(Level::Full)
+    );
+    let word = match report.strength {
+        Strength::Full => "Full strength.",
+        Strength::Degraded => "Forebay works here, with something lost.",
+        Strength::None => "Forebay does not work here.",
+    };
+    let mut commands = report.findings.iter().filter_map(|finding| finding.remedy.as_ref()?.command.as_ref());
+    let is_roots = commands.any(|command| command.by == By::Root);
+    let root = if is_roots { " Commands after `#` are root's." } else { "" };
+    format!("{word} {of}{root}")
+}
+
+/// A paragraph from a column on; its first line begins with `first`, which is as wide or empty.
+fn folded(paragraph: &str, indent: usize, first: &str) -> Vec<String> {
+    let blank = " ".repeat(indent);
+    let lines = broken(paragraph.split([' ', '\n']), WIDTH - indent);
+    let begin = |at| if at == 0 && !first.is_empty() { first } else { blank.as_str() };
+    lines.iter().enumerate().map(|(at, line)| format!("{}{line}", begin(at))).collect()
+}
+
+/// A shell's words, with their quotes.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    line.split(move |letter| {
+        let ends = letter == ' ' && !is_quoted && !is_escaped;
+        is_quoted ^= letter == '\'' && !is_escaped;
+        is_escaped = letter == '\\' && !is_quoted && !is_escaped;
+        ends
+    })
+}
+
+/// In lines of at most so many letters, if its words are no longer.
+fn broken<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_word_is_not_broken() {
+        let line = r"umount '/mnt/a b' && rm 'it'\''s it' x";
+        let expected = ["umount", "'/mnt/a b'", "&&", "rm", r"'it'\''s it'", "x"];
+        assert_eq!(words(line).collect::<Vec<_>>(), expected);
+        let command = Command { line: "echo 'a b' 'c d'".repeat(5), by: By::User };
+        assert!(of_command(&command).iter().all(|line| line.matches('\'').count() % 2 == 0));
+    }
+}

@@ -71,7 +71,7 @@ impl Iterator for Workload {
             86..88 => Verb::SetLength(near),
             88..90 => Verb::SetLength(offset),
             90..92 => Verb::Sync,
-            92..94 => Verb::Reopen { uncached: small % 3 == 0 },
+            92..94 => Verb::Reopen { uncached: small.is_multiple_of(3) },
             _ => Verb::Pause(random.below(6000)),
         };
         Some(Step { file: random.below(FILES as u64) as usize, verb })
@@ -133,7 +133,7 @@ fn child_that_is_stopped() {
     let open = |file, uncached| {
         Some(engine.open(path_of(directory, file), Open::create().uncached(uncached)).unwrap())
     };
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         keep_changing_contexts(&engine);
     }
     let progress = Progress::at(directory);

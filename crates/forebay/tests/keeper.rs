@@ -424,7 +424,7 @@ fn contract_09_a_full_file_system_and_what_is_saved_of_it() {
     let (status, said) = survived.die();
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("could not be written") && said.contains("No space left"), "{said}");
-    let image = PathBuf::from(said.lines().last_saved());
+    let image = saved(&said);
     assert!(image.starts_with(directory.path().canonicalize().unwrap()), "{said}");
     std::fs::remove_file(filler).unwrap();
 
@@ -464,16 +464,9 @@ fn damage(image: &Path, path: &Path) {
     assert!(std::fs::read(path).unwrap() == content);
 }
 
-trait LastSaved {
-    fn last_saved(self) -> String;
-}
-
-impl<'a, T: Iterator<Item = &'a str>> LastSaved for T {
-    /// The image that the last of these lines names.
-    fn last_saved(self) -> String {
-        let line = self.last().unwrap_or_default();
-        line.rsplit("forebay recover ").next().unwrap_or_default().to_owned()
-    }
+/// The image that the last line of a keeper's log names.
+fn saved(said: &str) -> PathBuf {
+    said.trim_end().rsplit("forebay recover ").next().unwrap_or_default().into()
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! of itself is so, and of a file only that is written which the arena says, where the file is the one that was meant.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub(crate) fn is_asked() -> bool {
 pub fn run(channel: RawFd) -> i32 {
     let given = match channel {
         // Nobody's in particular, so it can be borrowed.
-        0 => std::io::stdin().as_fd().try_clone_to_owned().and_then(Channel::of_descriptor),
+        0 => io::stdin().as_fd().try_clone_to_owned().and_then(Channel::of_descriptor),
         number => Channel::inherited(number),
     };
     let Ok(channel) = given else {
@@ -215,7 +216,7 @@ impl Keeping {
             Ok(Received::Nothing) => return Heard::Nothing,
             Ok(Received::End) => return Heard::End,
             // One that is too large is gone, and others may come.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Heard::Something,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Heard::Something,
             Err(error) => {
                 self.log.say(format_args!("the program is not heard any more: {error}"));
                 return Heard::End;
@@ -270,9 +271,9 @@ impl Keeping {
         let rings = self.wait_for_rings();
         let progress = Arc::new(Progress::new());
         let watchdog = Watchdog::start(&self, &progress);
-        let work = work_of(&self.arena, std::mem::take(&mut self.files), |what| self.log.say(what));
+        let Work { jobs, refused } = work_of(&self.arena, std::mem::take(&mut self.files));
         let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
-            work.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
+            jobs.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
         let done = finish(&self.arena, jobs, rings, self.hello.patience, &progress);
         drop(watchdog);
         for (number, done) in &done {
@@ -280,8 +281,11 @@ impl Keeping {
                 note_done(&self.arena, *number, &done.plan);
             }
         }
+        for Refused { path, bytes, error } in &refused {
+            self.log.say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
+        }
         self.tell(&done, start.elapsed());
-        let has_lost = done.values().any(|done| done.lost.is_some());
+        let has_lost = !refused.is_empty() || done.values().any(|done| done.lost.is_some());
         if has_lost {
             save(&self.arena, &self.hello, &self.log);
         }
@@ -315,8 +319,8 @@ impl Keeping {
             done.values().filter(|done| done.lost.is_none() && !done.plan.is_empty()).collect();
         let bytes: u64 = written.iter().map(|done| done.plan.bytes()).sum();
         let (process, files) = (self.hello.process, written.len());
-        if bytes == 0 && files == 0 {
-            self.log.say(format_args!("process {process} is gone; nothing was left to be written"));
+        if files == 0 {
+            self.log.say(format_args!("process {process} is gone; wrote nothing"));
         } else {
             self.log.say(format_args!(
                 "process {process} is gone; wrote {bytes} bytes to {files} files, and synced them, in {} ms",
@@ -427,34 +431,52 @@ fn next_word(channel: &Channel, peer: Peer) -> Option<Message> {
     }
 }
 
-/// What is to be done for each file: of those that are the ones the arena means. Why one is not is said.
-pub(crate) fn work_of(
-    arena: &Arena,
-    kept: BTreeMap<u32, Kept>,
-    say: impl Fn(std::fmt::Arguments<'_>),
-) -> BTreeMap<u32, (u16, Job)> {
-    let mut files = BTreeMap::new();
+/// What there is to do.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// By the files' numbers, with their generations.
+    pub(crate) jobs: BTreeMap<u32, (u16, Job)>,
+    /// Files that are not the ones the arena means, or of which not even that can be seen.
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// A file of which something is owed, and to which nothing is written.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) error: io::Error,
+}
+
+/// What there is to do for these files.
+pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     let mut known = HashMap::new();
+    let mut files = BTreeMap::new();
     for (number, Kept { generation, file }) in kept {
         let path = path_of(&file);
-        let record = arena.file(number).filter(|record| record.generation == generation);
         // None: nothing of it was ever published, or all of it is written and it was being closed.
-        let Some(record) = record else { continue };
-        match File::of_descriptor(file) {
-            Ok(file) if is_meant(&file, &record) => {
-                known.insert(number, known_of(&record));
-                files.insert(number, (generation, file, path));
-            }
-            Ok(_) => say(format_args!("{}: not the file that is meant; nothing is written", path.display())),
-            Err(error) => say(format_args!("{}: {error}; nothing is written", path.display())),
+        if let Some(record) = arena.file(number).filter(|record| record.generation == generation) {
+            let file = File::of_descriptor(file).and_then(|file| match is_meant(&file, &record) {
+                true => Ok(file),
+                false => Err(io::Error::other("not the file that is meant")),
+            });
+            known.insert(number, known_of(&record));
+            files.insert(number, (generation, path, file));
         }
     }
     let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
-    let with_plan = |(number, (generation, file, path))| {
+    let mut work = Work { jobs: BTreeMap::new(), refused: Vec::new() };
+    for (number, (generation, path, file)) in files {
         let plan = plans.remove(&number).expect("every known file has a plan");
-        (number, (generation, Job::new(file, path, plan)))
-    };
-    files.into_iter().map(with_plan).collect()
+        match file {
+            Ok(file) => {
+                work.jobs.insert(number, (generation, Job::new(file, path, plan)));
+            }
+            Err(_) if plan.is_empty() => {}
+            Err(error) => work.refused.push(Refused { path, bytes: plan.bytes(), error }),
+        }
+    }
+    work
 }
 
 /// Whether a file is the one a record speaks of, and may be written.

@@ -20,7 +20,7 @@ use forebay_uring::{Alive, Arena, File, Gone};
 
 use super::finish::{Done, Job, Progress, Rings, finish};
 use super::image::Recovered;
-use super::process::{Kept, work_of};
+use super::process::{Kept, Refused, Work, work_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
 use crate::mutex::lock;
@@ -158,10 +158,16 @@ impl Stored {
         let arena = Arena::of_memfd(arena).map_err(|error| failed(format!("the stored arena: {error}")))?;
         let is_gone = self.gone.map(Gone::of_descriptor).and_then(|gone| gone.wait(Some(KEEPER_RINGS)).ok());
         let rings = if is_gone == Some(true) { Rings::Gone } else { Rings::MayBeThere };
-        let work = work_of(&arena, self.files, |what| tracing::warn!("{what}"));
-        let jobs: BTreeMap<u32, Job> = work.into_iter().map(|(number, (_, job))| (number, job)).collect();
+        let Work { jobs, refused } = work_of(&arena, self.files);
+        let jobs: BTreeMap<u32, Job> = jobs.into_iter().map(|(number, (_, job))| (number, job)).collect();
         let done = finish(&arena, jobs, rings, PATIENCE, &Progress::new());
-        Ok(done.into_values().filter(|done| done.lost.is_some() || !done.plan.is_empty()).map(told).collect())
+        let done = done.into_values().filter(|done| done.lost.is_some() || !done.plan.is_empty());
+        let refused = refused.into_iter().map(|Refused { path, bytes, error }| {
+            let error =
+                Error::new(ErrorKind::Keeper, "nothing is written to it").at_path(&path).because(error);
+            Recovered { path, bytes, result: Err(error) }
+        });
+        Ok(done.map(told).chain(refused).collect())
     }
 }
 

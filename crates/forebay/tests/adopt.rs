@@ -13,7 +13,6 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Open};
-use forebay_uring::Channel;
 use forebay_uring::passing::{Listener, Received};
 use support::device::{Device, Shape};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
@@ -241,9 +240,10 @@ fn contract_02_what_could_not_be_written_is_dirty_again() {
     content[4096 * 100 + 50..][..23].copy_from_slice(b"in the middle of a page");
     assert!(read_all(file) == content);
     assert!(adopted.engine.stats().dirty_bytes >= 300_000);
+    assert!(file.sync_data().is_err());
+    std::fs::remove_file(filler.unwrap()).unwrap();
     file.write_at(b"and more", 4096 * 100 + 60).unwrap();
     content[4096 * 100 + 60..][..8].copy_from_slice(b"and more");
-    std::fs::remove_file(filler.unwrap()).unwrap();
     file.sync_data().unwrap();
     assert!(read_all(file) == content);
     drop(adopted);
@@ -323,7 +323,9 @@ fn answered(directory: &Path, messages: &[(Vec<u8>, Option<BorrowedFd<'_>>)]) ->
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        assert!(matches!(channel.receive(Some(SOON)), Ok(Received::Message(message)) if message.bytes[0] == 32));
+        assert!(
+            matches!(channel.receive(Some(SOON)), Ok(Received::Message(message)) if message.bytes[0] == 32)
+        );
         for (message, descriptor) in messages {
             let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().copied().collect();
             channel.send(message, &descriptors).unwrap();
@@ -525,7 +527,9 @@ struct Progress(std::fs::File);
 impl Progress {
     fn at(directory: &Path) -> Self {
         let mut how = OpenOptions::new();
-        Self(how.read(true).write(true).create(true).truncate(false).open(directory.join("progress")).unwrap())
+        Self(
+            how.read(true).write(true).create(true).truncate(false).open(directory.join("progress")).unwrap(),
+        )
     }
 
     fn tell(&self, which: u64, steps: u64) {

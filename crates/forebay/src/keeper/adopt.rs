@@ -109,7 +109,8 @@ impl Handed {
     /// A new keeper may listen where the old one did.
     pub(crate) fn make_room(channel: &Channel) -> Result<()> {
         // Whoever is gone needs no room.
-        let asked = channel.send(&Message::Room.encode(), &[]).and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
+        let asked =
+            channel.send(&Message::Room.encode(), &[]).and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
         match asked {
             Ok(Received::Nothing) => Err(failed("the keeper does not answer")),
             Ok(Received::Message(_) | Received::End) | Err(_) => Ok(()),
@@ -206,7 +207,8 @@ fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<V
     let frames = frames_of(&known, headers(arena));
     for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
         let (frame, header) = of_page.last().expect("a chunk is not empty");
-        let inherited = &mut files.get_mut(&header.file).expect("frames of other files were left out").inherited;
+        let inherited =
+            &mut files.get_mut(&header.file).expect("frames of other files were left out").inherited;
         inherited.sequence = inherited.sequence.max(header.sequence);
         if header.page * PAGE < inherited.record.size {
             inherited.pages.push((*frame, *header));

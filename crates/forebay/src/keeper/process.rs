@@ -342,7 +342,10 @@ impl Keeping {
                     return;
                 }
                 // Whoever opens a file waits while it is leased, and nobody else here is told of that.
-                files.iter().filter(|(_, _, file)| !file.is_leased()).for_each(|(_, _, file)| file.give_up_lease());
+                files
+                    .iter()
+                    .filter(|(_, _, file)| !file.is_leased())
+                    .for_each(|(_, _, file)| file.give_up_lease());
                 continue;
             }
             match listener.accept() {
@@ -388,7 +391,7 @@ impl Keeping {
         }
     }
 
-    fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> std::io::Result<()> {
+    fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
         let memfd = self.arena.memfd().expect("it came as one");
         let handed = Message::Handed { process: self.hello.process, files: files.len() as u32 };
         channel.send(&handed.encode(), &[memfd])?;

@@ -232,7 +232,7 @@ mod tests {
         let mut settled = Settled::default();
         let mut file = CachedFile::new(Target(0), Origin::Existing(4096), Liberties::Shared);
         file.adopt_size(4096 + 50);
-        file.adopt_partial(1, (Frame(1), Frame(2)), &[0..50], &mut settled);
+        file.adopt_partial(1, (Frame(1), Frame(2)), std::slice::from_ref(&(0..50)), &mut settled);
         assert_eq!(file.page_state(1), PageState::Dirty);
         assert_eq!(settled.freed.frames().collect::<Vec<_>>(), [Frame(2)]);
     }

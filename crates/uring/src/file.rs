@@ -483,6 +483,12 @@ impl File {
         lease::is_whole(self.as_fd())
     }
 
+    /// Gives up the lease that the open file has, whoever holds it: who waits for it goes on. Nothing happens where there is
+    /// none.
+    pub fn give_up_lease(&self) {
+        lease::give_up(self.as_fd());
+    }
+
     /// Whether the lease is held, and nobody waits for it.
     #[must_use]
     pub fn has_lease(&self) -> bool {

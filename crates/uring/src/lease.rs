@@ -283,6 +283,12 @@ pub(crate) fn is_whole(descriptor: BorrowedFd<'_>) -> bool {
     !is_breaking(descriptor.as_raw_fd())
 }
 
+/// Gives the lease up that the open file has, if it has one.
+pub(crate) fn give_up(descriptor: BorrowedFd<'_>) {
+    // Refused where there is none.
+    let _ = set_lease(descriptor.as_raw_fd(), libc::F_UNLCK);
+}
+
 /// Whether somebody waits for this lease: then the kernel tells what it is to become, not what it is.
 fn is_breaking(descriptor: RawFd) -> bool {
     // SAFETY: the command takes no argument.

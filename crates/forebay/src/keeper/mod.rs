@@ -29,6 +29,12 @@
 //! # }
 //! ```
 //!
+//! # Going on where a program died
+//!
+//! With a [socket](Keeper::socket) the keeper stays for a while when all is written, and a program that is started again
+//! takes over what it has: [`Builder::adopt`](crate::Builder::adopt). Its cache is as warm as the dead one's was, its files
+//! are open, those that have no name any more too, and nobody else had them in between, but who opened one meanwhile.
+//!
 //! # What it does not cover
 //!
 //! The machine's death. Both processes killed together, as by a service manager that ends all processes of a service: see

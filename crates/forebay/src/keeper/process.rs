@@ -7,7 +7,7 @@
 //! It trusts nothing: what it was sent is read by [`message`](super::message), the memory is mapped only where all it says
 //! of itself is so, and of a file only that is written which the arena says, where the file is the one that was meant.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use forebay_block::Frame;
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{Access, Arena, Channel, File, FileRecord, FrameState, Gone, Process, detached};
+use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Process, detached};
 
 use super::finish::{Done, Job, Progress, Rings, finish};
 use super::image;
@@ -330,10 +330,8 @@ impl Keeping {
     }
 
     /// Waits for a program that takes over, where there is a socket for it.
-    fn stand_by(&mut self, mut files: Vec<(u32, u16, File)>) {
+    fn stand_by(&mut self, files: Vec<(u32, u16, File)>) {
         let end = Instant::now().checked_add(self.hello.linger);
-        let leased: BTreeSet<u32> =
-            files.iter().filter(|(_, _, file)| file.is_leased()).map(|(number, ..)| *number).collect();
         while let Some(listener) = &self.listener {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS))) else {
@@ -343,7 +341,11 @@ impl Keeping {
                 if left.is_zero() {
                     return;
                 }
-                self.let_others_in(&mut files, &leased);
+                // Whoever opens a file waits while it is leased, and nobody else here is told of that.
+                files
+                    .iter()
+                    .filter(|(_, _, file)| !file.is_leased())
+                    .for_each(|(_, _, file)| file.give_up_lease());
                 continue;
             }
             match listener.accept() {
@@ -363,23 +365,6 @@ impl Keeping {
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
-    }
-
-    /// Who opens a file that was leased waits until the lease goes, which it does with the file. One of which something is
-    /// not written stays: nobody else has that.
-    fn let_others_in(&self, files: &mut Vec<(u32, u16, File)>, leased: &BTreeSet<u32>) {
-        files.retain(|(number, _, file)| {
-            let is_wanted = leased.contains(number) && !file.is_leased();
-            let stays = !is_wanted || self.is_owed(*number);
-            if !stays {
-                self.log.say(format_args!("file {number} is let go of: another program opens it"));
-            }
-            stays
-        });
-    }
-
-    fn is_owed(&self, number: u32) -> bool {
-        headers(&self.arena).any(|(_, header)| header.file == number && header.state != FrameState::Clean)
     }
 
     /// Gives everything to who asks for it; whether it was taken.
@@ -406,7 +391,7 @@ impl Keeping {
         }
     }
 
-    fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> std::io::Result<()> {
+    fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
         let memfd = self.arena.memfd().expect("it came as one");
         let handed = Message::Handed { process: self.hello.process, files: files.len() as u32 };
         channel.send(&handed.encode(), &[memfd])?;

@@ -36,7 +36,7 @@ pub(crate) struct Typed {
 pub(crate) enum Verb {
     /// Compare Forebay with the kernel's own ways on this machine.
     #[command(after_help = COMPARE_IN_FULL)]
-    Compare(CompareArgs),
+    Compare(Box<CompareArgs>),
     /// Run a fio job file through Forebay or the kernel.
     #[command(after_help = run_in_full())]
     Run(RunArgs),

@@ -96,7 +96,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
         Parsed::Show(text) => Ok(Command::Show(text)),
         Parsed::Typed(typed) => match typed.verb {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
-            Verb::Compare(typed) => compare(typed).map(Command::Compare),
+            Verb::Compare(typed) => compare(*typed).map(Command::Compare),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Report(typed) => report::meant(typed).map(|request| Command::Report(Box::new(request))),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),

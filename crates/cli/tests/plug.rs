@@ -30,7 +30,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
     ] {
         assert!(out.contains(word), "{word}: {out}{err}");
     }
-    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 72), "{out}");
     // fio may not be installed here: then that is said.
     assert!(out.contains("fio: fio-") || out.contains("left out: fio: fio is not installed"), "{out}");
     assert!(err.contains("below 4 rounds no verdict is given"), "{err}");

@@ -70,7 +70,7 @@ fn every_job_runs_through_every_engine() {
                 continue;
             }
             assert_eq!(code, Some(0), "{name} on {engine}: {err}");
-            assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+            assert!(out.lines().all(|line| line.chars().count() <= 72), "{out}");
             assert!(out.contains(&format!("{name}.fio on {engine}, until synced")), "{out}");
             assert!(out.contains("total") && out.contains("elapsed, until synced"), "{out}");
             assert_eq!(out.contains("io_uring: "), engine == "forebay", "{out}");

@@ -56,17 +56,17 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
     let words = ["--rounds", "1", "--scale", "0.25", "--json", json.to_str().unwrap()];
     let (code, out, err) = said(forebay(&words, directory.path()).output().unwrap());
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 72), "{out}");
     for word in [
         "A-12x12 random 4k, 12 jobs x 12 files, 12 directories",
         "C-6-one-directory-sequential",
         "kernel-direct-prealloc ",
         "forebay-one-context ",
-        "extents",
+        "pieces",
         "Concurrency, affinity and layout, each by itself",
-        "concurrency            2 hash : 1           holes",
-        "affinity             group : hash",
-        "layout            written : holes",
+        "concurrency         2 hash : 1          holes",
+        "affinity          group : hash",
+        "layout         written : holes",
         "not shown",
         "By the number of writeback contexts",
         "Files that grow by appends",

@@ -1,4 +1,4 @@
-//! A result as a table that can be pasted into a mail: plain text, at most 80 columns, complete in itself.
+//! A result as a table that can be pasted into a mail: plain text, at most 72 columns, complete in itself.
 //!
 //! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6 bytes asked for per
 //! second until all was synced; a ratio above 1 is more of it per second than the base.
@@ -35,7 +35,7 @@ use table::{Column, Table, WIDTH, absent, label, marked};
 /// How to write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Plain text of at most 80 columns.
+    /// Plain text of at most 72 columns.
     Text,
     /// Markdown, for documents.
     Markdown,

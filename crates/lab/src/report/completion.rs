@@ -5,7 +5,7 @@
 use crate::schema::{Against, Document, Part, PartJob, Row};
 use crate::statistics::Verdict;
 
-use super::figures::{bytes, delta, microseconds, plain, with_deviation};
+use super::figures::{delta, plain, size, time, with_deviation};
 use super::table::{Column, Table, absent, column, marked, mean_of, spread_of};
 use super::{Block, of_arms, to_base};
 
@@ -20,29 +20,29 @@ const REFERENCE: &str = "kernel-direct-1m";
 
 const BLOCK: &[Column] = &[
     column(15, "", ""),
-    column(14, "", "delay"),
-    column(14, "", "immediate"),
+    column(12, "", "delay"),
+    column(12, "", "immediate"),
     column(8, "", "delta"),
-    column(14, "", "adaptive"),
+    column(12, "", "adaptive"),
     column(8, "", "delta"),
 ];
 
 const ARMS: &[Column] = &[
     column(24, "", "arm"),
-    column(10, "", "MB/s"),
+    column(9, "", "MB/s"),
     column(17, "", "ratio [95 %]"),
-    column(8, "", "memory"),
-    column(6, "", "p99"),
-    column(8, "system", "cs/GiB"),
+    column(6, "", "memory"),
+    column(5, "", "p99"),
+    column(6, "system", "cs/GiB"),
 ];
 
 const BESIDE: &[Column] = &[
     column(24, "", "arm"),
-    column(10, "bulk", "MB/s"),
-    column(7, "sync", "p50"),
-    column(7, "sync", "p99"),
+    column(9, "bulk", "MB/s"),
+    column(5, "sync", "p50"),
+    column(5, "sync", "p99"),
     column(17, "sync p99", "ratio [95 %]"),
-    column(8, "", "memory"),
+    column(6, "", "memory"),
 ];
 
 const COPIES: &[Column] = &[
@@ -105,8 +105,8 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
                 arm.to_owned(),
                 spread_of(row("write_bytes_per_s"), 1e6),
                 if arm == REFERENCE { "reference".to_owned() } else { to_base(document, part, job, arm) },
-                mean_of(row("peak_memory_bytes"), bytes),
-                mean_of(row("write_latency_p99_us"), microseconds),
+                mean_of(row("peak_memory_bytes"), size),
+                mean_of(row("write_latency_p99_us"), time),
                 mean_of(row("system_context_switches_per_gib"), plain),
             ]
         };
@@ -131,10 +131,10 @@ pub(super) fn beside(document: &Document, part: &Part) -> Vec<Block> {
             vec![
                 arm.to_owned(),
                 spread_of(row("write_bytes_per_s"), 1e6),
-                mean_of(row("sync_probe_p50_us"), microseconds),
-                mean_of(row("sync_probe_p99_us"), microseconds),
+                mean_of(row("sync_probe_p50_us"), time),
+                mean_of(row("sync_probe_p99_us"), time),
                 to_base(document, part, job, arm),
-                mean_of(row("peak_memory_bytes"), bytes),
+                mean_of(row("peak_memory_bytes"), size),
             ]
         };
         blocks.extend(of_arms(document, part, job, BESIDE, line));
@@ -273,29 +273,29 @@ mod tests {
         let text = comparison(&document, Format::Text);
         let expected = "
 A seq 128k qd1
-                           delay      immediate    delta       adaptive    delta
-  BW (MB/s)         4333 +- 33.0   4374 +- 33.3    +0.9%   4380 +- 33.4    +1.1%
-  p99 (us)          36.2 +- 0.28   36.2 +- 0.28   ~+0.0%   36.2 +- 0.28   ~+0.0%
-  p999 (us)         3260 +- 0.00   3260 +- 0.00   ~+0.0%   3260 +- 0.00   ~+0.0%
-  ctx-switches      184k +- 1401 3.68M +- 28.0k   +1900%   190k +- 1447    +3.3%
-  cs / io           0.09 +- 0.00   1.84 +- 0.00   +1900%   0.10 +- 0.00    +3.3%
-  hold p99 (us)     1000 +- 0.00   0.00 +- 0.00   ~-100%   0.00 +- 0.00   ~-100%
-  memory (MiB)      63.9 +- 0.00   63.9 +- 0.00   ~+0.0%   63.9 +- 0.00   ~+0.0%
+                       delay    immediate    delta     adaptive    delta
+BW (MB/s)         4333+-33.0   4374+-33.3    +0.9%   4380+-33.4    +1.1%
+p99 (us)          36.2+-0.28   36.2+-0.28   ~+0.0%   36.2+-0.28   ~+0.0%
+p999 (us)         3260+-0.00   3260+-0.00   ~+0.0%   3260+-0.00   ~+0.0%
+ctx-switches      184k+-1401 3.68M+-28.0k   +1900%   190k+-1447    +3.3%
+cs / io           0.09+-0.00   1.84+-0.00   +1900%   0.10+-0.00    +3.3%
+hold p99 (us)     1000+-0.00   0.00+-0.00   ~-100%   0.00+-0.00   ~-100%
+memory (MiB)      63.9+-0.00   63.9+-0.00   ~+0.0%   63.9+-0.00   ~+0.0%
 
-                                                                          system
-  arm                            MB/s      ratio [95 %]   memory    p99   cs/GiB
-  forebay-delay            4333 +- 33  1.98 [1.98-1.98]   64 MiB  36 us      736
-  forebay-immediate        4374 +- 33  2.00 [2.00-2.00]   64 MiB  36 us      15k
-  forebay-adaptive         4380 +- 33  2.00 [2.00-2.00]   64 MiB  36 us      760
-  forebay-adaptive-again   4381 +- 33  2.00 [2.00-2.00]   64 MiB  36 us      764
-  kernel-uncached          2190 +- 17          1 (base)   64 MiB  36 us      36k
-  kernel-direct-1m         4400 +- 34         reference   64 MiB  36 us      380
+                                                                  system
+arm                           MB/s      ratio [95 %] memory   p99 cs/GiB
+forebay-delay            4333+-33   1.98 [1.98-1.98]  64MiB  36us    736
+forebay-immediate        4374+-33   2.00 [2.00-2.00]  64MiB  36us    15k
+forebay-adaptive         4380+-33   2.00 [2.00-2.00]  64MiB  36us    760
+forebay-adaptive-again   4381+-33   2.00 [2.00-2.00]  64MiB  36us    764
+kernel-uncached          2190+-17           1 (base)  64MiB  36us    36k
+kernel-direct-1m         4400+-34          reference  64MiB  36us    380
 noise floor 0.0 %.  ~ = not shown
 cs/GiB of forebay-adaptive against kernel-direct-1m: 2.00 [2.00-2.00]
 
 cs = context switches";
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("E raw"), "a job that did not run is noted, not shown");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
     }
 }

@@ -3,19 +3,19 @@
 use crate::schema::{Against, Document, Part, PartJob, Row};
 
 use super::Block;
-use super::figures::{count, mean_and_deviation, microseconds};
+use super::figures::{count, mean_and_deviation, time};
 use super::table::{Column, Table, absent, column, marked, mean_of};
 
 const ARMS: &[Column] = &[
     column(10, "", "arm"),
-    column(10, "", "per s"),
+    column(9, "", "per s"),
     column(5, "", "cv %"),
     column(5, "", "idle"),
     column(5, "", "user"),
     column(6, "", "us/msg"),
-    column(6, "", "p50"),
-    column(6, "", "p99"),
-    column(6, "", "p999"),
+    column(5, "", "p50"),
+    column(5, "", "p99"),
+    column(5, "", "p999"),
     column(6, "", "passed"),
 ];
 
@@ -63,9 +63,9 @@ fn lines(document: &Document, job: &PartJob) -> Vec<Vec<String>> {
             mean_of(row("idle_share"), in_percent),
             mean_of(row("user_share"), in_percent),
             mean_of(row("server_us_per_message"), |micros| format!("{micros:.2}")),
-            mean_of(row("latency_p50_us"), microseconds),
-            mean_of(row("latency_p99_us"), microseconds),
-            mean_of(row("latency_p999_us"), microseconds),
+            mean_of(row("latency_p50_us"), time),
+            mean_of(row("latency_p99_us"), time),
+            mean_of(row("latency_p999_us"), time),
             mean_of(row("reorder_distance_p99"), count),
         ]
     });

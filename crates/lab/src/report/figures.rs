@@ -5,20 +5,22 @@ const MIB: f64 = (1u64 << 20) as f64;
 /// Stands for what was not measured.
 pub(super) const ABSENT: &str = "-";
 
-/// `640 +- 31`: a mean and its deviation, in 10 characters.
+/// `640+-31 `: a mean and its deviation, in 9 characters.
 pub(super) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
     let deviation = match deviation {
         None => "?".to_owned(),
         Some(value) if value < 999.5 => plain(value),
-        Some(value) => format!("{:.0}k", value / 1e3),
+        Some(value) if value < 99_500.0 => format!("{:.0}k", value / 1e3),
+        Some(value) if value < 950_000.0 => format!(".{:.0}M", value / 1e5),
+        Some(value) => format!("{:.0}M", value / 1e6),
     };
-    format!("{:>4} +-{:>3}", plain(mean), deviation)
+    format!("{}+-{deviation:<3}", plain(mean))
 }
 
-/// `36.2 +- 0.80`, `3.68M +- 65.0k`: three digits of each, in 14 characters.
+/// `36.2+-0.80`, `3.68M+-65.0k`: three digits of each, in 12 characters.
 pub(super) fn with_deviation(mean: f64, deviation: Option<f64>) -> String {
     let deviation = deviation.map_or_else(|| "?".to_owned(), three_digits);
-    format!("{} +- {deviation}", three_digits(mean))
+    format!("{}+-{deviation}", three_digits(mean))
 }
 
 /// `+1903%`, `-8.7%`: how much more than the first, in at most 7 characters; nothing is no share of nothing.
@@ -60,9 +62,9 @@ pub(super) fn plain(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")])
 }
 
-/// A count with all its digits: `24576`, `1.5`.
+/// A count with all its digits, up to six: `24576`, `1.5`.
 pub(super) fn count(value: f64) -> String {
-    if (9999.5..99_999_999.5).contains(&value) { format!("{value:.0}") } else { plain(value) }
+    if (9999.5..999_999.5).contains(&value) { format!("{value:.0}") } else { plain(value) }
 }
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
@@ -98,14 +100,25 @@ pub(super) fn per_io(value: f64) -> String {
     if value > 0.0 && value < 0.0995 { format!("{value:.3}") } else { ratio(value) }
 }
 
-/// `66 MiB`, in at most 8 characters.
+/// As [`bytes`] in a table: `66MiB`, in at most 6 characters below a petabyte.
+pub(super) fn size(value: f64) -> String {
+    bytes(value).replace(' ', "")
+}
+
+/// As [`microseconds`] in a table: `410ms`, in at most 5 characters up to a year.
+pub(super) fn time(value: f64) -> String {
+    microseconds(value).replace(' ', "")
+}
+
+/// `66 MiB`, in at most 7 characters below a petabyte.
 pub(super) fn bytes(value: f64) -> String {
     match value / MIB {
         mib if !mib.is_finite() => ABSENT.to_owned(),
         mib if mib < 0.9995 => format!("{:.0} KiB", mib * 1024.0),
         mib if mib < 999.5 => format!("{mib:.0} MiB"),
-        mib if mib < 99.95 * 1024.0 => format!("{:.1} GiB", mib / 1024.0),
-        mib => format!("{:.0} GiB", mib / 1024.0),
+        mib if mib < 9.95 * 1024.0 => format!("{:.1} GiB", mib / 1024.0),
+        mib if mib < 999.5 * 1024.0 => format!("{:.0} GiB", mib / 1024.0),
+        mib => format!("{:.0} TiB", mib / (1024.0 * 1024.0)),
     }
 }
 
@@ -136,9 +149,10 @@ mod tests {
 
     #[test]
     fn as_they_stand_in_the_table() {
-        assert_eq!(mean_and_deviation(640.2, Some(31.4)), " 640 +- 31");
-        assert_eq!(mean_and_deviation(2500.0, Some(310.0)), "2500 +-310");
-        assert_eq!(mean_and_deviation(5.25, None), " 5.2 +-  ?");
+        assert_eq!(mean_and_deviation(640.2, Some(31.4)), "640+-31 ");
+        assert_eq!(mean_and_deviation(2500.0, Some(310.0)), "2500+-310");
+        assert_eq!(mean_and_deviation(988e3, Some(399e3)), "988k+-.4M");
+        assert_eq!(mean_and_deviation(5.25, None), "5.2+-?  ");
         assert_eq!([0.98, 1.694, 12.34, 123.4, 1e9].map(ratio), ["0.98", "1.69", "12.3", "123", ">999"]);
         assert_eq!([0.0, 0.004, 0.25, 31.0].map(per_io), ["0.00", "0.004", "0.25", "31.0"]);
         let mib = 1024.0 * 1024.0;
@@ -156,9 +170,9 @@ mod tests {
 
     #[test]
     fn as_they_stand_in_a_block() {
-        assert_eq!(with_deviation(36.21, Some(0.8)), "36.2 +- 0.80");
-        assert_eq!(with_deviation(3.68e6, Some(65e3)), "3.68M +- 65.0k");
-        assert_eq!(with_deviation(0.093, None), "0.09 +- ?");
+        assert_eq!(with_deviation(36.21, Some(0.8)), "36.2+-0.80");
+        assert_eq!(with_deviation(3.68e6, Some(65e3)), "3.68M+-65.0k");
+        assert_eq!(with_deviation(0.093, None), "0.09+-?");
         let found = [(3.68e6, 184e3), (44.6, 66.2), (1.0, 0.0), (0.0, 0.0), (3e9, 2.0), (2.0, 2.0)];
         let found = found.map(|(value, first)| delta(value, first));
         assert_eq!(found, ["+1900%", "-32.6%", "-", "-", ">+9999%", "+0.0%"]);
@@ -169,9 +183,10 @@ mod tests {
         let mut value = 1e-9;
         while value < 1e13 {
             assert!(plain(value).len() <= 4, "{}", plain(value));
-            assert!(ratio(value).len() <= 4 && count(value).len() <= 8);
-            assert!(microseconds(value).len() <= 6);
-            assert!(with_deviation(value, Some(value)).len() <= 14, "{}", with_deviation(value, Some(value)));
+            assert!(ratio(value).len() <= 4 && count(value).len() <= 6);
+            assert!(time(value).len() <= 5 && size(value).len() <= 6, "{} {}", time(value), size(value));
+            assert!(mean_and_deviation(value.min(1e9), Some(value.min(9e7))).len() <= 9);
+            assert!(with_deviation(value, Some(value)).len() <= 12, "{}", with_deviation(value, Some(value)));
             assert!(delta(value, 1.0).len() <= 7 && delta(1.0, value).len() <= 7);
             value *= 1.07;
         }

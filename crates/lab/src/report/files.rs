@@ -5,31 +5,32 @@ use crate::arm::Arm;
 use crate::compare::judge::THROUGHPUT;
 use crate::schema::{Document, Part};
 
-use super::figures::{bytes, count, microseconds, per_io};
+use super::figures::{count, per_io, size, time};
 use super::table::{Column, Table, column, label, mean_of, spread_of};
 use super::{Block, of_arms, to_base};
 
 /// Below the second table.
-const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of the whole system";
+const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of the whole system; \
+    bells = calls that hand requests over; written: by the device, for what was asked";
 
 /// The widths, with the spaces between and the two before, make the width of a text.
 const MAIN: &[Column] = &[
     column(24, "", "arm"),
-    column(10, "", "MB/s"),
+    column(9, "", "MB/s"),
     column(17, "", "ratio [95 %]"),
-    column(8, "", "memory"),
-    column(6, "sync", "p99"),
-    column(8, "extents", "per file"),
+    column(6, "", "memory"),
+    column(5, "sync", "p99"),
+    column(6, "pieces", "a file"),
 ];
 
 const COSTS: &[Column] = &[
     column(24, "", "arm"),
-    column(7, "own", "cs/I/O"),
-    column(7, "system", "cs/I/O"),
-    column(7, "CPU us", "per I/O"),
-    column(9, "doorbells", "per I/O"),
-    column(9, "written", "per asked"),
-    column(8, "peak", "dirty"),
+    column(6, "own", "cs/I/O"),
+    column(6, "system", "cs/I/O"),
+    column(6, "CPU us", "/ I/O"),
+    column(5, "bells", "/ I/O"),
+    column(7, "written", "/ asked"),
+    column(6, "peak", "dirty"),
 ];
 
 /// Both tables of each job.
@@ -42,8 +43,8 @@ pub(super) fn blocks(document: &Document, part: &Part) -> Vec<Block> {
                 label(arm),
                 spread_of(row(arm, THROUGHPUT), 1e6),
                 to_base(document, part, job, arm),
-                mean_of(row(arm, "peak_memory_bytes"), bytes),
-                mean_of(row(arm, "sync_probe_p99_us"), microseconds),
+                mean_of(row(arm, "peak_memory_bytes"), size),
+                mean_of(row(arm, "sync_probe_p99_us"), time),
                 mean_of(row(arm, "extents_per_file"), count),
             ]
         };
@@ -55,7 +56,7 @@ pub(super) fn blocks(document: &Document, part: &Part) -> Vec<Block> {
                 mean_of(row(arm, "cpu_us_per_io"), per_io),
                 mean_of(row(arm, "doorbells_per_io"), per_io),
                 mean_of(row(arm, "written_per_asked"), per_io),
-                mean_of(row(arm, "peak_dirty_bytes"), bytes),
+                mean_of(row(arm, "peak_dirty_bytes"), size),
             ]
         });
         blocks.extend(of_arms(document, part, job, MAIN, main));

@@ -2,7 +2,13 @@
 //! no font that is not there. Pictures are SVG in it, each with a title and a description; light or dark as the reader
 //! has it.
 //!
-//! The page is well-formed XML besides, so that other programs can read it.
+//! The page is well-formed XML besides, so that other programs can read it. Whether it is pleasant is for eyes; in both
+//! schemes (0 is dark, 1 is light), with Debian's `chromium`:
+//!
+//! ```text
+//! chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars
+//!     --blink-settings=preferredColorScheme=0 --window-size=1000,5200 --screenshot=dark.png page.html
+//! ```
 
 mod axis;
 mod batches;
@@ -30,10 +36,10 @@ const OPEN_JOBS: usize = 6;
 const BESIDES: &[(&str, &str, &str)] = &[
     ("requests_per_doorbell", "Requests handed over together", "mean of a cell"),
     ("bios_per_run", "Bios ended together", "mean of a completion run"),
-    ("hold_p99_us", "How long ends waited for each other", "99th percentile, us"),
-    ("sync_probe_p99_us", "A small sync beside it", "99th percentile, us"),
+    ("hold_p99_us", "How long ends waited for each other", "99th percentile"),
+    ("sync_probe_p99_us", "A small sync beside it", "99th percentile"),
     ("extents_per_file", "Extents of a file", "mean of the files of a cell"),
-    ("mean_extent_bytes", "Length of an extent", "mean, bytes"),
+    ("mean_extent_bytes", "Length of an extent", "mean"),
 ];
 
 /// Pictures get numbers, so that no two share an id.
@@ -95,13 +101,22 @@ fn summary(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
         let _ = match block {
-            Block::Lines(lines) => writeln!(text, "<p class=\"head\">{}</p>", escape(&lines.join(" "))),
+            Block::Lines(lines) => writeln!(text, "<p class=\"head\">{}</p>", escape(&heading(lines))),
             Block::Text(paragraph) => writeln!(text, "<p>{}</p>", escape(paragraph)),
             Block::Table(table) => writeln!(text, "{}", table_of(table)),
             Block::Gap => Ok(()),
         };
     }
     text
+}
+
+/// What stands at both ends of a line, one after the other.
+fn heading(lines: &[String]) -> String {
+    let ends = lines.iter().map(|line| {
+        let parts: Vec<&str> = line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect();
+        parts.join(", ")
+    });
+    ends.collect::<Vec<_>>().join(" ")
 }
 
 fn table_of(table: &Table) -> String {
@@ -181,6 +196,7 @@ fn rounds(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
         strips,
         one: true,
         band: floor,
+        shown: figures::short,
     }
     .drawn(numbers)
 }
@@ -193,27 +209,28 @@ fn besides(
     (metric, heading, below): (&str, &str, &str),
     numbers: &mut Numbers,
 ) -> Option<String> {
+    let shown = told(metric);
     let strip = |arm: &&str| {
         let row = document.row_of(&job.name, arm, metric)?;
         Some(Strip {
             name: (*arm).to_owned(),
             values: row.rounds.iter().flatten().copied().filter(|value| *value > 0.0).collect(),
             interval: None,
-            told: told(metric, row.mean),
+            told: shown(row.mean),
         })
     };
     let strips: Vec<Strip> = arms.iter().filter_map(strip).collect();
     let (title, below) = (heading.to_owned(), below.to_owned());
-    Strips { title, below: format!("{below}; a dot for each round"), strips, one: false, band: None }
+    Strips { title, below: format!("{below}; a dot for each round"), strips, one: false, band: None, shown }
         .drawn(numbers)
 }
 
-/// A value of a metric as tables have it.
-fn told(metric: &str, value: f64) -> String {
+/// How a value of a metric is told.
+fn told(metric: &str) -> fn(f64) -> String {
     match metric {
-        name if name.ends_with("_us") => figures::microseconds(value),
-        name if name.ends_with("_bytes") => figures::bytes(value),
-        _ => figures::count(value),
+        name if name.ends_with("_us") => figures::microseconds,
+        name if name.ends_with("_bytes") => figures::bytes,
+        _ => figures::short,
     }
 }
 

@@ -240,7 +240,7 @@ mod tests {
         let text = side_by_side(&old, &new, Format::Text);
         assert!(text.contains("machine.release: 6.12.1 | 6.18.44"), "{text}");
         assert!(text.contains("write bytes, MB/s:") && text.contains("1.50 [1.4"), "{text}");
-        assert!(text.contains("200 +-") && text.contains("300 +-"), "{text}");
+        assert!(text.contains("200+-") && text.contains("300+-"), "{text}");
         let same = side_by_side(&old, &old, Format::Text);
         assert!(same.contains("~1.00 [") && same.contains("no difference is known"), "{same}");
         for text in [text, same] {

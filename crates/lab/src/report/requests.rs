@@ -6,25 +6,25 @@ use crate::plan::again;
 use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob};
 use crate::statistics::Verdict;
 
-use super::figures::{mean_and_deviation, microseconds, per_io, percent, plain, ratio};
+use super::figures::{mean_and_deviation, per_io, percent, plain, ratio, time};
 use super::table::{Column, Table, absent, column, mean_of, named_column, spread_of};
 use super::{Block, of_arms, to_base};
 
 const ARMS: &[Column] = &[
     column(21, "", "arm"),
-    column(10, "", "IOPS"),
+    column(9, "", "IOPS"),
     column(17, "", "ratio [95 %]"),
-    column(6, "", "p50"),
-    column(6, "", "p99"),
-    column(6, "CPU us", "/ I/O"),
-    column(5, "bells", "/ I/O"),
+    column(5, "", "p50"),
+    column(5, "", "p99"),
+    column(5, "CPU", "us/IO"),
+    column(4, "bell", "/ IO"),
 ];
 
 /// Below a table of arms. On none of them is a call that only waits told apart from one that hands over.
-const ARMS_LEGEND: &str = "bells = calls that hand over or wait; - = not told";
+const ARMS_LEGEND: &str = "bell = a call that hands over or waits; - = not told";
 
 /// Columns of ratios with their intervals beside each other.
-const RATIOS_IN_A_TABLE: usize = 4;
+const RATIOS_IN_A_TABLE: usize = 3;
 
 /// Columns of differences with their intervals beside each other.
 const DIFFERENCES_IN_A_TABLE: usize = 2;
@@ -48,10 +48,10 @@ pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
                 arm.to_owned(),
                 spread_of(row(arm, "iops"), 1.0),
                 to_base(document, part, job, arm),
-                mean_of(row(arm, "latency_p50_us"), microseconds),
-                mean_of(row(arm, "latency_p99_us"), microseconds),
+                mean_of(row(arm, "latency_p50_us"), time),
+                mean_of(row(arm, "latency_p99_us"), time),
                 mean_of(row(arm, "cpu_us_per_io"), per_io),
-                mean_of(row(arm, "doorbells_per_io"), per_io),
+                mean_of(row(arm, "doorbells_per_io"), ratio),
             ]
         };
         blocks.extend([Block::Gap, Block::Text(format!("{}:", job.title))]);
@@ -93,13 +93,13 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
     for jobs in part.jobs.chunks(DIFFERENCES_IN_A_TABLE) {
         let jobs: Vec<&PartJob> = jobs.iter().collect();
         let mut columns = vec![column(24, "", "arm")];
-        columns.extend(jobs.iter().map(|job| named_column(25, &job.place())));
+        columns.extend(jobs.iter().map(|job| named_column(22, &job.place())));
         let lines = arms_of(document, part, &jobs).into_iter().map(|arm| {
             let cells = jobs.iter().map(|job| {
                 if job.base.as_deref() == Some(arm) {
                     let row = document.row_of(&job.name, arm, &part.metric);
                     return row.map_or_else(absent, |row| {
-                        format!("{} {}", mean_and_deviation(row.mean, row.stddev), row.unit)
+                        format!("{} {}", mean_and_deviation(row.mean, row.stddev).trim_end(), row.unit)
                     });
                 }
                 let mut differences = document.differences.iter();
@@ -128,7 +128,7 @@ pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
         let rows = distinct(part.jobs.iter().map(|job| (job.workload.as_str(), job.device.as_deref())));
         for depths in depths.chunks(POLICIES_IN_A_TABLE) {
             let mut columns = vec![column(10, "", "depth")];
-            columns.extend(depths.iter().map(|depth| named_column(7, &depth.to_string())));
+            columns.extend(depths.iter().map(|depth| named_column(6, &depth.to_string())));
             let lines = rows.iter().map(|(workload, device)| {
                 let cells = depths.iter().map(|depth| {
                     let here = |job: &&PartJob| {

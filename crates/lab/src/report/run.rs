@@ -5,7 +5,7 @@
 use crate::run::is_total;
 use crate::schema::{Document, Row};
 
-use super::figures::{ABSENT, bytes, count, microseconds, per_io, plain};
+use super::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
 use super::table::{Column, Table, column};
 use super::{apart, folded, place};
 
@@ -16,14 +16,14 @@ const NAME: usize = 27;
 const COLUMNS: &[Column] = &[
     column(NAME, "", "job"),
     column(5, "", ""),
-    column(8, "", "MB/s"),
-    column(8, "", "IOPS"),
-    column(8, "", "p50"),
-    column(8, "", "p99"),
-    column(8, "", "p999"),
+    column(7, "", "MB/s"),
+    column(7, "", "IOPS"),
+    column(6, "", "p50"),
+    column(6, "", "p99"),
+    column(6, "", "p999"),
 ];
 
-/// A run as plain text of at most 80 columns. Ends with a newline.
+/// A run as plain text of at most 72 columns. Ends with a newline.
 #[must_use]
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
@@ -90,9 +90,9 @@ impl<'a> Job<'a> {
             direction.to_owned(),
             show("bytes_per_s", |value| plain(value / 1e6)),
             show("iops", plain),
-            show("latency_p50_us", microseconds),
-            show("latency_p99_us", microseconds),
-            show("latency_p999_us", microseconds),
+            show("latency_p50_us", time),
+            show("latency_p99_us", time),
+            show("latency_p999_us", time),
         ]
     }
 
@@ -118,7 +118,7 @@ impl<'a> Job<'a> {
             ("sync probe", Some(probe.unwrap_or_else(|| "none".to_owned()))),
         ];
         let known = lines.into_iter().filter_map(|(label, value)| Some((label, value?)));
-        known.map(|(label, value)| format!("  {label:<NAME$} {value}")).collect()
+        known.map(|(label, value)| format!("{label:<NAME$} {value}")).collect()
     }
 }
 
@@ -185,24 +185,24 @@ mod tests {
     fn the_whole_text() {
         let expected = "\
 ext4 on /dev/nvme0n1, Linux 6.18, 2 cores, io_uring: full
-mixed.fio on forebay, until synced                                     seed 7f3a
-  job                                   MB/s     IOPS      p50      p99     p999
-  a-name-of-more-..letters.11  read      300     4578    12 us        -        -
-  a-name-of-more-..letters.11 write      301     4592   9.0 us        -    15 ms
-  total                        read      300     4578    12 us        -        -
-  total                       write      301     4592   9.0 us        -    15 ms
+mixed.fio on forebay, until synced                             seed 7f3a
+job                                  MB/s    IOPS    p50    p99   p999
+a-name-of-more-..letters.11  read     300    4578   12us      -      -
+a-name-of-more-..letters.11 write     301    4592  9.0us      -   15ms
+total                        read     300    4578   12us      -      -
+total                       write     301    4592  9.0us      -   15ms
 
-  elapsed, until synced       1.2 s
-  context switches per I/O    0.020 own, 0.25 of the whole system
-  CPU per I/O                 4.20 us
-  peak memory                 66 MiB
-  extents per file            1
-  sync probe                  none
+elapsed, until synced       1.2 s
+context switches per I/O    0.020 own, 0.25 of the whole system
+CPU per I/O                 4.20 us
+peak memory                 66 MiB
+extents per file            1
+sync probe                  none
 
 note: mixed block sizes
 ";
         let text = run(&document());
         assert_eq!(text, expected, "\n{text}");
-        assert!(text.lines().all(|line| line.len() <= 80));
+        assert!(text.lines().all(|line| line.len() <= 72));
     }
 }

@@ -7,27 +7,27 @@ use crate::statistics::Verdict;
 use crate::suite::cross::Crossed;
 
 use super::completion::ran;
-use super::figures::{bytes, count, microseconds, per_io};
+use super::figures::{count, per_io, size, time};
 use super::table::{Column, Table, column, mean_of, spread_of, with_interval};
 use super::{Block, to_base};
 
 const MAIN: &[Column] = &[
     column(24, "", "arm"),
-    column(10, "", "MB/s"),
+    column(9, "", "MB/s"),
     column(17, "", "ratio [95 %]"),
-    column(8, "extents", "per file"),
-    column(8, "mean", "extent"),
-    column(6, "sync", "p99"),
+    column(6, "pieces", "a file"),
+    column(6, "mean", "piece"),
+    column(5, "sync", "p99"),
 ];
 
 const COSTS: &[Column] = &[
     column(24, "", "arm"),
-    column(8, "", "memory"),
-    column(8, "peak", "dirty"),
-    column(7, "own", "cs/I/O"),
-    column(7, "system", "cs/I/O"),
-    column(7, "CPU us", "per I/O"),
-    column(9, "written", "per asked"),
+    column(6, "", "memory"),
+    column(6, "peak", "dirty"),
+    column(6, "own", "cs/I/O"),
+    column(6, "system", "cs/I/O"),
+    column(6, "CPU us", "/ I/O"),
+    column(7, "written", "/ asked"),
 ];
 
 const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of the whole system; - = not told (a device \
@@ -36,27 +36,27 @@ const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of t
 const CONTEXTS: &[Column] = &[
     column(8, "", "contexts"),
     column(15, "", "affinity"),
-    column(10, "", "MB/s"),
+    column(9, "", "MB/s"),
     column(17, "", "ratio [95 %]"),
-    column(8, "extents", "per file"),
-    column(8, "mean", "extent"),
-    column(6, "sync", "p99"),
+    column(6, "pieces", "a file"),
+    column(6, "mean", "piece"),
+    column(5, "sync", "p99"),
 ];
 
 const FACTORS: &[Column] = &[
-    column(15, "contexts,", "affinity"),
+    column(14, "contexts,", "affinity"),
     column(9, "", "layout"),
-    column(10, "", "MB/s"),
+    column(9, "", "MB/s"),
     column(17, "", "ratio [95 %]"),
-    column(7, "extents", "a file"),
-    column(8, "mean", "extent"),
-    column(6, "sync", "p99"),
+    column(6, "pieces", "a file"),
+    column(6, "mean", "piece"),
+    column(5, "sync", "p99"),
 ];
 
 const WORTH: &[Column] = &[
     column(11, "", "factor"),
-    column(21, "", "between"),
-    column(15, "", "at"),
+    column(18, "", "between"),
+    column(14, "", "at"),
     column(16, "", "ratio [95 %]"),
     column(9, "", "verdict"),
 ];
@@ -78,8 +78,8 @@ pub(super) fn writers(document: &Document, part: &Part) -> Vec<Block> {
             let row = |metric: &str| document.row_of(&job.name, arm, metric);
             vec![
                 (*arm).to_owned(),
-                mean_of(row("peak_memory_bytes"), bytes),
-                mean_of(row("peak_dirty_bytes"), bytes),
+                mean_of(row("peak_memory_bytes"), size),
+                mean_of(row("peak_dirty_bytes"), size),
                 mean_of(row("context_switches_per_io"), per_io),
                 mean_of(row("system_context_switches_per_io"), per_io),
                 mean_of(row("cpu_us_per_io"), per_io),
@@ -173,8 +173,8 @@ fn figures(document: &Document, part: &Part, job: &PartJob, arm: &str) -> [Strin
         spread_of(row("write_bytes_per_s"), 1e6),
         to_base(document, part, job, arm),
         mean_of(row("extents_per_file"), count),
-        mean_of(row("mean_extent_bytes"), bytes),
-        mean_of(row("sync_probe_p99_us"), microseconds),
+        mean_of(row("mean_extent_bytes"), size),
+        mean_of(row("sync_probe_p99_us"), time),
     ]
 }
 
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn what_each_factor_is_worth() {
         let text = comparison(&document(TableKind::Factors), Format::Text);
-        assert!(text.contains("1 again             holes"), "{text}");
+        assert!(text.contains("1 again            holes"), "{text}");
         let line = |start: &str| {
             let found = text.lines().find(|line| line.trim_start().starts_with(start));
             found.unwrap_or_else(|| panic!("no {start}: {text}")).to_owned()
@@ -317,15 +317,15 @@ mod tests {
         assert_eq!(worth("group : hash"), "affinity group : hash 4 holes 1.00 [1.00-1.00] better", "{text}");
         assert!(line("4 hash").contains("24523"), "extents stand beside the rate: {text}");
         assert!(!text.contains("B-6x6"), "a job that did not run is not shown");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
     }
 
     #[test]
     fn by_contexts_and_by_arm() {
         let text = comparison(&document(TableKind::Contexts), Format::Text);
-        assert!(text.lines().any(|line| line.starts_with("  4                   hash  500 +-")), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("4                   hash  500+-")), "{text}");
         let text = comparison(&document(TableKind::Writers), Format::Text);
-        assert!(text.contains("contexts-4-group-holes") && text.contains("271 MiB"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("contexts-4-group-holes") && text.contains("271MiB"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
     }
 }

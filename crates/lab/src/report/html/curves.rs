@@ -81,7 +81,7 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
     }
     svg.text("mark", [WIDTH / 2.0, HEIGHT + LINE], Anchor::Middle, "percentile of all rounds together");
     for curve in curves {
-        svg.path(&format!("curve {}", key::class_of(curve.arm)), &points(&curve.bins, &across, &up));
+        svg.path(&format!("curve {}", key::class_of(curve.arm)), &points(&curve.bins, across, &up));
     }
     key::write(&mut svg, key_top, curves.iter().map(|curve| (curve.arm, curve.name)));
     let told = curves.iter().map(|curve| {

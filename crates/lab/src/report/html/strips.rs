@@ -26,6 +26,8 @@ pub(super) struct Strips {
     pub(super) one: bool,
     /// What is within this share of 1 is noise.
     pub(super) band: Option<f64>,
+    /// Values as the axis has them.
+    pub(super) shown: fn(f64) -> String,
 }
 
 /// One arm.
@@ -66,14 +68,14 @@ impl Strips {
         for mark in axis.marks() {
             let x = axis.place(mark);
             svg.line("grid", [x, 4.0], [x, bottom]);
-            svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &figures::short(mark));
+            svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &(self.shown)(mark));
         }
         if self.one {
             svg.line("one", [axis.place(1.0), 4.0], [axis.place(1.0), bottom]);
         }
         for (number, strip) in self.strips.iter().enumerate() {
             let y = 8.0 + STRIP * (number as f64 + 0.5);
-            draw(&mut svg, strip, number, (y, left, right), &axis);
+            draw(&mut svg, strip, number, (y, left, right), (&axis, self.shown));
         }
         svg.text("mark", [WIDTH / 2.0, bottom + 2.0 * LINE], Anchor::Middle, &self.below);
         let told = self.strips.iter().map(|strip| format!("{}: {}", strip.name, strip.told));
@@ -82,7 +84,13 @@ impl Strips {
     }
 }
 
-fn draw(svg: &mut Svg, strip: &Strip, number: usize, (y, left, right): (f64, f64, f64), axis: &Axis) {
+fn draw(
+    svg: &mut Svg,
+    strip: &Strip,
+    number: usize,
+    (y, left, right): (f64, f64, f64),
+    (axis, shown): (&Axis, fn(f64) -> String),
+) {
     svg.text("name", [left - LETTER, y + 4.0], Anchor::End, &shortened(&strip.name, NAME));
     svg.line("strip", [left, y], [right, y]);
     if let Some([low, middle, high]) = strip.interval.filter(|interval| interval[0] > 0.0) {
@@ -92,7 +100,7 @@ fn draw(svg: &mut Svg, strip: &Strip, number: usize, (y, left, right): (f64, f64
         svg.line(&format!("interval {class}"), [x, y - 8.0], [x, y + 8.0]);
     }
     for (round, value) in strip.values.iter().enumerate() {
-        let told = format!("{}, round {}: {}", strip.name, round + 1, figures::short(*value));
+        let told = format!("{}, round {}: {}", strip.name, round + 1, shown(*value));
         svg.dot(&format!("round {}", fill(number)), [axis.place(*value), y], &told);
     }
     svg.text("told", [WIDTH - 2.0, y + 4.0], Anchor::End, &strip.told);

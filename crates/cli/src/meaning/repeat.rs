@@ -32,7 +32,7 @@ pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(Compa
         || refused("it was not made by `forebay compare` (give the directory of its --bundle)".to_owned());
     let then = match args::parse(words).map_err(|_| not_such())? {
         Parsed::Typed(typed) => match typed.verb {
-            Verb::Compare(then) => then,
+            Verb::Compare(then) => *then,
             _ => return Err(not_such()),
         },
         Parsed::Show(_) => return Err(not_such()),

@@ -73,7 +73,8 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
 }
 
 fn run(request: &CheckRequest, ground: &Ground<'_>) -> Result<Outcome, CheckError> {
-    let mut runner = wiring::runner(ground.stop, &[], &Watching::default());
+    let watching = Watching::default();
+    let mut runner = wiring::runner(ground.stop, &[], &watching);
     let format = request.format;
     match request.against {
         Against::Fio => against_fio(ground, &mut runner, &mut say).map(|found| of_fio(found, format)),

@@ -40,9 +40,6 @@ pub(crate) const QUIET_WITHIN: Duration = Duration::from_secs(10);
 /// What an interrupted comparison says of its files.
 const NOTHING_LEFT: &str = "nothing was left behind";
 
-/// What an interrupted comparison says of its files.
-const NOTHING_LEFT: &str = "nothing was left behind";
-
 /// A part and what will be run of it.
 struct Planned<'a> {
     suite: &'a Suite,

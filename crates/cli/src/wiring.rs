@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use forebay_lab::cell::{Cell, CellResult, CellSpec};
-use forebay_lab::child::{self, Watch, run_cell_in_child, run_cell_watched};
+use forebay_lab::child::{self, Watch, run_cell_watched};
 use forebay_lab::compare::runner::{CellRunner, Named, RunError};
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::profile::Profile;
@@ -33,7 +33,7 @@ pub(crate) fn group_runner(
     move |spec: &CellSpec| {
         group += 1;
         let watch = watching.watch(&format!("group-{group}"));
-        run_cell_watched(&Cell::Jobs(spec.clone()), &watch, &stop)
+        run_cell_watched(&Cell::Jobs(spec.clone()), &[], &watch, &stop)
     }
 }
 

@@ -71,7 +71,14 @@ fn measure() -> Result<(), String> {
 
 fn cell(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
     let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
-    Cell::Requests(RequestCell { way, spec, kernel_merges, poll, directory: directory.to_owned() })
+    Cell::Requests(RequestCell {
+        way,
+        spec,
+        kernel_merges,
+        poll,
+        directory: directory.to_owned(),
+        target: None,
+    })
 }
 
 fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {
@@ -80,7 +87,7 @@ fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {
         for place in 0..ARMS.len() {
             let arm = (round + place) % ARMS.len();
             let watch = Watch { batching: ARMS[arm].1, profile: None };
-            let report = run_cell_watched(cell, &watch, &AtomicBool::new(false));
+            let report = run_cell_watched(cell, &[], &watch, &AtomicBool::new(false));
             let report = report.map_err(|error| error.to_string())?;
             if let Some(note) = report.total.notes.iter().find(|note| note.starts_with("batching: ")) {
                 return Err(note.clone());

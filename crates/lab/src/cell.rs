@@ -57,6 +57,7 @@ impl Cell {
             }
             Cell::Requests(cell) => cell.spec.device.is_file().then_some(cell.directory.as_path()),
             Cell::Copies(cell) => Some(&cell.directory),
+            Cell::Fio(cell) => Some(&cell.directory),
             Cell::Echo(_) => None,
         }
     }
@@ -72,6 +73,7 @@ impl Cell {
             },
             Cell::Requests(cell) => matches!(cell.way, Way::Queue | Way::Uring),
             Cell::Copies(cell) => cell.way == CopyWay::Forebay,
+            Cell::Fio(cell) => cell.workload.jobs.iter().any(|job| job.io_engine == IoEngine::Ring),
             Cell::Echo(_) => true,
         }
     }

@@ -131,7 +131,7 @@ pub fn examine(path: &Path) -> Result<Report, DoctorError> {
     findings.extend(device.map(|device| device.findings(mode, machine.huge_pages())).unwrap_or_default());
     Ok(Report {
         schema: SCHEMA,
-        version: manifest::version().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         date: manifest::utc(SystemTime::now()),
         path: path.to_owned(),
         kind: place.kind,

@@ -245,7 +245,7 @@ mod tests {
     fn measured(values: [&[f64]; 4]) -> Vec<Measured> {
         let cell = |value: &f64| CellResult {
             metrics: METRICS.map(|metric| (metric.to_owned(), *value)).into(),
-            notes: Vec::new(),
+            ..CellResult::default()
         };
         let arm = |(arm, values): (&str, &[f64])| Measured {
             job: "job".into(),

@@ -218,7 +218,7 @@ mod tests {
         let mut runner = |cell: &Cell| -> Result<CellResult, RunError> {
             let Cell::Requests(RequestCell { spec, .. }) = cell else { panic!("{cell:?}") };
             cells += 1;
-            Ok(CellResult { metrics: [(METRIC.to_owned(), speed(spec))].into(), notes: Vec::new() })
+            Ok(CellResult { metrics: [(METRIC.to_owned(), speed(spec))].into(), ..CellResult::default() })
         };
         let found = against_itself(&ground, &mut runner, &mut |_| {}).unwrap();
         assert_eq!(cells, 20 * 3 * 5 + 3 * 3 * 10);

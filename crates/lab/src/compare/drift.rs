@@ -136,8 +136,10 @@ mod tests {
     use crate::statistics::random::SplitMix64;
 
     fn measured(arm: &str, values: &[f64]) -> Measured {
-        let result =
-            |value: &f64| CellResult { metrics: [("iops".to_owned(), *value)].into(), notes: Vec::new() };
+        let result = |value: &f64| CellResult {
+            metrics: [("iops".to_owned(), *value)].into(),
+            ..CellResult::default()
+        };
         Measured { job: "job".into(), arm: arm.into(), rounds: values.iter().map(result).collect() }
     }
 

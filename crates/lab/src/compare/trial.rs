@@ -138,7 +138,8 @@ pub fn order(seed: u64, round: u32) -> [&'static str; 3] {
 
 /// One arm's figures as cells would have brought them.
 fn measured(arm: &str, values: &[f64]) -> Measured {
-    let cell = |value: &f64| CellResult { metrics: [(METRIC.to_owned(), *value)].into(), notes: Vec::new() };
+    let cell =
+        |value: &f64| CellResult { metrics: [(METRIC.to_owned(), *value)].into(), ..CellResult::default() };
     Measured { job: "trial".into(), arm: arm.into(), rounds: values.iter().map(cell).collect() }
 }
 

@@ -154,7 +154,7 @@ mod tests {
 
     fn document(metrics: &[(&str, f64)]) -> Document {
         let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let result = CellResult { metrics, notes: Vec::new() };
+        let result = CellResult { metrics, ..CellResult::default() };
         Document::new(
             Manifest::default(),
             "suite",

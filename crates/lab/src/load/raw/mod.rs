@@ -18,7 +18,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::CellError;
-pub(in crate::load) use fio::child as fio_child;
 
 use crate::cell::CellResult;
 use crate::request::{DATA_FILE, Operation, RequestSpec};

@@ -254,6 +254,14 @@ pub(crate) struct CompareArgs {
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
+    /// Instead: is the load generator one with fio?
+    #[arg(long, conflicts_with_all = ["check_against_itself", "suite", "suite_file", "list", "quick", "seconds", "target",
+        "scratch", "part", "settings", "from", "bundle", "batching", "profile"])]
+    pub(crate) check_against_fio: bool,
+    /// Instead: are verdicts right where the answer is known?
+    #[arg(long, conflicts_with_all = ["suite", "suite_file", "list", "quick", "seconds",
+        "target", "scratch", "part", "settings", "from", "bundle", "batching", "profile"])]
+    pub(crate) check_against_itself: bool,
 }
 
 /// `forebay report`.
@@ -272,14 +280,6 @@ pub(crate) struct ReportArgs {
     /// Print the tables as markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
-    /// Instead: is the load generator one with fio?
-    #[arg(long, conflicts_with_all = ["check_against_itself", "suite", "suite_file", "list", "quick", "seconds", "target",
-        "scratch", "part", "settings"])]
-    pub(crate) check_against_fio: bool,
-    /// Instead: are verdicts right where the answer is known?
-    #[arg(long, conflicts_with_all = ["suite", "suite_file", "list", "quick", "seconds",
-        "target", "scratch", "part", "settings"])]
-    pub(crate) check_against_itself: bool,
 }
 
 /// `forebay run`.

@@ -46,7 +46,7 @@ const ALL: &str = "all";
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Compare.
-    Compare(CompareRequest),
+    Compare(Box<CompareRequest>),
     /// Compare what is known.
     Check(CheckRequest),
     /// Run a job file.
@@ -166,7 +166,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
             Verb::Compare(typed) if typed.check_against_fio => check(*typed, Against::Fio),
             Verb::Compare(typed) if typed.check_against_itself => check(*typed, Against::Itself),
-            Verb::Compare(typed) => compare(*typed).map(Command::Compare),
+            Verb::Compare(typed) => compare(*typed).map(|request| Command::Compare(Box::new(request))),
             Verb::Run(typed) => run(typed).map(Command::Run),
             Verb::Report(typed) => report::meant(typed).map(|request| Command::Report(Box::new(request))),
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
@@ -461,7 +461,7 @@ mod tests {
 
     fn comparison(words: &[&str]) -> CompareRequest {
         match meant(words) {
-            Ok(Command::Compare(request)) => request,
+            Ok(Command::Compare(request)) => *request,
             other => panic!("{other:?}"),
         }
     }

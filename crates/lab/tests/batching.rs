@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 
 fn run(cell: &Cell, batching: Batching) -> CellResult {
     let watch = Watch { batching, profile: None };
-    run_cell_watched(cell, &watch, &AtomicBool::new(false)).unwrap().total
+    run_cell_watched(cell, &[], &watch, &AtomicBool::new(false)).unwrap().total
 }
 
 fn counted(cell: &Cell) -> Metrics {
@@ -82,7 +82,14 @@ fn reads(directory: &Path, way: Way, depth: u32, batch: Option<u32>) -> Cell {
         seed: 1,
     };
     let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
-    Cell::Requests(RequestCell { way, spec, kernel_merges, poll, directory: directory.to_owned() })
+    Cell::Requests(RequestCell {
+        way,
+        spec,
+        kernel_merges,
+        poll,
+        directory: directory.to_owned(),
+        target: None,
+    })
 }
 
 /// Random 4k writes into two files of 16 MiB, until synced.

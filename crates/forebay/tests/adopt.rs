@@ -17,7 +17,7 @@ use forebay_uring::passing::{Listener, Received};
 use support::device::{Device, Shape};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, assert_on_disk, directory, mix, pattern, process};
+use support::{MIB, Random, assert_on_disk, directory, eventually, mix, pattern, process};
 
 const CHILD: &str = "child_that_dies";
 const GOES_ON: &str = "child_that_goes_on";
@@ -58,8 +58,8 @@ const READ: usize = 1 << 20;
 fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     let builder = match what {
         "soon gone" => {
-            let keeper = kept::keeper().socket(directory.join("socket")).linger(Duration::from_millis(200));
-            Engine::builder().survive(keeper)
+            let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
+            Engine::builder().survive(keeper.linger(Duration::from_millis(200)))
         }
         "lazy" => {
             let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
@@ -244,7 +244,8 @@ fn contract_02_what_could_not_be_written_is_dirty_again() {
     std::fs::remove_file(filler.unwrap()).unwrap();
     file.write_at(b"and more", 4096 * 100 + 60).unwrap();
     content[4096 * 100 + 60..][..8].copy_from_slice(b"and more");
-    file.sync_data().unwrap();
+    // What failed before is told once more, perhaps.
+    assert!(eventually(SOON, || file.sync_data().is_ok()));
     assert!(read_all(file) == content);
     drop(adopted);
     assert_on_disk(&path, &content, "once there was space");
@@ -328,7 +329,8 @@ fn answered(directory: &Path, messages: &[(Vec<u8>, Option<BorrowedFd<'_>>)]) ->
         );
         for (message, descriptor) in messages {
             let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().copied().collect();
-            channel.send(message, &descriptors).unwrap();
+            // It may have heard enough.
+            let _ = channel.send(message, &descriptors);
         }
         drop(channel);
         asking.join().unwrap()
@@ -374,7 +376,11 @@ fn child_of_another_user() {
     // SAFETY: takes a number; the library tells all threads.
     assert_eq!(unsafe { libc::setuid(USER) }, 0);
     match what {
-        "adopts" => process::tell(format_args!("{}", refused(Engine::adopt(socket)))),
+        "adopts" => {
+            process::tell(format_args!("{}", refused(Engine::adopt(socket))));
+            // Nobody hears what the harness says.
+            std::process::exit(0);
+        }
         "listens" => {
             let _listener = Listener::bind(Path::new(socket)).unwrap();
             process::tell(format_args!("ready"));

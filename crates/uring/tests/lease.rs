@@ -259,3 +259,22 @@ fn contract_6_who_waits_since_before_a_lease_was_taken_over_goes_on_when_it_is_r
     file.release_lease();
     assert!(other.wait().unwrap().success());
 }
+
+#[test]
+fn contract_6_who_waits_for_a_lease_that_nobody_hears_of_is_let_in() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let (first_watch, first) = watch();
+    let file = create(&path).file;
+    // Nothing happens where there is none.
+    file.give_up_lease();
+    if !leased(&file, &first_watch, 1) {
+        return;
+    }
+    let mut other = opener(&path);
+    assert_eq!(first.recv_timeout(SOON), Ok(1));
+    let file = handed_over(file);
+    assert!(!file.is_leased(), "somebody waits for it");
+    file.give_up_lease();
+    assert!(other.wait().unwrap().success());
+}

@@ -24,8 +24,22 @@ pub(super) fn reading(document: &Document, job: &PartJob) -> Vec<String> {
     let unbounded = against_unbounded(document, job);
     vec![
         format!("Reading: {bounded}{}", unbounded.map(|text| format!(" {text}")).unwrap_or_default()),
-        "Until a sync returns, data written through forebay does not survive kill -9.".to_owned(),
+        survival(document, job),
     ]
+}
+
+/// What survives what, of the arms that ran.
+fn survival(document: &Document, job: &PartJob) -> String {
+    let ran = |arm: Arm| document.row_of(&job.name, arm.name(), THROUGHPUT).is_some();
+    let survivors = if ran(Arm::ForebaySurvive) {
+        format!("{} and the kernel's arms do", label(Arm::ForebaySurvive.name()))
+    } else {
+        "the kernel's arms do, and forebay with a keeper (--survive)".to_owned()
+    };
+    format!(
+        "Until a sync returns, data written through forebay does not survive kill -9; {survivors}. No arm's survives \
+         a loss of power."
+    )
 }
 
 /// Forebay against the best arm with a bound.

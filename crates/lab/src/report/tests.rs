@@ -123,7 +123,8 @@ Reading: with equal memory forebay ends 1.69x sooner than the best
 bounded kernel arm (kernel bounded). Unbounded buffering ends 1.54x
 sooner than forebay, with 4.36x forebay's memory.
 Until a sync returns, data written through forebay does not survive kill
--9.
+-9; the kernel's arms do, and forebay with a keeper (--survive). No
+arm's survives a loss of power.
 ";
     let text = comparison(&document, Format::Text);
     assert_eq!(text, expected, "\n{text}");

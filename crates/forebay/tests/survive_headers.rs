@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay::{Engine, File, Open};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
-use support::stopped::{Account, accounts, own_arena};
+use support::stopped::{Account, accounts, has_memory, own_arena};
 use support::{MIB, PAGE, eventually, pattern, process};
 use tempfile::TempDir;
 
@@ -33,6 +33,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(eventually(SOON, || !has_memory()), "the memory of the one before goes with its last thread");
         let engine = Engine::builder().survivable().cache_bytes(8 << 20).dirty_bytes(4 << 20).dirty_age(LATE);
         let engine = engine.build().unwrap();
         Self { arena: own_arena(), engine, directory: support::directory(), _only: only }

@@ -82,6 +82,11 @@ fn number_of(process: &str, name: &str) -> Option<i32> {
     entries.find(is_it)?.file_name().to_str().unwrap().parse().ok()
 }
 
+/// Whether this process has an engine, or threads of one that is gone are still letting go of its memory.
+pub(crate) fn has_memory() -> bool {
+    number_of("self", MEMORY).is_some()
+}
+
 /// The memory of the only engine of this process.
 pub(crate) fn own_arena() -> Arena {
     let path = format!("/proc/self/fd/{}", number_of("self", MEMORY).expect("there is an engine"));

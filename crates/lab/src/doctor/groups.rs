@@ -119,7 +119,7 @@ pub(super) mod tests {
     #[test]
     fn sizes_are_told() {
         let told = blocks(&storage());
-        let expected = "100 GiB in blocks of 4 KiB, 25.0 GiB (25 %) free";
+        let expected = "100 GiB in blocks of 4 KiB, 25 GiB (25 %) free";
         assert_eq!((told.level, told.found.as_str()), (Level::Full, expected));
         assert_eq!(blocks(&Storage { block_bytes: 65_536, ..storage() }).level, Level::Degraded);
         assert_eq!(blocks(&Storage { total_bytes: 0, ..storage() }).level, Level::NotKnown);

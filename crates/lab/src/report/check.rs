@@ -127,7 +127,7 @@ mod tests {
         let text = fio(&found, Format::Text);
         assert!(text.contains("beside fio-3.33"), "{text}");
         assert!(text.contains("iops  104k  100k 1.04 [1.03-1.05] 1.2 %    ok"), "{text}");
-        assert!(text.contains("APART\n") && text.contains("1 do not"), "{text}");
+        assert!(text.contains("APART\n") && text.contains("1 do\nnot"), "{text}");
         let table = text.lines().skip(1).take(3);
         assert!(table.clone().all(|line| line.len() <= 72), "{text}");
         assert!(fio(&found, Format::Markdown).contains("| p99 |"));

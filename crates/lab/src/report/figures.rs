@@ -114,7 +114,7 @@ pub(super) fn time(value: f64) -> String {
 pub(crate) fn bytes(value: f64) -> String {
     match value / MIB {
         mib if !mib.is_finite() => ABSENT.to_owned(),
-        mib if mib < 0.9995 => format!("{:.0} KiB", mib * 1024.0),
+        mib if mib * 1024.0 < 999.5 => format!("{:.0} KiB", mib * 1024.0),
         mib if mib < 999.5 => format!("{mib:.0} MiB"),
         mib if mib < 9.95 * 1024.0 => format!("{:.1} GiB", mib / 1024.0),
         mib if mib < 999.5 * 1024.0 => format!("{:.0} GiB", mib / 1024.0),

@@ -6,7 +6,7 @@
 //! writeback:   a run of pages
 //! ```
 //!
-//! A cell's process attaches a few small programs to the kernel's tracepoints ([`programs`]) before it begins, and
+//! A cell's process attaches a few small programs to the kernel's tracepoints (`programs`) before it begins, and
 //! reads their counters where it reads its other figures, at both ends of what is timed. Not histogram triggers: many
 //! kernels are built without those, they cannot tell why a plug was flushed, and what they leave behind in tracefs
 //! outlives a process that is killed. Programs are descriptors: the kernel removes them with the process, however it

@@ -49,9 +49,8 @@ pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<
     }
 }
 
-/// Writes what an arena holds that is not in its files, from a file it was saved to ([`Keeper::save_to`]
-/// (super::Keeper::save_to)) or from the memory of a program that is stopped (`/proc/PID/fd/N`); or says what would be
-/// written. Blocks.
+/// Writes what an arena holds that is not in its files, from a file it was saved to ([`save_to`](crate::Keeper::save_to)), or
+/// from the memory of a program that is stopped (`/proc/PID/fd/N`); or says what would be written. Blocks.
 ///
 /// A file is written only where its path names the same file as when it was opened, nobody else has it open, and nobody
 /// has changed it since. Everything is written to its end, and synced; done twice, the second finds the files changed.

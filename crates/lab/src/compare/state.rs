@@ -1,6 +1,6 @@
 //! In what state the machine was when a cell began, and what it suffered meanwhile: what a cell is not to be blamed for.
 //!
-//! Cells are brought to the same start by [`super::settle`]; what is left of a difference stands here, beside each cell,
+//! Cells are brought to the same start by [`settle`](mod@super::settle); what is left of a difference stands here, beside each cell,
 //! and what is too much is told with its remedy. Nothing is thrown away for it.
 
 use std::fs;

@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,10 @@ use crate::plan::Plan;
 
 /// Of the file. A change of what stands in it raises it.
 const FORMAT: u32 = 1;
+
+/// How often its lock is asked for, and how long apart.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// What is compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -129,7 +134,12 @@ impl Record {
         let mut options = OpenOptions::new();
         let mut file =
             options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        // A child has every descriptor too, from its fork to its exec: one that was closed a moment ago may seem taken.
+        let is_ours = (0..LOCK_TRIES).any(|number| {
+            std::thread::sleep(if number == 0 { Duration::ZERO } else { LOCK_PAUSE });
+            flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        });
+        if !is_ours {
             return Err(RecordError::Busy { path: path.to_owned() });
         }
         let ours = Header {

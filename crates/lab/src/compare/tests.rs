@@ -139,7 +139,7 @@ fn every_round_runs_every_arm_once_in_the_planned_order() {
     assert_eq!(warm_up.budget_bytes, 8 << 20);
     let ran: Vec<String> = counted.iter().map(name_of).collect();
     assert_eq!(ran, outcome.orders.concat());
-    for (round, cells) in counted.chunks(8).enumerate() {
+    for (round, cells) in counted.chunks(9).enumerate() {
         let verify = if round == 0 { Verify::After } else { Verify::Off };
         for spec in cells.iter().map(spec_of) {
             assert!(spec.verify == verify && spec.seed == plan.cell_seed(round as u32));
@@ -196,7 +196,7 @@ fn a_refused_arm_is_left_out_and_asked_once() {
     });
     let outcome = result.unwrap();
     assert_eq!(cells.iter().filter(|cell| uncached(cell)).count(), 1);
-    assert_eq!(outcome.measured.len(), 7);
+    assert_eq!(outcome.measured.len(), 8);
     let reason = "needs Linux 6.14".into();
     let (job, arm) = ("random-writes-into-new-files".into(), "kernel-uncached".into());
     assert_eq!(outcome.left_out, [LeftOut { job, arm, reason, failed: false }]);
@@ -306,7 +306,7 @@ fn what_cells_note_is_told_once_per_arm() {
     });
     let notes = outcome.result.unwrap().notes;
     assert_eq!(notes.iter().filter(|note| note.starts_with("forebay: thread pool")).count(), 1);
-    let others = ["every arm: verified", "forebay, forebay-again: engine"];
+    let others = ["every arm: verified", "forebay, forebay-again, forebay-survive: engine"];
     assert!(others.iter().all(|other| notes.iter().any(|note| note == other)), "{notes:?}");
 }
 
@@ -464,8 +464,8 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
             assert!(matches!(part.result, Err(CompareError::Interrupted)));
         }
     }
-    // Two rounds of eight and the warm-up before, then one that brought none to its end, then the other two.
-    assert_eq!(ran, [20, 7, 1 + 16]);
+    // Two rounds of nine and the warm-up before, then one that brought none to its end, then the other two.
+    assert_eq!(ran, [20, 7, 1 + 18]);
     assert_eq!(Record::seed_of(&path).unwrap(), Some(plan.seed));
 
     let record = Record::open(&path, &[&plan], "6.18").unwrap();
@@ -510,7 +510,7 @@ fn no_more_is_written_than_may_be() {
     let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
     let ended =
         run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| Ok(fixed_speed(cell)));
-    assert_eq!(ended.cells.len(), 1 + 2 * 8);
+    assert_eq!(ended.cells.len(), 1 + 2 * 9);
     let outcome = ended.result.unwrap();
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 2));
     assert!(

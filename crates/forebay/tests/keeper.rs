@@ -158,6 +158,12 @@ fn number(engine: &Engine) -> u32 {
     engine.keeper().unwrap().process.unwrap()
 }
 
+/// Whether every thread of a process is stopped.
+fn is_stopped(process: u32) -> bool {
+    let mut threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(Result::unwrap);
+    threads.all(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap().contains(") T "))
+}
+
 fn signal(process: u32, signal: libc::c_int) {
     // SAFETY: takes numbers.
     let result = unsafe { libc::kill(process.cast_signed(), signal) };
@@ -268,6 +274,8 @@ fn one_that_hangs_is_taken_for_gone() {
     let (engine, told) = engine(kept::keeper());
     let keeper = number(&engine);
     signal(keeper, libc::SIGSTOP);
+    // One of its threads takes the signal, when it next runs; the others go on until then.
+    assert!(eventually(SOON, || is_stopped(keeper)));
     let start = Instant::now();
     let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());

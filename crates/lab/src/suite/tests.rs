@@ -38,7 +38,7 @@ fn layout_is_the_question_it_was() {
     assert_eq!((full.file_bytes, full.writes_at_most, full.rounds), (Some(96 << 20), None, 10));
     assert_eq!(full.arms.last().unwrap().through, Through::Files(FilesArm::ForebayDeclared));
     let quick = part.cut(Form::Quick).unwrap();
-    assert_eq!((quick.file_bytes, quick.writes_at_most), (Some(24 << 20), Some(12 << 30)));
+    assert_eq!((quick.file_bytes, quick.writes_at_most), (Some(24 << 20), Some(13 << 30)));
     assert_eq!(quick.arms.len() + 1, full.arms.len());
     assert_eq!(part.cut(Form::Bare), part.cut(Form::Quick));
     assert_eq!(full.workloads[0].kind, WorkloadKind::NewFiles(12));

@@ -191,16 +191,7 @@ impl Frames {
     /// # Panics
     /// When one is free already: then two pages would share it.
     pub fn give_run(&mut self, run: FrameRun) {
-        let first = u64::from(run.first.0);
-        let end = first + u64::from(run.count);
-        assert!(end <= u64::from(self.total), "a frame of the arena");
-        for (at, bit, count) in parts(first..end) {
-            let word = (at / 64) as usize;
-            let mask = bits(bit, count);
-            assert!(self.free[word] & mask == 0, "frame {at} (or one of the {count} from it on) freed twice");
-            self.free[word] |= mask;
-            self.summarise(word);
-        }
+        self.turn(run, 0, "freed");
         self.count += run.count;
     }
 
@@ -209,20 +200,23 @@ impl Frames {
     /// # Panics
     /// When one is not free: then two pages would share it.
     pub fn take_these(&mut self, run: FrameRun) {
+        self.turn(run, u64::MAX, "taken");
+        self.count -= run.count;
+    }
+
+    /// Makes free frames of taken ones, or the other way round: `before` has the bits that all of them have now.
+    fn turn(&mut self, run: FrameRun, before: u64, what: &str) {
         let first = u64::from(run.first.0);
         let end = first + u64::from(run.count);
         assert!(end <= u64::from(self.total), "a frame of the arena");
         for (at, bit, count) in parts(first..end) {
             let word = (at / 64) as usize;
             let mask = bits(bit, count);
-            assert!(
-                self.free[word] & mask == mask,
-                "frame {at} (or one of the {count} from it on) taken twice"
-            );
-            self.free[word] &= !mask;
+            let is_other = self.free[word] & mask == before & mask;
+            assert!(is_other, "frame {at} (or one of the {count} from it on) {what} twice");
+            self.free[word] ^= mask;
             self.summarise(word);
         }
-        self.count -= run.count;
     }
 
     /// A run of up to `most` whole blocks.

@@ -109,6 +109,16 @@ impl RingLane {
         self.entered(entered)
     }
 
+    /// Hands over what is staged and has the kernel post what has ended by then, without waiting.
+    fn hand_over(&mut self) -> Result<(), CellError> {
+        /// `IORING_ENTER_GETEVENTS`: deferred task work runs in no other enter.
+        const GET_EVENTS: u32 = 1;
+        let staged = self.ring.submission().len() as u32;
+        // SAFETY: so many entries are staged, and each is good to be taken (see `stage`); there is no argument.
+        let entered = unsafe { self.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
+        self.entered(entered)
+    }
+
     /// Waits for one completion, no longer than that.
     fn enter_within(&mut self, most: Duration) -> Result<(), CellError> {
         // Before Linux 5.11 an enter cannot be told for how long: it is looked again and again.
@@ -201,15 +211,19 @@ impl Lane for RingLane {
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let least = least.min(self.in_flight);
         let had = ended.len();
-        if self.staged == 0 {
-            self.collect(ended)?;
-        }
-        // Asked for nothing in particular, it still enters once: deferred task work runs nowhere else.
-        let mut entered = least > 0;
-        while self.staged > 0 || ended.len() - had < least || !entered {
-            self.enter(least.saturating_sub(ended.len() - had))?;
+        // Handed over in a call of its own. One that waits as well finds the first of a burst, hands over one for it, and
+        // finds the rest: from then on one and all but one take turns, and the device runs dry between them. Asked for
+        // nothing in particular, it still enters once.
+        let mut entered = self.staged == 0 && least > 0;
+        while self.staged > 0 || !entered {
+            self.hand_over()?;
             self.collect(ended)?;
             entered = true;
+        }
+        self.collect(ended)?;
+        while self.staged > 0 || ended.len() - had < least {
+            self.enter(least.saturating_sub(ended.len() - had))?;
+            self.collect(ended)?;
         }
         Ok(())
     }

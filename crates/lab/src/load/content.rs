@@ -47,6 +47,17 @@ impl Content {
         tail.copy_from_slice(&from[..tail.len()]);
     }
 
+    /// Puts what belongs at `offset` into the first word of each sector of `buffer`, and leaves the rest: no two blocks are
+    /// the same, for a hundredth of the price. Nothing is told apart by it later.
+    pub(crate) fn mark(self, offset: u64, buffer: &mut [u8]) {
+        const SECTOR: usize = 512;
+        for (at, sector) in buffer.chunks_mut(SECTOR).enumerate() {
+            if let Some(first) = sector.first_chunk_mut::<8>() {
+                *first = self.word((offset + (at * SECTOR) as u64) / WORD).to_le_bytes();
+            }
+        }
+    }
+
     /// The first place where `buffer` is not what belongs at `offset`.
     pub(crate) fn check(self, offset: u64, buffer: &[u8]) -> Result<(), Mismatch> {
         let mut expected = [0_u8; 4096];
@@ -135,6 +146,17 @@ mod tests {
         assert_eq!(mismatch, Mismatch { offset: 0, found: "what belongs at byte 4096".into() });
         block[..4096].fill(0);
         assert_eq!(content.check(0, &block).unwrap_err().found, "zeroes");
+    }
+
+    #[test]
+    fn a_mark_is_the_first_word_of_each_sector() {
+        let content = Content::new(7, Path::new("a"));
+        let (mut marked, mut whole) = (vec![9; 1500], vec![0; 1500]);
+        content.mark(4096, &mut marked);
+        content.fill(4096, &mut whole);
+        for (at, byte) in marked.iter().enumerate() {
+            assert_eq!(*byte, if at % 512 < 8 { whole[at] } else { 9 }, "byte {at}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 
 use super::CellError;
 use super::lane::{Lane, LaneCounters};
-use super::layout::JobPlan;
+use super::layout::{Filling, JobPlan};
 use super::pace::{Kept, Pacer};
 use super::sequence::{Kind, Operation, Sequence};
 use crate::detail::Course;
@@ -244,8 +244,11 @@ impl<'a> Drive<'a> {
             self.issued += 1;
             if operation.kind == Kind::Write {
                 let content = self.plan.files[operation.file].content;
-                let buffer = self.lane.buffer(slot);
-                content.fill(operation.offset, &mut buffer[..operation.bytes as usize]);
+                let buffer = &mut self.lane.buffer(slot)[..operation.bytes as usize];
+                match self.plan.filling {
+                    Filling::Whole => content.fill(operation.offset, buffer),
+                    Filling::Marked => content.mark(operation.offset, buffer),
+                }
             }
             self.ready.push_back((slot, operation));
         }

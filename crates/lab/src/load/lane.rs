@@ -7,11 +7,13 @@
 //! buffers) and opened inside it (files, declared lengths, space).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::thread;
 use std::time::Instant;
 
 use super::CellError;
+use super::content::Content;
 use super::sequence::Operation;
 use crate::job::FinalSync;
 
@@ -146,8 +148,10 @@ impl Buffers {
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         let mut buffers = Self { start, layout, each, count };
+        // Nothing that a device could make smaller than it is.
+        let content = Content::new(0, Path::new(""));
         for slot in 0..count {
-            buffers.slot(slot).fill(0xf0);
+            content.fill((slot * each) as u64, buffers.slot(slot));
         }
         buffers
     }

@@ -28,6 +28,16 @@ pub(crate) struct JobPlan {
     pub(crate) files: Vec<FilePlan>,
     pub(crate) pass_bytes: u64,
     pub(crate) seed: u64,
+    pub(crate) filling: Filling,
+}
+
+/// How much of a block is made before it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filling {
+    /// All of it, for it will be read back and compared.
+    Whole,
+    /// A word of each sector, as other generators do it: the price of making data is not that of writing it.
+    Marked,
 }
 
 /// One file of a job.
@@ -202,7 +212,8 @@ impl Ground<'_> {
             _ => ranges_bytes,
         };
         let pass_bytes = job.io_bytes.map_or(whole, |amount| amount.of(whole));
-        Ok(JobPlan { job: job.clone(), files, pass_bytes, seed })
+        let filling = Filling::Whole;
+        Ok(JobPlan { job: job.clone(), files, pass_bytes, seed, filling })
     }
 
     fn resolve_file(&self, job: &Job, number: u64, name: &Path, drawn: u64) -> Result<FilePlan, CellError> {

@@ -49,7 +49,7 @@ use crate::arm::Arm;
 use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::{Devices, Unlink, VerifyJob, Workload};
 use conduct::Conducted;
-use layout::JobPlan;
+use layout::{Filling, JobPlan};
 use verify::Issued;
 
 /// What came back from a cell, with a row for each job.
@@ -92,7 +92,10 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     let directory = spec.directory.canonicalize();
     let directory =
         directory.map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
-    let plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
+    let mut plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
+    for plan in plans.iter_mut().filter(|plan| !is_verified(spec, plan)) {
+        plan.filling = Filling::Marked;
+    }
     arms::refuse_workload(spec.arm, &spec.workload)?;
     let jobs = plans.len();
     let ways: Result<Vec<_>, _> =
@@ -163,14 +166,18 @@ fn check_data(
     conducted: &Conducted,
     notes: &mut Vec<String>,
 ) -> Result<(), CellError> {
-    let wanted = |plan: &JobPlan| spec.verify == Verify::After || plan.job.verify == VerifyJob::Yes;
-    let jobs = plans.iter().zip(&conducted.jobs).filter(|(plan, _)| plan.writes() && wanted(plan));
+    let jobs = plans.iter().zip(&conducted.jobs).filter(|(plan, _)| plan.writes() && is_verified(spec, plan));
     let issued: Vec<_> = jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
     if !issued.is_empty() {
         let bytes = verify::verify(&issued)?;
         notes.push(verified(bytes));
     }
     Ok(())
+}
+
+/// Whether what a job wrote is read back and compared.
+fn is_verified(spec: &CellSpec, plan: &JobPlan) -> bool {
+    spec.verify == Verify::After || plan.job.verify == VerifyJob::Yes
 }
 
 /// What is noted where so much was read back and was right.

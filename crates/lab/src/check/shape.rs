@@ -172,6 +172,11 @@ impl Shape {
             "--eta=never",
         ];
         arguments.extend(fixed.map(str::to_owned));
+        if !self.is_direct() {
+            // Each block once, every one as likely as any other. Its usual way takes the next free block where one is
+            // taken already: runs grow, the kernel reads ahead of them, and much of the rest is found in memory.
+            arguments.push("--random_generator=lfsr".to_owned());
+        }
         // Our write clock ends with a sync; so does fio's runtime then.
         arguments.push(match self.operation {
             Operation::Read => "--readonly".to_owned(),

@@ -1,0 +1,238 @@
+//! A document with figures: comments say where outputs and tables stand, and what is between is put there anew.
+//!
+//! ````text
+//! <!-- measured: NAME -->                               <!-- aims: TABLE -->
+//! ```                                                   | asked | found | |
+//! the command and what it printed                       |---|---|---|
+//! ```                                                   ...
+//! ````
+//!
+//! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to the next with B.
+
+use serde::Deserialize;
+
+/// What a comment asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Marker {
+    /// The output of a measurement.
+    Measured {
+        /// Which.
+        name: String,
+        /// What of it.
+        excerpt: Excerpt,
+    },
+    /// A table of aims.
+    Aims(String),
+}
+
+/// Which lines of an output.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Excerpt {
+    /// From the first line with this; from the first of all if none.
+    pub from: Option<String>,
+    /// Up to the next line with this, which is not shown; to the end if none.
+    pub to: Option<String>,
+}
+
+/// A document that is not of this form.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// A comment that is no marker though it looks like one.
+    #[error("line {line}: {text}: not a marker (<!-- measured: NAME --> or <!-- aims: TABLE -->)")]
+    Marker {
+        /// Where, from 1.
+        line: usize,
+        /// The comment.
+        text: String,
+    },
+    /// A marker over something else.
+    #[error("line {line}: {what} has to follow")]
+    Follows {
+        /// Where, from 1.
+        line: usize,
+        /// What.
+        what: &'static str,
+    },
+    /// Figures that no command stands for.
+    #[error("line {line}: a block without a marker (which measurement is it?)")]
+    Unmarked {
+        /// Where, from 1.
+        line: usize,
+    },
+}
+
+/// A marker and what stands below it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// What was asked for.
+    pub marker: Marker,
+    /// The lines below it: those inside the fence, or of the table.
+    pub lines: std::ops::Range<usize>,
+}
+
+const FENCE: &str = "```";
+
+impl Excerpt {
+    /// The lines it asks for; none if they are not there.
+    #[must_use]
+    pub fn of(&self, output: &str) -> Option<String> {
+        let lines: Vec<&str> = output.lines().collect();
+        let next = |from: usize, text: &str| -> Option<usize> {
+            lines.iter().skip(from).position(|line| line.contains(text)).map(|place| from + place)
+        };
+        let first = self.from.as_ref().map_or(Some(0), |from| next(0, from))?;
+        let mut last = self.to.as_ref().map_or(Some(lines.len()), |to| next(first + 1, to))?;
+        while last > first && lines[last - 1].trim().is_empty() {
+            last -= 1;
+        }
+        Some(lines[first..last].iter().map(|line| format!("{line}\n")).collect())
+    }
+}
+
+/// Every marker of a document and what is below it, in order.
+pub fn figures(document: &str) -> Result<Vec<Figures>, DocumentError> {
+    let lines: Vec<&str> = document.lines().collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let number = at + 1;
+        if let Some(marker) = marker(lines[at], number)? {
+            let (what, first, is_inside): (_, usize, fn(&str) -> bool) = match marker {
+                Marker::Measured { .. } => ("a fenced block", at + 2, |line| line != FENCE),
+                Marker::Aims(_) => ("a table", at + 1, |line| line.starts_with('|')),
+            };
+            let fenced = first == at + 2;
+            if fenced && lines.get(at + 1) != Some(&FENCE) {
+                return Err(DocumentError::Follows { line: number, what });
+            }
+            let length = lines[first..].iter().position(|line| !is_inside(line));
+            let last = match length {
+                Some(length) => first + length,
+                None if fenced => return Err(DocumentError::Follows { line: number, what }),
+                None => lines.len(),
+            };
+            found.push(Figures { marker, lines: first..last });
+            at = last + usize::from(fenced);
+        } else {
+            at += 1;
+        }
+    }
+    Ok(found)
+}
+
+/// That every fenced block stands below a marker.
+pub fn all_marked(document: &str) -> Result<(), DocumentError> {
+    let marked = figures(document)?;
+    let inside = |line: usize| marked.iter().any(|one| (one.lines.start - 1..=one.lines.end).contains(&line));
+    let mut fences = document.lines().enumerate().filter(|(_, line)| line.starts_with(FENCE));
+    match fences.find(|(line, _)| !inside(*line)) {
+        Some((line, _)) => Err(DocumentError::Unmarked { line: line + 1 }),
+        None => Ok(()),
+    }
+}
+
+/// The document with what `content` has for each marker; what it has nothing for stays.
+pub fn with_figures(
+    document: &str,
+    mut content: impl FnMut(&Marker) -> Option<String>,
+) -> Result<String, DocumentError> {
+    let lines: Vec<&str> = document.lines().collect();
+    let mut text = String::new();
+    let mut at = 0;
+    let copy = |text: &mut String, range: std::ops::Range<usize>| {
+        lines[range].iter().for_each(|line| text.extend([line, "\n"]));
+    };
+    for Figures { marker, lines: place } in figures(document)? {
+        if let Some(new) = content(&marker) {
+            copy(&mut text, at..place.start);
+            text.push_str(&new);
+            at = place.end;
+        }
+    }
+    copy(&mut text, at..lines.len());
+    Ok(text)
+}
+
+fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
+    let inside = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+    let bad = || DocumentError::Marker { line: number, text: line.to_owned() };
+    let Some((kind, rest)) = inside.and_then(|inside| inside.split_once(": ")) else {
+        // Other comments are nobody's business here.
+        return if line.starts_with("<!-- measured") || line.starts_with("<!-- aims") {
+            Err(bad())
+        } else {
+            Ok(None)
+        };
+    };
+    match kind {
+        "measured" => {
+            let (name, excerpt) = rest.split_once(',').unwrap_or((rest, ""));
+            let excerpt = toml::from_str::<Excerpt>(&excerpt.replace(", to", "\nto")).map_err(|_| bad())?;
+            Ok(Some(Marker::Measured { name: name.to_owned(), excerpt }))
+        }
+        "aims" => Ok(Some(Marker::Aims(rest.to_owned()))),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# T\n\n<!-- measured: one -->\n```\nold\nold\n```\n\nwords\n<!-- other -->\n<!-- aims: t -->\n\
+                        | asked |\n|---|\n\nend\n";
+
+    #[test]
+    fn what_is_marked_is_put_anew_and_the_rest_stays() {
+        assert_eq!(with_figures(TEXT, |_| None).unwrap(), TEXT);
+        let new = with_figures(TEXT, |marker| {
+            Some(match marker {
+                Marker::Measured { name, .. } => format!("{name}!\n"),
+                Marker::Aims(table) => format!("| {table} |\n"),
+            })
+        });
+        let expected = TEXT.replace("old\nold\n", "one!\n").replace("| asked |\n|---|\n", "| t |\n");
+        assert_eq!(new.unwrap(), expected);
+        assert_eq!(with_figures(&expected, |_| None).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_table_may_not_be_there_yet_and_a_block_be_empty() {
+        let text = "<!-- aims: t -->\n\n<!-- measured: one -->\n```\n```\n";
+        let new = with_figures(text, |_| Some("| x |\n".into())).unwrap();
+        assert_eq!(new, "<!-- aims: t -->\n| x |\n\n<!-- measured: one -->\n```\n| x |\n```\n");
+    }
+
+    #[test]
+    fn an_excerpt_is_lines() {
+        let output = "$ c\n\nA 1\nx\n\nB\ny\n";
+        let of = |from: Option<&str>, to: Option<&str>| {
+            Excerpt { from: from.map(str::to_owned), to: to.map(str::to_owned) }.of(output)
+        };
+        assert_eq!(of(None, None).unwrap(), output);
+        assert_eq!(of(Some("A"), Some("B")).unwrap(), "A 1\nx\n");
+        assert_eq!(of(Some("B"), None).unwrap(), "B\ny\n");
+        assert_eq!(of(Some("C"), None), None);
+        assert_eq!(of(Some("A"), Some("A")), None);
+        let marked = "<!-- measured: one, from = \"A, a\", to = \"B\" -->\n```\n```\n";
+        let excerpt = Excerpt { from: Some("A, a".into()), to: Some("B".into()) };
+        assert_eq!(figures(marked).unwrap()[0].marker, Marker::Measured { name: "one".into(), excerpt });
+    }
+
+    #[test]
+    fn what_is_not_of_the_form_is_told_with_its_line() {
+        for (text, line) in [
+            ("a\n<!-- measured: one -->\nno block\n", 2),
+            ("<!-- measured: one -->\n```\nnever ends\n", 1),
+            ("<!-- measured one -->\n", 1),
+            ("\n<!-- measured: one, form = \"x\" -->\n```\n```\n", 2),
+        ] {
+            let error = figures(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("line {line}: ")), "{error}");
+        }
+        assert_eq!(all_marked(TEXT), Ok(()));
+        let unmarked = format!("{TEXT}```\n1\n```\n");
+        assert_eq!(all_marked(&unmarked), Err(DocumentError::Unmarked { line: 16 }));
+    }
+}

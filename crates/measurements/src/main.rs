@@ -1,0 +1,146 @@
+//! Makes every figure of the documents again.
+//!
+//! ```text
+//! cargo run --release -p forebay-measurements -- BUNDLE
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+
+use forebay_measurements::aim;
+use forebay_measurements::document::{Marker, with_figures};
+use forebay_measurements::list::{Aim, List};
+use forebay_measurements::run::{Bundle, Ran};
+
+/// Where the list is, and the documents but the first page.
+const DOCUMENTS: &str = "docs/measurements";
+
+/// Measures everything that the documents show, and puts it into them.
+#[derive(Parser, Debug)]
+#[command(
+    name = "measurements",
+    after_help = "Run it in the project's directory, as root, with nothing else running. What has a result in \
+                  the bundle is not measured again; what fails is told, and the others go on."
+)]
+struct Typed {
+    /// A directory for all that comes out.
+    bundle: PathBuf,
+    /// Where the files of measurements go [default: the bundle's `files`].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// These alone.
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    only: Option<Vec<String>>,
+    /// Tell what would be measured, and how long it takes.
+    #[arg(long)]
+    list: bool,
+    /// Measure nothing: put what is in the bundle into the documents.
+    #[arg(long)]
+    documents: bool,
+}
+
+fn main() -> ExitCode {
+    match measure(&Typed::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("{failed} measurements failed");
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Does it; returns how many failed.
+fn measure(typed: &Typed) -> Result<usize, String> {
+    let path = Path::new(DOCUMENTS).join("measurements.toml");
+    let text = fs::read_to_string(&path)
+        .map_err(|error| format!("{}: {error} (run it in the project's directory)", path.display()))?;
+    let list = List::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    if let Some(name) = typed.only.iter().flatten().find(|name| list.find(name).is_none()) {
+        let known: Vec<&str> = list.measurements.iter().map(|known| known.name.as_str()).collect();
+        return Err(format!("--only {name}: there is no such measurement (there are: {})", known.join(", ")));
+    }
+    let wanted = |name: &String| typed.only.as_ref().is_none_or(|only| only.contains(name));
+    let measurements = || list.measurements.iter().filter(|measurement| wanted(&measurement.name));
+    if typed.list {
+        measurements().for_each(|one| println!("{:>4} min  {}", one.minutes, one.name));
+        println!("{:>4} min", measurements().map(|one| one.minutes).sum::<u32>());
+        return Ok(0);
+    }
+    let bundle = bundle(typed)?;
+    let mut failed = 0;
+    if !typed.documents {
+        build()?;
+        for measurement in measurements() {
+            eprintln!("{}: about {} min", measurement.name, measurement.minutes);
+            match bundle.run(measurement) {
+                Ok(Ran::Done) => {}
+                Ok(Ran::WasThere) => eprintln!("{}: is there", measurement.name),
+                Err(error) => {
+                    eprintln!("{error}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    rewrite(&list, &bundle)?;
+    Ok(failed)
+}
+
+fn bundle(typed: &Typed) -> Result<Bundle, String> {
+    let whole = |path: &Path| {
+        let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
+        made.map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let directory = whole(&typed.bundle)?;
+    let files = whole(&typed.dir.clone().unwrap_or_else(|| directory.join("files")))?;
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let programs = own.parent().ok_or("this program is nowhere")?.to_owned();
+    let project = std::env::current_dir().map_err(|error| error.to_string())?;
+    Ok(Bundle { directory, project, files, programs: vec![programs.join("examples"), programs] })
+}
+
+/// Everything the commands run, built with what this was built with.
+fn build() -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments =
+        ["build", "--release", "--workspace", "--bins", "--examples", "--features", "forebay-cli/peers"];
+    let status = Command::new(cargo).args(arguments).status().map_err(|error| format!("cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err("the build failed".to_owned()) }
+}
+
+/// Puts what is in the bundle into every document.
+fn rewrite(list: &List, bundle: &Bundle) -> Result<(), String> {
+    let entries = fs::read_dir(DOCUMENTS).map_err(|error| format!("{DOCUMENTS}: {error}"))?;
+    let pages = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    for path in pages.chain([PathBuf::from("README.md")]) {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let old = fs::read_to_string(&path).map_err(|error| failed(&error))?;
+        let new =
+            with_figures(&old, |marker| content(list, bundle, marker)).map_err(|error| failed(&error))?;
+        if new != old {
+            fs::write(&path, new).map_err(|error| failed(&error))?;
+            eprintln!("{}: written anew", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// What stands below a marker; nothing where that was not measured.
+fn content(list: &List, bundle: &Bundle, marker: &Marker) -> Option<String> {
+    match marker {
+        Marker::Measured { name, excerpt } => excerpt.of(&bundle.printed(name)?),
+        Marker::Aims(name) => {
+            let aims: Vec<&Aim> = list.aims.iter().filter(|aim| aim.table == *name).collect();
+            let measured = aims.iter().any(|aim| bundle.result(&aim.measurement).is_some());
+            measured.then(|| aim::table(&aims, |name| bundle.result(name)))
+        }
+    }
+}

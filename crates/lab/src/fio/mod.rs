@@ -7,6 +7,7 @@
 
 mod draft;
 mod options;
+mod reach;
 mod text;
 mod value;
 
@@ -37,6 +38,8 @@ pub struct ParsedJobs {
     pub groups: Vec<Workload>,
     /// Options that were accepted and do nothing here, each once.
     pub without_effect: Vec<Notice>,
+    /// Those of them by which fio itself would do something outside the directory it runs in.
+    pub reaching_out: Vec<Notice>,
     /// What would have been errors.
     pub warnings: Vec<Notice>,
 }
@@ -122,10 +125,11 @@ fn parse_with(
         });
     }
     groups.iter_mut().for_each(|group| name_apart(&mut group.jobs));
-    let Notices { without_effect, warnings } = reader.notices;
+    let Notices { without_effect, reaching_out, warnings } = reader.notices;
     Ok(ParsedJobs {
         groups,
         without_effect: without_effect.into_values().collect(),
+        reaching_out: reaching_out.into_values().collect(),
         warnings: warnings.into_values().collect(),
     })
 }
@@ -141,6 +145,7 @@ struct Reader<'a> {
 #[derive(Default)]
 struct Notices {
     without_effect: BTreeMap<(PathBuf, usize, String), Notice>,
+    reaching_out: BTreeMap<(PathBuf, usize, String), Notice>,
     warnings: BTreeMap<(PathBuf, usize, String), Notice>,
 }
 
@@ -174,6 +179,9 @@ impl Reader<'_> {
             }
             Class::WithoutEffect(why) => {
                 self.notices.without_effect(entry, why);
+                if let Some(why) = reach::of(option.name, entry) {
+                    Notices::put(&mut self.notices.reaching_out, entry, why);
+                }
                 Ok(())
             }
             Class::Unsupported(why) => self.refuse(entry, format!("{}: {why}", entry.key)),

@@ -4,7 +4,7 @@
 //! names by an absolute path what is there, reads just that, and nothing is ever written to it.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use super::own::through_of_job_file;
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
@@ -48,8 +48,9 @@ pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
         std::fs::read_to_string(path).map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let groups = parsed.groups.len();
-    let text = match groups {
-        1 => Ok(text),
+    let text = match (groups, parsed.reaching_out.first()) {
+        (1, None) => Ok(text),
+        (1, Some(reaching_out)) => Err(format!("{reaching_out} (leave the option out of the file)")),
         _ => {
             Err("the file has several groups, which fio runs in one go (give it a file with one)".to_owned())
         }
@@ -120,7 +121,7 @@ pub(super) fn plain(name: &str, through: Through) -> Arm {
 
 impl JobFile {
     fn of(mut workload: job::Workload, text: Result<String, String>) -> Result<Self, String> {
-        let outside = workload.absolute_paths().next().cloned();
+        let outside = workload.jobs.iter().flat_map(|job| &job.files).find(|path| leads_out(path)).cloned();
         let named = workload.jobs.iter().find_map(|job| job.directory.clone());
         let Some(outside) = outside.or(named) else { return Ok(Self { workload, text }) };
         let all = workload.jobs.iter().flat_map(|job| &job.files);
@@ -128,7 +129,14 @@ impl JobFile {
         let writes = workload.jobs.iter().any(|job| job.access.direction.writes());
         if !writes && there {
             workload.devices = Devices::ReadOnly;
-            // They are the user's.
+            // They are the user's, and fio removes them whatever its --readonly says.
+            let unlinks = workload.jobs.iter().any(|job| job.unlink == Unlink::Yes);
+            let text = if unlinks {
+                let shown = outside.display();
+                Err(format!("it would remove {shown} (leave unlink=1 out of the file)"))
+            } else {
+                text
+            };
             workload.jobs.iter_mut().for_each(|job| job.unlink = Unlink::No);
             return Ok(Self { workload, text });
         }
@@ -196,6 +204,11 @@ impl JobFile {
     }
 }
 
+/// Whether a path may be of something that is not in the directory of its cell.
+fn leads_out(path: &Path) -> bool {
+    path.components().any(|part| matches!(part, Component::RootDir | Component::ParentDir))
+}
+
 /// Bytes of all files of a job.
 fn length(job: &job::Job) -> u64 {
     match (job.size, job.file_size) {
@@ -258,11 +271,49 @@ mod tests {
         let (_directory, suite) = read("[a]\nrw=read\nfilename=HERE/there\nunlink=1\n").unwrap();
         let file = &files(&suite)[0];
         assert_eq!(file.workload.devices, Devices::ReadOnly);
-        assert!(file.workload.jobs[0].unlink == Unlink::No && file.text.is_ok());
+        assert_eq!(file.workload.jobs[0].unlink, Unlink::No);
+        let refused = file.text.as_ref().unwrap_err();
+        assert!(refused.contains("would remove") && refused.contains("leave unlink=1 out"), "{refused}");
+        let (_directory, suite) = read("[a]\nrw=read\nfilename=HERE/there\n").unwrap();
+        assert!(files(&suite)[0].text.is_ok());
         let (_directory, suite) = read("[a]\nrw=write\nfilename=HERE/there\nsize=64k\n").unwrap();
         let file = &files(&suite)[0];
         assert!(file.workload.absolute_paths().next().is_none());
         assert!(file.text.as_ref().unwrap_err().contains("directory of its cell"));
+    }
+
+    #[test]
+    fn a_path_upwards_stays_in_the_cell_s_directory() {
+        for there in ["filename=../../there", "filename=a/../../there", "directory=..\nfilename=there"] {
+            let (_directory, suite) = read(&format!("[a]\nrw=write\nsize=64k\n{there}\n")).unwrap();
+            let file = &files(&suite)[0];
+            let path = &file.workload.jobs[0].files[0];
+            assert!(path.is_relative() && !leads_out(path), "{there}: {}", path.display());
+            assert!(file.text.as_ref().unwrap_err().contains("directory of its cell"), "{there}");
+        }
+    }
+
+    #[test]
+    fn fio_is_left_out_where_it_would_reach_out_of_its_directory() {
+        for option in [
+            "ioscheduler=none",
+            "exec_prerun=true",
+            "exec_postrun=true",
+            "cgroup=one",
+            "unlink_each_loop=1",
+            "write_bw_log=/var/log/bw",
+            "write_iolog=../iolog",
+            "iomem=mmap:/data/file",
+        ] {
+            let (_directory, suite) = read(&format!("[a]\nrw=read\nsize=64k\n{option}\n")).unwrap();
+            let why = files(&suite)[0].text.clone().unwrap_err();
+            let name = option.split_once('=').unwrap().0;
+            assert!(why.contains(&format!("jobs.fio:4: {name}: fio would")), "{why}");
+            assert!(why.contains("leave the option out"), "{why}");
+        }
+        let harmless = "write_bw_log=bw\niomem=mmap:file\nunlink_each_loop=0\nunlink=1\nnice=3";
+        let (_directory, suite) = read(&format!("[a]\nrw=read\nsize=64k\n{harmless}\n")).unwrap();
+        assert!(files(&suite)[0].text.is_ok());
     }
 
     #[test]

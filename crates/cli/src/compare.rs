@@ -5,6 +5,7 @@
 
 mod settings;
 mod tunings;
+mod writes;
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::record::{PartOfRecord, Record, RecordError};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
-use forebay_lab::file_system::FileSystemError;
+use forebay_lab::file_system::{FileSystemError, Spec};
 use forebay_lab::manifest::{self, ArmLeftOut, Manifest};
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
 use forebay_lab::progress::Progress;
@@ -104,7 +105,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
         )));
     }
     tunings::check_before(request, planned.iter().map(|planned| &planned.plan))?;
-    let writes = writes(request, &planned)?;
+    let writes = writes::check(request, planned.iter().map(|planned| &planned.plan))?;
     let record = request.resume.as_deref().map(|path| open_record(path, &planned, &manifest)).transpose()?;
     planned.iter().flat_map(|planned| planned.plan.announcement()).chain(writes).for_each(|line| say(&line));
 
@@ -182,25 +183,6 @@ fn plan<'a>(
     Ok(planned)
 }
 
-/// How much will be written, where the plans do not tell; what is more than may be is refused.
-fn writes(request: &CompareRequest, planned: &[Planned<'_>]) -> Result<Option<String>, Failure> {
-    let plans = || planned.iter().map(|planned| &planned.plan);
-    let all: u64 = plans().map(Plan::most_written_bytes).sum();
-    let open = plans().any(Plan::writes_for_a_time);
-    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
-    let besides = if open { ", and besides what jobs for a time can" } else { "" };
-    let told = planned.len() > 1 || request.max_writes.is_some();
-    match request.max_writes {
-        // Rounds that are not fixed end where no more may be written.
-        Some(most) if all > most && request.until.is_none() => Err(Failure::usage(format!(
-            "--max-writes {}: it would write {} (give --rounds or --scale less, or more bytes)",
-            gib(most),
-            gib(all)
-        ))),
-        _ => Ok(told.then(|| format!("Writes {} at most in all{besides}.", gib(all)))),
-    }
-}
-
 /// The rounds in a file, or a new one.
 fn open_record(
     path: &Path,
@@ -252,6 +234,8 @@ fn measure(
         manifest.file_system = Some(made);
         manifest.ground = format!("made for this: {spec}");
     }
+    let writes = Writes::up_to(request.max_writes);
+    writes.add(request.scratch.as_ref().map_or(0, Spec::image_bytes));
     let names: Vec<&str> = request.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut document = Document::new(manifest, names.join("+"), Vec::new(), Vec::new());
     document.manifest.settings.clone_from(&request.settings);
@@ -260,7 +244,6 @@ fn measure(
     // Time that a part did not need goes to those after it.
     let began = Instant::now();
     let mut granted = Duration::ZERO;
-    let writes = Writes::up_to(request.max_writes);
     for (part, mut planned) in planned.into_iter().enumerate() {
         if let Some(limit) = &mut planned.plan.time_limit {
             granted += *limit;

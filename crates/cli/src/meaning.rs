@@ -506,7 +506,8 @@ mod tests {
         assert_eq!(check(&["compare", "--check-against-fio"]), (Against::Fio, ROUNDS, 1.0));
         let small = ["compare", "--check-against-itself", "--rounds", "2", "--scale", "0.1"];
         assert_eq!(check(&small), (Against::Itself, 2, 0.1));
-        for other in ["plug", "--quick", "--list", "--check-against-itself"] {
+        let limits = ["--max-writes=1g", "--until=2%", "--cpus=0", "--resume=rounds", "--arm=x=forebay"];
+        for other in ["plug", "--quick", "--list", "--check-against-itself"].into_iter().chain(limits) {
             assert!(
                 matches!(meant(&["compare", "--check-against-fio", other]), Err(Failure::Usage(_))),
                 "{other}"

@@ -327,11 +327,14 @@ impl Comparison<'_, '_> {
         let Some(bytes) = self.setting.plan.data_bytes else { return Ok(()) };
         let scratch = self.setting.scratch;
         let directory = scratch.shared_directory().map_err(|error| self.lost(error))?;
-        match data::lay_out(&directory, bytes, self.setting.plan.seed, self.setting.stop) {
-            Ok(data::LaidOut::Whole) => {
-                self.setting.writes.add(bytes);
-                Ok(())
+        if !data::is_laid_out(&directory, bytes) {
+            if !self.setting.writes.has_room(bytes) {
+                return Err(self.setting.writes.no_round());
             }
+            self.setting.writes.add(bytes);
+        }
+        match data::lay_out(&directory, bytes, self.setting.plan.seed, self.setting.stop) {
+            Ok(data::LaidOut::Whole) => Ok(()),
             Ok(data::LaidOut::Stopped) => Err(CompareError::Interrupted),
             Err(error) => Err(self.lost(error)),
         }
@@ -342,6 +345,9 @@ impl Comparison<'_, '_> {
         let plan = self.setting.plan;
         if plan.warm_up.wants_device() && self.device.is_none() {
             return Ok(());
+        }
+        if !self.setting.writes.allow(&plan.warm_up) {
+            return Err(self.setting.writes.no_round());
         }
         self.progress.warm_up();
         self.runner.next(Named { job: "", arm: "warm-up", round: None });
@@ -474,8 +480,7 @@ impl Comparison<'_, '_> {
     /// skipped, and that is said.
     fn find_device(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
-        let lengths = plan.jobs.iter().flat_map(|job| &job.arms).filter_map(|arm| arm.work.device_bytes());
-        let Some(bytes) = lengths.max() else { return Ok(()) };
+        let Some(bytes) = plan.device_bytes() else { return Ok(()) };
         let reason = match device::find(self.setting, bytes).map_err(|error| self.lost(error))? {
             Found::Device(device) => {
                 self.device = Some(device);

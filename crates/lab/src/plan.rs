@@ -304,14 +304,21 @@ impl Plan {
         arms.filter_map(|arm| arm.work.budget_bytes()).max()
     }
 
-    /// Bytes of data written at most, the warm-up included, where that is fixed: jobs for a time write what they can.
-    /// (The sync probe adds 0.4 MB/s beside it.)
+    /// Bytes of data written at most, files that are laid out and the warm-up included, where that is fixed: jobs for a
+    /// time write what they can. (The sync probe adds 0.4 MB/s beside it.)
     #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
-        let round: u64 = arms.map(|arm| arm.work.written_bytes()).sum();
-        let warm: u64 = self.arms_to_warm_up().iter().map(|arm| arm.work.written_bytes()).sum();
-        u64::from(self.rounds) * round + self.warm_up.written_bytes() + warm + self.data_bytes.unwrap_or(0)
+        let round: u64 = arms.map(|arm| arm.work.fixed_bytes()).sum();
+        let warm: u64 = self.arms_to_warm_up().iter().map(|arm| arm.work.fixed_bytes()).sum();
+        let rounds = u64::from(self.rounds).saturating_mul(round);
+        rounds.saturating_add(self.warm_up.fixed_bytes() + warm + self.data_bytes.unwrap_or(0))
+    }
+
+    /// Bytes of the device that its cells share, where any works on one.
+    #[must_use]
+    pub fn device_bytes(&self) -> Option<u64> {
+        self.jobs.iter().flat_map(|job| &job.arms).filter_map(|arm| arm.work.device_bytes()).max()
     }
 
     /// Whether some of its cells write as much as they can in a time.

@@ -57,6 +57,16 @@ pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
     }
     let directory = setting.scratch.shared_directory()?.join(DIRECTORY);
     std::fs::create_dir_all(&directory)?;
+    if !data::is_laid_out(&directory, bytes) {
+        if !setting.writes.has_room(bytes) {
+            let mib = bytes >> 20;
+            return Ok(Found::None(format!(
+                "a device of {mib} MiB would be more than may be written (give --max-writes more, or a device with \
+                 --target)"
+            )));
+        }
+        setting.writes.add(bytes);
+    }
     if data::lay_out(&directory, bytes, setting.plan.seed, setting.stop)? == data::LaidOut::Stopped {
         return Ok(Found::Stopped);
     }

@@ -522,6 +522,52 @@ fn no_more_is_written_than_may_be() {
     assert!(refused.unwrap_err().to_string().contains("give --max-writes more"));
 }
 
+/// A group of a job file on every arm.
+fn job_file_plan(text: &str, rounds: u32) -> Plan {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("jobs.fio");
+    std::fs::write(&path, text).unwrap();
+    let suite = suite::job_file::suite(&path, &mut Vec::new()).unwrap();
+    Plan::new(&suite, &suite.parts[0], &wish(rounds, None)).unwrap().unwrap()
+}
+
+#[test]
+fn what_is_laid_out_is_written_too() {
+    const FILE: u64 = 1 << 20;
+    let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
+    let rate = |_: &Cell| {
+        let metrics =
+            [("read_bytes_per_s", 1e9), ("write_bytes_per_s", 8.0 * FILE as f64), ("elapsed_s", 1.0)];
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+        Ok(CellResult { metrics, ..CellResult::default() })
+    };
+    let reads = job_file_plan("[a]\nrw=randread\nsize=1m\n", 6);
+    let a_round = reads.cells_in_a_round();
+    assert_eq!(reads.most_written_bytes(), (6 * a_round + 1) * FILE);
+    let ended = run_as(&reads, &Stop::default(), most((2 * a_round + 1) * FILE), rate);
+    assert_eq!(ended.cells.len() as u64, 1 + 2 * a_round);
+    let refused = run_as(&reads, &Stop::default(), most(FILE - 1), |_| panic!("not even the warm-up"));
+    assert!(refused.result.unwrap_err().to_string().contains("give --max-writes more"));
+
+    // One for a time beside one that is not: what was written is known, and is what counts.
+    let beside = "[a]\nrw=write\nsize=1m\n[b]\nrw=write\nsize=1m\ntime_based\nruntime=1\n";
+    let beside = job_file_plan(beside, 6);
+    let ended = run_as(&beside, &Stop::default(), most((2 * a_round + 1) * 8 * FILE), rate);
+    assert_eq!(ended.cells.len() as u64, 1 + 2 * a_round);
+}
+
+#[test]
+fn the_file_of_requests_is_not_laid_out_where_it_may_not_be() {
+    let suite = suite::find(Path::new("plug")).unwrap();
+    let wish = Wish { scale: Some(0.01), form: Form::Bare, ..wish(4, None) };
+    let plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
+    let most = plan.data_bytes.unwrap() - 1;
+    let options = Options { writes: Writes::up_to(Some(most)), ..Options::default() };
+    let refused = run_as(&plan, &Stop::default(), options, |_| panic!("nothing is run"));
+    let refused = refused.result.unwrap_err().to_string();
+    assert!(refused.contains("0 MiB were") && refused.contains("give --max-writes more"), "{refused}");
+}
+
 /// A file system of its own for a test; none where it cannot be made.
 fn small_file_system(scratch: &Scratch, megabytes: u32) -> Option<std::path::PathBuf> {
     let spec = format!("ext4,size={megabytes}m,keep").parse().unwrap();

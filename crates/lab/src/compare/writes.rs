@@ -35,32 +35,31 @@ impl Writes {
         self.done.get()
     }
 
-    /// Whether a cell may still do its work: it writes what it says, or as much as the largest so far.
+    /// Whether a cell may still do its work: it writes what it says, or, for a time, as much as the largest so far.
     pub(super) fn allow(&self, work: &Work) -> bool {
-        let expected = match work.written_bytes() {
-            0 if work.writes_for_a_time() => self.largest.get(),
-            bytes => bytes,
-        };
-        self.most.is_none_or(|most| self.done.get().saturating_add(expected) <= most)
+        let largest = if work.writes_for_a_time() { self.largest.get() } else { 0 };
+        self.has_room(work.fixed_bytes().max(largest))
+    }
+
+    /// Whether so many bytes may still be written.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.most.is_none_or(|most| self.done.get().saturating_add(bytes) <= most)
     }
 
     /// What a cell has written, that of its files before the clock included.
     pub(super) fn count(&self, work: &Work, result: &CellResult) {
+        if !work.writes_for_a_time() {
+            return self.add(work.fixed_bytes());
+        }
         let of = |metric: &str| result.metrics.get(metric).copied().unwrap_or(0.0);
-        let bytes = match work.written_bytes() {
-            0 if work.writes_for_a_time() => {
-                let written = of("write_bytes_per_s") * of("elapsed_s");
-                let bytes = (written as u64).saturating_add(work.laid_out_bytes());
-                self.largest.set(self.largest.get().max(bytes));
-                bytes
-            }
-            bytes => bytes,
-        };
+        let written = of("write_bytes_per_s") * of("elapsed_s");
+        let bytes = (written as u64).max(work.written_bytes()).saturating_add(work.laid_out_bytes());
+        self.largest.set(self.largest.get().max(bytes));
         self.add(bytes);
     }
 
     /// What was written besides the cells.
-    pub(super) fn add(&self, bytes: u64) {
+    pub fn add(&self, bytes: u64) {
         self.done.set(self.done.get().saturating_add(bytes));
     }
 

@@ -119,6 +119,15 @@ impl Spec {
         }
     }
 
+    /// Bytes that are written before the first cell, of its image.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        match (&self.device, self.image) {
+            (None, Image::Written) => self.size_bytes,
+            (Some(_), _) | (None, Image::Sparse) => 0,
+        }
+    }
+
     /// The command that makes it. Nothing is discarded, for that is the device's work and would be another's burden; and
     /// nothing is left for later.
     pub(super) fn make_command(&self, device: &Path) -> Vec<String> {
@@ -292,6 +301,14 @@ mod tests {
         assert_eq!("xfs".parse::<Spec>().unwrap().to_string(), "xfs,size=8g");
         let aged: Spec = "xfs,size=10g,aged".parse().unwrap();
         assert!(aged.free_bytes() < 1 << 30 && aged.free_bytes() > 900 << 20);
+    }
+
+    #[test]
+    fn an_image_is_written_unless_it_is_sparse_or_there_is_a_device() {
+        let bytes = |text: &str| text.parse::<Spec>().unwrap().image_bytes();
+        assert_eq!(bytes("xfs,size=10g"), 10 << 30);
+        assert_eq!(bytes("xfs,size=10g,sparse"), 0);
+        assert_eq!(bytes("xfs,device=/dev/null"), 0);
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
 }
 
 /// Whether a job's files hold data before the clock starts.
-fn is_filled(job: &Job) -> bool {
+pub(crate) fn is_filled(job: &Job) -> bool {
     job.access.direction.reads() || job.overwrite == Overwrite::Yes
 }
 

@@ -43,6 +43,7 @@ pub use error::CellError;
 #[cfg(test)]
 pub(crate) use extents::extents_of;
 pub(crate) use guard::{device_length, is_block_device};
+pub(crate) use layout::is_filled;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;

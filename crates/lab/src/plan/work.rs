@@ -196,10 +196,7 @@ impl Work {
     pub fn writes_for_a_time(&self) -> bool {
         match self {
             Work::Jobs(_) => true,
-            Work::JobFile(work) => {
-                let mut jobs = work.file.workload.jobs.iter();
-                work.file.written_bytes() == 0 && jobs.any(|job| job.access.direction.writes())
-            }
+            Work::JobFile(work) => work.file.writes_for_a_time(),
             Work::Requests { spec, .. } => spec.device.is_file() && spec.operation == Operation::Write,
             Work::NewFiles { .. } | Work::Writers(_) | Work::Copies { .. } | Work::Echo { .. } => false,
         }
@@ -212,9 +209,15 @@ impl Work {
             Work::Jobs(work) if work.shape.rw == ReadWrite::Rw && work.shape.on == Ground::File => {
                 u64::from(work.shape.threads) * work.extent.file_bytes
             }
-            Work::JobFile(work) => work.file.file_bytes(),
+            Work::JobFile(work) => work.file.laid_out_bytes(),
             _ => 0,
         }
+    }
+
+    /// Bytes it brings to the disk, where that is fixed: what is there before, and what it writes.
+    #[must_use]
+    pub fn fixed_bytes(&self) -> u64 {
+        self.laid_out_bytes().saturating_add(self.written_bytes())
     }
 
     /// Bytes of memory for data of a bounded arm, where that is said.

@@ -3,6 +3,7 @@
 //! Each cell has an empty directory, so files a job makes go there whatever directory it names. A job that only reads, and
 //! names by an absolute path what is there, reads just that, and nothing is ever written to it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Component, Path};
 
@@ -10,6 +11,7 @@ use super::own::through_of_job_file;
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
 use crate::fio::Leniency;
 use crate::job::{self, Amount, Devices, FileSize, TimeBased, Unlink};
+use crate::load::is_filled;
 use crate::request::{Submitter, Switch};
 use crate::run;
 use crate::target::Target;
@@ -182,6 +184,36 @@ impl JobFile {
         self.workload.jobs.iter().map(length).sum()
     }
 
+    /// Bytes of the files that are filled before the clock starts; nothing where only what is there is read. Jobs that
+    /// name the same file find it filled by the first.
+    #[must_use]
+    pub fn laid_out_bytes(&self) -> u64 {
+        let mut files: BTreeMap<&Path, u64> = BTreeMap::new();
+        if self.workload.devices == Devices::ReadOnly {
+            return 0;
+        }
+        for job in self.workload.jobs.iter().filter(|job| is_filled(job)) {
+            let each = length(job).div_ceil(job.files.len().max(1) as u64);
+            let start = match job.offset {
+                Amount::Bytes(bytes) => bytes,
+                Amount::Percent(_) => 0,
+            };
+            let start = start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
+            for path in &job.files {
+                let bytes = files.entry(path).or_insert(0);
+                *bytes = (*bytes).max(start.saturating_add(each));
+            }
+        }
+        files.into_values().fold(0, u64::saturating_add)
+    }
+
+    /// Whether a job writes as much as it can in a time.
+    #[must_use]
+    pub fn writes_for_a_time(&self) -> bool {
+        let mut jobs = self.workload.jobs.iter();
+        jobs.any(|job| job.access.direction.writes() && job.time_based == TimeBased::Yes)
+    }
+
     /// Bytes the jobs write, where that is fixed.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
@@ -332,6 +364,23 @@ mod tests {
         assert!(files(&suite)[0].on(&target).unwrap_err().contains("has 65536"));
         let (_directory, suite) = read("[a]\nrw=randwrite\nsize=4k\n").unwrap();
         assert!(files(&suite)[0].on(&target).unwrap_err().contains("only read"));
+    }
+
+    #[test]
+    fn what_is_filled_beforehand_is_counted_once_for_each_file() {
+        let laid_out = |text: &str| {
+            let (_directory, suite) = read(text).unwrap();
+            let file = files(&suite).remove(0);
+            (file.laid_out_bytes(), file.written_bytes(), file.writes_for_a_time())
+        };
+        assert_eq!(laid_out("[a]\nrw=randread\nsize=1m\nnumjobs=3\n"), (3 << 20, 0, false));
+        assert_eq!(laid_out("[a]\nrw=randread\nsize=1m\nnumjobs=3\nfilename=one\n"), (1 << 20, 0, false));
+        assert_eq!(laid_out("[a]\nrw=write\nsize=1m\n"), (0, 1 << 20, false));
+        assert_eq!(laid_out("[a]\nrw=write\nsize=1m\noverwrite=1\n"), (1 << 20, 1 << 20, false));
+        assert_eq!(laid_out("[a]\nrw=read\nsize=1m\noffset=1m\nnrfiles=2\n"), (3 << 20, 0, false));
+        assert_eq!(laid_out("[a]\nrw=read\nfilename=HERE/there\n"), (0, 0, false));
+        let beside = "[a]\nrw=write\nsize=1m\n[b]\nrw=write\nsize=1m\ntime_based\nruntime=3\n";
+        assert_eq!(laid_out(beside), (0, 1 << 20, true), "one for a time beside one that is not");
     }
 
     #[test]

@@ -25,10 +25,10 @@ pub enum LaidOut {
 /// Makes the file in `directory`, unless one of that length is there. A shorter or longer one is written anew. Blocks
 /// until it is synced; nothing is there under its name before.
 pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
-    let path = directory.join(DATA_FILE);
-    if fs::metadata(&path).is_ok_and(|there| there.len() == bytes) {
+    if is_laid_out(directory, bytes) {
         return Ok(LaidOut::Whole);
     }
+    let path = directory.join(DATA_FILE);
     let unfinished = directory.join(format!("{DATA_FILE}.unfinished"));
     let file = File::create(&unfinished)?;
     let written = fill(&file, bytes, seed, stop);
@@ -40,6 +40,12 @@ pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Resu
             other
         }
     }
+}
+
+/// Whether the file is there in that length, so that nothing is written for it.
+#[must_use]
+pub fn is_laid_out(directory: &Path, bytes: u64) -> bool {
+    fs::metadata(directory.join(DATA_FILE)).is_ok_and(|there| there.len() == bytes)
 }
 
 fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {

@@ -1,0 +1,113 @@
+//! How much a comparison will write, told and looked at before anything is done.
+
+use forebay_lab::file_system::Spec;
+use forebay_lab::plan::Plan;
+
+use crate::failure::Failure;
+use crate::meaning::{CompareRequest, TargetAsked};
+
+/// How much will be written, where the plans do not tell; what is more than may be is refused.
+pub(super) fn check<'a>(
+    request: &CompareRequest,
+    plans: impl Iterator<Item = &'a Plan> + Clone,
+) -> Result<Option<String>, Failure> {
+    let image = request.scratch.as_ref().map_or(0, Spec::image_bytes);
+    // Where there is no other, one is made of a file.
+    let given = request.scratch.is_some() || matches!(request.target, TargetAsked::Write(_));
+    let devices: u64 = plans.clone().filter(|_| !given).filter_map(Plan::device_bytes).sum();
+    let all = image + devices + plans.clone().map(Plan::most_written_bytes).sum::<u64>();
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let besides = if plans.clone().any(Plan::writes_for_a_time) {
+        ", and besides what jobs for a time can"
+    } else {
+        ""
+    };
+    // Rounds that are not fixed end where no more may be written; what comes before them is.
+    let fixed = if request.until.is_none() { all } else { image };
+    let told = plans.count() > 1 || request.max_writes.is_some();
+    match request.max_writes {
+        Some(most) if fixed > most => Err(Failure::usage(format!(
+            "--max-writes {}: it would write {} (give --rounds or --scale less, a smaller --scratch, or more bytes)",
+            gib(most),
+            gib(fixed)
+        ))),
+        _ => Ok(told.then(|| format!("Writes {} at most in all{besides}.", gib(all)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use forebay_lab::plan::{Room, Wish};
+
+    use super::*;
+    use crate::args::parse;
+    use crate::meaning::{self, Command};
+
+    fn request(words: &[&str]) -> CompareRequest {
+        let typed = parse(["forebay", "compare"].iter().chain(words).map(Into::into)).unwrap();
+        let Ok(Command::Compare(request)) = meaning::of(typed) else { panic!("no comparison: {words:?}") };
+        *request
+    }
+
+    fn checked(request: &CompareRequest) -> Result<Option<String>, Failure> {
+        let wish = Wish {
+            suite: "",
+            form: request.form,
+            scale: request.scale,
+            rounds: request.rounds,
+            time_limit: None,
+            seed: 1,
+            free_bytes: 1 << 40,
+            room: Room::Shared,
+            settings: &[],
+            engine_settings: &[],
+            target: None,
+        };
+        let parts = request.suites.iter().flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)));
+        let plans: Vec<Plan> =
+            parts.filter_map(|(suite, part)| Plan::new(suite, part, &wish).unwrap()).collect();
+        check(request, plans.iter())
+    }
+
+    fn refused(request: &CompareRequest) -> String {
+        match checked(request) {
+            Err(Failure::Usage(what)) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_laid_out_to_be_read_is_written_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("reads.fio");
+        std::fs::write(&path, "[a]\nrw=randread\nsize=1g\n").unwrap();
+        let path = path.to_str().unwrap();
+        // Six arms and one of them twice, each once more before the first round.
+        let told = refused(&request(&[path, "--rounds", "2", "--max-writes", "10g"]));
+        assert!(told.contains("it would write 20.0 GiB") && told.contains("give --rounds"), "{told}");
+        let enough = checked(&request(&[path, "--rounds", "2", "--max-writes", "30g"])).unwrap().unwrap();
+        assert_eq!(enough, "Writes 20.0 GiB at most in all.");
+    }
+
+    #[test]
+    fn images_are_counted() {
+        let mut image =
+            request(&["layout", "--quick", "--rounds", "1", "--max-writes", "10g", "--until", "2%"]);
+        assert!(checked(&image).is_ok());
+        let spec: Spec = "xfs,size=16g".parse().unwrap();
+        image.scratch = Some(spec.clone());
+        assert!(refused(&image).contains("it would write 16.0 GiB"), "{}", refused(&image));
+        image.scratch = Some("xfs,size=16g,sparse".parse().unwrap());
+        assert!(checked(&image).is_ok());
+        let bytes = |request: &CompareRequest| {
+            let told = checked(request).unwrap().unwrap();
+            told.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
+        };
+        let mut device = request(&["completion", "--scale", "1", "--max-writes", "9000g"]);
+        let own = bytes(&device);
+        device.target = TargetAsked::Write(Path::new("/dev/some-device").to_owned());
+        assert!(own >= bytes(&device) + 2.0, "a device of 2 GiB is a file that is written: {own}");
+    }
+}

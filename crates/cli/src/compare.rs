@@ -3,6 +3,7 @@
 //! All that will be run is planned before anything is: a suite whose last part cannot be planned costs no run of its
 //! first. Then part after part runs, and what came out is one document.
 
+mod left_out;
 mod settings;
 mod tunings;
 mod writes;
@@ -17,7 +18,7 @@ use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::record::{PartOfRecord, Record, RecordError};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
 use forebay_lab::file_system::{FileSystemError, Spec};
-use forebay_lab::manifest::{self, ArmLeftOut, Manifest};
+use forebay_lab::manifest::{self, Manifest};
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
 use forebay_lab::progress::Progress;
 use forebay_lab::report;
@@ -115,10 +116,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let outputs = request.outputs.write(&document);
     print(&report::comparison(&document, request.format))?;
     written.and(outputs)?;
-    match document.manifest.left_out.iter().find(|left_out| left_out.failed) {
-        Some(failed) => Err(Failure::failed(format!("{} failed: {}", failed.arm, failed.reason))),
-        None => Ok(()),
-    }
+    left_out::failure(&document.manifest)
 }
 
 /// What is known of where it will run, and of what is asked.
@@ -280,7 +278,7 @@ fn measure(
             }
             // The other parts may still have something to say.
             Err(error) => {
-                document.manifest.notes.push(format!("{}: {error}", planned.part.name));
+                left_out::tell_fruitless(&mut document.manifest, &planned.part.name, &error);
                 fruitless = Some(error);
             }
         }
@@ -324,13 +322,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         Parts::One => note.clone(),
         Parts::Several => format!("{}: {note}", part.name),
     }));
-    for left_out in &outcome.left_out {
-        let (arm, reason) = (left_out.arm.clone(), left_out.reason.clone());
-        let left_out = ArmLeftOut { arm, reason, failed: left_out.failed };
-        if !manifest.left_out.contains(&left_out) {
-            manifest.left_out.push(left_out);
-        }
-    }
+    left_out::tell(manifest, &outcome.left_out);
     let base = |job: &Job| {
         let mut bases = judged.bases.iter();
         bases.find(|(name, _)| *name == job.name).map(|(_, base)| base.clone())

@@ -25,6 +25,7 @@ pub mod state;
 pub mod trial;
 mod writes;
 
+use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -127,8 +128,13 @@ pub enum CompareError {
     #[error("interrupted")]
     Interrupted,
     /// No arm is left.
-    #[error("no arm could run: {0}")]
-    NoArm(String),
+    #[error("no arm could run: {reason}")]
+    NoArm {
+        /// Why the first could not.
+        reason: String,
+        /// All of them that were tried.
+        left_out: Vec<LeftOut>,
+    },
     /// Not one round fit.
     #[error("not one round fit in {limit} (give --seconds {needed} or more, or leave it out)")]
     NoRound {
@@ -507,7 +513,7 @@ impl Comparison<'_, '_> {
             self.skipped.push(job.name.clone());
         }
         if self.outcome.measured.is_empty() {
-            return Err(CompareError::NoArm(reason));
+            return Err(CompareError::NoArm { reason, left_out: mem::take(&mut self.outcome.left_out) });
         }
         self.progress.shorten(Left {
             rounds_in_all: self.rounds,
@@ -583,8 +589,9 @@ impl Comparison<'_, '_> {
         self.outcome.measured.retain(|one| one.arm != left_out.arm || one.job != left_out.job);
         self.outcome.left_out.push(left_out);
         if self.outcome.measured.is_empty() {
-            let reason = self.outcome.left_out.first().map(|first| first.reason.clone());
-            return Err(CompareError::NoArm(reason.unwrap_or_default()));
+            let left_out = mem::take(&mut self.outcome.left_out);
+            let reason = left_out.first().map(|first| first.reason.clone()).unwrap_or_default();
+            return Err(CompareError::NoArm { reason, left_out });
         }
         Ok(())
     }

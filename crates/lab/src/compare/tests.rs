@@ -225,6 +225,18 @@ fn without_any_arm_there_is_no_result() {
 }
 
 #[test]
+fn where_every_arm_failed_it_is_told_which_and_why() {
+    let failed = run(&plan(4, None), &Stop::default(), |cell| match spec_of(cell).arm {
+        Arm::KernelUncached => Err(RunError::Refused("needs Linux 6.14".into())),
+        _ => Err(RunError::Failed("wrong byte at 4096".into())),
+    });
+    let Err(CompareError::NoArm { left_out, .. }) = failed.result else { panic!("some arm is left") };
+    assert_eq!(left_out.len(), 9);
+    let refused = |one: &&LeftOut| one.arm == "kernel-uncached";
+    assert!(left_out.iter().all(|one| one.failed != refused(&one)), "{left_out:?}");
+}
+
+#[test]
 fn an_interruption_ends_it_and_leaves_nothing() {
     for at in [1, 2, 12] {
         let mut cells = 0;

@@ -198,7 +198,7 @@ impl Plan {
             return Err(PlanError::Rounds { rounds });
         }
         let mut planner = Planner::new(part, cut, wish, rounds);
-        let jobs = match part.table {
+        let mut jobs = match part.table {
             _ if cut.is_of_job_files() => planner.job_files()?,
             TableKind::Files => planner.files()?,
             TableKind::Completion | TableKind::Beside => planner.jobs()?,
@@ -209,6 +209,12 @@ impl Plan {
                 planner.requests(suite)?
             }
         };
+        // A result finds everything by the name of its job, whatever the part.
+        for job in jobs.iter_mut().filter(|job| job.name == job.workload) {
+            if suite.parts.iter().any(|other| other.name != part.name && other.has_workload(&job.name)) {
+                job.name = format!("{}/{}", part.name, job.name);
+            }
+        }
         let mut notes = planner.notes;
         if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
             notes.push(format!("below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given"));

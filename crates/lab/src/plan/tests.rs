@@ -368,6 +368,29 @@ fn parts_with_the_same_writers_keep_their_rows_apart() {
     }
 }
 
+/// A result finds rows, ratios and noise by the name of the job alone.
+#[test]
+fn parts_with_the_same_workload_keep_their_rows_apart() {
+    for name in ["layout", "completion", "order"] {
+        let mut suite = suite::find(Path::new(name)).unwrap();
+        let alone: Vec<String> = suite.parts.iter().map(|part| part.name.clone()).collect();
+        let jobs = |suite: &Suite| -> Vec<(String, String)> {
+            let planned = |part: &Part| Plan::new(suite, part, &wish(Form::Full)).unwrap();
+            let jobs = suite.parts.iter().filter_map(planned).flat_map(|plan| plan.jobs);
+            jobs.map(|job| (job.name, job.workload)).collect()
+        };
+        assert!(jobs(&suite).iter().all(|(job, workload)| job == workload), "{name}: none is shared");
+        let mut twice = suite.parts.clone();
+        twice.iter_mut().for_each(|part| part.name.push_str("-more"));
+        suite.parts.extend(twice);
+        let jobs = jobs(&suite);
+        let distinct: std::collections::BTreeSet<&String> = jobs.iter().map(|(job, _)| job).collect();
+        assert_eq!(distinct.len(), jobs.len(), "{jobs:?}");
+        let (job, workload) = &jobs[0];
+        assert_eq!(*job, format!("{}/{workload}", alone[0]));
+    }
+}
+
 #[test]
 fn what_differs_in_one_thing_alone_is_compared() {
     let plan = plan_of("writeback", 1, &wish(Form::Full)).unwrap();

@@ -116,6 +116,13 @@ pub struct Part {
 }
 
 impl Part {
+    /// Whether any of its forms has a workload of that name.
+    #[must_use]
+    pub fn has_workload(&self, name: &str) -> bool {
+        let mut workloads = self.forms.iter().flatten().flat_map(|cut| &cut.workloads);
+        workloads.any(|workload| workload.name == name)
+    }
+
     /// What of it belongs to a form; none if it does not.
     #[must_use]
     pub fn cut(&self, form: Form) -> Option<&Cut> {

@@ -4,6 +4,7 @@
 //! first. Then part after part runs, and what came out is one document.
 
 mod left_out;
+mod resume;
 mod settings;
 mod tunings;
 mod writes;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_lab::compare::judge::{Judging, judge};
-use forebay_lab::compare::record::{PartOfRecord, Record, RecordError};
+use forebay_lab::compare::record::{PartOfRecord, Record};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
 use forebay_lab::file_system::{FileSystemError, Spec};
 use forebay_lab::manifest::{self, Manifest};
@@ -107,7 +108,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     }
     tunings::check_before(request, planned.iter().map(|planned| &planned.plan))?;
     let writes = writes::check(request, planned.iter().map(|planned| &planned.plan))?;
-    let record = request.resume.as_deref().map(|path| open_record(path, &planned, &manifest)).transpose()?;
+    let record = resume::open(request, &planned, &manifest)?;
     planned.iter().flat_map(|planned| planned.plan.announcement()).chain(writes).for_each(|line| say(&line));
 
     let document = measure(request, &settings, planned, manifest, (&stop, record))?;
@@ -179,25 +180,6 @@ fn plan<'a>(
         return Err(Failure::usage(format!("the suite has nothing in its {form} form (add [part.{form}])")));
     }
     Ok(planned)
-}
-
-/// The rounds in a file, or a new one.
-fn open_record(
-    path: &Path,
-    planned: &[Planned<'_>],
-    manifest: &Manifest,
-) -> Result<RefCell<Record>, Failure> {
-    let plans: Vec<&Plan> = planned.iter().map(|planned| &planned.plan).collect();
-    match Record::open(path, &plans, &manifest.machine.release) {
-        Ok(record) => {
-            if record.rounds() > 0 {
-                say(&format!("{}: {} rounds have ended before.", path.display(), record.rounds()));
-            }
-            Ok(RefCell::new(record))
-        }
-        Err(error @ RecordError::File { .. }) => Err(Failure::failed(error)),
-        Err(error) => Err(Failure::usage(format!("--resume {error}"))),
-    }
 }
 
 /// Each part gets of the time what it should take of the whole.

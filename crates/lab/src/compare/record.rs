@@ -1,14 +1,16 @@
 //! The rounds of a comparison on the disk as they end, so that one that was interrupted goes on where it was.
 //!
 //! ```text
-//! { what is compared: seed, kernel, parts }   one line
+//! { what is compared: seed, parts, on what }  one line
 //! { part 0, round 0: every cell }             one line for each round that ended, synced
 //! ```
 //!
-//! Goes on only what is the same in everything but its length: the same jobs, arms, sizes and seed on the same kernel.
+//! Goes on only what is the same in everything but its length: the same jobs, arms, sizes and seed, in the same place, by
+//! the same program on the same kernel.
 //! The order of every round comes from the seed, so it is the one that it would have been.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -24,7 +26,7 @@ use crate::cell::CellResult;
 use crate::plan::Plan;
 
 /// Of the file. A change of what stands in it raises it.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How often its lock is asked for, and how long apart.
 const LOCK_TRIES: u32 = 20;
@@ -35,9 +37,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 struct Header {
     format: u32,
     seed: String,
-    kernel: String,
     parts: Vec<(String, u64)>,
+    /// Empty in older ones.
+    #[serde(default)]
+    surroundings: Surroundings,
 }
+
+/// All that is the same in every round and is not of the plan, and what each is: the kernel, the program, the disk.
+pub type Surroundings = BTreeMap<String, String>;
 
 /// One round that has ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -129,7 +136,7 @@ impl Record {
     ///
     /// # Errors
     /// Why it cannot be.
-    pub fn open(path: &Path, plans: &[&Plan], kernel: &str) -> Result<Self, RecordError> {
+    pub fn open(path: &Path, plans: &[&Plan], surroundings: &Surroundings) -> Result<Self, RecordError> {
         let failed = |source| RecordError::File { path: path.to_owned(), source };
         let mut options = OpenOptions::new();
         let mut file =
@@ -145,8 +152,8 @@ impl Record {
         let ours = Header {
             format: FORMAT,
             seed: format!("{:x}", plans.first().map_or(0, |plan| plan.seed)),
-            kernel: kernel.to_owned(),
             parts: plans.iter().map(|plan| (plan.part.clone(), fingerprint(plan))).collect(),
+            surroundings: surroundings.clone(),
         };
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
@@ -228,8 +235,12 @@ fn difference(ours: &Header, theirs: &Header) -> Option<String> {
     if ours.format != theirs.format {
         return Some("it is of another version of this program".to_owned());
     }
-    if ours.kernel != theirs.kernel {
-        return Some(format!("it was taken on Linux {}, this is {}", theirs.kernel, ours.kernel));
+    let [here, there] = [ours, theirs].map(|header| &header.surroundings);
+    let mut names = here.keys().chain(there.keys());
+    if let Some(name) = names.find(|name| here.get(*name) != there.get(*name)) {
+        let told = |of: &Surroundings| of.get(name).filter(|what| !what.is_empty()).cloned();
+        let [here, there] = [here, there].map(|of| told(of).unwrap_or_else(|| "none".to_owned()));
+        return Some(format!("its {name} is {there}, not {here}"));
     }
     if ours.seed != theirs.seed {
         return Some(format!("its seed is {}, not {}", theirs.seed, ours.seed));

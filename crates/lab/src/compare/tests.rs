@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::record::Record;
+use super::record::{Record, Surroundings};
 use super::*;
 use crate::arm::Arm;
 use crate::cell::CellSpec;
@@ -446,6 +446,36 @@ fn assert_same(ours: &[Measured], whole: &[Measured]) {
     }
 }
 
+fn linux(release: &str) -> Surroundings {
+    [("kernel".to_owned(), release.to_owned())].into()
+}
+
+#[test]
+fn rounds_of_other_surroundings_are_not_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rounds");
+    let plan = plan(4, None);
+    let mut surroundings = linux("6.18");
+    surroundings.insert("--set".to_owned(), "flight=8".to_owned());
+    surroundings.insert("--cpus".to_owned(), String::new());
+    Record::open(&path, &[&plan], &surroundings).unwrap();
+    Record::open(&path, &[&plan], &surroundings).unwrap();
+    for (name, value, told) in [
+        ("--set", "flight=64", "its --set is flight=8, not flight=64"),
+        ("--cpus", "0-1", "its --cpus is none, not 0-1"),
+        ("forebay", "0.1.0", "its forebay is none, not 0.1.0"),
+    ] {
+        let mut other = surroundings.clone();
+        other.insert(name.to_owned(), value.to_owned());
+        let refused = Record::open(&path, &[&plan], &other).unwrap_err().to_string();
+        assert!(refused.contains(told) && refused.contains("or name a new file"), "{refused}");
+    }
+    let older = std::fs::read_to_string(&path).unwrap().replacen("\"format\":2", "\"format\":1", 1);
+    std::fs::write(&path, older).unwrap();
+    let refused = Record::open(&path, &[&plan], &surroundings).unwrap_err().to_string();
+    assert!(refused.contains("of another version of this program"), "{refused}");
+}
+
 #[test]
 fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
     let directory = tempfile::tempdir().unwrap();
@@ -456,8 +486,8 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
     assert_eq!(Record::seed_of(&path).unwrap(), None);
     let mut ran = Vec::new();
     for until in [20, 7, 100] {
-        let record = std::cell::RefCell::new(Record::open(&path, &[&plan], "6.18").unwrap());
-        assert!(matches!(Record::open(&path, &[&plan], "6.18"), Err(RecordError::Busy { .. })));
+        let record = std::cell::RefCell::new(Record::open(&path, &[&plan], &linux("6.18")).unwrap());
+        assert!(matches!(Record::open(&path, &[&plan], &linux("6.18")), Err(RecordError::Busy { .. })));
         let options =
             Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
         let mut cells = 0;
@@ -480,7 +510,7 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
     assert_eq!(ran, [20, 7, 1 + 18]);
     assert_eq!(Record::seed_of(&path).unwrap(), Some(plan.seed));
 
-    let record = Record::open(&path, &[&plan], "6.18").unwrap();
+    let record = Record::open(&path, &[&plan], &linux("6.18")).unwrap();
     assert_eq!(record.rounds(), 4);
     let record = std::cell::RefCell::new(record);
     let options = Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
@@ -494,17 +524,19 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
     let path = directory.path().join("rounds");
     let four = plan(4, None);
     {
-        let record = std::cell::RefCell::new(Record::open(&path, &[&four], "6.18").unwrap());
+        let record = std::cell::RefCell::new(Record::open(&path, &[&four], &linux("6.18")).unwrap());
         let options =
             Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
         run_as(&four, &Stop::default(), options, |cell| Ok(fixed_speed(cell))).result.unwrap();
     }
-    let open = |plan: &Plan, kernel: &str| Record::open(&path, &[plan], kernel).map(|record| record.rounds());
+    let open = |plan: &Plan, kernel: &str| {
+        Record::open(&path, &[plan], &linux(kernel)).map(|record| record.rounds())
+    };
     assert_eq!(open(&plan(5, None), "6.18").unwrap(), 4, "more rounds are the same comparison");
     let text = std::fs::read(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 9]).unwrap();
     assert_eq!(open(&four, "6.18").unwrap(), 3);
-    assert!(open(&four, "6.19").unwrap_err().to_string().contains("taken on Linux 6.18, this is 6.19"));
+    assert!(open(&four, "6.19").unwrap_err().to_string().contains("its kernel is 6.18, not 6.19"));
     let smaller = Plan { jobs: Vec::new(), ..four.clone() };
     assert!(open(&smaller, "6.18").unwrap_err().to_string().contains("has other arms, jobs or sizes"));
     let other = Plan { seed: 1, ..four.clone() };

@@ -94,7 +94,12 @@ back after each of its cells (root): sysctl.vm.dirty_bytes=64000000,
 queue.scheduler=none. --arms none leaves out all others; the first is the base.
 --until 2% looks after each round from the fourth on, up to 20 or --rounds;
 --resume FILE keeps rounds as they end: the same command goes on with it.
-JOB.fio: its jobs through the kernel, fio and Forebay, in new directories.
+--max-writes is looked at before anything is done: it counts files that are laid
+out, and the image of --scratch, too.
+JOB.fio: its jobs through the kernel, fio and Forebay, in new directories; fio is
+left out where it would do more than that, as remove the file it reads.
+--from takes from a bundle what decides the figures; --cpus, --until, --max-writes
+can be given anew. An --arm of it that sets the machine has to be given again.
 --check-against-fio runs the kernel's own paths by our load generator and by
 fio: direct and buffered, reads and writes, 4k and 128k, depth 1 and 32; exit
 code 1 where rates or latencies are apart by more than 5 % and the noise. About
@@ -256,7 +261,7 @@ pub(crate) struct CompareArgs {
     pub(crate) seed: Option<String>,
     /// Do again what a bundle is of [its directory].
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "suite", "suite_file", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed",
+        "suite", "suite_file", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed", "kept_arms",
     ])]
     pub(crate) from: Option<PathBuf>,
     /// Write a page with pictures there, too.

@@ -219,7 +219,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         None => shipped(&BARE)?,
     };
     let suites = match &repeated {
-        Some(repeated) => repeat::suites(repeated, |path| suite::read(path).map_err(refused))?,
+        Some(repeated) => repeat::suites(repeated).map_err(refused)?,
         None => suites,
     };
     let job_files = match &repeated {

@@ -1,14 +1,17 @@
 //! `forebay compare --from BUNDLE`: what was typed there, once more, with the files that lie in it. What it would write
-//! over is never taken from a bundle: that is for who sits at this machine to say.
+//! over, set on the machine or go on with is never taken from a bundle: that is for who sits at this machine to say.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use forebay_lab::bundle::job_files_in;
 use forebay_lab::manifest::JobFile;
 use forebay_lab::schema::Document;
-use forebay_lab::suite::{SHIPPED, Suite};
+use forebay_lab::suite::own::OwnArm;
+use forebay_lab::suite::{self, SHIPPED, Suite, SuiteError, job_file};
+use forebay_lab::tuning::{QUEUE, SYSCTL};
 
 use crate::args::{self, CompareArgs, Parsed, Verb};
 use crate::failure::Failure;
@@ -23,7 +26,8 @@ pub(crate) struct Repeated {
     job_files: Vec<PathBuf>,
 }
 
-/// The words of a bundle in place of those typed, but for where files go, what may be written over, and the results.
+/// The words of a bundle in place of those typed, but for where files go, what may be written over, what is looked at
+/// besides, and the results. Limits and processors are the bundle's unless they are typed.
 pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(CompareArgs, Repeated), Failure> {
     let refused = |why: String| Failure::usage(format!("--from {}: {why}", directory.display()));
     let document = report::read(directory)?;
@@ -48,6 +52,7 @@ pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(Compa
             target.display()
         )));
     }
+    confirm_arms(&then.own_arms, &typed.own_arms).map_err(refused)?;
     let device = then.scratch.as_deref().is_some_and(|spec| spec.contains("device="));
     if device && typed.scratch.is_none() {
         return Err(refused(
@@ -68,6 +73,12 @@ pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(Compa
         target: typed.target,
         allow_write_device: typed.allow_write_device,
         scratch: typed.scratch.or(then.scratch.clone()),
+        cpus: typed.cpus.or(then.cpus.clone()),
+        until: typed.until.or(then.until),
+        max_writes: typed.max_writes.or(then.max_writes),
+        resume: typed.resume,
+        batching: typed.batching,
+        profile: typed.profile,
         json: typed.json,
         html: typed.html,
         fio_json: typed.fio_json,
@@ -80,19 +91,38 @@ pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(Compa
     Ok((again, Repeated { document, job_files }))
 }
 
+/// An arm that sets something of the machine runs only if it is typed here too; no other is.
+fn confirm_arms(then: &[String], typed: &[String]) -> Result<(), String> {
+    if let Some(other) = typed.iter().find(|arm| !then.contains(arm)) {
+        return Err(format!(
+            "--arm {other}: it has no such arm (leave it out, or repeat one of it as it was)"
+        ));
+    }
+    let sets_the_machine = |arm: &&String| {
+        let Ok(own) = arm.parse::<OwnArm>() else { return false };
+        own.keys.iter().any(|(key, _)| key.starts_with(SYSCTL) || key.starts_with(QUEUE))
+    };
+    match then.iter().filter(sets_the_machine).find(|arm| !typed.contains(arm)) {
+        Some(arm) => Err(format!("an arm of it sets something of the machine (give --arm {arm} if it may)")),
+        None => Ok(()),
+    }
+}
+
 /// Those files as suites, in place of what their names mean to this program.
-pub(super) fn suites(
-    repeated: &Repeated,
-    read: impl Fn(&Path) -> Result<Suite, Failure>,
-) -> Result<Vec<Suite>, Failure> {
-    repeated.job_files.iter().map(|path| read(path)).collect()
+pub(super) fn suites(repeated: &Repeated) -> Result<Vec<Suite>, SuiteError> {
+    let read = |path: &PathBuf| match job_file::is_job_file(path) {
+        // What of it has no effect was told when it was read as what is asked.
+        true => job_file::suite_called(&called(path), path, &mut io::sink()),
+        false => suite::read(path),
+    };
+    repeated.job_files.iter().map(read).collect()
 }
 
 /// The files of what is asked, as they are read: one's own, or those shipped.
 pub(super) fn job_files(typed: &CompareArgs, suites: &[Suite]) -> Result<Vec<JobFile>, Failure> {
     let own = typed.suite.as_deref().filter(|name| is_path(name));
     if let Some(path) = typed.suite_file.as_deref().or(own) {
-        return Ok(vec![job_file(path)?]);
+        return Ok(vec![as_read(path)?]);
     }
     let shipped = suites.iter().filter_map(|suite| SHIPPED.iter().find(|(name, _)| *name == suite.name));
     Ok(shipped
@@ -103,19 +133,23 @@ pub(super) fn job_files(typed: &CompareArgs, suites: &[Suite]) -> Result<Vec<Job
 impl Repeated {
     /// Its files, as they are read.
     pub(super) fn job_files(&self) -> Result<Vec<JobFile>, Failure> {
-        self.job_files.iter().map(|path| job_file(path)).collect()
+        self.job_files.iter().map(|path| as_read(path)).collect()
     }
 }
 
-fn job_file(path: &Path) -> Result<JobFile, Failure> {
+fn as_read(path: &Path) -> Result<JobFile, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::usage(format!("{}: {error} (give a file that can be read)", path.display()))
     })?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(JobFile { name: unnumbered(&name).to_owned(), text })
+    Ok(JobFile { name: called(path), text })
 }
 
-/// The name it had before it lay in a bundle.
+/// The name a file had before it lay in a bundle.
+fn called(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    unnumbered(&name).to_owned()
+}
+
 fn unnumbered(name: &str) -> &str {
     match name.split_once('-') {
         Some((number, rest)) if number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
@@ -140,5 +174,88 @@ pub(crate) fn check_size(then: &Document, part: &str, cell_bytes: Option<u64>) -
             now >> 20
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_lab::manifest::Manifest;
+
+    use super::super::{Command, CompareRequest, of};
+    use super::*;
+
+    /// A bundle as a stranger may have made it.
+    fn bundle(job_file: (&str, &str), words: &[&str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("job-files")).unwrap();
+        fs::write(directory.path().join("job-files").join(job_file.0), job_file.1).unwrap();
+        let mut document = Document::new(Manifest::default(), "layout", Vec::new(), Vec::new());
+        document.manifest.seed = "7f3a".into();
+        document.manifest.command_line =
+            ["forebay", "compare"].iter().chain(words).map(|word| (*word).to_owned()).collect();
+        document.write(&directory.path().join("result.json")).unwrap();
+        directory
+    }
+
+    fn layout(words: &[&str]) -> tempfile::TempDir {
+        let (_, text) = SHIPPED.iter().find(|(name, _)| *name == "layout").unwrap();
+        bundle(("01-layout.toml", text), &[&["layout"], words].concat())
+    }
+
+    fn again(bundle: &Path, words: &[&str]) -> Result<CompareRequest, String> {
+        let words = [&["forebay", "compare", "--from", bundle.to_str().unwrap()], words].concat();
+        match args::parse(words.iter().map(Into::into)).and_then(of) {
+            Ok(Command::Compare(request)) => Ok(*request),
+            Ok(other) => panic!("{other:?}"),
+            Err(Failure::Usage(what) | Failure::Failed(what)) => Err(what),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_typed_holds_and_what_is_of_another_machine_is_not_taken() {
+        let rounds = tempfile::tempdir().unwrap();
+        let there = rounds.path().join("rounds").to_str().unwrap().to_owned();
+        let words =
+            ["--resume", &there, "--batching", "--profile", "no-such", "--max-writes", "9g", "--cpus", "0"];
+        let bundle = layout(&words);
+        let plain = again(bundle.path(), &[]).unwrap();
+        assert_eq!((plain.resume, plain.watching.profiles), (None, None));
+        assert_eq!(plain.watching.batching, forebay_lab::batching::Batching::Off);
+        assert_eq!((plain.max_writes, plain.processors, plain.seed), (Some(9 << 30), vec![0], Some(0x7f3a)));
+        let here = rounds.path().join("mine").to_str().unwrap().to_owned();
+        let typed = ["--resume", &here, "--max-writes", "1g", "--until", "2%", "--batching"];
+        let typed = again(bundle.path(), &typed).unwrap();
+        assert_eq!(typed.resume.as_deref(), Some(Path::new(&here)));
+        assert_eq!((typed.max_writes, typed.until), (Some(1 << 30), Some(0.02)));
+        assert_eq!(typed.watching.batching, forebay_lab::batching::Batching::Counted);
+        assert!(again(bundle.path(), &["--arms", "forebay"]).unwrap_err().contains("cannot be used with"));
+    }
+
+    #[test]
+    fn an_arm_that_sets_the_machine_is_for_who_sits_there_to_say() {
+        const SETS: &str = "mine=forebay,sysctl.kernel.modprobe=/tmp/x";
+        let bundle = layout(&["--arm", SETS, "--arm", "other=forebay,flight=8"]);
+        let refused = again(bundle.path(), &[]).unwrap_err();
+        assert!(refused.contains(&format!("give --arm {SETS} if it may")), "{refused}");
+        assert!(again(bundle.path(), &["--arm", SETS]).is_ok());
+        let more = again(bundle.path(), &["--arm", SETS, "--arm", "more=forebay"]).unwrap_err();
+        assert!(more.contains("--arm more=forebay: it has no such arm (leave it out"), "{more}");
+        let harmless = layout(&["--arm", "other=forebay,flight=8"]);
+        assert!(again(harmless.path(), &[]).is_ok());
+    }
+
+    #[test]
+    fn a_job_file_is_repeated_under_the_name_it_had() {
+        let text = "[a]\nrw=write\nsize=1m\n";
+        let bundle = bundle(("01-mine.fio", text), &["some/where/mine.fio"]);
+        let request = again(bundle.path(), &[]).unwrap();
+        let suite = &request.suites[0];
+        assert_eq!((suite.name.as_str(), suite.parts[0].name.as_str()), ("mine", "mine"));
+        assert!(suite.parts[0].has_workload("mine"));
+        assert_eq!(
+            (request.job_files[0].name.as_str(), request.job_files[0].text.as_str()),
+            ("mine.fio", text)
+        );
     }
 }

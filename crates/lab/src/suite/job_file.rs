@@ -44,11 +44,19 @@ pub fn is_job_file(path: &Path) -> bool {
 /// # Errors
 /// A file that cannot be read or makes no sense, and jobs that cannot be compared, with what would do.
 pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
+    suite_called(&path.display().to_string(), path, tell)
+}
+
+/// The same of a file that is called something else than it was.
+///
+/// # Errors
+/// As [`suite`].
+pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
     let parsed =
         run::read(path, Leniency::Strict, tell).map_err(|error| SuiteError::JobFile(error.to_string()))?;
     let text =
         std::fs::read_to_string(path).map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = Path::new(called).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let groups = parsed.groups.len();
     let text = match (groups, parsed.reaching_out.first()) {
         (1, None) => Ok(text),
@@ -85,7 +93,7 @@ pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
         contrasts: Vec::new(),
         writes_at_most: None,
     };
-    let title = format!("The jobs of {}", path.display());
+    let title = format!("The jobs of {called}");
     let part = Part {
         name: name.clone(),
         title: title.clone(),

@@ -73,8 +73,12 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
             let file = JobFile::of(group, text.clone())
                 .map_err(|what| SuiteError::JobFile(format!("{}: {what}", path.display())))?;
             let name = if groups == 1 { name.clone() } else { format!("{name}-{}", number + 1) };
-            let block_bytes = file.workload.jobs.iter().map(|job| job.blocks.write.max()).max().unwrap_or(0);
-            Ok(Workload { name, title: None, block_bytes, kind: WorkloadKind::JobFile(Box::new(file)) })
+            let jobs = &file.workload.jobs;
+            let block_bytes = jobs.iter().map(|job| job.blocks.write.max()).max().unwrap_or(0);
+            // Which group of several it is.
+            let names = || jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", ");
+            let title = (groups > 1).then(names);
+            Ok(Workload { name, title, block_bytes, kind: WorkloadKind::JobFile(Box::new(file)) })
         })
         .collect();
     let workloads = workloads?;
@@ -304,6 +308,8 @@ mod tests {
         let files = files(&suite);
         assert_eq!((files.len(), files[1].seconds()), (2, Some(3.0)));
         assert!(files[0].text.as_ref().unwrap_err().contains("several groups"));
+        let titles = suite.parts[0].cut(Form::Full).unwrap().workloads.iter().map(|one| one.title.as_deref());
+        assert!(titles.eq([Some("a"), Some("b")]));
     }
 
     #[test]

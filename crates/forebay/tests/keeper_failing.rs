@@ -1,0 +1,76 @@
+//! A keeper where something fails, hangs or is in its way: what can be written is, and what cannot is told and saved.
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use forebay::{Engine, Open};
+use support::kept::{self, SOON, Survived};
+use support::{MIB, assert_on_disk, directory, pattern, process};
+
+const LENGTH: usize = 1_000_003;
+
+/// A longer file than this a child that is limited may not write.
+const LIMIT: u64 = 64 * MIB;
+
+#[test]
+fn keeper() {
+    kept::serve();
+}
+
+/// What a child does with its files, the one it is told of and then one beside its log.
+fn act(what: &str, directory: &Path, file: &Path) {
+    let mut at = 0;
+    if what.starts_with("limited") {
+        let rlim_max = if what == "limited softly" { libc::RLIM_INFINITY } else { LIMIT };
+        let most = libc::rlimit { rlim_cur: LIMIT, rlim_max };
+        // SAFETY: reads the limits during the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+        at = LIMIT;
+    }
+    let keeper = kept::keeper().log(directory.join("log"));
+    // It stays dirty until the end.
+    let engine = Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
+    let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
+    let file =
+        engine.open(file, Open::create()).unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+    file.write_at(&pattern(5, LENGTH), at).unwrap();
+    let other = engine.open(directory.join("other"), Open::create()).unwrap();
+    other.write_at(&pattern(6, LENGTH), 0).unwrap();
+    process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
+    std::thread::sleep(SOON);
+}
+
+#[test]
+fn child_that_is_survived() {
+    let Some(task) = process::task() else { return };
+    let [what, directory, file] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
+    act(what, Path::new(directory), Path::new(file));
+}
+
+fn assert_other_is_written(directory: &Path) {
+    assert_on_disk(&directory.join("other"), &pattern(6, LENGTH), "the other file");
+}
+
+#[test]
+fn contract_04_a_limit_on_the_length_of_files() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let (status, said) = Survived::start("limited", directory.path(), &path).die();
+    assert_eq!(status, 1, "{said}");
+    let path = path.canonicalize().unwrap();
+    assert!(said.contains(&path.display().to_string()) && said.contains("File too large"), "{said}");
+    assert_other_is_written(directory.path());
+}
+
+#[test]
+fn contract_04_a_limit_that_may_be_raised() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let (status, said) = Survived::start("limited softly", directory.path(), &path).die();
+    assert_eq!(status, 0, "{said}");
+    let written = std::fs::read(&path).unwrap();
+    assert!(written[LIMIT as usize..] == pattern(5, LENGTH));
+    assert_other_is_written(directory.path());
+}

@@ -2,11 +2,14 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay::keeper::image::{Run, recover};
 use forebay::{Engine, Open};
+use support::faulty::Bare;
 use support::kept::{self, SOON, Survived};
+use support::mount::{FileSystem, Mount};
 use support::{MIB, assert_on_disk, directory, pattern, process};
 
 const LENGTH: usize = 1_000_003;
@@ -30,6 +33,9 @@ fn act(what: &str, directory: &Path, file: &Path) {
         at = LIMIT;
     }
     let keeper = kept::keeper().log(directory.join("log"));
+    // More than the longest pause between two tries.
+    let patience = Duration::from_secs(2);
+    let keeper = if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
     // It stays dirty until the end.
     let engine = Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
     let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
@@ -72,5 +78,45 @@ fn contract_04_a_limit_that_may_be_raised() {
     assert_eq!(status, 0, "{said}");
     let written = std::fs::read(&path).unwrap();
     assert!(written[LIMIT as usize..] == pattern(5, LENGTH));
+    assert_other_is_written(directory.path());
+}
+
+/// The image that a keeper's log names.
+fn saved(said: &str) -> PathBuf {
+    said.trim_end().rsplit("forebay recover ").next().unwrap_or_default().into()
+}
+
+#[test]
+fn contract_09_a_file_system_that_takes_a_part() {
+    let Some(mount) = Mount::new("keeper_some_space", FileSystem::Ext4, 64 * MIB) else { return };
+    let directory = directory();
+    let path = mount.path().canonicalize().unwrap().join("file");
+    // The first half is there, and can be written in place.
+    std::fs::write(&path, pattern(1, 512 << 10)).unwrap();
+    process::shell("sync -f \"$1\"", &path).unwrap();
+    let survived = Survived::start("saving", directory.path(), &path);
+    let filler = process::fill_up(&mount.path());
+    let (status, said) = survived.die();
+    assert_eq!(status, 1, "{said}");
+    // No more is lost than what did not fit.
+    assert!(said.contains("could not be written") && said.contains("No space left"), "{said}");
+    assert!(!said.contains("are at 0.."), "{said}");
+    assert_other_is_written(directory.path());
+    std::fs::remove_file(filler).unwrap();
+    let done = recover(&saved(&said), Run::Real).unwrap();
+    assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
+    assert_on_disk(&path, &pattern(5, LENGTH), "after the recovery");
+}
+
+#[test]
+fn contract_09_a_device_that_takes_all_and_syncs_nothing() {
+    let Some(device) = Bare::new("keeper_and_failing_device", 16 * MIB) else { return };
+    let directory = directory();
+    let survived = Survived::start("saving", directory.path(), device.path());
+    device.fail();
+    let (status, said) = survived.die();
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains(&format!("{LENGTH} bytes could not be written")), "{said}");
+    assert!(saved(&said).exists(), "{said}");
     assert_other_is_written(directory.path());
 }

@@ -2,8 +2,9 @@
 //! is given back.
 //!
 //! A file that cannot be written holds up no other. What failed is tried again while there is patience: space may be
-//! freed, a device may come back. Patience counts from the last thing that went well, so a slow device is not taken for
-//! a dead one.
+//! freed, a device may come back. Patience counts from the end of the last try by which less was left to do than ever before,
+//! so a slow device is not taken for a dead one. That a call went well does not count: a full file system takes a part of
+//! a write each time, and a device that cannot be synced takes all of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,6 +34,8 @@ pub(crate) struct Job {
     left: Vec<Piece>,
     is_cut: bool,
     is_done: bool,
+    /// The least that was ever left to do.
+    least_left: u64,
     /// Why not, the last time.
     error: Option<io::Error>,
 }
@@ -76,7 +79,7 @@ impl fmt::Display for Lost {
     }
 }
 
-/// When something last went well, to be looked at from elsewhere.
+/// When a call last came back, to be looked at from elsewhere: from one that hangs, none does.
 #[derive(Debug)]
 pub(crate) struct Progress {
     start: Instant,
@@ -93,7 +96,7 @@ impl Progress {
         self.last_millis.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// How long nothing has gone well.
+    /// How long nothing has come back.
     pub(crate) fn since(&self) -> Duration {
         let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
         self.start.elapsed().saturating_sub(last)
@@ -113,7 +116,7 @@ impl Job {
     /// Nothing of it is done yet.
     pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
         let left = plan.pieces.clone();
-        Self { file, path, plan, left, is_cut: false, is_done: false, error: None }
+        Self { file, path, plan, left, is_cut: false, is_done: false, least_left: u64::MAX, error: None }
     }
 
     /// Writes what is left; a sync comes later.
@@ -124,12 +127,10 @@ impl Job {
         }
         let left = std::mem::take(&mut self.left);
         for run in runs(&left) {
-            match write_run(&self.file, arena, run, progress) {
-                Ok(()) => {}
-                Err(error) => {
-                    self.left.extend(run);
-                    self.error = Some(error);
-                }
+            let mut run = run.to_vec();
+            if let Err(error) = write_run(&self.file, arena, &mut run, progress) {
+                self.left.extend(run);
+                self.error = Some(error);
             }
         }
     }
@@ -151,11 +152,10 @@ impl Job {
         }
         // Where nothing was written there is nothing of ours to sync.
         let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
-        match synced.and_then(|()| self.give_back()) {
-            Ok(()) => {
-                progress.note();
-                self.is_done = true;
-            }
+        let ended = synced.and_then(|()| self.give_back());
+        progress.note();
+        match ended {
+            Ok(()) => self.is_done = true,
             Err(error) => {
                 // What the kernel had of it may be gone.
                 self.left = self.plan.pieces.clone();
@@ -173,6 +173,16 @@ impl Job {
             self.file.remove_reservation_mark()?;
         }
         Ok(())
+    }
+
+    /// Whether less is left to do than ever before.
+    fn has_come_on(&mut self) -> bool {
+        let bytes: u64 = self.left.iter().map(|piece| piece.length as u64).sum();
+        // With all of it written there is the sync.
+        let left = if self.is_done { 0 } else { bytes + 1 };
+        let has_come_on = left < self.least_left;
+        self.least_left = left.min(self.least_left);
+        has_come_on
     }
 
     fn end(self) -> Done {
@@ -203,11 +213,16 @@ pub(crate) fn finish(
         progress.note();
     }
     let mut pause = KEEPER_TRIES_AGAIN;
+    let mut came_on = Instant::now();
     loop {
         jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, progress));
         sync_all(&mut jobs, progress);
+        // Each is asked: it remembers.
+        if jobs.iter_mut().filter_map(|job| job.has_come_on().then_some(())).count() > 0 {
+            came_on = Instant::now();
+        }
         let may_go_on = jobs.iter().any(|job| !job.is_done && job.error.as_ref().is_some_and(is_temporary));
-        if !may_go_on || progress.since() + pause > patience {
+        if !may_go_on || came_on.elapsed() + pause > patience {
             break;
         }
         std::thread::sleep(pause);
@@ -269,28 +284,36 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
     })
 }
 
-fn write_run(file: &File, arena: &Arena, run: &[Piece], progress: &Progress) -> io::Result<()> {
-    let mut parts: Vec<Part> =
-        run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
-    let mut offset = run[0].offset;
-    let mut first = 0;
-    while first < parts.len() {
-        let mut written = file.write_frames_at(arena, &parts[first..], offset)?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
+/// Where it fails, what is not written is left in the run.
+fn write_run(file: &File, arena: &Arena, run: &mut Vec<Piece>, progress: &Progress) -> io::Result<()> {
+    while let Some(first) = run.first() {
+        let parts: Vec<Part> =
+            run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
+        let written = file.write_frames_at(arena, &parts, first.offset);
         progress.note();
-        offset += written;
-        while first < parts.len() && written >= parts[first].length as u64 {
-            written -= parts[first].length as u64;
-            first += 1;
-        }
-        if let Some(part) = parts.get_mut(first) {
-            part.at += written as usize;
-            part.length -= written as usize;
+        match written? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => take_off(run, written),
         }
     }
     Ok(())
+}
+
+/// Takes so many bytes off the beginning of a run.
+fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
+    let is_whole = |piece: &&Piece| {
+        let length = piece.length as u64;
+        let is_whole = bytes >= length;
+        bytes -= if is_whole { length } else { 0 };
+        is_whole
+    };
+    let whole = run.iter().take_while(is_whole).count();
+    run.drain(..whole);
+    if let Some(first) = run.first_mut() {
+        first.offset += bytes;
+        first.at += bytes as usize;
+        first.length -= bytes as usize;
+    }
 }
 
 #[cfg(test)]
@@ -310,5 +333,24 @@ mod tests {
         assert!(runs(&many).all(|run| run.len() * 4096 <= KEEPER_WRITE_BYTES && run.len() <= MOST_PARTS));
         assert_eq!(runs(&many).map(<[Piece]>::len).sum::<usize>(), 5000);
         assert_eq!(runs(&[]).count(), 0);
+    }
+
+    #[test]
+    fn what_is_written_of_a_run_is_not_left() {
+        let run = [(0, 4096), (4096, 100), (4196, 3000)].map(|(offset, length)| Piece {
+            offset,
+            frame: Frame(0),
+            at: (offset % 4096) as usize,
+            length,
+        });
+        let left = |bytes| {
+            let mut run = run.to_vec();
+            take_off(&mut run, bytes);
+            run.iter().map(|piece| (piece.offset, piece.at, piece.length)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(1), [(1, 1, 4095), (4096, 0, 100), (4196, 100, 3000)]);
+        assert_eq!(left(4096), [(4096, 0, 100), (4196, 100, 3000)]);
+        assert_eq!(left(4200), [(4200, 104, 2996)]);
+        assert_eq!(left(7196), []);
     }
 }

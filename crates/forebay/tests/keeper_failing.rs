@@ -8,9 +8,9 @@ use std::time::Duration;
 use forebay::keeper::image::{Run, recover};
 use forebay::{Engine, Open};
 use support::faulty::Bare;
-use support::kept::{self, SOON, Survived};
+use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, directory, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
@@ -119,4 +119,28 @@ fn contract_09_a_device_that_takes_all_and_syncs_nothing() {
     assert!(said.contains(&format!("{LENGTH} bytes could not be written")), "{said}");
     assert!(saved(&said).exists(), "{said}");
     assert_other_is_written(directory.path());
+}
+
+#[test]
+fn contract_04_a_disk_that_hangs_takes_no_other_along() {
+    let Some(mount) = Mount::new("keeper_and_two_disks", FileSystem::Ext4, 64 * MIB) else { return };
+    let directory = directory();
+    let path = mount.path().canonicalize().unwrap().join("file");
+    let mut survived = Survived::start("saving", directory.path(), &path);
+    // No write to it comes back.
+    let frozen = mount.freeze();
+    kept::kill(&mut survived.child, libc::SIGKILL);
+    let log = directory.path().join("log");
+    assert!(eventually(SOON, || kept::said(&log).contains("saved to")), "{}", kept::said(&log));
+    let said = kept::said(&log);
+    println!("{said}");
+    assert_other_is_written(directory.path());
+    assert!(said.contains(&format!("wrote {LENGTH} bytes to 1 files")), "{said}");
+    assert!(said.contains("a device hangs") && said.contains(&path.display().to_string()), "{said}");
+    // A call that cannot be cancelled keeps what is left of it.
+    drop(frozen);
+    assert_eq!(wait_for_orphan(survived.keepers[0], SOON), 3);
+    // What is written is not saved as well.
+    let owed = recover(&saved(&said), Run::Dry).unwrap();
+    assert!(owed.len() == 1 && owed[0].path == path, "{owed:?}");
 }

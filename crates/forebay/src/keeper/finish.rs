@@ -1,7 +1,8 @@
 //! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what was reserved ahead of it
 //! is given back.
 //!
-//! A file that cannot be written holds up no other. What failed is tried again while there is patience: space may be
+//! A file that cannot be written holds up no other, and a device that hangs no other device: each has a thread of its own.
+//! What failed is tried again while there is patience: space may be
 //! freed, a device may come back. Patience counts from the end of the last try by which less was left to do than ever before,
 //! so a slow device is not taken for a dead one. That a call went well does not count: a full file system takes a part of
 //! a write each time, and a device that cannot be synced takes all of it.
@@ -11,14 +12,16 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{Arena, File, Kind};
 
+use super::progress::Progress;
 use super::recover::{Piece, Plan, ranges};
 use crate::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
+use crate::mutex::lock;
 
 /// Places that are told one by one.
 const LOST_TOLD: usize = 64;
@@ -79,30 +82,6 @@ impl fmt::Display for Lost {
     }
 }
 
-/// When a call last came back, to be looked at from elsewhere: from one that hangs, none does.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    start: Instant,
-    last_millis: AtomicU64,
-}
-
-impl Progress {
-    /// Just now.
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), last_millis: AtomicU64::new(0) }
-    }
-
-    fn note(&self) {
-        self.last_millis.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
-
-    /// How long nothing has come back.
-    pub(crate) fn since(&self) -> Duration {
-        let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
-        self.start.elapsed().saturating_sub(last)
-    }
-}
-
 /// Whether direct requests of the dead program are known to have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rings {
@@ -120,15 +99,16 @@ impl Job {
     }
 
     /// Writes what is left; a sync comes later.
-    fn write(&mut self, arena: &Arena, progress: &Progress) {
+    fn write(&mut self, arena: &Arena, came_back: &impl Fn()) {
         self.error = self.cut().err();
+        came_back();
         if self.error.is_some() {
             return;
         }
         let left = std::mem::take(&mut self.left);
         for run in runs(&left) {
             let mut run = run.to_vec();
-            if let Err(error) = write_run(&self.file, arena, &mut run, progress) {
+            if let Err(error) = write_run(&self.file, arena, &mut run, came_back) {
                 self.left.extend(run);
                 self.error = Some(error);
             }
@@ -146,14 +126,14 @@ impl Job {
         Ok(())
     }
 
-    fn sync(&mut self, progress: &Progress) {
+    fn sync(&mut self, came_back: &impl Fn()) {
         if self.is_done || self.error.is_some() {
             return;
         }
         // Where nothing was written there is nothing of ours to sync.
         let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
         let ended = synced.and_then(|()| self.give_back());
-        progress.note();
+        came_back();
         match ended {
             Ok(()) => self.is_done = true,
             Err(error) => {
@@ -202,21 +182,54 @@ pub(crate) fn finish(
     patience: Duration,
     progress: &Progress,
 ) -> BTreeMap<u32, Done> {
+    let mut devices: BTreeMap<u64, BTreeMap<u32, Job>> = BTreeMap::new();
+    for (number, job) in jobs {
+        devices.entry(job.file.identity().device).or_default().insert(number, job);
+    }
+    let paths_of = |jobs: &BTreeMap<u32, Job>| jobs.values().map(|job| job.path.clone()).collect();
+    progress.begin(devices.iter().map(|(device, jobs)| (*device, paths_of(jobs))));
+    let others = devices.len().saturating_sub(1);
+    let devices = Mutex::new(devices);
+    let work = || {
+        // (Not locked meanwhile.)
+        let next = || lock(&devices).pop_first();
+        while let Some((device, jobs)) = next() {
+            let done = finish_device(arena, jobs, rings, patience, &|| progress.came_back(device));
+            progress.end(device, done);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            // Without a thread of its own a device waits for others.
+            let _ = std::thread::Builder::new().name("forebay-device".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    progress.take_done()
+}
+
+/// What is to be done on one device.
+fn finish_device(
+    arena: &Arena,
+    jobs: BTreeMap<u32, Job>,
+    rings: Rings,
+    patience: Duration,
+    came_back: &impl Fn(),
+) -> BTreeMap<u32, Done> {
     let (numbers, mut jobs): (Vec<u32>, Vec<Job>) = jobs.into_iter().unzip();
-    progress.note();
     for job in &mut jobs {
         if rings == Rings::MayBeThere {
             wait_for_requests(&job.file);
         }
         // The kernel's cache takes bytes anywhere.
         job.error = job.file.go_buffered().err();
-        progress.note();
+        came_back();
     }
     let mut pause = KEEPER_TRIES_AGAIN;
     let mut came_on = Instant::now();
     loop {
-        jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, progress));
-        sync_all(&mut jobs, progress);
+        jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, came_back));
+        sync_all(&mut jobs, came_back);
         // Each is asked: it remembers.
         if jobs.iter_mut().filter_map(|job| job.has_come_on().then_some(())).count() > 0 {
             came_on = Instant::now();
@@ -250,18 +263,16 @@ fn wait_for_requests(file: &File) {
     }
 }
 
-/// Many files of one file system are synced together first, which takes the time of a few.
-fn sync_all(jobs: &mut [Job], progress: &Progress) {
-    let mut of_device: BTreeMap<u64, Vec<&Job>> = BTreeMap::new();
-    for job in jobs.iter().filter(|job| !job.is_done && job.error.is_none()) {
-        of_device.entry(job.file.identity().device).or_default().push(job);
-    }
-    for files in of_device.values().filter(|files| files.len() > KEEPER_SYNCS_ONE_BY_ONE) {
+/// Many files of one device are synced together first, which takes the time of a few.
+fn sync_all(jobs: &mut [Job], came_back: &impl Fn()) {
+    let mut to_sync = jobs.iter().filter(|job| !job.is_done && job.error.is_none());
+    let first = to_sync.next();
+    if let Some(first) = first.filter(|_| to_sync.count() >= KEEPER_SYNCS_ONE_BY_ONE) {
         // How it went for each, its own sync tells.
-        let _ = files[0].file.sync_file_system();
-        progress.note();
+        let _ = first.file.sync_file_system();
+        came_back();
     }
-    jobs.iter_mut().for_each(|job| job.sync(progress));
+    jobs.iter_mut().for_each(|job| job.sync(came_back));
 }
 
 /// Pieces that go in one call: each begins where the last one ends.
@@ -285,12 +296,12 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
 }
 
 /// Where it fails, what is not written is left in the run.
-fn write_run(file: &File, arena: &Arena, run: &mut Vec<Piece>, progress: &Progress) -> io::Result<()> {
+fn write_run(file: &File, arena: &Arena, run: &mut Vec<Piece>, came_back: &impl Fn()) -> io::Result<()> {
     while let Some(first) = run.first() {
         let parts: Vec<Part> =
             run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
         let written = file.write_frames_at(arena, &parts, first.offset);
-        progress.note();
+        came_back();
         match written? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             written => take_off(run, written),

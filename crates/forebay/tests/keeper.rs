@@ -8,7 +8,7 @@ mod support;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -365,7 +365,7 @@ fn contract_04_and_14_a_forked_child_lives_on() {
 fn contract_04_several_engines_in_one_program() {
     let directory = directory();
     let path = directory.path().join("file");
-    let survived = Survived::start_with(2, "two", directory.path(), &path);
+    let survived = Survived::start_with(2, Stdio::inherit(), "two", directory.path(), &path);
     let second = survived.keepers[1];
     assert_eq!(survived.die().0, 0);
     assert_eq!(wait_for_orphan(second, SOON), 0);

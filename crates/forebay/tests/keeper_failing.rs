@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use forebay::keeper::image::{Run, recover};
@@ -32,7 +35,8 @@ fn act(what: &str, directory: &Path, file: &Path) {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
         at = LIMIT;
     }
-    let keeper = kept::keeper().log(directory.join("log"));
+    let keeper = kept::keeper();
+    let keeper = if what == "mute" { keeper } else { keeper.log(directory.join("log")) };
     // More than the longest pause between two tries.
     let patience = Duration::from_secs(2);
     let keeper = if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
@@ -44,6 +48,15 @@ fn act(what: &str, directory: &Path, file: &Path) {
     file.write_at(&pattern(5, LENGTH), at).unwrap();
     let other = engine.open(directory.join("other"), Open::create()).unwrap();
     other.write_at(&pattern(6, LENGTH), 0).unwrap();
+    if what == "mute" {
+        // SAFETY: the child does nothing but sleep and leave.
+        if unsafe { libc::fork() } == 0 {
+            // SAFETY: as above.
+            unsafe { libc::sleep(25) };
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+    }
     process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
     std::thread::sleep(SOON);
 }
@@ -143,4 +156,22 @@ fn contract_04_a_disk_that_hangs_takes_no_other_along() {
     // What is written is not saved as well.
     let owed = recover(&saved(&said), Run::Dry).unwrap();
     assert!(owed.len() == 1 && owed[0].path == path, "{owed:?}");
+}
+
+#[test]
+fn contract_04_nobody_hears_what_it_says() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: takes numbers.
+    let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+    assert!(size > 0, "{}", std::io::Error::last_os_error());
+    writer.write_all(&vec![b'.'; size as usize]).unwrap();
+    // It forks, so the rings stay, which the keeper has to say something about.
+    let mut survived = Survived::start_with(1, Stdio::from(writer), "mute", directory.path(), &path);
+    kept::kill(&mut survived.child, libc::SIGKILL);
+    assert_eq!(survived.ended().0, 0);
+    assert_on_disk(&path, &pattern(5, LENGTH), "with a standard error that is full");
+    assert_other_is_written(directory.path());
+    drop(reader);
 }

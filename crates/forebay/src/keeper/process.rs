@@ -58,7 +58,9 @@ pub fn run(channel: RawFd) -> i32 {
         number => Channel::inherited(number),
     };
     let Ok(channel) = given else {
-        Log::default().say(format_args!("a keeper is started by the program it stands by, not by hand"));
+        let log = Log::default();
+        log.say(format_args!("a keeper is started by the program it stands by, not by hand"));
+        log.flush();
         return REFUSED;
     };
     if let Err(error) = detached::detach("forebay-keeper", &[channel.as_fd()]) {
@@ -128,6 +130,7 @@ impl Drop for Keeping {
         if let Some(listener) = &self.listener {
             listener.remove();
         }
+        self.log.flush();
     }
 }
 
@@ -498,6 +501,7 @@ impl Watchdog {
                     report.tell_hung(&hung);
                     report.conclude(hung.done);
                     report.save();
+                    report.log.flush();
                     std::process::exit(super::HUNG);
                 });
                 std::thread::sleep(Duration::from_millis(200));

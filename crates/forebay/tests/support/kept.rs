@@ -5,7 +5,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay::Keeper;
@@ -81,18 +81,21 @@ pub(crate) struct Survived {
 impl Survived {
     /// A child that does something with its file, and tells its keeper's number when it has.
     pub(crate) fn start(what: &str, directory: &Path, file: &Path) -> Self {
-        Self::start_with(1, what, directory, file)
+        Self::start_with(1, Stdio::inherit(), what, directory, file)
     }
 
-    /// One that has several keepers.
-    pub(crate) fn start_with(keepers: usize, what: &str, directory: &Path, file: &Path) -> Self {
+    /// One that has several keepers, or whose standard error goes elsewhere.
+    pub(crate) fn start_with(
+        keepers: usize,
+        error: Stdio,
+        what: &str,
+        directory: &Path,
+        file: &Path,
+    ) -> Self {
         adopt_orphans();
         let directory = directory.canonicalize().unwrap();
         let task = format!("{what}\n{}\n{}", directory.display(), file.display());
-        Self::of(process::start_child(CHILD, &task), keepers, directory)
-    }
-
-    fn of(mut child: Child, keepers: usize, directory: PathBuf) -> Self {
+        let mut child = process::start_child_saying(CHILD, &task, error);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let told = lines.filter_map(|line| process::told(&line.unwrap()).map(str::to_owned));
         let keepers: Vec<u32> = told.take(keepers).map(|told| told.parse().unwrap()).collect();

@@ -233,5 +233,11 @@ pub(crate) const KEEPER_TRIES_AGAIN: Duration = Duration::from_millis(50);
 /// How long after its patience it takes a call that does not come back for one that never will.
 pub(crate) const KEEPER_WATCHDOG: Duration = Duration::from_secs(2);
 
+/// Lines of a keeper's log that are kept for somebody who is slow to take them ...
+pub(crate) const KEEPER_LOG_LINES: usize = 1024;
+
+/// ... and how long it waits for him to take one, where it waits at all.
+pub(crate) const KEEPER_LOG_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long a saved arena is tried to be written.
 pub(crate) const KEEPER_RECOVER_PATIENCE: Duration = Duration::from_secs(10);

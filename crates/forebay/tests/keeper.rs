@@ -6,10 +6,9 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -19,11 +18,9 @@ use forebay_uring::Channel;
 use forebay_uring::passing::Received;
 use support::device::{Device, Shape};
 use support::faulty::{Disk, Fails};
-use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
+use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
-
-const CHILD: &str = "child_that_is_survived";
 
 const LENGTH: usize = 1_000_003;
 
@@ -108,41 +105,6 @@ fn child_that_is_survived() {
     act(what, Path::new(directory), Path::new(file));
 }
 
-/// A child, and its keepers' numbers.
-struct Survived {
-    child: Child,
-    keepers: Vec<u32>,
-    directory: PathBuf,
-}
-
-impl Survived {
-    fn start(what: &str, directory: &Path, file: &Path) -> Self {
-        adopt_orphans();
-        let directory = directory.canonicalize().unwrap();
-        let task = format!("{what}\n{}\n{}", directory.display(), file.display());
-        let mut child = process::start_child(CHILD, &task);
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = lines.filter_map(|line| process::told(&line.unwrap()).map(str::to_owned));
-        let keepers: Vec<u32> =
-            told.take(if what == "two" { 2 } else { 1 }).map(|told| told.parse().unwrap()).collect();
-        assert!(!keepers.is_empty(), "the child ended before it was ready");
-        Self { child, keepers, directory }
-    }
-
-    /// Kills it; the keeper's status, and what that said.
-    fn die(mut self) -> (i32, String) {
-        kept::kill(&mut self.child, libc::SIGKILL);
-        self.ended()
-    }
-
-    fn ended(self) -> (i32, String) {
-        let status = wait_for_orphan(self.keepers[0], SOON);
-        let said = kept::said(&self.directory.join("log"));
-        println!("{said}");
-        (status, said)
-    }
-}
-
 fn engine(keeper: Keeper) -> (Engine, mpsc::Receiver<Error>) {
     let (tell, told) = mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
@@ -217,6 +179,9 @@ fn signals_that_end_programs_do_not_end_it() {
     for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGPIPE] {
         signal(keeper, number);
     }
+    // Those of limits.
+    signal(keeper, libc::SIGXCPU);
+    signal(keeper, libc::SIGXFSZ);
     assert!(told.recv_timeout(Duration::from_millis(300)).is_err());
     assert!(is_there(keeper) && number(&engine) == keeper);
 }
@@ -400,7 +365,7 @@ fn contract_04_and_14_a_forked_child_lives_on() {
 fn contract_04_several_engines_in_one_program() {
     let directory = directory();
     let path = directory.path().join("file");
-    let survived = Survived::start("two", directory.path(), &path);
+    let survived = Survived::start_with(2, Stdio::inherit(), "two", directory.path(), &path);
     let second = survived.keepers[1];
     assert_eq!(survived.die().0, 0);
     assert_eq!(wait_for_orphan(second, SOON), 0);

@@ -9,8 +9,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
 /// Signals that end a program which does not say otherwise, and that are sent to all of a terminal, a session or a
-/// service at once.
-const IGNORED: [libc::c_int; 8] = [
+/// service at once, or by the kernel at a limit that this process has from whoever started it: a write beyond the most
+/// that a file may have fails, then, and others go on.
+const IGNORED: [libc::c_int; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -19,6 +20,8 @@ const IGNORED: [libc::c_int; 8] = [
     libc::SIGALRM,
     libc::SIGUSR1,
     libc::SIGUSR2,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
 ];
 
 /// Goes into a session of its own, ignores the signals that end programs, goes to the root of the file system, and closes
@@ -41,7 +44,8 @@ pub fn detach(name: &str, kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     close_all_but(kept);
     // That of the process, whichever thread this is.
     let _ = std::fs::write("/proc/self/comm", name);
-    raise_limit();
+    raise_limit(Resource::Nofile);
+    raise_limit(Resource::Fsize);
     Ok(())
 }
 
@@ -86,8 +90,8 @@ fn close_range(first: u32, last: u32) {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
-/// As many descriptors as it may have.
-fn raise_limit() {
-    let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Nofile);
-    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+/// As much as it may have: as many descriptors, as long files.
+fn raise_limit(resource: Resource) {
+    let Rlimit { maximum, .. } = rustix::process::getrlimit(resource);
+    let _ = rustix::process::setrlimit(resource, Rlimit { current: maximum, maximum });
 }

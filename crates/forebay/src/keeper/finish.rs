@@ -1,23 +1,27 @@
 //! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what was reserved ahead of it
 //! is given back.
 //!
-//! A file that cannot be written holds up no other. What failed is tried again while there is patience: space may be
-//! freed, a device may come back. Patience counts from the last thing that went well, so a slow device is not taken for
-//! a dead one.
+//! A file that cannot be written holds up no other, and a device that hangs no other device: each has a thread of its own.
+//! What failed is tried again while there is patience: space may be
+//! freed, a device may come back. Patience counts from the end of the last try by which less was left to do than ever before,
+//! so a slow device is not taken for a dead one. That a call went well does not count: a full file system takes a part of
+//! a write each time, and a device that cannot be synced takes all of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{Arena, File, Kind};
 
+use super::progress::Progress;
 use super::recover::{Piece, Plan, ranges};
 use crate::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
+use crate::mutex::lock;
 
 /// Places that are told one by one.
 const LOST_TOLD: usize = 64;
@@ -33,6 +37,8 @@ pub(crate) struct Job {
     left: Vec<Piece>,
     is_cut: bool,
     is_done: bool,
+    /// The least that was ever left to do.
+    least_left: u64,
     /// Why not, the last time.
     error: Option<io::Error>,
 }
@@ -76,30 +82,6 @@ impl fmt::Display for Lost {
     }
 }
 
-/// When something last went well, to be looked at from elsewhere.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    start: Instant,
-    last_millis: AtomicU64,
-}
-
-impl Progress {
-    /// Just now.
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), last_millis: AtomicU64::new(0) }
-    }
-
-    fn note(&self) {
-        self.last_millis.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
-
-    /// How long nothing has gone well.
-    pub(crate) fn since(&self) -> Duration {
-        let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
-        self.start.elapsed().saturating_sub(last)
-    }
-}
-
 /// Whether direct requests of the dead program are known to have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rings {
@@ -113,23 +95,22 @@ impl Job {
     /// Nothing of it is done yet.
     pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
         let left = plan.pieces.clone();
-        Self { file, path, plan, left, is_cut: false, is_done: false, error: None }
+        Self { file, path, plan, left, is_cut: false, is_done: false, least_left: u64::MAX, error: None }
     }
 
     /// Writes what is left; a sync comes later.
-    fn write(&mut self, arena: &Arena, progress: &Progress) {
+    fn write(&mut self, arena: &Arena, came_back: &impl Fn()) {
         self.error = self.cut().err();
+        came_back();
         if self.error.is_some() {
             return;
         }
         let left = std::mem::take(&mut self.left);
         for run in runs(&left) {
-            match write_run(&self.file, arena, run, progress) {
-                Ok(()) => {}
-                Err(error) => {
-                    self.left.extend(run);
-                    self.error = Some(error);
-                }
+            let mut run = run.to_vec();
+            if let Err(error) = write_run(&self.file, arena, &mut run, came_back) {
+                self.left.extend(run);
+                self.error = Some(error);
             }
         }
     }
@@ -145,17 +126,16 @@ impl Job {
         Ok(())
     }
 
-    fn sync(&mut self, progress: &Progress) {
+    fn sync(&mut self, came_back: &impl Fn()) {
         if self.is_done || self.error.is_some() {
             return;
         }
         // Where nothing was written there is nothing of ours to sync.
         let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
-        match synced.and_then(|()| self.give_back()) {
-            Ok(()) => {
-                progress.note();
-                self.is_done = true;
-            }
+        let ended = synced.and_then(|()| self.give_back());
+        came_back();
+        match ended {
+            Ok(()) => self.is_done = true,
             Err(error) => {
                 // What the kernel had of it may be gone.
                 self.left = self.plan.pieces.clone();
@@ -175,6 +155,16 @@ impl Job {
         Ok(())
     }
 
+    /// Whether less is left to do than ever before.
+    fn has_come_on(&mut self) -> bool {
+        let bytes: u64 = self.left.iter().map(|piece| piece.length as u64).sum();
+        // With all of it written there is the sync.
+        let left = if self.is_done { 0 } else { bytes + 1 };
+        let has_come_on = left < self.least_left;
+        self.least_left = left.min(self.least_left);
+        has_come_on
+    }
+
     fn end(self) -> Done {
         let lost = (!self.is_done).then(|| {
             let unknown = || io::Error::other("it was not come to");
@@ -192,22 +182,60 @@ pub(crate) fn finish(
     patience: Duration,
     progress: &Progress,
 ) -> BTreeMap<u32, Done> {
+    let mut devices: BTreeMap<u64, BTreeMap<u32, Job>> = BTreeMap::new();
+    for (number, job) in jobs {
+        devices.entry(job.file.identity().device).or_default().insert(number, job);
+    }
+    let paths_of = |jobs: &BTreeMap<u32, Job>| jobs.values().map(|job| job.path.clone()).collect();
+    progress.begin(devices.iter().map(|(device, jobs)| (*device, paths_of(jobs))));
+    let others = devices.len().saturating_sub(1);
+    let devices = Mutex::new(devices);
+    let work = || {
+        // (Not locked meanwhile.)
+        let next = || lock(&devices).pop_first();
+        while let Some((device, jobs)) = next() {
+            let done = finish_device(arena, jobs, rings, patience, &|| progress.came_back(device));
+            progress.end(device, done);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            // Without a thread of its own a device waits for others.
+            let _ = std::thread::Builder::new().name("forebay-device".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    progress.take_done()
+}
+
+/// What is to be done on one device.
+fn finish_device(
+    arena: &Arena,
+    jobs: BTreeMap<u32, Job>,
+    rings: Rings,
+    patience: Duration,
+    came_back: &impl Fn(),
+) -> BTreeMap<u32, Done> {
     let (numbers, mut jobs): (Vec<u32>, Vec<Job>) = jobs.into_iter().unzip();
-    progress.note();
     for job in &mut jobs {
         if rings == Rings::MayBeThere {
             wait_for_requests(&job.file);
         }
         // The kernel's cache takes bytes anywhere.
         job.error = job.file.go_buffered().err();
-        progress.note();
+        came_back();
     }
     let mut pause = KEEPER_TRIES_AGAIN;
+    let mut came_on = Instant::now();
     loop {
-        jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, progress));
-        sync_all(&mut jobs, progress);
+        jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, came_back));
+        sync_all(&mut jobs, came_back);
+        // Each is asked: it remembers.
+        if jobs.iter_mut().filter_map(|job| job.has_come_on().then_some(())).count() > 0 {
+            came_on = Instant::now();
+        }
         let may_go_on = jobs.iter().any(|job| !job.is_done && job.error.as_ref().is_some_and(is_temporary));
-        if !may_go_on || progress.since() + pause > patience {
+        if !may_go_on || came_on.elapsed() + pause > patience {
             break;
         }
         std::thread::sleep(pause);
@@ -235,18 +263,16 @@ fn wait_for_requests(file: &File) {
     }
 }
 
-/// Many files of one file system are synced together first, which takes the time of a few.
-fn sync_all(jobs: &mut [Job], progress: &Progress) {
-    let mut of_device: BTreeMap<u64, Vec<&Job>> = BTreeMap::new();
-    for job in jobs.iter().filter(|job| !job.is_done && job.error.is_none()) {
-        of_device.entry(job.file.identity().device).or_default().push(job);
-    }
-    for files in of_device.values().filter(|files| files.len() > KEEPER_SYNCS_ONE_BY_ONE) {
+/// Many files of one device are synced together first, which takes the time of a few.
+fn sync_all(jobs: &mut [Job], came_back: &impl Fn()) {
+    let mut to_sync = jobs.iter().filter(|job| !job.is_done && job.error.is_none());
+    let first = to_sync.next();
+    if let Some(first) = first.filter(|_| to_sync.count() >= KEEPER_SYNCS_ONE_BY_ONE) {
         // How it went for each, its own sync tells.
-        let _ = files[0].file.sync_file_system();
-        progress.note();
+        let _ = first.file.sync_file_system();
+        came_back();
     }
-    jobs.iter_mut().for_each(|job| job.sync(progress));
+    jobs.iter_mut().for_each(|job| job.sync(came_back));
 }
 
 /// Pieces that go in one call: each begins where the last one ends.
@@ -269,28 +295,36 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
     })
 }
 
-fn write_run(file: &File, arena: &Arena, run: &[Piece], progress: &Progress) -> io::Result<()> {
-    let mut parts: Vec<Part> =
-        run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
-    let mut offset = run[0].offset;
-    let mut first = 0;
-    while first < parts.len() {
-        let mut written = file.write_frames_at(arena, &parts[first..], offset)?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        progress.note();
-        offset += written;
-        while first < parts.len() && written >= parts[first].length as u64 {
-            written -= parts[first].length as u64;
-            first += 1;
-        }
-        if let Some(part) = parts.get_mut(first) {
-            part.at += written as usize;
-            part.length -= written as usize;
+/// Where it fails, what is not written is left in the run.
+fn write_run(file: &File, arena: &Arena, run: &mut Vec<Piece>, came_back: &impl Fn()) -> io::Result<()> {
+    while let Some(first) = run.first() {
+        let parts: Vec<Part> =
+            run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
+        let written = file.write_frames_at(arena, &parts, first.offset);
+        came_back();
+        match written? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => take_off(run, written),
         }
     }
     Ok(())
+}
+
+/// Takes so many bytes off the beginning of a run.
+fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
+    let is_whole = |piece: &&Piece| {
+        let length = piece.length as u64;
+        let is_whole = bytes >= length;
+        bytes -= if is_whole { length } else { 0 };
+        is_whole
+    };
+    let whole = run.iter().take_while(is_whole).count();
+    run.drain(..whole);
+    if let Some(first) = run.first_mut() {
+        first.offset += bytes;
+        first.at += bytes as usize;
+        first.length -= bytes as usize;
+    }
 }
 
 #[cfg(test)]
@@ -310,5 +344,24 @@ mod tests {
         assert!(runs(&many).all(|run| run.len() * 4096 <= KEEPER_WRITE_BYTES && run.len() <= MOST_PARTS));
         assert_eq!(runs(&many).map(<[Piece]>::len).sum::<usize>(), 5000);
         assert_eq!(runs(&[]).count(), 0);
+    }
+
+    #[test]
+    fn what_is_written_of_a_run_is_not_left() {
+        let run = [(0, 4096), (4096, 100), (4196, 3000)].map(|(offset, length)| Piece {
+            offset,
+            frame: Frame(0),
+            at: (offset % 4096) as usize,
+            length,
+        });
+        let left = |bytes| {
+            let mut run = run.to_vec();
+            take_off(&mut run, bytes);
+            run.iter().map(|piece| (piece.offset, piece.at, piece.length)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(1), [(1, 1, 4095), (4096, 0, 100), (4196, 100, 3000)]);
+        assert_eq!(left(4096), [(4096, 0, 100), (4196, 100, 3000)]);
+        assert_eq!(left(4200), [(4200, 104, 2996)]);
+        assert_eq!(left(7196), []);
     }
 }

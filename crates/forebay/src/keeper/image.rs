@@ -9,8 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_uring::{Access, Arena, Create, File, FileRecord, How, Kind, LeaseWatch, Lock, Truncate};
 
-use super::finish::{Done, Job, Progress, Rings, finish};
+use super::finish::{Done, Job, Rings, finish};
 use super::process::{headers, is_meant, known_of};
+use super::progress::Progress;
 use super::recover::{Plan, plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::KEEPER_RECOVER_PATIENCE;

@@ -1,41 +1,160 @@
 //! What a keeper says: a line for each thing, to the file that was given or to standard error. It says nothing while the
 //! program it stands by lives.
+//!
+//! Whoever does not listen holds up nothing: a pipe may be full, and a file on a device that hangs. So a thread of its own
+//! writes the lines, from the first on, and at the end they are waited for, but not for long.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::limits::{KEEPER_LOG_LINES, KEEPER_LOG_PATIENCE};
+use crate::mutex::lock;
 
 /// Where it goes.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// None: standard error.
-    file: Option<File>,
+    file: Option<Arc<File>>,
+    lines: Arc<Lines>,
+}
+
+/// What is said and not written yet.
+#[derive(Debug, Default)]
+struct Lines {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first is being written.
+    lines: VecDeque<String>,
+    has_writer: bool,
+    /// Lines written.
+    written: u64,
+    /// So many were when the patience was last over.
+    stuck_at: Option<u64>,
 }
 
 impl Log {
     /// To a file, behind what is in it.
     pub(crate) fn to(path: Option<&Path>) -> io::Result<Self> {
-        let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        Ok(Self { file: path.map(open).transpose()? })
+        let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Arc::new);
+        Ok(Self { file: path.map(open).transpose()?, lines: Arc::default() })
     }
 
     /// Says one thing. Whoever does not let it be said does not stop anything.
     pub(crate) fn say(&self, what: fmt::Arguments<'_>) {
         let process = std::process::id();
-        let _ = match &self.file {
-            Some(file) => {
+        let line = match &self.file {
+            Some(_) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let line = format!(
-                    "{}.{:03} forebay-keeper[{process}]: {what}\n",
-                    now.as_secs(),
-                    now.subsec_millis()
-                );
-                (&*file).write_all(line.as_bytes())
+                format!("{}.{:03} forebay-keeper[{process}]: {what}\n", now.as_secs(), now.subsec_millis())
             }
-            None => io::stderr().write_all(format!("forebay-keeper[{process}]: {what}\n").as_bytes()),
+            None => format!("forebay-keeper[{process}]: {what}\n"),
         };
+        // Of many lines none is left out where they are only written slowly.
+        if self.lines.wait_for_fewer_than(KEEPER_LOG_LINES) {
+            let mut state = lock(&self.lines.state);
+            state.lines.push_back(line);
+            state.has_writer = state.has_writer || self.start_writer();
+            self.lines.changed.notify_all();
+        }
+    }
+
+    /// Waits until everything is written, or until for a while nothing was.
+    pub(crate) fn flush(&self) {
+        let _ = self.lines.wait_for_fewer_than(1);
+    }
+
+    fn start_writer(&self) -> bool {
+        let file = match &self.file {
+            Some(file) => Ok(Arc::clone(file)),
+            // Not by way of its lock, which a panic wants too.
+            None => io::stderr().as_fd().try_clone_to_owned().map(File::from).map(Arc::new),
+        };
+        let Ok(file) = file else { return false };
+        let lines = Arc::clone(&self.lines);
+        std::thread::Builder::new().name("forebay-log".into()).spawn(move || lines.write(&file)).is_ok()
+    }
+}
+
+impl Lines {
+    fn write(&self, mut file: &File) {
+        let mut state = lock(&self.state);
+        loop {
+            let Some(line) = state.lines.front().cloned() else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let _ = file.write_all(line.as_bytes());
+            state = lock(&self.state);
+            state.lines.pop_front();
+            state.written += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether there are so few. While lines are written it waits; and once it has waited in vain, not again before another
+    /// was.
+    fn wait_for_fewer_than(&self, count: usize) -> bool {
+        let mut state = lock(&self.state);
+        while state.lines.len() >= count && state.stuck_at != Some(state.written) {
+            let before = state.written;
+            let same = |state: &mut State| state.written == before;
+            let waited = self.changed.wait_timeout_while(state, KEEPER_LOG_PATIENCE, same);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.stuck_at = (state.written == before).then_some(before);
+        }
+        state.lines.len() < count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    /// A log to a pipe, and what is heard of it.
+    fn piped() -> (Log, BufReader<io::PipeReader>) {
+        let (reader, writer) = io::pipe().unwrap();
+        let file = Some(Arc::new(File::from(OwnedFd::from(writer))));
+        (Log { file, lines: Arc::default() }, BufReader::new(reader))
+    }
+
+    #[test]
+    fn nobody_who_listens_holds_it_up_and_who_does_late_hears_it() {
+        let (log, heard) = piped();
+        let long = "x".repeat(4000);
+        // More than a pipe holds, and more than are kept.
+        for number in 0..2 * KEEPER_LOG_LINES {
+            log.say(format_args!("{number} {long}"));
+        }
+        log.flush();
+        let mut heard = heard.lines().map(Result::unwrap);
+        for number in 0..KEEPER_LOG_LINES {
+            assert!(heard.next().unwrap().contains(&format!(": {number} x")), "{number}");
+        }
+    }
+
+    #[test]
+    fn who_listens_hears_all() {
+        let (log, heard) = piped();
+        let count = 4 * KEEPER_LOG_LINES;
+        let listening = std::thread::spawn(move || heard.lines().map(Result::unwrap).take(count).count());
+        (0..count).for_each(|number| log.say(format_args!("{number}")));
+        log.flush();
+        assert_eq!(listening.join().unwrap(), count);
+        assert!(lock(&log.lines.state).lines.is_empty());
     }
 }

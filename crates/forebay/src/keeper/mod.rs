@@ -42,7 +42,7 @@
 //! still held.
 //!
 //! Inside: `link` is the engine's end, `process` the keeper's, `message` what they say; `recover` the plan of what is to be
-//! written, `finish` its execution; `adopt` what a new program takes over; [`image`] an arena that was saved to a file;
+//! written, `finish` its execution, `progress` how far that is and `report` what comes of it; `adopt` what a new program takes over; [`image`] an arena that was saved to a file;
 //! `store` the service manager in the place of a keeper, `standby` either of them.
 
 pub(crate) mod adopt;
@@ -52,7 +52,9 @@ pub(crate) mod link;
 pub(crate) mod log;
 pub(crate) mod message;
 pub(crate) mod process;
+pub(crate) mod progress;
 pub(crate) mod recover;
+pub(crate) mod report;
 pub(crate) mod standby;
 pub(crate) mod store;
 

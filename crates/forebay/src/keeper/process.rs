@@ -21,11 +21,12 @@ use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
 use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Process, detached};
 
-use super::finish::{Done, Job, Progress, Rings, finish};
-use super::image;
+use super::finish::{Job, Rings, finish};
 use super::log::Log;
 use super::message::{Hello, Message};
-use super::recover::{Known, Plan, plan};
+use super::progress::Progress;
+use super::recover::{Known, plan};
+use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
 use crate::limits::{KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG};
 
@@ -57,7 +58,9 @@ pub fn run(channel: RawFd) -> i32 {
         number => Channel::inherited(number),
     };
     let Ok(channel) = given else {
-        Log::default().say(format_args!("a keeper is started by the program it stands by, not by hand"));
+        let log = Log::default();
+        log.say(format_args!("a keeper is started by the program it stands by, not by hand"));
+        log.flush();
         return REFUSED;
     };
     if let Err(error) = detached::detach("forebay-keeper", &[channel.as_fd()]) {
@@ -127,6 +130,7 @@ impl Drop for Keeping {
         if let Some(listener) = &self.listener {
             listener.remove();
         }
+        self.log.flush();
     }
 }
 
@@ -270,28 +274,27 @@ impl Keeping {
         let start = Instant::now();
         let rings = self.wait_for_rings();
         let progress = Arc::new(Progress::new());
-        let watchdog = Watchdog::start(&self, &progress);
+        let report = self.report(start);
+        let watchdog = Watchdog::start(self.report(start), self.hello.patience, &progress);
         let Work { jobs, refused } = work_of(&self.arena, std::mem::take(&mut self.files));
+        report.tell_refused(&refused);
         let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
             jobs.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
         let done = finish(&self.arena, jobs, rings, self.hello.patience, &progress);
         drop(watchdog);
-        for (number, done) in &done {
-            if done.lost.is_none() {
-                note_done(&self.arena, *number, &done.plan);
-            }
-        }
-        for Refused { path, bytes, error } in &refused {
-            self.log.say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
-        }
-        self.tell(&done, start.elapsed());
+        report.conclude(&done);
         let has_lost = !refused.is_empty() || done.values().any(|done| done.lost.is_some());
         if has_lost {
-            save(&self.arena, &self.hello, &self.log);
+            report.save();
         }
         let files = done.into_iter().zip(generations);
         self.stand_by(files.map(|((number, done), generation)| (number, generation, done.file)).collect());
         if has_lost { SAVED } else { WRITTEN }
+    }
+
+    fn report(&self, start: Instant) -> Report {
+        let (arena, log) = (Arc::clone(&self.arena), Arc::clone(&self.log));
+        Report { arena, log, process: self.hello.process, save_to: self.hello.save_to.clone(), start }
     }
 
     fn wait_for_rings(&self) -> Rings {
@@ -305,27 +308,6 @@ impl Keeping {
                 ));
                 Rings::MayBeThere
             }
-        }
-    }
-
-    /// Says what became of it.
-    fn tell(&self, done: &BTreeMap<u32, Done>, took: Duration) {
-        for Done { path, lost, .. } in done.values() {
-            if let Some(lost) = lost {
-                self.log.say(format_args!("{}: {lost}", path.display()));
-            }
-        }
-        let written: Vec<&Done> =
-            done.values().filter(|done| done.lost.is_none() && !done.plan.is_empty()).collect();
-        let bytes: u64 = written.iter().map(|done| done.plan.bytes()).sum();
-        let (process, files) = (self.hello.process, written.len());
-        if files == 0 {
-            self.log.say(format_args!("process {process} is gone; wrote nothing"));
-        } else {
-            self.log.say(format_args!(
-                "process {process} is gone; wrote {bytes} bytes to {files} files, and synced them, in {} ms",
-                took.as_millis()
-            ));
         }
     }
 
@@ -497,25 +479,6 @@ pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, forebay_uri
     (0..arena.frames()).map(Frame).filter_map(|frame| Some((frame, arena.header(frame)?)))
 }
 
-/// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed for the file.
-fn note_done(arena: &Arena, number: u32, plan: &Plan) {
-    plan.spent.iter().for_each(|frame| arena.retire(*frame));
-    plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));
-    if let Some(length) = plan.cut {
-        arena.set_file_size(number, length);
-        arena.set_file_cut(number, None);
-    }
-}
-
-/// Saves the arena where that is wanted, and says so.
-fn save(arena: &Arena, hello: &Hello, log: &Log) {
-    let Some(directory) = &hello.save_to else { return };
-    match image::save(arena, directory, hello.process) {
-        Ok(path) => log.say(format_args!("saved to {0}: forebay recover {0}", path.display())),
-        Err(error) => log.say(format_args!("could not save to {}: {error}", directory.display())),
-    }
-}
-
 /// Where a file is now, as the kernel says.
 pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -528,24 +491,24 @@ struct Watchdog {
 }
 
 impl Watchdog {
-    fn start(keeping: &Keeping, progress: &Arc<Progress>) -> Self {
+    fn start(report: Report, patience: Duration, progress: &Arc<Progress>) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let (arena, hello, log) =
-            (Arc::clone(&keeping.arena), keeping.hello.clone(), Arc::clone(&keeping.log));
+        let log = Arc::clone(&report.log);
         let (over, progress) = (Arc::clone(&is_over), Arc::clone(progress));
         let watch = move || {
-            let patience = hello.patience.saturating_add(KEEPER_WATCHDOG);
             while !over.load(Ordering::Acquire) {
-                if progress.since() > patience {
-                    log.say(format_args!("a device hangs: nothing came back for {:?}", progress.since()));
-                    save(&arena, &hello, &log);
+                progress.if_hung(patience.saturating_add(KEEPER_WATCHDOG), |hung| {
+                    report.tell_hung(&hung);
+                    report.conclude(hung.done);
+                    report.save();
+                    report.log.flush();
                     std::process::exit(super::HUNG);
-                }
+                });
                 std::thread::sleep(Duration::from_millis(200));
             }
         };
         if let Err(error) = std::thread::Builder::new().name("forebay-watchdog".into()).spawn(watch) {
-            keeping.log.say(format_args!("no watchdog: {error}"));
+            log.say(format_args!("no watchdog: {error}"));
         }
         Self { is_over }
     }

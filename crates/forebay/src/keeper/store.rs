@@ -18,9 +18,10 @@ use std::sync::{Arc, Mutex};
 use forebay_uring::notify::{Manager, take_stored};
 use forebay_uring::{Alive, Arena, File, Gone};
 
-use super::finish::{Done, Job, Progress, Rings, finish};
+use super::finish::{Done, Job, Rings, finish};
 use super::image::Recovered;
 use super::process::{Kept, Refused, Work, work_of};
+use super::progress::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
 use crate::mutex::lock;

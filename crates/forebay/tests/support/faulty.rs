@@ -168,6 +168,42 @@ impl Drop for Disk {
     }
 }
 
+/// The same without a file system: the device itself, which has nothing but data to fail with.
+#[derive(Debug)]
+pub(crate) struct Bare {
+    device: Loop,
+    _server: Server,
+    /// Holds the image and the socket.
+    directory: TempDir,
+}
+
+impl Bare {
+    /// Makes one, the writes to which fail when it is told to; `None` as with [`Disk::new`].
+    pub(crate) fn new(test: &str, bytes: u64) -> Option<Self> {
+        made_by_root(test, "attach a device", || {
+            for program in ["nbdkit", "nbdfuse", "losetup"] {
+                if !process::exists(program) {
+                    return Err(format!("there is no {program}"));
+                }
+            }
+            let directory = super::directory();
+            std::fs::File::create(directory.path().join("image")).unwrap().set_len(bytes).unwrap();
+            let server = Server::start(directory.path(), Fails::Writes)?;
+            Ok(Self { device: Loop::attach(&server.device)?, _server: server, directory })
+        })
+    }
+
+    /// Its node.
+    pub(crate) fn path(&self) -> &Path {
+        &self.device.0
+    }
+
+    /// From now on no write succeeds.
+    pub(crate) fn fail(&self) {
+        std::fs::File::create(self.directory.path().join("failing")).unwrap();
+    }
+}
+
 /// The two servers of a device; killed when dropped.
 #[derive(Debug)]
 struct Server {

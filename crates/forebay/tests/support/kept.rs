@@ -3,14 +3,20 @@
 //! A keeper is this test program executed again, in the test `keeper`. It outlives the child it stands by, and becomes this
 //! process's: so its exit status can be heard.
 
-use std::path::Path;
-use std::process::Child;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay::Keeper;
 
+use super::process;
+
 /// The name of the test that is the keeper.
 pub(crate) const NAME: &str = "keeper";
+
+/// The name of the test that is a child which is survived.
+pub(crate) const CHILD: &str = "child_that_is_survived";
 
 /// No keeper of a test has more to do than this takes.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -63,4 +69,50 @@ pub(crate) fn kill(child: &mut Child, signal: libc::c_int) {
 /// What a keeper said.
 pub(crate) fn said(log: &Path) -> String {
     std::fs::read_to_string(log).unwrap_or_default()
+}
+
+/// A child, and its keepers' numbers.
+pub(crate) struct Survived {
+    pub(crate) child: Child,
+    pub(crate) keepers: Vec<u32>,
+    directory: PathBuf,
+}
+
+impl Survived {
+    /// A child that does something with its file, and tells its keeper's number when it has.
+    pub(crate) fn start(what: &str, directory: &Path, file: &Path) -> Self {
+        Self::start_with(1, Stdio::inherit(), what, directory, file)
+    }
+
+    /// One that has several keepers, or whose standard error goes elsewhere.
+    pub(crate) fn start_with(
+        keepers: usize,
+        error: Stdio,
+        what: &str,
+        directory: &Path,
+        file: &Path,
+    ) -> Self {
+        adopt_orphans();
+        let directory = directory.canonicalize().unwrap();
+        let task = format!("{what}\n{}\n{}", directory.display(), file.display());
+        let mut child = process::start_child_saying(CHILD, &task, error);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let told = lines.filter_map(|line| process::told(&line.unwrap()).map(str::to_owned));
+        let keepers: Vec<u32> = told.take(keepers).map(|told| told.parse().unwrap()).collect();
+        assert!(!keepers.is_empty(), "the child ended before it was ready");
+        Self { child, keepers, directory }
+    }
+
+    /// Kills it; the keeper's status, and what that said.
+    pub(crate) fn die(mut self) -> (i32, String) {
+        kill(&mut self.child, libc::SIGKILL);
+        self.ended()
+    }
+
+    pub(crate) fn ended(self) -> (i32, String) {
+        let status = wait_for_orphan(self.keepers[0], SOON);
+        let said = said(&self.directory.join("log"));
+        println!("{said}");
+        (status, said)
+    }
 }

@@ -105,6 +105,15 @@ impl Mount {
         assert_eq!(result, 0, "shutting the file system down: {}", std::io::Error::last_os_error());
     }
 
+    /// From now on no write comes back, until what is returned is dropped. What is written so far is brought to the device.
+    pub(crate) fn freeze(&self) -> Frozen {
+        // _IOWR('X', 119, i32); the next one thaws.
+        const FREEZE: libc::c_ulong = 0xc004_5877;
+        let root = std::fs::File::open(self.path()).unwrap();
+        Frozen::set(&root, FREEZE);
+        Frozen(root)
+    }
+
     /// Unmounts and mounts again, as after a reboot.
     pub(crate) fn reboot(&mut self) {
         self.unmount().unwrap();
@@ -165,6 +174,25 @@ impl Drop for Mount {
         {
             panic!("{}: {error}", self.path().display());
         }
+    }
+}
+
+/// A file system to which no write comes back; thawed when dropped.
+#[derive(Debug)]
+pub(crate) struct Frozen(std::fs::File);
+
+impl Frozen {
+    fn set(root: &std::fs::File, command: libc::c_ulong) {
+        // SAFETY: the command takes no memory.
+        let result = unsafe { libc::ioctl(root.as_raw_fd(), command, 0) };
+        assert_eq!(result, 0, "freezing or thawing: {}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        const THAW: libc::c_ulong = 0xc004_5878;
+        Self::set(&self.0, THAW);
     }
 }
 

@@ -17,11 +17,17 @@ const SIGN: &str = "@ ";
 
 /// This test program again, to run `test` alone and do what `task` says.
 pub(crate) fn start_child(test: &str, task: &str) -> Child {
+    start_child_saying(test, task, Stdio::inherit())
+}
+
+/// As [`start_child`], with a standard error of its own.
+pub(crate) fn start_child_saying(test: &str, task: &str, error: Stdio) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(TOLD, task)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(error)
         .spawn()
         .unwrap()
 }

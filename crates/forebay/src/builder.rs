@@ -228,7 +228,7 @@ impl Builder {
         let level = Level::new(settings.throttle());
         let started = self.keeper.map(|keeper| Standby::start(keeper, &arena)).transpose()?;
         let (keeper, process) = started.unzip();
-        let alive = keeper.as_ref().map(|standby| Arc::clone(standby.alive()));
+        let alive = keeper.as_ref().and_then(Standby::alive);
         let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena), alive);
         let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork, keeper };
         let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));

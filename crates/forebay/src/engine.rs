@@ -440,6 +440,10 @@ impl Owner {
             std::thread::sleep(Duration::from_millis(1));
             result = self.release_all(deadline);
         }
+        if result.is_err() {
+            // Before anything is given up.
+            shared.leave_files();
+        }
         self.leases.0.shutdown();
         shared.contexts.stop();
         // Disconnected: the threads have ended. Otherwise one goes on waiting for the device, with the memory.

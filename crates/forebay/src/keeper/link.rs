@@ -30,7 +30,6 @@ pub(crate) struct Link {
     keeper: Keeper,
     arena: Arc<Arena>,
     gone: Gone,
-    alive: Arc<Alive>,
     /// The process that it is of: a forked child says nothing.
     home: u32,
     state: Mutex<State>,
@@ -41,6 +40,8 @@ pub(crate) struct Link {
 struct State {
     line: Line,
     files: BTreeMap<u32, Held>,
+    /// What every ring has to hold; `None` once it is closed, so that the end of the rings is told while this process lives.
+    alive: Option<Arc<Alive>>,
     restarts: u64,
     /// Nobody watches any more.
     is_over: bool,
@@ -91,12 +92,12 @@ impl Link {
                 .because(error)
         })?;
         let line = Line::Closed;
-        let state = State { line, files: BTreeMap::new(), restarts: 0, is_over: true };
+        let alive = Some(Arc::new(alive));
+        let state = State { line, files: BTreeMap::new(), alive, restarts: 0, is_over: true };
         let link = Self {
             keeper,
             arena,
             gone,
-            alive: Arc::new(alive),
             home: std::process::id(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -107,8 +108,13 @@ impl Link {
     }
 
     /// What every ring has to hold.
-    pub(crate) fn alive(&self) -> &Arc<Alive> {
-        &self.alive
+    pub(crate) fn alive(&self) -> Option<Arc<Alive>> {
+        self.lock().alive.clone()
+    }
+
+    /// Whether there is a keeper at this moment.
+    pub(crate) fn is_there(&self) -> bool {
+        matches!(self.lock().line, Line::Up(_))
     }
 
     /// Starts a process, and waits until it says that it is a keeper.
@@ -210,6 +216,7 @@ impl Link {
         }
         let mut state = self.lock();
         state.files.clear();
+        state.alive = None;
         let line = std::mem::replace(&mut state.line, Line::Closed);
         drop(state);
         self.changed.notify_all();

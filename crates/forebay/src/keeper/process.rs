@@ -19,7 +19,7 @@ use forebay_block::Frame;
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Process, detached};
+use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Kind, Lock, Process, detached};
 
 use super::finish::{Done, Job, Progress, Rings, finish};
 use super::image;
@@ -335,11 +335,11 @@ impl Keeping {
         while let Some(listener) = &self.listener {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS))) else {
-                return;
+                break;
             };
             if !ready[0] {
                 if left.is_zero() {
-                    return;
+                    break;
                 }
                 // Whoever opens a file waits while it is leased, and nobody else here is told of that.
                 files
@@ -352,6 +352,8 @@ impl Keeping {
                 Ok(Some((channel, peer))) if peer.is_trusted() => {
                     if wants_to_adopt(&channel) && self.hand_over(&channel, peer, &files) {
                         self.log.say(format_args!("{} files were taken over by a new program", files.len()));
+                        // Lease and lock are that program's.
+                        files.iter().for_each(|(_, _, file)| file.leave());
                         // Then the channel, by the end of which that one knows.
                         drop(files);
                         return;
@@ -365,6 +367,7 @@ impl Keeping {
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
+        files.into_iter().for_each(|(_, _, file)| let_go(&file));
     }
 
     /// Gives everything to who asks for it; whether it was taken.
@@ -400,6 +403,14 @@ impl Keeping {
             channel.send(&message.encode(), &[file.as_fd()])?;
         }
         channel.send(&Message::End.encode(), &[])
+    }
+}
+
+/// Others may have the file now, though the program that left it lives on with its own end of it.
+fn let_go(file: &File) {
+    file.give_up_lease();
+    if let Err(error) = file.ofd_unlock() {
+        tracing::debug!(%error, "no lock on this file system");
     }
 }
 
@@ -471,7 +482,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     let mut work = Work { jobs: BTreeMap::new(), refused: Vec::new() };
     for (number, (generation, path, file)) in files {
         let plan = plans.remove(&number).expect("every known file has a plan");
-        match file {
+        match file.and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) }) {
             Ok(file) => {
                 work.jobs.insert(number, (generation, Job::new(file, path, plan)));
             }
@@ -485,6 +496,16 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
 /// Whether a file is the one a record speaks of, and may be written.
 pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
+}
+
+/// A file that is to be written, if nobody has locked it meanwhile. Its lock came with it; where that was given up, whoever
+/// has one now may have written what is newer.
+fn still_locked(file: File) -> io::Result<File> {
+    // Of a device nobody else can have become the owner.
+    if file.kind() == Kind::Regular && matches!(file.try_ofd_lock(), Ok(Lock::HeldElsewhere)) {
+        return Err(io::Error::other("another program has locked it, and may have written what is newer"));
+    }
+    Ok(file)
 }
 
 /// What of a record the plan needs.

@@ -29,10 +29,18 @@ impl Standby {
     }
 
     /// What every ring has to hold.
-    pub(crate) fn alive(&self) -> &Arc<Alive> {
+    pub(crate) fn alive(&self) -> Option<Arc<Alive>> {
         match self {
             Self::Keeper(link) => link.alive(),
-            Self::Store(store) => store.alive(),
+            Self::Store(store) => Some(Arc::clone(store.alive())),
+        }
+    }
+
+    /// Whether there is somebody at this moment.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Keeper(link) => link.is_there(),
+            Self::Store(_) => true,
         }
     }
 

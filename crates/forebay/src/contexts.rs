@@ -255,6 +255,9 @@ impl Contexts {
             self.stop();
         }
         if was_last {
+            if self.is_broken() {
+                shared.leave_to_keeper();
+            }
             shared.release_leases();
         }
     }

@@ -154,6 +154,14 @@ impl Shared {
         inodes.iter().for_each(|inode| inode.file.leave());
     }
 
+    /// This process does nothing more about what is not written: the keeper, where there is one, does it now.
+    pub(crate) fn leave_to_keeper(&self) {
+        self.leave_files();
+        if let Some(keeper) = &self.keeper {
+            keeper.leave_it();
+        }
+    }
+
     /// Whether what is not written is left to the keeper.
     pub(crate) fn is_left(&self) -> bool {
         self.left.load(Ordering::SeqCst)

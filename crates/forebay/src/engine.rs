@@ -299,7 +299,10 @@ impl Engine {
         // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
-        inode.have_kept(&self.owner.shared).map_err(at_path)?;
+        if let Err(error) = inode.have_kept(&self.owner.shared) {
+            inode.lock().leave_arena(&self.owner.shared);
+            return Err(at_path(error));
+        }
         self.insert(&inode, hint.is_some());
         if !is_device && open.write {
             self.look_at_lease(&inode);

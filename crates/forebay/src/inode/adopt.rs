@@ -45,7 +45,6 @@ impl Inode {
         let mut after = After::default();
         let mut spares = FrameRuns::default();
         let mut state = self.lock();
-        self.go_on_in_arena(shared, &mut state, inherited);
         let disk_size = state.cache.size();
         if self.fixed_size.is_none() {
             state.cache.adopt_size(size_of(inherited, disk_size, trust));

@@ -15,6 +15,7 @@ use crate::file::File;
 use crate::inode::Inode;
 use crate::inode::adopt::{Pages, Trust};
 use crate::keeper::adopt::{HandedFile, Inherited};
+use crate::keeper::standby::Standby;
 use crate::mutex::lock;
 use crate::open::Open;
 
@@ -59,8 +60,13 @@ impl Drop for Taken {
 }
 
 impl Engine {
-    /// Takes files over, before anybody else has this engine.
-    pub(crate) fn take_over(&self, handed: Vec<HandedFile>) -> Result<(Vec<File>, Pages)> {
+    /// Takes files over, before anybody else has this engine. Where it has a keeper, `confirm` is called when that has them
+    /// all: from then on nothing fails.
+    pub(crate) fn take_over(
+        &self,
+        handed: Vec<HandedFile>,
+        confirm: impl FnOnce(&Standby) -> Result<()>,
+    ) -> Result<(Vec<File>, Pages)> {
         let shared = &self.owner.shared;
         let _opening = lock(&self.owner.opening);
         let mut table = shared.table();
@@ -78,6 +84,9 @@ impl Engine {
         for file in handed {
             let path = file.path.clone();
             taken.push(self.take_over_file(file).map_err(|error| error.at_path(&path))?);
+        }
+        if let Some(keeper) = &shared.keeper {
+            confirm(keeper)?;
         }
         let mut pages = Pages::default();
         let mut files = Vec::with_capacity(taken.len());

@@ -43,6 +43,8 @@ struct State {
     /// What every ring has to hold; `None` once it is closed, so that the end of the rings is told while this process lives.
     alive: Option<Arc<Alive>>,
     restarts: u64,
+    /// What there is to keep is another keeper's still.
+    on_trial: bool,
     /// Nobody watches any more.
     is_over: bool,
 }
@@ -79,8 +81,8 @@ pub(crate) struct Started {
 }
 
 impl Link {
-    /// Starts a keeper for an arena.
-    pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>) -> Result<(Arc<Self>, Child)> {
+    /// Starts a keeper for an arena: on trial until [`Link::confirm`], where another one has everything still.
+    pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>, on_trial: bool) -> Result<(Arc<Self>, Child)> {
         if super::process::is_asked() {
             let error =
                 Error::new(ErrorKind::Keeper, "this process was started to be a keeper, and makes an engine");
@@ -93,7 +95,7 @@ impl Link {
         })?;
         let line = Line::Closed;
         let alive = Some(Arc::new(alive));
-        let state = State { line, files: BTreeMap::new(), alive, restarts: 0, is_over: true };
+        let state = State { line, files: BTreeMap::new(), alive, restarts: 0, on_trial, is_over: true };
         let link = Self {
             keeper,
             arena,
@@ -143,8 +145,8 @@ impl Link {
         let process = Process::of(child.id())
             .map_err(|error| failed("no sight of the keeper".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
-        let hello =
-            Hello { layout: LAYOUT_VERSION, process: self.home, patience, linger, socket, save_to, log };
+        let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
+        let hello = Hello { layout, process: self.home, patience, linger, on_trial, socket, save_to, log };
         let memfd = self.arena.memfd().expect("an arena that is kept is a shared one");
         let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
         // Whoever is gone already has perhaps said why.
@@ -170,6 +172,24 @@ impl Link {
                 Err(error.remedy("raise the hard limit of open files (ulimit -Hn), or open fewer"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// It has everything, and does its work from now on, should this process die; returns when it listens.
+    ///
+    /// # Errors
+    /// `Keeper` where it cannot, or there is none: then it is on trial still.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        let mut state = self.lock();
+        match state.ask(&Message::Taken, &[]) {
+            Some(Message::Taken) => {
+                state.on_trial = false;
+                Ok(())
+            }
+            Some(Message::Refused { reason }) => {
+                Err(Error::new(ErrorKind::Keeper, format!("the keeper refuses: {reason}")))
+            }
+            _ => Err(Error::new(ErrorKind::Keeper, "the keeper that was started has ended")),
         }
     }
 
@@ -391,6 +411,7 @@ fn is_answer(asked: &Message, answer: &Message) -> bool {
             Message::Added { number: of } | Message::NotAdded { number: of, .. },
         )
         | (Message::Remove { number, .. }, Message::Removed { number: of }) => number == of,
+        (Message::Taken, Message::Taken | Message::Refused { .. }) => true,
         _ => false,
     }
 }

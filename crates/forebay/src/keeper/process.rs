@@ -66,6 +66,8 @@ pub fn run(channel: RawFd) -> i32 {
     match Keeping::begin(&channel) {
         Ok(mut keeping) => match keeping.keep(&channel) {
             Ended::Well => WRITTEN,
+            // The keeper that has been asked for it has everything still.
+            Ended::Died if keeping.hello.on_trial => WRITTEN,
             Ended::Died => {
                 drop(channel);
                 keeping.recover()
@@ -154,13 +156,7 @@ impl Keeping {
             Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
         let log =
             Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
-        let listener = match &hello.socket {
-            Some(path) => {
-                let bound = Listener::bind(path);
-                Some(bound.map_err(|error| format!("its socket at {}: {error}", path.display()))?)
-            }
-            None => None,
-        };
+        let listener = if hello.on_trial { None } else { listen(&hello)? };
         let keeping = Self {
             hello,
             arena: Arc::new(arena),
@@ -233,11 +229,27 @@ impl Keeping {
                 }
                 say(channel, &Message::Removed { number }, &[]);
             }
+            Ok(Message::Taken) if self.hello.on_trial => {
+                let answer = self.end_trial();
+                say(channel, &answer, &[]);
+            }
             Ok(Message::Goodbye) => return Heard::Goodbye,
             Ok(other) => self.log.say(format_args!("the program said what it should not: {other:?}")),
             Err(malformed) => self.log.say(format_args!("the program said what is none here: {malformed}")),
         }
         Heard::Something
+    }
+
+    /// Everything is its own now.
+    fn end_trial(&mut self) -> Message {
+        match listen(&self.hello) {
+            Ok(listener) => {
+                self.listener = listener;
+                self.hello.on_trial = false;
+                Message::Taken
+            }
+            Err(reason) => Message::Refused { reason },
+        }
     }
 
     fn add(&mut self, number: u32, generation: u16, message: passing::Message) -> Message {
@@ -332,8 +344,17 @@ impl Keeping {
     /// Waits for a program that takes over, where there is a socket for it.
     fn stand_by(&mut self, files: Vec<(u32, u16, File)>) {
         let end = Instant::now().checked_add(self.hello.linger);
-        while let Some(listener) = &self.listener {
+        while self.hello.socket.is_some() {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let Some(listener) = &self.listener else {
+                // An adopter was given the place, and has gone away. Whoever has it now may go, too.
+                if left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(left.min(KEEPER_LOOKS));
+                self.listener = listen(&self.hello).ok().flatten();
+                continue;
+            };
             let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS))) else {
                 break;
             };
@@ -381,17 +402,13 @@ impl Keeping {
         }
         let is_taken = word == Some(Message::Taken);
         if !is_taken && self.listener.is_none() {
-            self.listen_again();
+            let listening = listen(&self.hello);
+            self.listener = listening.unwrap_or_else(|reason| {
+                self.log.say(format_args!("{reason}; tried again"));
+                None
+            });
         }
         is_taken
-    }
-
-    fn listen_again(&mut self) {
-        let Some(path) = &self.hello.socket else { return };
-        match Listener::bind(path) {
-            Ok(listener) => self.listener = Some(listener),
-            Err(error) => self.log.say(format_args!("its socket at {}: {error}", path.display())),
-        }
     }
 
     fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
@@ -404,6 +421,14 @@ impl Keeping {
         }
         channel.send(&Message::End.encode(), &[])
     }
+}
+
+/// Where programs that adopt ask for it, if that is told.
+fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
+    let bind = |path: &PathBuf| {
+        Listener::bind(path).map_err(|error| format!("its socket at {}: {error}", path.display()))
+    };
+    hello.socket.as_ref().map(bind).transpose()
 }
 
 /// Others may have the file now, though the program that left it lives on with its own end of it.
@@ -590,6 +615,7 @@ mod tests {
             process: std::process::id(),
             patience: Duration::from_secs(1),
             linger: Duration::ZERO,
+            on_trial: false,
             socket: None,
             save_to: None,
             log: Some("/dev/null".into()),
@@ -613,7 +639,7 @@ mod tests {
         let mut other = Message::Hello(hello()).encode();
         other[5] += 1;
         let refused = answer(&other, Some(&arena)).unwrap_err();
-        assert!(refused.contains("version 2") && refused.contains("this is version 1"), "{refused}");
+        assert!(refused.contains("version 3") && refused.contains("this is version 2"), "{refused}");
         let layout = Message::Hello(Hello { layout: 7, ..hello() });
         let refused = answer(&layout.encode(), Some(&arena)).unwrap_err();
         assert!(refused.contains("layout 7"), "{refused}");

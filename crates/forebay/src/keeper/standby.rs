@@ -19,12 +19,17 @@ pub(crate) enum Standby {
 }
 
 impl Standby {
-    /// Has somebody stand by for an arena; and the process, where it is one, for [`Standby::watch`].
-    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>) -> Result<(Self, Option<Child>)> {
+    /// Has somebody stand by for an arena; and the process, where it is one, for [`Standby::watch`]. On trial until it is
+    /// confirmed, where another keeper has everything still.
+    pub(crate) fn start(
+        keeper: Keeper,
+        arena: &Arc<Arena>,
+        on_trial: bool,
+    ) -> Result<(Self, Option<Child>)> {
         if keeper.is_store() {
             return Ok((Self::Store(Store::start(arena)?), None));
         }
-        let (link, child) = Link::start(keeper, Arc::clone(arena))?;
+        let (link, child) = Link::start(keeper, Arc::clone(arena), on_trial)?;
         Ok((Self::Keeper(link), Some(child)))
     }
 
@@ -49,6 +54,14 @@ impl Standby {
         match (self, child) {
             (Self::Keeper(link), Some(child)) => link.watch(shared, child),
             _ => Ok(()),
+        }
+    }
+
+    /// Everything there is to keep is held, and is nobody else's.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        match self {
+            Self::Keeper(link) => link.confirm(),
+            Self::Store(_) => Ok(()),
         }
     }
 

@@ -109,11 +109,8 @@ impl Engine {
         if inherited.record.created {
             file.made_at(&path);
         }
-        let owned = if is_device {
-            Ok((Liberties::Exclusive, true))
-        } else {
-            self.take_over_lease(&file, target)
-        };
+        let owned =
+            if is_device { Ok((Liberties::Exclusive, true)) } else { self.take_over_lease(&file, target) };
         let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
         let ((liberties, was_ours), length) = looked.inspect_err(|_| file.leave())?;
         if liberties == Liberties::Exclusive && !is_device {

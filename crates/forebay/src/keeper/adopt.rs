@@ -252,8 +252,7 @@ fn leave_spares(frames: u32, files: &mut [HandedFile], is_whole: impl Fn(Frame) 
     let pages = || files.iter().flat_map(|file| &file.inherited.pages);
     let needs_spare =
         |(frame, header): &&(Frame, Header)| header.state == FrameState::Partial && !is_whole(*frame);
-    let mut lacking =
-        (pages().count() + pages().filter(needs_spare).count()).saturating_sub(frames as usize);
+    let mut lacking = (pages().count() + pages().filter(needs_spare).count()).saturating_sub(frames as usize);
     for file in files {
         file.inherited.pages.retain(|(_, header)| {
             let goes = lacking > 0 && header.state == FrameState::Clean;

@@ -293,7 +293,7 @@ impl Keeping {
                 note_done(&self.arena, *number, &done.plan);
             }
         }
-        for Refused { path, bytes, error } in &refused {
+        for Refused { path, bytes, error, .. } in &refused {
             self.log.say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
         }
         self.tell(&done, start.elapsed());
@@ -431,8 +431,8 @@ fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
     hello.socket.as_ref().map(bind).transpose()
 }
 
-/// Others may have the file now, though the program that left it lives on with its own end of it.
-fn let_go(file: &File) {
+/// Others may have the file now, though somebody else still has the open file.
+pub(crate) fn let_go(file: &File) {
     file.give_up_lease();
     if let Err(error) = file.ofd_unlock() {
         tracing::debug!(%error, "no lock on this file system");
@@ -482,6 +482,7 @@ pub(crate) struct Work {
 /// A file of which something is owed, and to which nothing is written.
 #[derive(Debug)]
 pub(crate) struct Refused {
+    pub(crate) number: u32,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) error: io::Error,
@@ -512,7 +513,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
                 work.jobs.insert(number, (generation, Job::new(file, path, plan)));
             }
             Err(_) if plan.is_empty() => {}
-            Err(error) => work.refused.push(Refused { path, bytes: plan.bytes(), error }),
+            Err(error) => work.refused.push(Refused { number, path, bytes: plan.bytes(), error }),
         }
     }
     work
@@ -544,7 +545,7 @@ pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, forebay_uri
 }
 
 /// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed for the file.
-fn note_done(arena: &Arena, number: u32, plan: &Plan) {
+pub(crate) fn note_done(arena: &Arena, number: u32, plan: &Plan) {
     plan.spent.iter().for_each(|frame| arena.retire(*frame));
     plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));
     if let Some(length) = plan.cut {

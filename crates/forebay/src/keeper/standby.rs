@@ -21,11 +21,7 @@ pub(crate) enum Standby {
 impl Standby {
     /// Has somebody stand by for an arena; and the process, where it is one, for [`Standby::watch`]. On trial until it is
     /// confirmed, where another keeper has everything still.
-    pub(crate) fn start(
-        keeper: Keeper,
-        arena: &Arc<Arena>,
-        on_trial: bool,
-    ) -> Result<(Self, Option<Child>)> {
+    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<(Self, Option<Child>)> {
         if keeper.is_store() {
             return Ok((Self::Store(Store::start(arena)?), None));
         }

@@ -166,7 +166,7 @@ impl Builder {
         let frames = (bytes / PAGE) as u32;
         let arena = if self.is_survived { Arena::shared(frames) } else { Arena::new(frames) };
         let arena = Arc::new(arena.map_err(failed("no memory for the cache"))?);
-        self.make(arena)
+        self.make(arena, false)
     }
 
     /// Makes an engine of what a dead program's keeper holds: its memory becomes this engine's, with every page that was
@@ -205,30 +205,35 @@ impl Builder {
         self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
         self.settings.check()?;
         let is_survived = self.is_survived;
-        if self.keeper.is_some() {
+        let engine = self.make(Arc::clone(&arena), true)?;
+        let (files, pages) = engine.take_over(handed, |keeper| {
+            // The new one first: whoever dies between the two leaves everything to both, and not to none.
             Handed::make_room(&channel)?;
+            keeper.confirm()?;
+            Handed::tell_taken(&channel);
+            Ok(())
+        })?;
+        if engine.keeper().is_none() {
+            Handed::tell_taken(&channel);
         }
-        let engine = self.make(Arc::clone(&arena))?;
-        let (files, pages) = engine.take_over(handed)?;
         if !is_survived {
             // Nobody is told what becomes of it.
             forget_all_but(&arena, &[]);
         }
-        Handed::tell_taken(&channel);
         tracing::info!(process, files = files.len(), ?pages, "took over from a dead program");
         Ok(Adopted::new(engine, files, process, pages))
     }
 
-    /// An engine with this memory; its settings are checked.
-    fn make(self, arena: Arc<Arena>) -> Result<Engine> {
+    /// An engine with this memory, which may be another keeper's still; its settings are checked.
+    fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
         let settings = self.settings;
         let buffers =
             Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let level = Level::new(settings.throttle());
-        let started = self.keeper.map(|keeper| Standby::start(keeper, &arena)).transpose()?;
+        let started = self.keeper.map(|keeper| Standby::start(keeper, &arena, on_trial)).transpose()?;
         let (keeper, process) = started.unzip();
-        let alive = keeper.as_ref().map(|standby| Arc::clone(standby.alive()));
+        let alive = keeper.as_ref().and_then(Standby::alive);
         let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena), alive);
         let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork, keeper };
         let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));

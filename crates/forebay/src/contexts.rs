@@ -52,7 +52,7 @@ struct State {
     /// By which system calls; and the memory.
     choice: Choice,
     arena: Arc<Arena>,
-    /// What each has to hold, so that another process knows when all are gone.
+    /// What each has to hold, so that another process knows when all are gone; `None` once no more may start.
     alive: Option<Arc<Alive>>,
     /// Goes with the last thread; `None` once no more may start.
     ended: Option<mpsc::Sender<()>>,
@@ -223,7 +223,7 @@ impl Contexts {
         let (messages, receiver) = fifo();
         let sender = Sender::new(messages, backend.waker());
         let context = Writeback::new(number, Arc::clone(shared), receiver, backend, knobs);
-        let orphans = Arc::clone(shared);
+        let (orphans, alive) = (Arc::clone(shared), state.alive.clone());
         self.living.fetch_add(1, Ordering::AcqRel);
         let run = move || {
             wait::mark_as_ours();
@@ -231,6 +231,7 @@ impl Contexts {
             let run = std::panic::AssertUnwindSafe(|| context.run());
             let how = std::panic::catch_unwind(run).unwrap_or(End::Broken);
             orphans.contexts.end(&orphans, how);
+            drop(alive);
             // Tells by being dropped that the thread is done.
             drop(ended);
         };
@@ -254,6 +255,9 @@ impl Contexts {
             self.stop();
         }
         if was_last {
+            if self.is_broken() {
+                shared.leave_to_keeper();
+            }
             shared.release_leases();
         }
     }
@@ -265,7 +269,9 @@ impl Contexts {
 
     /// Has all of them end, when nothing of theirs is in flight; no more may start.
     pub(crate) fn stop(&self) {
-        self.lock().ended = None;
+        let mut state = self.lock();
+        (state.ended, state.alive) = (None, None);
+        drop(state);
         self.send(Message::Stop);
     }
 

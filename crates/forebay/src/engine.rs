@@ -7,11 +7,13 @@ mod knobs;
 pub(crate) mod lease;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
+use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
 use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
 
@@ -50,6 +52,8 @@ struct Owner {
     has_ended: Mutex<mpsc::Receiver<()>>,
     description: String,
     patience: Duration,
+    /// It was shut down, or is being.
+    is_over: AtomicBool,
     /// The control socket, where one is served.
     control: Mutex<Option<Serving>>,
 }
@@ -107,6 +111,7 @@ impl Engine {
             has_ended: Mutex::new(has_ended),
             description,
             patience,
+            is_over: AtomicBool::new(false),
             control: Mutex::default(),
         };
         Ok(Self { owner: Arc::new(owner) })
@@ -294,7 +299,10 @@ impl Engine {
         // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
-        inode.have_kept(&self.owner.shared).map_err(at_path)?;
+        if let Err(error) = inode.have_kept(&self.owner.shared) {
+            inode.lock().leave_arena(&self.owner.shared);
+            return Err(at_path(error));
+        }
         self.insert(&inode, hint.is_some());
         if !is_device && open.write {
             self.look_at_lease(&inode);
@@ -338,7 +346,7 @@ impl Engine {
     /// Whether space may be reserved in a file that was there. Space beyond its end is the user's, and could not be
     /// told from ours when that is given back.
     fn reserving(&self, file: &forebay_uring::File, length: u64) -> Reserving {
-        let beyond = length.next_multiple_of(forebay_cache::limits::PAGE);
+        let beyond = length.next_multiple_of(PAGE);
         match file.has_space_from(beyond) {
             Ok(false) => self.owner.shared.reserving(),
             _ => Reserving::Off,
@@ -408,7 +416,9 @@ impl Engine {
     ///
     /// # Errors
     /// The first page that could not be written; `TimedOut` when the device did not finish in time: then the memory
-    /// in flight is left to the device. A second call does nothing.
+    /// in flight is left to the device; `Io` when the engine could not go on, and had not written all. What is not
+    /// written a keeper goes on with, where there is one, and nobody gets at the files before it is done. A second call
+    /// does nothing.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.owner.shutdown(timeout)
     }
@@ -424,9 +434,10 @@ impl Owner {
             return Err(Error::new(ErrorKind::WouldDeadlock, "shutting down from an engine's own thread"));
         }
         let _opening = lock(&self.opening);
-        if !shared.stop() {
+        if self.is_over.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        shared.stop();
         // None where there is no such moment: it waits without end.
         let deadline = Instant::now().checked_add(timeout);
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
@@ -439,6 +450,14 @@ impl Owner {
             }
             std::thread::sleep(Duration::from_millis(1));
             result = self.release_all(deadline);
+        }
+        if shared.is_orphaned() {
+            // Nobody was there who could have done what was asked: what counts is whether there was anything to do.
+            result = self.owed();
+        }
+        if result.is_err() {
+            // Before anything is given up.
+            shared.leave_files();
         }
         self.leases.0.shutdown();
         shared.contexts.stop();
@@ -465,6 +484,17 @@ impl Owner {
             }
         }
         result
+    }
+
+    /// What an engine of which a context could not go on has accepted, and not written.
+    fn owed(&self) -> Result<()> {
+        let bytes = self.shared.level.dirty() * PAGE;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let then = if self.shared.keeper.is_some() { "left to the keeper" } else { "lost" };
+        let what = format!("the engine broke, and {bytes} bytes that it had accepted are {then}");
+        Err(Error::new(ErrorKind::Io, what))
     }
 }
 

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     unread: AtomicU64,
     /// There is no context any more.
     orphaned: AtomicBool,
+    /// What is not written is the keeper's.
+    left: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -95,6 +97,7 @@ impl Shared {
             evicting: AtomicBool::new(false),
             unread: AtomicU64::new(0),
             orphaned: AtomicBool::new(false),
+            left: AtomicBool::new(false),
         }
     }
 
@@ -138,6 +141,30 @@ impl Shared {
     pub(crate) fn release_leases(&self) {
         let inodes = self.table().inodes();
         inodes.iter().for_each(|inode| inode.file.release_lease());
+    }
+
+    /// What is not written is left to the keeper, where there is one. Lock and lease stay with the open files, which it has,
+    /// too: nobody gets in before it is done, and no context closes a file.
+    pub(crate) fn leave_files(&self) {
+        if !self.keeper.as_ref().is_some_and(Standby::is_there) {
+            return;
+        }
+        self.left.store(true, Ordering::SeqCst);
+        let inodes = self.table().inodes();
+        inodes.iter().for_each(|inode| inode.file.leave());
+    }
+
+    /// This process does nothing more about what is not written: the keeper, where there is one, does it now.
+    pub(crate) fn leave_to_keeper(&self) {
+        self.leave_files();
+        if let Some(keeper) = &self.keeper {
+            keeper.leave_it();
+        }
+    }
+
+    /// Whether what is not written is left to the keeper.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
     }
 
     /// Whether there is no context any more.

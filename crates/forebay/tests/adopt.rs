@@ -56,6 +56,9 @@ fn named<'a>(files: &'a [File], name: &str) -> &'a File {
 const WARM: usize = 3 << 20;
 const READ: usize = 1 << 20;
 
+/// With a frame more for each of its pages it is more than the cache.
+const MANY_PARTS: usize = 14 << 20;
+
 /// What a child does before it dies.
 fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
     let builder = match what {
@@ -63,11 +66,11 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
             let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
             Engine::builder().survive(keeper.linger(Duration::from_millis(200)))
         }
-        "lazy" => {
+        "lazy" | "many parts" => {
             let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log"));
             let keeper = keeper.linger(SOON).patience(Duration::from_millis(300));
-            let builder = Engine::builder().cache_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
-            builder.survive(keeper)
+            let builder = Engine::builder().cache_bytes(24 << 20).dirty_bytes(20 << 20);
+            builder.background_bytes(20 << 20).dirty_age(Duration::from_secs(3600)).survive(keeper)
         }
         _ => builder(directory),
     };
@@ -92,6 +95,12 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
         "lazy" => {
             file.write_at(&pattern(5, 300_000), 4096 * 3).unwrap();
             file.write_at(b"in the middle of a page", 4096 * 100 + 50).unwrap();
+        }
+        "many parts" => {
+            let content = pattern(5, MANY_PARTS);
+            for (part, at) in content.chunks(1000).zip((0..).step_by(1000)) {
+                file.write_at(part, at).unwrap();
+            }
         }
         _ => file.write_at(&pattern(5, 300_000), 0).unwrap(),
     }
@@ -255,6 +264,29 @@ fn contract_02_what_could_not_be_written_is_dirty_again() {
     assert!(read_all(file) == content);
     drop(adopted);
     assert_on_disk(&path, &content, "once there was space");
+}
+
+#[test]
+fn contract_02_pages_written_in_parts_are_taken_over_though_they_fill_the_cache() {
+    let Some(mount) = Mount::new("adopt_many_parts", FileSystem::Ext4, 512 * MIB) else { return };
+    let (_guard, directory) = place();
+    let path = mount.path().canonicalize().unwrap().join("file");
+    // Holes, which this engine did not make: so a part of a page is one, until the others are there.
+    let same = std::fs::File::create(&path).unwrap();
+    same.set_len(16 << 20).unwrap();
+    // Nothing can be written to it: neither space nor time help.
+    let old = die("many parts", &directory, &path, || support::set_immutable(&same, true));
+    let adopted = builder(&directory).adopt(directory.join("socket")).unwrap();
+    assert_eq!(wait_for_orphan(old, SOON), 1, "{}", kept::said(&directory.join("log")));
+    assert_eq!(adopted.unwritten_pages, MANY_PARTS as u64 / 4096);
+    support::set_immutable(&same, false);
+    let mut content = pattern(5, MANY_PARTS);
+    content.resize(16 << 20, 0);
+    assert!(read_all(&adopted.files[0]) == content);
+    // What failed before is told once more, perhaps.
+    assert!(eventually(SOON, || adopted.files[0].sync_data().is_ok()));
+    drop(adopted);
+    assert_on_disk(&path, &content, "once it could be written");
 }
 
 #[test]

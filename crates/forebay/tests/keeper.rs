@@ -516,7 +516,7 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
     let path = directory.path().join("file");
     let mut survived = Survived::start("adoptable", directory.path(), &path);
     // Kind, sign, version, layout.
-    let adopt = [&[32][..], b"FBK\x01", &1_u32.to_le_bytes(), &2_u64.to_le_bytes()].concat();
+    let adopt = [&[32][..], b"FBK\x01", &2_u32.to_le_bytes(), &2_u64.to_le_bytes()].concat();
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(ask(&socket, &adopt).1, [(17, 0)], "its program is alive");

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use forebay::{Engine, ErrorKind, Keeper, Open};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use support::kept::SOON;
-use support::{assert_on_disk, directory, eventually, kind_of, pattern, process};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, assert_on_disk, directory, eventually, kind_of, pattern, process};
 
 const CHILD: &str = "child_that_is_a_service";
 
@@ -107,13 +108,28 @@ fn child_that_is_a_service() {
     // SAFETY: no other thread of this test looks at the environment meanwhile.
     unsafe { std::env::set_var("LISTEN_PID", std::process::id().to_string()) };
     for file in forebay::keeper::stored().unwrap() {
-        file.result.unwrap();
+        if let Err(error) = file.result {
+            process::tell(format_args!("failed {} {error}", file.path.display()));
+            continue;
+        }
         process::tell(format_args!("recovered {} {}", file.bytes, file.path.display()));
     }
     let own = std::fs::read_link("/proc/self/fd/3").unwrap();
     process::tell(format_args!("own {}", own.display()));
-    let engine = Engine::builder().cache_bytes(16 << 20).survive(Keeper::descriptor_store()).build().unwrap();
-    let file = engine.open(directory.join("file"), Open::create()).unwrap();
+    let builder = Engine::builder().cache_bytes(16 << 20).dirty_age(std::time::Duration::from_secs(3600));
+    let engine = builder.survive(Keeper::descriptor_store()).build().unwrap();
+    // In a place of its own, where there is one.
+    let place = directory.join("place").canonicalize().unwrap_or_else(|_| directory.to_owned());
+    if let Some(to) = what.strip_prefix("changes to ") {
+        let other = engine.open(directory.join("other"), Open::write()).unwrap();
+        other.set_len(0).unwrap();
+        other.append(to.as_bytes()).unwrap();
+        other.close().unwrap();
+        engine.shutdown(SOON).unwrap();
+        process::tell(format_args!("done"));
+        std::process::exit(0);
+    }
+    let file = engine.open(place.join("file"), Open::create()).unwrap();
     let other = engine.open(directory.join("other"), Open::create()).unwrap();
     if what == "first" {
         file.write_at(&pattern(3, LENGTH), 0).unwrap();
@@ -172,6 +188,46 @@ fn contract_04_what_the_service_manager_stored_is_finished_at_the_next_start() {
     assert!(eventually(SOON, || stored.lock().unwrap().is_empty()), "left with the manager: {stored:?}");
     assert_on_disk(&path.join("file"), &pattern(3, LENGTH), "after the second start");
     assert_on_disk(&path.join("other"), b"other", "after the second start");
+}
+
+#[test]
+fn contract_04_a_file_that_cannot_be_written_keeps_no_other_stored() {
+    if process::task().is_some() {
+        return;
+    }
+    let Some(mount) = Mount::new("store_and_failing_file", FileSystem::Ext4, 64 * MIB) else { return };
+    let directory = directory();
+    let path = directory.path().canonicalize().unwrap();
+    let failing = mount.path().canonicalize().unwrap().join("file");
+    std::os::unix::fs::symlink(mount.path(), path.join("place")).unwrap();
+    let same = std::fs::File::create(&failing).unwrap();
+    let stored = manage(UnixDatagram::bind(path.join("notify")).unwrap());
+    let mut first = start("first", &path, &stored);
+    assert_eq!(told(&mut first), ["own /dev/zero"]);
+    assert_eq!(stored.lock().unwrap().len(), 4, "{stored:?}");
+    // Nothing can be written to it, for good: so nothing is tried again.
+    support::set_immutable(&same, true);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    for (round, content) in ["newer", "newest"].into_iter().enumerate() {
+        let mut next = start(&format!("changes to {content}"), &path, &stored);
+        let said = told(&mut next);
+        assert!(next.wait().unwrap().success());
+        let failed = format!("failed {}", failing.display());
+        assert_eq!(said.iter().filter(|line| line.starts_with(&failed)).count(), 1, "{said:?}");
+        let of_other = said.iter().filter(|line| line.starts_with("recovered 5 ")).count();
+        assert_eq!(of_other, usize::from(round == 0), "{said:?}");
+        // The arena with its end, and the one file.
+        assert!(eventually(SOON, || stored.lock().unwrap().len() == 3), "{stored:?}");
+        assert_on_disk(&path.join("other"), content.as_bytes(), "changed since");
+    }
+    support::set_immutable(&same, false);
+    let mut last = start("second", &path, &stored);
+    assert!(told(&mut last).contains(&format!("recovered {LENGTH} {}", failing.display())));
+    assert!(last.wait().unwrap().success());
+    assert!(eventually(SOON, || stored.lock().unwrap().is_empty()), "left with the manager: {stored:?}");
+    assert_on_disk(&failing, &pattern(3, LENGTH), "when it could be written");
+    assert_on_disk(&path.join("other"), b"newest", "not written once more");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! one end, [`Alive`], is open in the process and a registered file of each of its rings; the kernel lets go of that when
 //! the last request of the ring has ended. Then whoever has the other end, [`Gone`], is told that it is closed.
 //!
-//! The thread pool needs nothing of it: a process has not ended while a system call of its threads has not.
+//! Of a process that has ended the thread pool needs nothing of it: it has not while a system call of its threads has
+//! not. For one that lives on, and does nothing more, the pool holds a duplicate until its last thread has ended.
 //!
 //! What it cannot tell: a child that was forked and lives on, without another program, keeps the end and the rings open, so
 //! it is not told while that lives. Nor is it where a ring refused the file ([`Ring::set_alive`](crate::Ring::set_alive)

@@ -113,12 +113,11 @@ impl Backend {
     }
 
     /// Has another process told when this is gone, with all its requests, however this process ends; whether it will
-    /// be. While nothing is in flight; once the doorbell was rung, on the same thread. The thread pool needs nothing for
-    /// it.
+    /// be. While nothing is in flight; once the doorbell was rung, on the same thread.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         match self {
             Self::Ring(ring) => ring.set_alive(alive),
-            Self::Threads(_) => true,
+            Self::Threads(threads) => threads.set_alive(alive),
         }
     }
 

@@ -68,6 +68,8 @@ impl Identity {
 pub struct File {
     lease: Mutex<Option<Leased>>,
     locked: AtomicBool,
+    /// Lease and lock stay with the open file.
+    left: AtomicBool,
     home: Home,
     descriptor: OwnedFd,
     access: Access,
@@ -113,6 +115,7 @@ impl File {
         let file = Self {
             lease: Mutex::new(None),
             locked: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
             access: how.access,
@@ -149,6 +152,7 @@ impl File {
         Ok(Self {
             lease: Mutex::new(None),
             locked: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
             access,
@@ -513,14 +517,27 @@ impl File {
         Ok(lock)
     }
 
-    /// Gives the lock up.
+    /// Gives the lock up; not where it was [left](File::leave).
     ///
     /// # Errors
     /// What the kernel said.
     pub fn ofd_unlock(&self) -> io::Result<()> {
+        if self.left.load(Ordering::Acquire) {
+            return Ok(());
+        }
         lock::release(self.as_fd())?;
         self.locked.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Leaves lease and lock to whoever else has the open file: nothing here gives them up from now on, its drop included.
+    /// They go when the last descriptor of it does, or when that one gives them up.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lease) = lease {
+            lease.leave();
+        }
     }
 
     /// Lets go of a block device, whoever still shares this: others may open it exclusively, and mount it, when this
@@ -556,7 +573,7 @@ impl Drop for File {
             return;
         }
         drop(lease);
-        if *self.locked.get_mut() {
+        if *self.locked.get_mut() && !*self.left.get_mut() {
             lock::release(self.as_fd())
                 .unwrap_or_else(|error| tracing::warn!(%error, "could not unlock the file"));
         }

@@ -71,6 +71,8 @@ struct Shared {
 pub(crate) struct Leased {
     shared: Arc<Shared>,
     descriptor: RawFd,
+    /// It stays with the open file.
+    is_left: bool,
 }
 
 impl LeaseWatch {
@@ -140,7 +142,7 @@ impl LeaseWatch {
         check(unsafe { libc::fcntl(descriptor, F_SETSIG, break_signal()) })?;
         // Before the lease, so that a break finds its key.
         self.shared.leased().insert(descriptor, key);
-        Ok(Leased { shared: Arc::clone(&self.shared), descriptor })
+        Ok(Leased { shared: Arc::clone(&self.shared), descriptor, is_left: false })
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
@@ -179,12 +181,20 @@ impl Leased {
     pub(crate) fn is_whole(&self) -> bool {
         !is_breaking(self.descriptor)
     }
+
+    /// The watch hears no more of it, and it stays with the open file.
+    pub(crate) fn leave(mut self) {
+        self.is_left = true;
+    }
 }
 
 impl Drop for Leased {
     fn drop(&mut self) {
         let mut leased = self.shared.leased();
         leased.remove(&self.descriptor);
+        if self.is_left {
+            return;
+        }
         // Refused where the lease was never had, or where the kernel lost patience and took it: gone either way.
         let _ = set_lease(self.descriptor, libc::F_UNLCK);
     }

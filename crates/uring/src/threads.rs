@@ -22,6 +22,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ use forebay_block::limits::{BATCH_REQUESTS, TAGS};
 use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
 use forebay_lists::{Pop, fifo};
 
+use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::clock;
 use crate::file::File;
@@ -152,6 +154,15 @@ impl Threads {
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Has another process told when the last thread is gone; whether it will be. Called once.
+    pub fn set_alive(&mut self, alive: &Alive) -> bool {
+        let set = alive.as_fd().try_clone_to_owned();
+        if let Err(error) = &set {
+            tracing::warn!(%error, "the end of the threads cannot be told to another process");
+        }
+        set.is_ok_and(|alive| self.pool.alive.set(alive).is_ok())
     }
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.

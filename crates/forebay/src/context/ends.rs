@@ -80,6 +80,10 @@ impl Writeback {
             return;
         }
         let mut table = self.shared.table();
+        if self.shared.is_left() {
+            // What is not written of it is not lost: the keeper writes it.
+            return;
+        }
         // What the last handle asked for with its going is on its way; it was not there yet at the first look.
         if inode.lock().is_busy() || !table.remove_unused(inode) {
             return;

@@ -14,7 +14,8 @@ use crate::error::Result;
 use crate::file::File;
 use crate::inode::Inode;
 use crate::inode::adopt::{Pages, Trust};
-use crate::keeper::adopt::HandedFile;
+use crate::keeper::adopt::{HandedFile, Inherited};
+use crate::keeper::standby::Standby;
 use crate::mutex::lock;
 use crate::open::Open;
 
@@ -41,9 +42,31 @@ impl Adopted {
     }
 }
 
+/// A file that can be taken over, and is not in use yet. Dropped so, it leaves lease and lock to the old keeper, which has
+/// the same open file.
+struct Taken {
+    inode: Arc<Inode>,
+    inherited: Inherited,
+    trust: Trust,
+    is_in_use: bool,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if !self.is_in_use {
+            self.inode.file.leave();
+        }
+    }
+}
+
 impl Engine {
-    /// Takes files over, before anybody else has this engine.
-    pub(crate) fn take_over(&self, handed: Vec<HandedFile>) -> Result<(Vec<File>, Pages)> {
+    /// Takes files over, before anybody else has this engine. Where it has a keeper, `confirm` is called when that has them
+    /// all: from then on nothing fails.
+    pub(crate) fn take_over(
+        &self,
+        handed: Vec<HandedFile>,
+        confirm: impl FnOnce(&Standby) -> Result<()>,
+    ) -> Result<(Vec<File>, Pages)> {
         let shared = &self.owner.shared;
         let _opening = lock(&self.owner.opening);
         let mut table = shared.table();
@@ -55,18 +78,28 @@ impl Engine {
         let mut frames = FrameRuns::default();
         frames.extend(handed.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame));
         shared.pool.take_these(&frames);
-        let mut pages = Pages::default();
-        let mut files = Vec::with_capacity(handed.len());
+        // What can fail comes first, for all of them: a file that is in use here is in the arena as this engine's, and
+        // would be taken out of it when it is closed.
+        let mut taken = Vec::with_capacity(handed.len());
         for file in handed {
             let path = file.path.clone();
-            let (inode, of_file) = self.take_over_file(file).map_err(|error| error.at_path(&path))?;
+            taken.push(self.take_over_file(file).map_err(|error| error.at_path(&path))?);
+        }
+        if let Some(keeper) = &shared.keeper {
+            confirm(keeper)?;
+        }
+        let mut pages = Pages::default();
+        let mut files = Vec::with_capacity(taken.len());
+        for file in taken {
+            let (inode, of_file) = self.begin_with(file);
             pages += of_file;
             files.push(File::new(Arc::clone(shared), inode, Open::write(), self.owner.patience));
         }
         Ok((files, pages))
     }
 
-    fn take_over_file(&self, handed: HandedFile) -> Result<(Arc<Inode>, Pages)> {
+    /// Everything that may be refused.
+    fn take_over_file(&self, handed: HandedFile) -> Result<Taken> {
         let shared = &self.owner.shared;
         let HandedFile { mut file, path, inherited } = handed;
         let target = Target(inherited.number);
@@ -76,9 +109,10 @@ impl Engine {
         if inherited.record.created {
             file.made_at(&path);
         }
-        let (liberties, was_ours) =
-            if is_device { (Liberties::Exclusive, true) } else { self.take_over_lease(&file, target)? };
-        let length = file.length().map_err(cannot_look)?;
+        let owned =
+            if is_device { Ok((Liberties::Exclusive, true)) } else { self.take_over_lease(&file, target) };
+        let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
+        let ((liberties, was_ours), length) = looked.inspect_err(|_| file.leave())?;
         if liberties == Liberties::Exclusive && !is_device {
             give_back_after_crash(&path, &file, length);
         }
@@ -97,17 +131,27 @@ impl Engine {
         // (A file that we had alone is no longer than its program was told.)
         let is_trusted = was_ours && (is_device || length <= inherited.record.size);
         let trust = if is_trusted { Trust::Yes } else { Trust::No };
-        let pages = inode.adopt_pages(shared, &inherited, trust);
-        inode.have_kept(shared)?;
+        inode.go_on_in_arena(shared, &inherited);
+        let taken = Taken { inode, inherited, trust, is_in_use: false };
+        taken.inode.have_kept(shared)?;
+        Ok(taken)
+    }
+
+    /// It is in use from now on.
+    fn begin_with(&self, mut taken: Taken) -> (Arc<Inode>, Pages) {
+        let shared = &self.owner.shared;
+        taken.is_in_use = true;
+        let inode = Arc::clone(&taken.inode);
+        let pages = inode.adopt_pages(shared, &taken.inherited, taken.trust);
         self.insert(&inode, false);
-        if !is_device {
+        if inode.file.kind() != Kind::Block {
             self.look_at_lease(&inode);
             self.flush_what_was_there(&inode);
         }
         if pages.unwritten > 0 {
             inode.announce(shared);
         }
-        Ok((inode, pages))
+        (inode, pages)
     }
 
     /// The lock came with the file. The lease did, if it was had and nobody has asked for it since; else it is asked for

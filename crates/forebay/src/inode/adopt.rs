@@ -11,7 +11,7 @@ use forebay_cache::{FrameRun, FrameRuns};
 use forebay_uring::{FrameState, Header};
 
 use super::{After, Inode};
-use crate::keeper::adopt::Inherited;
+use crate::keeper::adopt::{Inherited, is_whole};
 use crate::shared::Shared;
 
 /// Pages that were taken over.
@@ -45,7 +45,6 @@ impl Inode {
         let mut after = After::default();
         let mut spares = FrameRuns::default();
         let mut state = self.lock();
-        self.go_on_in_arena(shared, &mut state, inherited);
         let disk_size = state.cache.size();
         if self.fixed_size.is_none() {
             state.cache.adopt_size(size_of(inherited, disk_size, trust));
@@ -70,13 +69,18 @@ impl Inode {
                 }
                 FrameState::Dirty => state.cache.adopt_dirty(page, frame),
                 FrameState::Partial => {
+                    let written = written_of(shared, frame, inside);
+                    if is_whole(&written, inside) {
+                        // Before a frame is taken for the rest: there may be none.
+                        state.cache.adopt_dirty(page, frame);
+                        if shared.pool.is_survived() {
+                            shared.pool.arena().add_to_mask(frame, 0..PAGE_BYTES);
+                        }
+                        continue;
+                    }
                     shared.pool.take(1, &mut spares);
                     let spare = spares.take().expect("frames were left for them");
-                    let written = written_of(shared, frame, inside);
                     state.cache.adopt_partial(page, (frame, spare), &written, &mut after.settled);
-                    if !state.cache.is_partial(page) && shared.pool.is_survived() {
-                        shared.pool.arena().add_to_mask(frame, 0..PAGE_BYTES);
-                    }
                 }
             }
         }

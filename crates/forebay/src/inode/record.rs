@@ -63,11 +63,11 @@ impl Inode {
 
 impl Inode {
     /// What another program said of the file, under the same number, goes on as what is said here.
-    pub(super) fn go_on_in_arena(&self, shared: &Shared, state: &mut State, inherited: &Inherited) {
+    pub(crate) fn go_on_in_arena(&self, shared: &Shared, inherited: &Inherited) {
         if shared.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
             let FileRecord { generation, size, .. } = *record;
-            state.record = Some(Record { file: *file, generation, sequence: *sequence, size });
+            self.lock().record = Some(Record { file: *file, generation, sequence: *sequence, size });
         }
     }
 
@@ -78,11 +78,7 @@ impl Inode {
     pub(crate) fn have_kept(&self, shared: &Shared) -> Result<()> {
         let Some(keeper) = &shared.keeper else { return Ok(()) };
         let Some(generation) = self.lock().generation() else { return Ok(()) };
-        let kept = keeper.add(self.target.0, generation, &self.file);
-        if kept.is_err() {
-            self.lock().leave_arena(shared);
-        }
-        kept
+        keeper.add(self.target.0, generation, &self.file)
     }
 }
 
@@ -146,7 +142,7 @@ impl State {
     }
 
     /// Nothing of the file is published any more, and nothing will be.
-    pub(super) fn leave_arena(&mut self, shared: &Shared) {
+    pub(crate) fn leave_arena(&mut self, shared: &Shared) {
         if let Some(record) = self.record.take() {
             shared.pool.arena().leave_file(record.file);
         }

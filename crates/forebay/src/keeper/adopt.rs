@@ -4,8 +4,9 @@
 //! new program --- adopt ------------------> keeper    (which has written all it could, and waits)
 //!             <-- arena, files, "that is all" ---
 //!             ... maps, looks ...
+//!             ... has a keeper of its own, on trial, which gets the files ...
 //!             --- room ----------------------> keeper    (no longer at its socket: the next one will be there)
-//!             ... has a keeper of its own, opens ...
+//!             ... its own keeper listens, and is on trial no more ...
 //!             --- taken --------------------->         ends
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,7 +217,7 @@ fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<V
         }
     }
     let mut files: Vec<HandedFile> = files.into_values().collect();
-    leave_spares(arena.frames(), &mut files);
+    leave_spares(arena.frames(), &mut files, |frame| is_whole(&arena.written_of(frame), PAGE as usize))?;
     forget_all_but(arena, &files);
     Ok(files)
 }
@@ -237,11 +239,20 @@ fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
     if is_known && (names_it(&record.path) || !names_it(&found)) { record.path.clone() } else { found }
 }
 
-/// What was written of a page in part needs a frame for the rest of it: clean pages make room.
-fn leave_spares(frames: u32, files: &mut [HandedFile]) {
+/// Whether nothing is missing of a page that was written in parts, up to this byte of it.
+pub(crate) fn is_whole(written: &[Range<usize>], inside: usize) -> bool {
+    matches!(written, [bytes] if bytes.start == 0 && bytes.end >= inside)
+}
+
+/// What was written of a page in part needs a frame for the rest of it, if there is one: clean pages make room.
+///
+/// # Errors
+/// `Keeper` where they cannot make enough of it, which no program leaves behind.
+fn leave_spares(frames: u32, files: &mut [HandedFile], is_whole: impl Fn(Frame) -> bool) -> Result<()> {
     let pages = || files.iter().flat_map(|file| &file.inherited.pages);
-    let partial = pages().filter(|(_, header)| header.state == FrameState::Partial).count();
-    let mut lacking = (pages().count() + partial).saturating_sub(frames as usize);
+    let needs_spare =
+        |(frame, header): &&(Frame, Header)| header.state == FrameState::Partial && !is_whole(*frame);
+    let mut lacking = (pages().count() + pages().filter(needs_spare).count()).saturating_sub(frames as usize);
     for file in files {
         file.inherited.pages.retain(|(_, header)| {
             let goes = lacking > 0 && header.state == FrameState::Clean;
@@ -249,6 +260,10 @@ fn leave_spares(frames: u32, files: &mut [HandedFile]) {
             !goes
         });
     }
+    if lacking > 0 {
+        return Err(failed(&format!("{lacking} frames are lacking for what was written in parts")));
+    }
+    Ok(())
 }
 
 /// The arena says nothing of others from now on.
@@ -302,14 +317,19 @@ mod tests {
             |states: &[FrameState]| (0..).zip(states).map(|(frame, state)| page(frame, *state)).collect();
         let mut files =
             [file(0, of(&[Dirty, Clean, Partial])), file(1, of(&[Clean, Partial, Partial, Clean]))];
-        leave_spares(9, &mut files);
+        let never = |_| false;
+        leave_spares(9, &mut files, never).unwrap();
         assert_eq!(
             [files[0].inherited.pages.len(), files[1].inherited.pages.len()],
             [2, 4],
             "one goes: 6 pages and 3 spares"
         );
-        leave_spares(100, &mut files);
+        leave_spares(100, &mut files, never).unwrap();
         assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
+        // Where nothing is missing no room is needed for it, and none is made that there cannot be.
+        leave_spares(6, &mut files, |_| true).unwrap();
+        assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
+        assert_eq!(leave_spares(6, &mut files, never).unwrap_err().kind(), ErrorKind::Keeper);
     }
 
     #[test]

@@ -30,7 +30,6 @@ pub(crate) struct Link {
     keeper: Keeper,
     arena: Arc<Arena>,
     gone: Gone,
-    alive: Arc<Alive>,
     /// The process that it is of: a forked child says nothing.
     home: u32,
     state: Mutex<State>,
@@ -41,7 +40,11 @@ pub(crate) struct Link {
 struct State {
     line: Line,
     files: BTreeMap<u32, Held>,
+    /// What every ring has to hold; `None` once it is closed, so that the end of the rings is told while this process lives.
+    alive: Option<Arc<Alive>>,
     restarts: u64,
+    /// What there is to keep is another keeper's still.
+    on_trial: bool,
     /// Nobody watches any more.
     is_over: bool,
 }
@@ -78,8 +81,8 @@ pub(crate) struct Started {
 }
 
 impl Link {
-    /// Starts a keeper for an arena.
-    pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>) -> Result<(Arc<Self>, Child)> {
+    /// Starts a keeper for an arena: on trial until [`Link::confirm`], where another one has everything still.
+    pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>, on_trial: bool) -> Result<(Arc<Self>, Child)> {
         if super::process::is_asked() {
             let error =
                 Error::new(ErrorKind::Keeper, "this process was started to be a keeper, and makes an engine");
@@ -91,12 +94,12 @@ impl Link {
                 .because(error)
         })?;
         let line = Line::Closed;
-        let state = State { line, files: BTreeMap::new(), restarts: 0, is_over: true };
+        let alive = Some(Arc::new(alive));
+        let state = State { line, files: BTreeMap::new(), alive, restarts: 0, on_trial, is_over: true };
         let link = Self {
             keeper,
             arena,
             gone,
-            alive: Arc::new(alive),
             home: std::process::id(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -107,8 +110,13 @@ impl Link {
     }
 
     /// What every ring has to hold.
-    pub(crate) fn alive(&self) -> &Arc<Alive> {
-        &self.alive
+    pub(crate) fn alive(&self) -> Option<Arc<Alive>> {
+        self.lock().alive.clone()
+    }
+
+    /// Whether there is a keeper at this moment.
+    pub(crate) fn is_there(&self) -> bool {
+        matches!(self.lock().line, Line::Up(_))
     }
 
     /// Starts a process, and waits until it says that it is a keeper.
@@ -137,8 +145,8 @@ impl Link {
         let process = Process::of(child.id())
             .map_err(|error| failed("no sight of the keeper".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
-        let hello =
-            Hello { layout: LAYOUT_VERSION, process: self.home, patience, linger, socket, save_to, log };
+        let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
+        let hello = Hello { layout, process: self.home, patience, linger, on_trial, socket, save_to, log };
         let memfd = self.arena.memfd().expect("an arena that is kept is a shared one");
         let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
         // Whoever is gone already has perhaps said why.
@@ -164,6 +172,24 @@ impl Link {
                 Err(error.remedy("raise the hard limit of open files (ulimit -Hn), or open fewer"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// It has everything, and does its work from now on, should this process die; returns when it listens.
+    ///
+    /// # Errors
+    /// `Keeper` where it cannot, or there is none: then it is on trial still.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        let mut state = self.lock();
+        match state.ask(&Message::Taken, &[]) {
+            Some(Message::Taken) => {
+                state.on_trial = false;
+                Ok(())
+            }
+            Some(Message::Refused { reason }) => {
+                Err(Error::new(ErrorKind::Keeper, format!("the keeper refuses: {reason}")))
+            }
+            _ => Err(Error::new(ErrorKind::Keeper, "the keeper that was started has ended")),
         }
     }
 
@@ -210,6 +236,7 @@ impl Link {
         }
         let mut state = self.lock();
         state.files.clear();
+        state.alive = None;
         let line = std::mem::replace(&mut state.line, Line::Closed);
         drop(state);
         self.changed.notify_all();
@@ -384,6 +411,7 @@ fn is_answer(asked: &Message, answer: &Message) -> bool {
             Message::Added { number: of } | Message::NotAdded { number: of, .. },
         )
         | (Message::Remove { number, .. }, Message::Removed { number: of }) => number == of,
+        (Message::Taken, Message::Taken | Message::Refused { .. }) => true,
         _ => false,
     }
 }

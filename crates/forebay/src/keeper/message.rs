@@ -18,7 +18,7 @@ use forebay_uring::passing::MESSAGE_BYTES;
 use crate::limits::KEEPER_PATH_BYTES;
 
 /// The version of this protocol.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Bytes of a reason that are told.
 const REASON_BYTES: usize = 1000;
@@ -97,7 +97,7 @@ pub(crate) enum Message {
     },
     /// That was all.
     End,
-    /// The adopter has it all: the keeper may go.
+    /// The adopter has it all: the keeper may go. To a keeper on trial, and its answer: it is one, and listens.
     Taken,
     /// The adopter's own keeper is about to listen at the path of this one, which stops that; and the answer.
     Room,
@@ -114,6 +114,8 @@ pub(crate) struct Hello {
     pub(crate) patience: Duration,
     /// How long it stays for who adopts.
     pub(crate) linger: Duration,
+    /// What it keeps is another keeper's until it is told `Taken`: before that it writes nothing, and does not listen.
+    pub(crate) on_trial: bool,
     /// Where it listens for those.
     pub(crate) socket: Option<PathBuf>,
     /// Where it saves what it could not write.
@@ -139,6 +141,8 @@ pub(crate) enum Malformed {
     Long,
     /// A text that is none, or a path that is not absolute.
     Text,
+    /// What is neither yes nor no.
+    Flag,
 }
 
 impl fmt::Display for Malformed {
@@ -153,6 +157,7 @@ impl fmt::Display for Malformed {
             Self::Short => formatter.write_str("a message that is cut off"),
             Self::Long => formatter.write_str("a message with bytes left over"),
             Self::Text => formatter.write_str("a text or path that cannot be"),
+            Self::Flag => formatter.write_str("a yes or no that is neither"),
         }
     }
 }
@@ -168,6 +173,7 @@ impl Message {
                 bytes.put(&hello.process.to_le_bytes());
                 bytes.duration(hello.patience);
                 bytes.duration(hello.linger);
+                bytes.put(&[u8::from(hello.on_trial)]);
                 for path in [&hello.socket, &hello.save_to, &hello.log] {
                     bytes.path(path.as_deref());
                 }
@@ -315,6 +321,14 @@ impl<'a> Reader<'a> {
         Ok(Duration::from_millis(self.u64()?))
     }
 
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.array()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(Malformed::Flag),
+        }
+    }
+
     fn begin(&mut self) -> Result<(), Malformed> {
         if self.array()? != SIGN {
             return Err(Malformed::Sign);
@@ -352,6 +366,7 @@ impl<'a> Reader<'a> {
             process: self.u32()?,
             patience: self.duration()?,
             linger: self.duration()?,
+            on_trial: self.flag()?,
             socket: self.path()?,
             save_to: self.path()?,
             log: self.path()?,
@@ -371,6 +386,7 @@ mod tests {
             process: 77,
             patience: Duration::from_secs(60),
             linger: Duration::ZERO,
+            on_trial: true,
             socket: Some("/run/forebay.keeper".into()),
             save_to: None,
             log: Some("/var/log/\u{fc}".into()),

@@ -19,7 +19,7 @@ use forebay_block::Frame;
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Process, detached};
+use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Kind, Lock, Process, detached};
 
 use super::finish::{Job, Rings, finish};
 use super::log::Log;
@@ -69,6 +69,8 @@ pub fn run(channel: RawFd) -> i32 {
     match Keeping::begin(&channel) {
         Ok(mut keeping) => match keeping.keep(&channel) {
             Ended::Well => WRITTEN,
+            // The keeper that has been asked for it has everything still.
+            Ended::Died if keeping.hello.on_trial => WRITTEN,
             Ended::Died => {
                 drop(channel);
                 keeping.recover()
@@ -158,13 +160,7 @@ impl Keeping {
             Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
         let log =
             Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
-        let listener = match &hello.socket {
-            Some(path) => {
-                let bound = Listener::bind(path);
-                Some(bound.map_err(|error| format!("its socket at {}: {error}", path.display()))?)
-            }
-            None => None,
-        };
+        let listener = if hello.on_trial { None } else { listen(&hello)? };
         let keeping = Self {
             hello,
             arena: Arc::new(arena),
@@ -237,11 +233,27 @@ impl Keeping {
                 }
                 say(channel, &Message::Removed { number }, &[]);
             }
+            Ok(Message::Taken) if self.hello.on_trial => {
+                let answer = self.end_trial();
+                say(channel, &answer, &[]);
+            }
             Ok(Message::Goodbye) => return Heard::Goodbye,
             Ok(other) => self.log.say(format_args!("the program said what it should not: {other:?}")),
             Err(malformed) => self.log.say(format_args!("the program said what is none here: {malformed}")),
         }
         Heard::Something
+    }
+
+    /// Everything is its own now.
+    fn end_trial(&mut self) -> Message {
+        match listen(&self.hello) {
+            Ok(listener) => {
+                self.listener = listener;
+                self.hello.on_trial = false;
+                Message::Taken
+            }
+            Err(reason) => Message::Refused { reason },
+        }
     }
 
     fn add(&mut self, number: u32, generation: u16, message: passing::Message) -> Message {
@@ -314,14 +326,23 @@ impl Keeping {
     /// Waits for a program that takes over, where there is a socket for it.
     fn stand_by(&mut self, files: Vec<(u32, u16, File)>) {
         let end = Instant::now().checked_add(self.hello.linger);
-        while let Some(listener) = &self.listener {
+        while self.hello.socket.is_some() {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let Some(listener) = &self.listener else {
+                // An adopter was given the place, and has gone away. Whoever has it now may go, too.
+                if left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(left.min(KEEPER_LOOKS));
+                self.listener = listen(&self.hello).ok().flatten();
+                continue;
+            };
             let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS))) else {
-                return;
+                break;
             };
             if !ready[0] {
                 if left.is_zero() {
-                    return;
+                    break;
                 }
                 // Whoever opens a file waits while it is leased, and nobody else here is told of that.
                 files
@@ -334,6 +355,8 @@ impl Keeping {
                 Ok(Some((channel, peer))) if peer.is_trusted() => {
                     if wants_to_adopt(&channel) && self.hand_over(&channel, peer, &files) {
                         self.log.say(format_args!("{} files were taken over by a new program", files.len()));
+                        // Lease and lock are that program's.
+                        files.iter().for_each(|(_, _, file)| file.leave());
                         // Then the channel, by the end of which that one knows.
                         drop(files);
                         return;
@@ -347,6 +370,7 @@ impl Keeping {
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
+        files.into_iter().for_each(|(_, _, file)| let_go(&file));
     }
 
     /// Gives everything to who asks for it; whether it was taken.
@@ -360,17 +384,13 @@ impl Keeping {
         }
         let is_taken = word == Some(Message::Taken);
         if !is_taken && self.listener.is_none() {
-            self.listen_again();
+            let listening = listen(&self.hello);
+            self.listener = listening.unwrap_or_else(|reason| {
+                self.log.say(format_args!("{reason}; tried again"));
+                None
+            });
         }
         is_taken
-    }
-
-    fn listen_again(&mut self) {
-        let Some(path) = &self.hello.socket else { return };
-        match Listener::bind(path) {
-            Ok(listener) => self.listener = Some(listener),
-            Err(error) => self.log.say(format_args!("its socket at {}: {error}", path.display())),
-        }
     }
 
     fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
@@ -382,6 +402,22 @@ impl Keeping {
             channel.send(&message.encode(), &[file.as_fd()])?;
         }
         channel.send(&Message::End.encode(), &[])
+    }
+}
+
+/// Where programs that adopt ask for it, if that is told.
+fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
+    let bind = |path: &PathBuf| {
+        Listener::bind(path).map_err(|error| format!("its socket at {}: {error}", path.display()))
+    };
+    hello.socket.as_ref().map(bind).transpose()
+}
+
+/// Others may have the file now, though somebody else still has the open file.
+pub(crate) fn let_go(file: &File) {
+    file.give_up_lease();
+    if let Err(error) = file.ofd_unlock() {
+        tracing::debug!(%error, "no lock on this file system");
     }
 }
 
@@ -428,6 +464,7 @@ pub(crate) struct Work {
 /// A file of which something is owed, and to which nothing is written.
 #[derive(Debug)]
 pub(crate) struct Refused {
+    pub(crate) number: u32,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) error: io::Error,
@@ -453,12 +490,12 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     let mut work = Work { jobs: BTreeMap::new(), refused: Vec::new() };
     for (number, (generation, path, file)) in files {
         let plan = plans.remove(&number).expect("every known file has a plan");
-        match file {
+        match file.and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) }) {
             Ok(file) => {
                 work.jobs.insert(number, (generation, Job::new(file, path, plan)));
             }
             Err(_) if plan.is_empty() => {}
-            Err(error) => work.refused.push(Refused { path, bytes: plan.bytes(), error }),
+            Err(error) => work.refused.push(Refused { number, path, bytes: plan.bytes(), error }),
         }
     }
     work
@@ -467,6 +504,16 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
 /// Whether a file is the one a record speaks of, and may be written.
 pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
+}
+
+/// A file that is to be written, if nobody has locked it meanwhile. Its lock came with it; where that was given up, whoever
+/// has one now may have written what is newer.
+fn still_locked(file: File) -> io::Result<File> {
+    // Of a device nobody else can have become the owner.
+    if file.kind() == Kind::Regular && matches!(file.try_ofd_lock(), Ok(Lock::HeldElsewhere)) {
+        return Err(io::Error::other("another program has locked it, and may have written what is newer"));
+    }
+    Ok(file)
 }
 
 /// What of a record the plan needs.
@@ -532,6 +579,7 @@ mod tests {
             process: std::process::id(),
             patience: Duration::from_secs(1),
             linger: Duration::ZERO,
+            on_trial: false,
             socket: None,
             save_to: None,
             log: Some("/dev/null".into()),
@@ -555,7 +603,7 @@ mod tests {
         let mut other = Message::Hello(hello()).encode();
         other[5] += 1;
         let refused = answer(&other, Some(&arena)).unwrap_err();
-        assert!(refused.contains("version 2") && refused.contains("this is version 1"), "{refused}");
+        assert!(refused.contains("version 3") && refused.contains("this is version 2"), "{refused}");
         let layout = Message::Hello(Hello { layout: 7, ..hello() });
         let refused = answer(&layout.encode(), Some(&arena)).unwrap_err();
         assert!(refused.contains("layout 7"), "{refused}");

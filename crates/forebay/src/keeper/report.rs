@@ -30,7 +30,7 @@ pub(crate) struct Report {
 impl Report {
     /// Says which files were not touched.
     pub(crate) fn tell_refused(&self, refused: &[Refused]) {
-        for Refused { path, bytes, error } in refused {
+        for Refused { path, bytes, error, .. } in refused {
             self.log.say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
         }
     }

@@ -19,20 +19,29 @@ pub(crate) enum Standby {
 }
 
 impl Standby {
-    /// Has somebody stand by for an arena; and the process, where it is one, for [`Standby::watch`].
-    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>) -> Result<(Self, Option<Child>)> {
+    /// Has somebody stand by for an arena; and the process, where it is one, for [`Standby::watch`]. On trial until it is
+    /// confirmed, where another keeper has everything still.
+    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<(Self, Option<Child>)> {
         if keeper.is_store() {
             return Ok((Self::Store(Store::start(arena)?), None));
         }
-        let (link, child) = Link::start(keeper, Arc::clone(arena))?;
+        let (link, child) = Link::start(keeper, Arc::clone(arena), on_trial)?;
         Ok((Self::Keeper(link), Some(child)))
     }
 
     /// What every ring has to hold.
-    pub(crate) fn alive(&self) -> &Arc<Alive> {
+    pub(crate) fn alive(&self) -> Option<Arc<Alive>> {
         match self {
             Self::Keeper(link) => link.alive(),
-            Self::Store(store) => store.alive(),
+            Self::Store(store) => Some(Arc::clone(store.alive())),
+        }
+    }
+
+    /// Whether there is somebody at this moment.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Keeper(link) => link.is_there(),
+            Self::Store(_) => true,
         }
     }
 
@@ -41,6 +50,14 @@ impl Standby {
         match (self, child) {
             (Self::Keeper(link), Some(child)) => link.watch(shared, child),
             _ => Ok(()),
+        }
+    }
+
+    /// Everything there is to keep is held, and is nobody else's.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        match self {
+            Self::Keeper(link) => link.confirm(),
+            Self::Store(_) => Ok(()),
         }
     }
 

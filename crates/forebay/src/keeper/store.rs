@@ -10,7 +10,7 @@
 //! The ID is the process's number and one that counts its engines. The manager is asked for nothing and answers nothing, so
 //! how many descriptors it takes is not known here: `FileDescriptorStoreMax=` has to be enough.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,8 +20,9 @@ use forebay_uring::{Alive, Arena, File, Gone};
 
 use super::finish::{Done, Job, Rings, finish};
 use super::image::Recovered;
-use super::process::{Kept, Refused, Work, work_of};
+use super::process::{Kept, Refused, Work, let_go, work_of};
 use super::progress::Progress;
+use super::report::note_done;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
 use crate::mutex::lock;
@@ -127,15 +128,25 @@ fn give_up(manager: &Manager, name: &str) {
 /// What was stored of one engine.
 #[derive(Debug, Default)]
 struct Stored {
-    names: Vec<String>,
+    /// The names of the arena and what belongs to it, and those of files by their numbers.
+    names: Vec<(Option<u32>, String)>,
     arena: Option<OwnedFd>,
     gone: Option<OwnedFd>,
     files: BTreeMap<u32, Kept>,
 }
 
+/// What was done for one engine.
+#[derive(Debug, Default)]
+struct Finished {
+    recovered: Vec<Recovered>,
+    /// The files for which not all was.
+    left: BTreeSet<u32>,
+}
+
 impl Stored {
     /// One descriptor, by what of its name comes behind the engine's.
-    fn take(&mut self, what: &str, descriptor: OwnedFd) {
+    fn take(&mut self, name: String, what: &str, descriptor: OwnedFd) {
+        let mut number_of_file = None;
         match what {
             "arena" => self.arena = Some(descriptor),
             "gone" => self.gone = Some(descriptor),
@@ -145,15 +156,17 @@ impl Stored {
                     numbers.and_then(|(number, generation)| number.parse().ok().zip(generation.parse().ok()));
                 match numbers {
                     Some((number, generation)) => {
+                        number_of_file = Some(number);
                         self.files.insert(number, Kept { generation, file: descriptor });
                     }
                     None => tracing::warn!(what, "the service manager stored what has no meaning here"),
                 }
             }
         }
+        self.names.push((number_of_file, name));
     }
 
-    fn recover(self) -> Result<Vec<Recovered>> {
+    fn recover(self) -> Result<Finished> {
         let failed = |what: String| Error::new(ErrorKind::Keeper, what);
         let arena = self.arena.ok_or_else(|| failed("files were stored, and no arena".into()))?;
         let arena = Arena::of_memfd(arena).map_err(|error| failed(format!("the stored arena: {error}")))?;
@@ -162,13 +175,28 @@ impl Stored {
         let Work { jobs, refused } = work_of(&arena, self.files);
         let jobs: BTreeMap<u32, Job> = jobs.into_iter().map(|(number, (_, job))| (number, job)).collect();
         let done = finish(&arena, jobs, rings, PATIENCE, &Progress::new());
-        let done = done.into_values().filter(|done| done.lost.is_some() || !done.plan.is_empty());
-        let refused = refused.into_iter().map(|Refused { path, bytes, error }| {
+        let mut finished = Finished::default();
+        for (number, done) in done {
+            if done.lost.is_none() {
+                // Not once more at the next start, whatever becomes of the others: the file may be newer by then.
+                note_done(&arena, number, &done.plan);
+                let_go(&done.file);
+            } else {
+                // Its lock stays with what the manager has.
+                done.file.leave();
+                finished.left.insert(number);
+            }
+            if done.lost.is_some() || !done.plan.is_empty() {
+                finished.recovered.push(told(done));
+            }
+        }
+        for Refused { number, path, bytes, error } in refused {
             let error =
                 Error::new(ErrorKind::Keeper, "nothing is written to it").at_path(&path).because(error);
-            Recovered { path, bytes, result: Err(error) }
-        });
-        Ok(done.map(told).chain(refused).collect())
+            finished.left.insert(number);
+            finished.recovered.push(Recovered { path, bytes, result: Err(error) });
+        }
+        Ok(finished)
     }
 }
 
@@ -185,7 +213,8 @@ fn told(done: Done) -> Recovered {
 /// To be called at the beginning of a program, before it opens its files. Blocks; does nothing where nothing was stored. What
 /// the manager handed over under other names stays where it is.
 ///
-/// What could not be written stays stored, for the next start.
+/// What could not be written stays stored, for the next start, and with it its file, which nobody can open for writing
+/// until then. The others are free when this returns.
 ///
 /// # Errors
 /// `Keeper` where what was stored is no arena of this version, or cannot be taken.
@@ -195,9 +224,8 @@ pub fn stored() -> Result<Vec<Recovered>> {
     let mut engines: BTreeMap<String, Stored> = BTreeMap::new();
     for (name, descriptor) in taken {
         let Some((id, what)) = name[PREFIX.len()..].split_once('.') else { continue };
-        let stored = engines.entry(id.to_owned()).or_default();
-        stored.take(what, descriptor);
-        stored.names.push(name);
+        let (id, what) = (id.to_owned(), what.to_owned());
+        engines.entry(id).or_default().take(name, &what, descriptor);
     }
     let manager = Manager::of_this_process().ok().flatten();
     let (mut recovered, mut first_error) = (Vec::new(), None);
@@ -210,12 +238,16 @@ pub fn stored() -> Result<Vec<Recovered>> {
                 continue;
             }
         };
-        if of_engine.iter().all(|file| file.result.is_ok())
-            && let Some(manager) = &manager
-        {
-            names.iter().for_each(|name| give_up(manager, name));
+        let Finished { recovered: of_engine, left } = of_engine;
+        let is_done = |number: &Option<u32>| number.map_or(left.is_empty(), |number| !left.contains(&number));
+        if let Some(manager) = &manager {
+            let done = names.iter().filter(|(number, _)| is_done(number));
+            done.for_each(|(_, name)| give_up(manager, name));
         }
         recovered.extend(of_engine);
+    }
+    if let Some(Err(error)) = manager.map(|manager| manager.catch_up(KEEPER_ANSWER)) {
+        tracing::warn!(%error, "the service manager may hold a moment longer what is done");
     }
     first_error.map_or(Ok(recovered), Err)
 }

@@ -113,6 +113,20 @@ pub(crate) fn made_by_root<T>(test: &str, what: &str, make: impl FnOnce() -> Res
     }
 }
 
+/// Has nobody write to a file any more, whoever has it open, or lets them again. (Where the program that does the same
+/// opens it, it would break a lease.)
+pub(crate) fn set_immutable(file: &std::fs::File, is_immutable: bool) {
+    use std::os::fd::AsRawFd as _;
+    const IMMUTABLE: libc::c_int = 0x10;
+    let mut flags: libc::c_int = 0;
+    let check = |result| assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the descriptor is open, and the call writes the flags.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut flags) });
+    let flags = if is_immutable { flags | IMMUTABLE } else { flags & !IMMUTABLE };
+    // SAFETY: the descriptor is open, and the call reads the flags.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) });
+}
+
 pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }

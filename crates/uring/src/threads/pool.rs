@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use forebay_block::Class;
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     pub(super) bell: Bell,
     /// Held here so that a thread inside a call keeps the memory, whoever else is gone.
     pub(super) arena: Arc<Arena>,
+    /// Likewise: a thread inside a call is not gone.
+    pub(super) alive: OnceLock<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,8 @@ impl Jobs {
 
 impl Pool {
     pub(super) fn new(arena: Arc<Arena>, ended: fifo::Sender<Ended>) -> io::Result<Self> {
-        Ok(Self { jobs: Mutex::default(), more: Condvar::new(), ended, bell: Bell::new()?, arena })
+        let (bell, alive) = (Bell::new()?, OnceLock::new());
+        Ok(Self { jobs: Mutex::default(), more: Condvar::new(), ended, bell, arena, alive })
     }
 
     /// Hands jobs over, and wakes as many threads as there is work for.

@@ -1,0 +1,168 @@
+//! An engine that could not write everything, in a program that lives on: what is left is its keeper's, and nobody gets at
+//! the files before that is done.
+
+mod support;
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay::{Builder, Engine, ErrorKind, File, Keeper, Open};
+use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, assert_on_disk, directory, eventually, kind_of, pattern, process};
+
+const CHILD: &str = "child_that_gives_its_lock_up";
+
+const LENGTH: usize = 1_000_003;
+
+#[test]
+fn keeper() {
+    kept::serve();
+}
+
+/// What is written stays dirty until the end.
+fn lazy(keeper: Keeper) -> Builder {
+    let builder = Engine::builder().cache_bytes(64 << 20).dirty_bytes(48 << 20).background_bytes(48 << 20);
+    builder.dirty_age(Duration::from_secs(3600)).survive(keeper)
+}
+
+fn number(engine: &Engine) -> u32 {
+    engine.keeper().unwrap().process.unwrap()
+}
+
+fn is_there(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+fn read_all(file: &File) -> Vec<u8> {
+    let mut content = vec![0; file.len() as usize];
+    assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
+    content
+}
+
+/// The next instance opens the file as soon as it may: then what the one before had accepted is there.
+fn open_next(engine: &Engine, path: &Path) -> File {
+    let start = Instant::now();
+    loop {
+        match engine.open(path, Open::write()) {
+            Ok(file) => return file,
+            Err(error) => {
+                assert!([ErrorKind::Busy, ErrorKind::Open].contains(&error.kind()), "{error}");
+                assert!(start.elapsed() < SOON, "{error}");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown() {
+    for engine in ["io_uring", "threads"] {
+        let Some(mount) = Mount::new("left_after_shutdown", FileSystem::Ext4, 64 * MIB) else { return };
+        let directory = directory();
+        let path = mount.path().canonicalize().unwrap().join("file");
+        let log = directory.path().join("log");
+        let first = lazy(kept::keeper().log(&log)).set("engine", engine).unwrap().build().unwrap();
+        let keeper = number(&first);
+        let file = first.open(&path, Open::create()).unwrap();
+        file.write_at(&pattern(5, LENGTH), 0).unwrap();
+        let filler = process::fill_up(&mount.path());
+        assert_eq!(kind_of(first.shutdown(SOON)), ErrorKind::Io);
+        // The engine is gone before the file is.
+        drop(first);
+        drop(file);
+        let next = Engine::new().unwrap();
+        assert!(next.open(&path, Open::write()).is_err(), "the keeper was to have it");
+        std::fs::remove_file(filler).unwrap();
+        let file = open_next(&next, &path);
+        assert!(read_all(&file) == pattern(5, LENGTH), "somebody got in before the keeper was done");
+        file.write_at(&pattern(6, LENGTH), 0).unwrap();
+        file.close().unwrap();
+        assert!(eventually(SOON, || !is_there(keeper)), "{}", kept::said(&log));
+        assert_on_disk(&path, &pattern(6, LENGTH), "what is newer");
+        // The rings went with the engine, though the process did not.
+        let said = kept::said(&log);
+        assert!(!said.contains("may still be under way") && said.contains("wrote"), "{said}");
+    }
+}
+
+#[test]
+fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
+    let Some(mount) = Mount::new("left_when_broken", FileSystem::Ext4, 64 * MIB) else { return };
+    let directory = directory();
+    let place = mount.path().canonicalize().unwrap();
+    let log = directory.path().join("log");
+    // What is told of the file that is dropped ends the thread that tells.
+    let engine =
+        lazy(kept::keeper().log(&log)).on_error(|error| panic!("as it is meant: {error}")).build().unwrap();
+    let keeper = number(&engine);
+    let file = engine.open(place.join("file"), Open::create()).unwrap();
+    file.write_at(&pattern(5, LENGTH), 0).unwrap();
+    let dropped = engine.open(place.join("dropped"), Open::create()).unwrap();
+    dropped.write_at(&pattern(6, LENGTH), 0).unwrap();
+    let filler = process::fill_up(&mount.path());
+    drop(dropped);
+    let is_over = || engine.open(place.join("new"), Open::create()).is_err();
+    assert!(eventually(SOON, is_over), "it is not broken");
+    std::fs::remove_file(filler).unwrap();
+    // Engine and file are still there.
+    assert!(eventually(SOON, || !is_there(keeper)), "{}", kept::said(&log));
+    assert_on_disk(&place.join("file"), &pattern(5, LENGTH), "left by a broken engine");
+    assert_on_disk(&place.join("dropped"), &pattern(6, LENGTH), "left by a broken engine");
+    let error = engine.shutdown(SOON).unwrap_err();
+    assert!(error.to_string().contains("keeper"), "{error}");
+    engine.shutdown(SOON).expect("a second one does nothing");
+    drop((engine, file));
+    let next = Engine::new().unwrap();
+    assert!(read_all(&next.open(place.join("file"), Open::write()).unwrap()) == pattern(5, LENGTH));
+}
+
+/// Takes or gives up a lock over the whole file, as the open file's.
+fn set_lock(descriptor: RawFd, kind: libc::c_int) {
+    // SAFETY: plain numbers, for which zero is a value: from the start, without end, no process.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    // SAFETY: reads the lock during the call.
+    let result = unsafe { libc::fcntl(descriptor, libc::F_OFD_SETLK, &raw const lock) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn child_that_gives_its_lock_up() {
+    let Some(task) = process::task() else { return };
+    let (directory, path) = task.split_once('\n').unwrap();
+    let engine = lazy(kept::keeper().log(Path::new(directory).join("log"))).build().unwrap();
+    let file = engine.open(path, Open::write()).unwrap();
+    file.write_at(&pattern(5, LENGTH), 0).unwrap();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap) {
+        if std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(path)) {
+            set_lock(entry.file_name().to_str().unwrap().parse().unwrap(), libc::F_UNLCK);
+        }
+    }
+    process::tell(format_args!("{}", number(&engine)));
+    std::thread::sleep(SOON);
+}
+
+#[test]
+fn contract_04_what_others_have_locked_since_is_not_written_over() {
+    use std::io::BufRead as _;
+    adopt_orphans();
+    let directory = directory();
+    let place = directory.path().canonicalize().unwrap();
+    let path = place.join("file");
+    // Open here from the beginning: so there is no lease, and nobody waits.
+    let other = std::fs::File::create(&path).unwrap();
+    let mut child = process::start_child(CHILD, &format!("{}\n{}", place.display(), path.display()));
+    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let told = lines.map_while(Result::ok).find_map(|line| process::told(&line).map(str::to_owned));
+    let keeper: u32 = told.unwrap().parse().unwrap();
+    set_lock(other.as_raw_fd(), libc::F_WRLCK);
+    other.write_all_at(b"newer", 0).unwrap();
+    kept::kill(&mut child, libc::SIGKILL);
+    assert_eq!(wait_for_orphan(keeper, SOON), 1);
+    let said = kept::said(&place.join("log"));
+    assert!(said.contains("locked it"), "{said}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"newer");
+}

@@ -546,7 +546,9 @@ impl Watchdog {
             while !over.load(Ordering::Acquire) {
                 progress.if_hung(patience.saturating_add(KEEPER_WATCHDOG), |hung| {
                     report.tell_hung(&hung);
-                    report.conclude(hung.done);
+                    report.conclude(&hung.done);
+                    // With their leases and locks: a process with a call that hangs does not end.
+                    drop(hung);
                     report.save();
                     report.log.flush();
                     std::process::exit(super::HUNG);

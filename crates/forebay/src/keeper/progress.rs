@@ -37,7 +37,7 @@ pub(crate) struct Hung<'a> {
     /// Files of devices that hang.
     pub(crate) files: Vec<&'a PathBuf>,
     /// What became of the others, by their numbers.
-    pub(crate) done: &'a BTreeMap<u32, Done>,
+    pub(crate) done: BTreeMap<u32, Done>,
 }
 
 impl Progress {
@@ -76,11 +76,12 @@ impl Progress {
     /// Does something where nothing came back for so long from any device that is left. Whatever comes back meanwhile
     /// waits for the end of it.
     pub(crate) fn if_hung(&self, patience: Duration, act: impl FnOnce(Hung<'_>)) {
-        let state = lock(&self.0);
+        let mut guard = lock(&self.0);
+        let state = &mut *guard;
         let time = state.waiting.values().map(|waiting| waiting.last.elapsed()).min();
         if let Some(time) = time.filter(|time| *time > patience) {
             let files = state.waiting.values().flat_map(|waiting| &waiting.files).collect();
-            act(Hung { time, files, done: &state.done });
+            act(Hung { time, files, done: std::mem::take(&mut state.done) });
         }
     }
 }

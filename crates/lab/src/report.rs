@@ -96,11 +96,12 @@ fn blocks_of(document: &Document) -> Vec<Block> {
         blocks.extend(batching::batching(document, part));
     }
     blocks.extend(remarks(document).into_iter().map(Block::Text));
-    let files = parts.iter().filter(|part| part.table == TableKind::Files);
-    for part in files {
-        let Some(job) = part.jobs.first() else { continue };
-        blocks.push(Block::Gap);
-        blocks.extend(reading::reading(document, job).into_iter().map(Block::Text));
+    for part in parts.iter() {
+        let reading = reading::reading(document, part);
+        if !reading.is_empty() {
+            blocks.push(Block::Gap);
+        }
+        blocks.extend(reading.into_iter().map(Block::Text));
     }
     blocks
 }

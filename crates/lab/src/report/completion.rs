@@ -10,10 +10,10 @@ use super::table::{Column, Table, absent, column, marked, mean_of, spread_of};
 use super::{Block, of_arms, to_base};
 
 /// What the columns are of; a delta is to the first.
-const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
+pub(super) const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
 
 /// The one that decides as it goes.
-const ADAPTIVE: &str = "forebay-adaptive";
+pub(super) const ADAPTIVE: &str = "forebay-adaptive";
 
 /// The same bytes in large pieces: another job, so it is compared with nobody's rate.
 const REFERENCE: &str = "kernel-direct-1m";
@@ -54,8 +54,10 @@ const COPIES: &[Column] = &[
 
 const LEGEND: &str = "cs = context switches, of the whole system unless own; io = one of the caller's. bios/run: of \
     Forebay's writeback; run = bytes of one of its bios; hold = how long completions waited for each other; written, \
-    durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown. reference: as \
-    many bytes in pieces of 1 MiB, front to back, past the cache";
+    durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown";
+
+/// Below that, where it ran.
+const REFERENCE_LEGEND: &str = "reference: as many bytes in pieces of 1 MiB, front to back, past the cache";
 
 /// A line of a block: its name, the metric, and by how much that is divided.
 type Line = (&'static str, &'static str, f64);
@@ -118,7 +120,9 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
         blocks.extend(to_reference(document, job).map(Block::Text));
     }
     blocks.push(Block::Gap);
-    blocks.push(Block::Text(LEGEND.to_owned()));
+    let referred = part.jobs.iter().any(|job| document.arms_of(&job.name).contains(&REFERENCE));
+    let reference = if referred { format!(". {REFERENCE_LEGEND}") } else { String::new() };
+    blocks.push(Block::Text(format!("{LEGEND}{reference}")));
     blocks
 }
 

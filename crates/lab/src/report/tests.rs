@@ -152,6 +152,19 @@ fn forebay_is_worse() {
 }
 
 #[test]
+fn of_several_parts_it_is_told_which_is_read() {
+    let mut document = with_forebay_at(164.0);
+    let title = document.manifest.title.clone();
+    let job = PartJob { name: "job".into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
+    let files = Part { title, again: "forebay".into(), rounds: 5, jobs: vec![job], ..Part::default() };
+    let other = Part { table: TableKind::Worth, ..Part::default() };
+    document.parts = vec![files, other];
+    let reading = reading_of(&document);
+    let expected = "Reading: Random 4k writes, 12 new files: with equal memory forebay ends 1.50x later than";
+    assert!(reading.starts_with(expected), "{reading}");
+}
+
+#[test]
 fn forebay_beats_plain_buffering_too() {
     let reading = reading_of(&with_forebay_at(1280.0));
     assert!(reading.contains("Unbounded buffering ends 2.00x later than forebay, with 4.36x"), "{reading}");

@@ -100,6 +100,7 @@ impl Checker<'_> {
             own.map(|own| self.cut(written, own, rounds_of(form))).transpose()
         };
         let forms = [cut(Form::Full)?, cut(Form::Quick)?, cut(Form::Bare)?];
+        self.pairs_in(written, &forms)?;
         Ok(Part {
             name: written.name.get_ref().clone(),
             title: written.title.clone(),
@@ -206,6 +207,12 @@ impl Checker<'_> {
         {
             return Err(self.at(first, "none of best_of runs in one of the forms"));
         }
+        Ok(())
+    }
+
+    /// The pairs of a part are of its arms; a form that does not run both is without that pair.
+    fn pairs_in(&self, part: &PartText, forms: &[Option<Cut>]) -> Checked<()> {
+        let running: BTreeSet<String> = forms.iter().flatten().flat_map(Cut::names).collect();
         for pair in &part.also {
             for arm in [&pair.get_ref().arm, &pair.get_ref().base] {
                 if !running.contains(arm) {

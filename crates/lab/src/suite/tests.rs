@@ -40,7 +40,9 @@ fn layout_is_the_question_it_was() {
     let quick = part.cut(Form::Quick).unwrap();
     assert_eq!((quick.file_bytes, quick.writes_at_most), (Some(24 << 20), Some(13 << 30)));
     assert_eq!(quick.arms.len() + 1, full.arms.len());
-    assert_eq!(part.cut(Form::Bare), part.cut(Form::Quick));
+    let bare = part.cut(Form::Bare).unwrap();
+    assert_eq!((bare.file_bytes, bare.writes_at_most), (Some(15 << 20), Some(6 << 30)));
+    assert!(bare.arms.iter().all(|arm| quick.arms.contains(arm)));
     assert_eq!(full.workloads[0].kind, WorkloadKind::NewFiles(12));
     assert!(matches!(&part.base, Base::BestOf(arms) if arms.len() == 5));
 }
@@ -150,7 +152,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "again = \"all-on\"",
             "all-on: no such arm in every form of this part",
         ),
-        ("plug", "base = \"never\"", "", "give one of base and best_of"),
+        ("plug", "base = \"never\"\nagain", "again", "give one of base and best_of"),
         (
             "plug",
             "arms = [\"always\"]",
@@ -224,6 +226,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "needs cell_bytes, here of 9216k or more",
         ),
         ("writeback", "base = \"contexts-1-holes\"", "base = \"contexts-1\"", "no such arm in every form"),
+        ("layout", "base = \"kernel-buffered\" }", "base = \"kernel\" }", "kernel: no arm of this part"),
         ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:4:8: "),
         ("layout", "table = \"files\"", "table = \"arms\"", "every form needs devices and depths"),
     ];
@@ -249,6 +252,8 @@ fn completion_has_its_jobs_and_no_base_that_does_another_job() {
     assert_eq!(names, ["completion", "copy", "sync-beside"]);
     let bare = part.cut(Form::Bare).unwrap();
     assert_eq!((bare.workloads.len(), bare.workloads[0].name.as_str()), (1, "C"));
+    let pair = part.also.iter().find(|pair| pair.base == "kernel-direct-1m").unwrap();
+    assert!(!bare.names().contains(&pair.base), "a form without one of them is without the pair");
 }
 
 #[test]

@@ -2,10 +2,10 @@ use super::*;
 use crate::cell::CellResult;
 use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
-use crate::manifest::{Machine, Manifest, Storage};
+use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
 use crate::report::table::assert_fits;
-use crate::report::{Format, comparison};
-use crate::suite::{Base, TableKind};
+use crate::report::{Format, comparison, reading};
+use crate::suite::{Base, Pair, TableKind};
 
 /// Rates of arms in one job, each with its twin if it is the one.
 struct Made<'a> {
@@ -29,7 +29,7 @@ fn measured(job: &str, arm: &str, rate: f64) -> Measured {
             ("latency_p50_us", typical_us(arm, rate) / ripple),
             ("latency_p99_us", 90e6 / (rate * ripple)),
             ("cpu_us_per_io", 2.5),
-            ("doorbells_per_io", 0.25),
+            ("doorbells_per_io", if arm == "never" || arm == "kernel-uring-1" { 1.0 } else { 0.25 }),
         ];
         let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
         CellResult { metrics, ..CellResult::default() }
@@ -64,7 +64,8 @@ fn document(asked: &Asked<'_>, made: &[Made<'_>]) -> Document {
             ..PartJob::default()
         });
     }
-    let judging = Judging { base: &asked.base, metric: asked.metric, again: asked.again, also: &[] };
+    let also = ["never", "always"].map(|base| Pair { arm: "adaptive".into(), base: base.into() });
+    let judging = Judging { base: &asked.base, metric: asked.metric, again: asked.again, also: &also };
     let judged = judge(&cells, judging, 0x7f3a);
     for job in &mut jobs {
         job.base = judged.bases.iter().find(|(name, _)| *name == job.name).map(|(_, base)| base.clone());
@@ -119,15 +120,85 @@ fn arms_beside_each_other() {
 random-4k, depth 32, file:
                                                                 CPU bell
 arm                        IOPS      ratio [95 %]   p50   p99 us/IO / IO
-kernel-uring-1        100k+-2k           1 (base) 320us 900us  2.50 0.25
+kernel-uring-1        100k+-2k           1 (base) 320us 900us  2.50 1.00
 kernel-uring-nomerges 101k+-2k  ~1.01 [0.99-1.03] 317us 891us  2.50 0.25
 adaptive              150k+-2k   1.50 [1.47-1.53] 213us 600us  2.50 0.25
 adaptive-again        151k+-2k   1.51 [1.51-1.51] 213us 598us  2.50 0.25
 noise floor 2.5 %.  ~ = not shown
 bell = a call that hands over or waits; - = not told
+
+Reading: random-4k, depth 32, file: adaptive makes 1.50x the IOPS of
+kernel-uring-1; doorbells per I/O: 0.25 against 1.00.
 ";
     let text = text(&asked, &[Made { place: ("file", 32), arms: &arms }]);
     assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");
+}
+
+/// What is said of one job with these arms.
+fn reading_of(arms: &[(&str, f64)]) -> String {
+    let asked = Asked {
+        table: TableKind::Arms,
+        metric: "iops",
+        base: Base::BestOf(vec!["kernel-uring".into(), "kernel-uring-1".into()]),
+        again: "adaptive",
+    };
+    let document = document(&asked, &[Made { place: ("file", 32), arms }]);
+    reading::reading(&document, &document.parts[0]).join("\n")
+}
+
+const TITLE: &str = "Reading: random-4k, depth 32, file: ";
+
+#[test]
+fn deciding_as_it_goes_is_read_against_the_kernel_and_the_fixed_policies() {
+    let arms = |adaptive: f64| {
+        let kernel = [("kernel-uring", 1e5), ("kernel-uring-1", 12e4)];
+        [&kernel[..], &[("never", 1e5), ("always", 14e4), ("adaptive", adaptive)]].concat()
+    };
+    let better = "adaptive makes 1.50x the IOPS of the best kernel arm (kernel-uring-1); doorbells per I/O: 0.25 \
+                  against 1.00. Against the better fixed policy (always) it makes 1.29x the IOPS.";
+    assert_eq!(reading_of(&arms(18e4)), format!("{TITLE}{better}"));
+    let worse = reading_of(&arms(9e4));
+    assert!(worse.contains("adaptive makes only 0.75x the IOPS of the best kernel arm"), "{worse}");
+    assert!(
+        worse.ends_with("Against the better fixed policy (always) it makes only 0.64x the IOPS."),
+        "{worse}"
+    );
+    let same = reading_of(&arms(121e3));
+    let kernel =
+        "no difference in IOPS between adaptive and the best kernel arm (kernel-uring-1) is shown: 1.01 [";
+    assert!(same.starts_with(&format!("{TITLE}{kernel}")), "{same}");
+    assert!(same.contains("which includes 1; doorbells per I/O: 0.25 against 1.00. Against"), "{same}");
+    let same = reading_of(&arms(141e3));
+    assert!(
+        same.contains("Against the better fixed policy (always) no difference is shown: 1.01 ["),
+        "{same}"
+    );
+}
+
+#[test]
+fn what_did_not_run_is_not_read_of() {
+    let text = reading_of(&[("kernel-uring", 1e5), ("never", 1e5), ("adaptive", 15e4)]);
+    let expected = "adaptive makes 1.50x the IOPS of the best kernel arm (kernel-uring). Against the one fixed policy \
+                    (never) it makes 1.50x the IOPS.";
+    assert_eq!(text, format!("{TITLE}{expected}"), "of doorbells there is no difference");
+    let text = reading_of(&[("adaptive", 15e4)]);
+    assert_eq!(text, format!("{TITLE}no kernel arm ran here to compare adaptive with."));
+    assert_eq!(reading_of(&[("kernel-uring", 1e5), ("always", 1e5)]), "");
+}
+
+#[test]
+fn a_policy_that_was_left_out_is_said_to_be_and_a_fixed_base_is_not_read_of() {
+    let arms = [("never", 1e5), ("always", 14e4)];
+    let base = || Base::Arm("never".into());
+    let asked = Asked { table: TableKind::Arms, metric: "iops", base: base(), again: "adaptive" };
+    let mut failed = document(&asked, &[Made { place: ("file", 32), arms: &arms }]);
+    let reason = "it died".to_owned();
+    failed.manifest.left_out = vec![ArmLeftOut { arm: "adaptive".into(), reason, failed: true }];
+    let text = reading::reading(&failed, &failed.parts[0]).join("\n");
+    assert_eq!(text, format!("{TITLE}adaptive did not run here: it died."));
+    let arms = [&arms[..], &[("adaptive", 14e4)]].concat();
+    let fixed = document(&asked, &[Made { place: ("file", 32), arms: &arms }]);
+    assert!(reading::reading(&fixed, &fixed.parts[0]).is_empty());
 }
 
 #[test]

@@ -74,7 +74,7 @@ jobs by when their completions are ended: at --scale 1 a minute each on 2 GiB, a
 0.03 of that unless told, an hour; `writeback` is what writing out from
 several contexts is worth, and why; `order` is an echo server over sockets, by
 the order of its work. A suite is a file: give the path of your own. Without
-one it is a quick look at the first three: about four minutes, at most 13 GiB
+one it is a short look at the first three: a minute and a half, at most 6 GiB
 and what job C writes. Files are in a directory of their own that is removed at
 the end, after Ctrl-C too. --set takes the engine's knobs (see `forebay run
 --help`) and, for requests, the queue's: plug, merge, tags, clock, doorbell,

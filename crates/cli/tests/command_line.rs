@@ -56,7 +56,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: there is no knob `flihgt`"),
         (&["compare", "--rounds", "0"], "0 is not in 1..=1000"),
         (&["compare", "--rounds", "many"], "invalid digit found in string"),
-        (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 40 or less"),
+        (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 27 or less"),
         (&["compare", "--seconds", "0"], "0 is not in 1..="),
         (&["compare", "--scale", "2"], "not between 0 and 1"),
         (&["compare", "--seed", "xyz"], "--seed xyz: not a seed (give up to 16 hexadecimal digits)"),

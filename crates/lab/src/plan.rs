@@ -37,7 +37,7 @@ pub const MOST_ROUNDS: u32 = 1000;
 const ASSUMED_BYTES_PER_S: f64 = 150e6;
 
 /// What a cell costs besides its work: its process, removing its files, waiting until quiet.
-const ASSUMED_PAUSE: Duration = Duration::from_millis(800);
+const ASSUMED_PAUSE: Duration = Duration::from_millis(500);
 
 /// The same of a cell of requests, which leaves nothing to remove.
 const ASSUMED_REQUEST_PAUSE: Duration = Duration::from_millis(250);
@@ -85,10 +85,8 @@ pub struct Plan {
     pub title: String,
     /// Its jobs.
     pub jobs: Vec<Job>,
-    /// The cell before the first round, which is not counted.
+    /// The first cell of all, which is not counted.
     pub warm_up: Work,
-    /// Whether every arm has one.
-    pub warm_ups: WarmUps,
     /// Of a cell on new files.
     pub size: Option<Size>,
     /// Bytes of the laid-out file; none where none is needed.
@@ -109,15 +107,6 @@ pub struct Plan {
     pub contrasts: Vec<Contrast>,
     /// Where a bound made this differ from what was asked.
     pub notes: Vec<String>,
-}
-
-/// What runs before the first round and is not counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WarmUps {
-    /// One cell, for the machine.
-    One,
-    /// Another of each arm besides, for what each loads and starts by itself.
-    EachArm,
 }
 
 /// What is asked of every arm alike.
@@ -229,7 +218,6 @@ impl Plan {
             title: part.title.clone(),
             jobs,
             warm_up,
-            warm_ups: if wish.form == Form::Full { WarmUps::EachArm } else { WarmUps::One },
             size: planner.size,
             data_bytes: planner.data_bytes,
             target: planner.target,
@@ -240,13 +228,12 @@ impl Plan {
         }))
     }
 
-    /// The arms that have a short cell of their own before the first round, each once.
+    /// The arms that have a short cell of their own before the first round, each once, for what each loads and starts by
+    /// itself. Short forms have them too: of five rounds all have to agree for a verdict, so a first one that paid for
+    /// that would cost more than these cells, which together take less time than a round.
     #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
         let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
-        if self.warm_ups == WarmUps::One {
-            return arms;
-        }
         let of_jobs = || self.jobs.iter().flat_map(|job| &job.arms);
         // On files first: whoever is in several jobs needs no device.
         let without = of_jobs().filter(|arm| !arm.work.wants_device());
@@ -344,19 +331,16 @@ impl Plan {
     pub fn expected(&self, bytes_per_s: Option<f64>) -> Duration {
         let speed = bytes_per_s.filter(|speed| *speed >= 1.0).unwrap_or(ASSUMED_BYTES_PER_S);
         let writing = self.most_written_bytes() as f64 / speed;
-        let arms = self.jobs.iter().flat_map(|job| &job.arms);
-        let rest: f64 = arms
-            .map(|arm| {
-                let pause = match &arm.work {
-                    Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => {
-                        ASSUMED_PAUSE
-                    }
-                    Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
-                };
-                arm.work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
-            })
-            .sum();
-        let whole = writing + rest * f64::from(self.rounds);
+        let rest = |work: &Work| {
+            let pause = match work {
+                Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => ASSUMED_PAUSE,
+                Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
+            };
+            work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
+        };
+        let round: f64 = self.jobs.iter().flat_map(|job| &job.arms).map(|arm| rest(&arm.work)).sum();
+        let warm: f64 = self.arms_to_warm_up().iter().map(|arm| rest(&arm.work)).sum();
+        let whole = writing + round * f64::from(self.rounds) + rest(&self.warm_up) + warm;
         let whole = Duration::try_from_secs_f64(whole).unwrap_or(Duration::MAX);
         self.time_limit.map_or(whole, |limit| limit.min(whole))
     }

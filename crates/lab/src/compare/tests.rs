@@ -32,6 +32,11 @@ fn plan(rounds: u32, time_limit: Option<Duration>) -> Plan {
     Plan::new(&suite, &suite.parts[0], &wish(rounds, time_limit)).unwrap().unwrap()
 }
 
+/// Cells before the first round.
+fn warm_ups(plan: &Plan) -> usize {
+    1 + plan.arms_to_warm_up().len()
+}
+
 /// The arm a cell is of, by the directory it was given: an arm and its twin differ in nothing else.
 fn name_of(cell: &Cell) -> String {
     spec_of(cell).directory.file_name().unwrap().to_str().unwrap().to_owned()
@@ -133,10 +138,11 @@ fn every_round_runs_every_arm_once_in_the_planned_order() {
     assert_eq!(outcome.orders, (0..5).map(planned).collect::<Vec<_>>());
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 5));
 
-    let (warm_up, counted) = cells.split_first().unwrap();
-    let warm_up = spec_of(warm_up);
-    assert_eq!((warm_up.arm, warm_up.verify), (Arm::KernelBounded, Verify::Off));
-    assert_eq!(warm_up.budget_bytes, 8 << 20);
+    let (warm_ups, counted) = cells.split_at(warm_ups(&plan));
+    assert_eq!(spec_of(&warm_ups[0]).arm, Arm::KernelBounded);
+    for warm_up in warm_ups.iter().map(spec_of) {
+        assert_eq!((warm_up.budget_bytes, warm_up.verify), (8 << 20, Verify::Off));
+    }
     let ran: Vec<String> = counted.iter().map(name_of).collect();
     assert_eq!(ran, outcome.orders.concat());
     for (round, cells) in counted.chunks(9).enumerate() {
@@ -177,7 +183,7 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
     assert!(outcome.orders[0].contains(&"file/random-4k/file/1/never".to_owned()), "{:?}", outcome.orders[0]);
     let left_out = &outcome.left_out[0];
     assert_eq!((left_out.job.as_str(), left_out.arm.as_str()), ("file/random-4k/file/32", "kernel-uring-1"));
-    let seeds: Vec<u64> = cells[1..]
+    let seeds: Vec<u64> = cells[warm_ups(&plan)..]
         .iter()
         .map(|cell| match cell {
             Cell::Requests(cell) => cell.spec.seed,
@@ -195,7 +201,11 @@ fn a_refused_arm_is_left_out_and_asked_once() {
         if uncached(cell) { Err(RunError::Refused("needs Linux 6.14".into())) } else { Ok(fixed_speed(cell)) }
     });
     let outcome = result.unwrap();
-    assert_eq!(cells.iter().filter(|cell| uncached(cell)).count(), 1);
+    assert_eq!(
+        cells.iter().filter(|cell| uncached(cell)).count(),
+        1 + 1,
+        "warming up, and in the first round"
+    );
     assert_eq!(outcome.measured.len(), 8);
     let reason = "needs Linux 6.14".into();
     let (job, arm) = ("random-writes-into-new-files".into(), "kernel-uncached".into());
@@ -485,7 +495,8 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
 
     assert_eq!(Record::seed_of(&path).unwrap(), None);
     let mut ran = Vec::new();
-    for until in [20, 7, 100] {
+    let warm_ups = warm_ups(&plan);
+    for until in [warm_ups + 19, 7, 100] {
         let record = std::cell::RefCell::new(Record::open(&path, &[&plan], &linux("6.18")).unwrap());
         assert!(matches!(Record::open(&path, &[&plan], &linux("6.18")), Err(RecordError::Busy { .. })));
         let options =
@@ -506,8 +517,8 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
             assert!(matches!(part.result, Err(CompareError::Interrupted)));
         }
     }
-    // Two rounds of nine and the warm-up before, then one that brought none to its end, then the other two.
-    assert_eq!(ran, [20, 7, 1 + 18]);
+    // Two rounds of nine and the warm-ups before, then one that brought none to its end, then the other two.
+    assert_eq!(ran, [warm_ups + 19, 7, warm_ups + 18]);
     assert_eq!(Record::seed_of(&path).unwrap(), Some(plan.seed));
 
     let record = Record::open(&path, &[&plan], &linux("6.18")).unwrap();
@@ -550,11 +561,11 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
 fn no_more_is_written_than_may_be() {
     let plan = plan(6, None);
     let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.work.written_bytes()).sum();
-    let warm_up = plan.warm_up.written_bytes();
+    let warm_up = plan.most_written_bytes() - 6 * a_round;
     let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
     let ended =
         run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| Ok(fixed_speed(cell)));
-    assert_eq!(ended.cells.len(), 1 + 2 * 9);
+    assert_eq!(ended.cells.len(), warm_ups(&plan) + 2 * 9);
     let outcome = ended.result.unwrap();
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 2));
     assert!(
@@ -586,18 +597,18 @@ fn what_is_laid_out_is_written_too() {
         Ok(CellResult { metrics, ..CellResult::default() })
     };
     let reads = job_file_plan("[a]\nrw=randread\nsize=1m\n", 6);
-    let a_round = reads.cells_in_a_round();
-    assert_eq!(reads.most_written_bytes(), (6 * a_round + 1) * FILE);
-    let ended = run_as(&reads, &Stop::default(), most((2 * a_round + 1) * FILE), rate);
-    assert_eq!(ended.cells.len() as u64, 1 + 2 * a_round);
+    let (a_round, warm_ups) = (reads.cells_in_a_round(), warm_ups(&reads) as u64);
+    assert_eq!(reads.most_written_bytes(), (6 * a_round + warm_ups) * FILE);
+    let ended = run_as(&reads, &Stop::default(), most((2 * a_round + warm_ups) * FILE), rate);
+    assert_eq!(ended.cells.len() as u64, warm_ups + 2 * a_round);
     let refused = run_as(&reads, &Stop::default(), most(FILE - 1), |_| panic!("not even the warm-up"));
     assert!(refused.result.unwrap_err().to_string().contains("give --max-writes more"));
 
     // One for a time beside one that is not: what was written is known, and is what counts.
     let beside = "[a]\nrw=write\nsize=1m\n[b]\nrw=write\nsize=1m\ntime_based\nruntime=1\n";
     let beside = job_file_plan(beside, 6);
-    let ended = run_as(&beside, &Stop::default(), most((2 * a_round + 1) * 8 * FILE), rate);
-    assert_eq!(ended.cells.len() as u64, 1 + 2 * a_round);
+    let ended = run_as(&beside, &Stop::default(), most((2 * a_round + warm_ups) * 8 * FILE), rate);
+    assert_eq!(ended.cells.len() as u64, warm_ups + 2 * a_round);
 }
 
 #[test]
@@ -676,7 +687,8 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
     let kept: Vec<&str> = outcome.measured.iter().map(|one| one.arm.as_str()).collect();
     assert_eq!(kept, ["kernel-bounded", "forebay"]);
     assert!(outcome.measured.iter().all(|one| one.rounds.len() == 2));
-    assert_eq!(cells, 1 + 1 + 2 * 2, "the warm-up, the full one once, the others in both rounds");
+    let expected = warm_ups(&plan) + 1 + 2 * 2;
+    assert_eq!(cells, expected, "the warm-ups, the full one once, the others in both rounds");
     assert!(outcome.notes.iter().any(|note| note.contains("verified")), "{:?}", outcome.notes);
 }
 
@@ -703,7 +715,10 @@ fn what_an_arm_sets_holds_in_its_cells_alone() {
     let mut forebay = 0;
     let mut runner = |cell: &Cell| {
         let name = name_of(cell);
-        let expected = if name == "kernel-bounded" || name == "forebay" { "2" } else { before.as_str() };
+        // The first cell of all is for the machine, and is of no arm.
+        let warmed = name == "warm-up" && spec_of(cell).arm == Arm::Forebay;
+        let tuned = name == "kernel-bounded" || name == "forebay" || warmed;
+        let expected = if tuned { "2" } else { before.as_str() };
         assert_eq!(nomerges(), expected, "{name}");
         forebay += u32::from(name == "forebay");
         match forebay {

@@ -269,7 +269,8 @@ pub(super) struct Cells {
 
 /// Steps of the largest files with which a form stays within its bound.
 fn fitting_form(most: u64, cells: Cells, smallest_cell: u64, suite: &str) -> Result<u64, PlanError> {
-    let counted = most.saturating_sub(smallest_cell);
+    // What warms the arms up is as small as it can be, and less than a round of such.
+    let counted = most.saturating_sub(cells.in_a_round * smallest_cell);
     match counted / (u64::from(cells.rounds) * cells.in_a_round) / smallest_cell {
         0 => {
             let fit = counted / (cells.in_a_round * smallest_cell);

@@ -7,7 +7,7 @@ use super::*;
 use crate::arm::Arm;
 use crate::request::{RequestSpec, Switch};
 use crate::shape::Ground;
-use crate::suite;
+use crate::suite::{self, BARE};
 
 /// What the form wrote in all before suites were files.
 const QUICK_WRITES_AT_MOST_BYTES: u64 = 13 * GIB;
@@ -61,7 +61,7 @@ fn the_two_forms() {
     let full = layout(&wish(Form::Full)).unwrap();
     assert_eq!(size(&full), (96 * MIB, 256 * MIB, 10));
     assert!(quick.notes.is_empty() && full.notes.is_empty());
-    assert!(quick.announcement().iter().any(|line| line.contains("12.7 GiB at most")));
+    assert!(quick.announcement().iter().any(|line| line.contains("12.9 GiB at most")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again", "forebay-survive"]);
     let bounded =
         Work::NewFiles { arm: Arm::KernelBounded, size: quick.size.unwrap().smallest(), knobs: Vec::new() };
@@ -69,20 +69,25 @@ fn the_two_forms() {
 }
 
 #[test]
-fn in_full_every_arm_is_warmed_up_once_and_that_is_said() {
-    let quick = layout(&wish(Form::Quick)).unwrap();
-    assert!(quick.arms_to_warm_up().is_empty(), "one cell has to do");
-    let plan = layout(&wish(Form::Full)).unwrap();
-    let warm: Vec<PlannedArm> = plan.arms_to_warm_up();
-    let mut warmed: Vec<&str> = warm.iter().map(|arm| arm.name.as_str()).collect();
-    let mut all: Vec<&str> = names(&plan.jobs[0]);
-    // The one that runs twice is one, and the bounded one is the first cell of all.
-    all.retain(|name| !name.ends_with("-again") && *name != "kernel-bounded");
-    warmed.sort_unstable();
-    all.sort_unstable();
-    assert_eq!(warmed, all);
-    assert!(warm.iter().all(|arm| arm.work.written_bytes() == 36 * MIB));
-    assert!(plan.announcement().iter().any(|line| line.contains("warm the arms up; they do not count")));
+fn every_arm_is_warmed_up_once_and_that_is_said() {
+    let first = [
+        (Form::Full, "kernel-bounded"),
+        (Form::Quick, "kernel-bounded"),
+        (Form::Bare, "kernel-bounded-prealloc"),
+    ];
+    for (form, first) in first {
+        let plan = layout(&wish(form)).unwrap();
+        let warm: Vec<PlannedArm> = plan.arms_to_warm_up();
+        let mut warmed: Vec<&str> = warm.iter().map(|arm| arm.name.as_str()).collect();
+        let mut all: Vec<&str> = names(&plan.jobs[0]);
+        // The one that runs twice is one, and the bounded one is the first cell of all.
+        all.retain(|name| !name.ends_with("-again") && *name != first);
+        warmed.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(warmed, all);
+        assert!(warm.iter().all(|arm| arm.work.written_bytes() == 36 * MIB));
+        assert!(plan.announcement().iter().any(|line| line.contains("warm the arms up; they do not count")));
+    }
     let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
     let names: std::collections::BTreeSet<&str> = several.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names.len(), several.len());
@@ -272,15 +277,25 @@ fn a_setting_that_an_arm_overrides_is_noted() {
 }
 
 #[test]
-fn the_bare_form_takes_seconds_and_few_arms() {
-    for (name, arms, seconds) in [("plug", 6, 60), ("completion", 7, 45)] {
-        let suite = suite::find(Path::new(name)).unwrap();
-        let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(Form::Bare)).unwrap());
-        let plans: Vec<Plan> = plans.collect();
-        assert_eq!(plans.len(), 1);
-        assert!(plans[0].jobs.iter().all(|job| job.arms.len() <= arms), "with the one that runs twice");
-        assert!(plans[0].expected(None) < Duration::from_secs(seconds), "{:?}", plans[0].expected(None));
+fn the_bare_form_is_three_questions_of_few_arms_in_less_than_two_minutes() {
+    let suites = BARE.map(|name| suite::find(Path::new(name)).unwrap());
+    let parts = suites.iter().flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)));
+    let plans = parts.filter_map(|(suite, part)| Plan::new(suite, part, &wish(Form::Bare)).unwrap());
+    let plans: Vec<Plan> = plans.collect();
+    assert_eq!(
+        plans.iter().map(|plan| plan.part.as_str()).collect::<Vec<_>>(),
+        ["layout", "file", "completion"]
+    );
+    for job in plans.iter().flat_map(|plan| &plan.jobs) {
+        let distinct: Vec<&str> = names(job).into_iter().filter(|name| !name.ends_with("-again")).collect();
+        assert!(distinct.len() <= 5 && job.arms.len() == distinct.len() + 1, "{:?}", names(job));
     }
+    let expected: Vec<Duration> = plans.iter().map(|plan| plan.expected(None)).collect();
+    assert!(expected.iter().sum::<Duration>() < Duration::from_secs(120), "{expected:?}");
+    assert!(plans.iter().all(|plan| plan.rounds as usize > ROUNDS_FOR_A_VERDICT && plan.notes.is_empty()));
+    let written: u64 = plans.iter().map(Plan::most_written_bytes).sum();
+    assert!(written < 6 * GIB, "{written}");
+    assert_eq!(size(&plans[0]), (15 * MIB, 40 * MIB, 5));
 }
 
 proptest! {

@@ -140,6 +140,13 @@ impl Latency {
         }
         Duration::ZERO
     }
+
+    /// The shortest time of each bucket in which there are some, and how many; the shortest first, and zero for what
+    /// took no time.
+    pub fn told(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        buckets.map(|(index, &count)| (Duration::from_nanos(lower_edge(index)), count))
+    }
 }
 
 #[inline]
@@ -147,6 +154,10 @@ fn bucket(nanoseconds: u64) -> usize {
     let power = nanoseconds.ilog2();
     let fine = if power < 2 { 0 } else { (nanoseconds >> (power - 2)) & 3 };
     (power * FINE) as usize + fine as usize
+}
+
+fn lower_edge(index: usize) -> u64 {
+    if index == 0 { 0 } else { upper_edge(index - 1) + 1 }
 }
 
 fn upper_edge(index: usize) -> u64 {
@@ -160,6 +171,8 @@ fn upper_edge(index: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     #[test]
@@ -188,5 +201,20 @@ mod tests {
         latency.add(u64::MAX, 1);
         latency.add(0, 1);
         assert_eq!(latency.count(), 2);
+    }
+
+    #[test]
+    fn what_was_counted_is_told_by_the_least_of_each_bucket() {
+        let mut latency = Latency::default();
+        assert_eq!(latency.told().count(), 0);
+        [(0, 3), (2, 1), (1_000_000, 7), (1_048_575, 1), (1_048_576, 2), (u64::MAX, 1)]
+            .iter()
+            .for_each(|&(nanoseconds, count)| latency.add(nanoseconds, count));
+        let told: Vec<_> = latency.told().map(|(least, count)| (least.as_nanos() as u64, count)).collect();
+        assert_eq!(told, [(0, 3), (2, 1), (917_504, 8), (1_048_576, 2), (7 << 61, 1)]);
+        for nanoseconds in (1..4096).chain((12..64).flat_map(|power| [(1 << power) - 1, 1 << power])) {
+            let bucket = bucket(nanoseconds);
+            assert!(lower_edge(bucket) <= nanoseconds && nanoseconds <= upper_edge(bucket), "{nanoseconds}");
+        }
     }
 }

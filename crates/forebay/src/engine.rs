@@ -359,6 +359,14 @@ impl Engine {
         self.owner.shared.stats()
     }
 
+    /// How long completions were held so that they end together, each as long as the first of those it ended with: the
+    /// least of a range, four ranges to a doubling and zero for what was not held, and how many; the shortest first. What
+    /// the kernel gathers before it tells of any is not among it. Does not block.
+    #[must_use]
+    pub fn holds(&self) -> Vec<(Duration, u64)> {
+        self.owner.shared.holds()
+    }
+
     /// Its keeper, where it has one ([`Builder::survive`]). Does not block longer than the keeper takes to answer, where it
     /// is being asked something.
     #[must_use]

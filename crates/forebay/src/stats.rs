@@ -1,6 +1,7 @@
 //! What an engine has done, in numbers. Counters that only grow, unless said otherwise.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_block::Latency;
 use forebay_cache::limits::PAGE;
@@ -123,6 +124,11 @@ numbers! {
 }
 
 impl Shared {
+    /// How long completions were held.
+    pub(crate) fn holds(&self) -> Vec<(Duration, u64)> {
+        self.counters.queue().holds.told().collect()
+    }
+
     /// What has been done so far.
     pub(crate) fn stats(&self) -> Stats {
         let OfQueue { counters: queue, holds } = self.counters.queue();

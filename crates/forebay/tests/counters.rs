@@ -49,6 +49,39 @@ fn the_longest_wait_for_room_is_told() {
     file.close().unwrap();
 }
 
+/// As the percentile has it; and nothing is held where that is not asked for.
+#[test]
+fn how_long_completions_were_held_is_told() {
+    let directory = support::directory();
+    let written = |completion: &str| {
+        let engine = Engine::builder().cache_bytes(8 << 20).set("completion", completion).unwrap();
+        let engine = engine.build().unwrap();
+        assert_eq!(engine.holds(), []);
+        let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
+        for page in 0..256 {
+            file.write_at(&[1; PAGE as usize], 2 * page * PAGE).unwrap();
+        }
+        file.sync_data().unwrap();
+        let (holds, stats) = (engine.holds(), engine.stats());
+        file.close().unwrap();
+        assert!(holds.is_sorted() && holds.iter().all(|(_, count)| *count > 0), "{holds:?}");
+        (holds, stats)
+    };
+    let (holds, stats) = written("immediate");
+    assert!(matches!(holds[..], [(Duration::ZERO, _)]) && stats.completion_holds == 0, "{holds:?} {stats:?}");
+    let (holds, stats) = written("delay=2000");
+    assert!(stats.completion_holds == 0 || holds.iter().any(|(held, _)| !held.is_zero()), "{holds:?}");
+    let all: u64 = holds.iter().map(|(_, count)| count).sum();
+    let mut seen = 0;
+    let reached = holds.iter().find(|(_, count)| {
+        seen += count;
+        seen * 100 >= all * 99
+    });
+    // It is told by the other end of its range.
+    let least = reached.unwrap().0.as_micros() as u64;
+    assert!((least..=least * 5 / 4 + 1).contains(&stats.hold_p99_us), "{holds:?} {stats:?}");
+}
+
 /// The bound that a depth is holds, changed while writeback runs too; and what is waited for goes past it.
 #[test]
 fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {

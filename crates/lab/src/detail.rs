@@ -3,12 +3,14 @@
 
 mod bins;
 mod course;
+mod holds;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 pub use bins::Bins;
 pub use course::{Course, MOST_SLOTS};
+pub use holds::Holds;
 
 /// How a cell went.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -25,6 +27,9 @@ pub struct Detail {
     /// how many such calls there were. Empty where nobody counts that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<(u64, u64)>,
+    /// How long completions were held. Empty where nobody holds any.
+    #[serde(default, skip_serializing_if = "Holds::is_empty")]
+    pub holds: Holds,
 }
 
 /// Operations of one direction.

@@ -97,6 +97,27 @@ fn every_form_of_every_knob_keeps_the_counts() {
     }
 }
 
+/// Every completion of the time is told. The loop waits for its bios, so none is held but for a fixed time, and with that
+/// no longer than until all in flight is here.
+#[test]
+fn how_long_completions_were_held_is_told() {
+    for (value, from, is_held) in [
+        ("immediate", Submitter::Local, false),
+        ("adaptive", Submitter::Local, false),
+        ("immediate", Submitter::Thread, false),
+        ("delay=200", Submitter::Local, true),
+    ] {
+        let knobs = vec![("completion".to_owned(), value.to_owned())];
+        let device = if from == Submitter::Local { "optane" } else { "null" };
+        let unmerged = RequestSpec { file_bytes: 1 << 40, seconds: 0.02, ..spec(device) };
+        let result = run(&RequestSpec { knobs, from, ..unmerged });
+        let told = result.metrics["iops"] * result.metrics["elapsed_s"];
+        let holds = result.detail.unwrap().holds;
+        assert!((holds.count() as f64 - told).abs() < 0.5, "{value}: {holds:?} of {told}");
+        assert_eq!(holds.0.iter().any(|(least, _)| *least > 0), is_held, "{value}: {holds:?}");
+    }
+}
+
 #[test]
 fn neighbours_merge_and_strangers_do_not() {
     let sequential = RequestSpec { pattern: Pattern::Sequential, ..spec("null") };

@@ -24,6 +24,7 @@ use super::memory::{self, Peak};
 use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
+use crate::detail::Holds;
 
 /// A cell ready to be run.
 pub(crate) struct Stage<'a> {
@@ -51,6 +52,8 @@ pub(crate) struct EngineReport {
     pub(crate) before: Stats,
     /// When the last final sync had ended.
     pub(crate) after: Stats,
+    /// How long completions were held in between.
+    pub(crate) holds: Holds,
     pub(crate) description: String,
 }
 
@@ -101,18 +104,18 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
             let _ = gate.send(go.clone());
         }
         drop(go);
-        let mut stats_before = engine.as_ref().map(|engine| engine.stats());
+        let told = |engine: &Arc<Engine>| (engine.stats(), Holds::of(engine.holds()));
+        let mut told_before = engine.as_ref().map(told);
         if ramp > 0 {
             thread::sleep(Duration::from_micros(ramp));
             before = Usage::now();
-            stats_before = engine.as_ref().map(|engine| engine.stats());
+            told_before = engine.as_ref().map(told);
         }
         let finished: Vec<_> = jobs.into_iter().map(join).collect();
         let usage = Usage::now().since(before);
-        let report = engine.as_ref().zip(stats_before).map(|(engine, before)| EngineReport {
-            before,
-            after: engine.stats(),
-            description: engine.describe(),
+        let report = engine.as_ref().zip(told_before).map(|(engine, (before, held_before))| {
+            let (after, held) = told(engine);
+            EngineReport { before, after, holds: held.since(&held_before), description: engine.describe() }
         });
 
         quiet.store(true, Ordering::Release);

@@ -63,6 +63,7 @@ fn detail(conducted: &Conducted) -> Detail {
         write: flow(&conducted.jobs, |job| &job.writes),
         usage: ProcessUse::from(conducted.usage),
         batches: counters.batches.told(),
+        holds: conducted.engine.as_ref().map(|engine| engine.holds.clone()).unwrap_or_default(),
     }
 }
 

@@ -14,6 +14,8 @@ mod axis;
 mod batches;
 mod course;
 mod curves;
+mod histograms;
+mod holds;
 mod key;
 mod manifest;
 mod strips;
@@ -32,14 +34,28 @@ const STYLE: &str = include_str!("html/style.css");
 /// So many jobs are shown at once; of more each is opened by the reader.
 const OPEN_JOBS: usize = 6;
 
-/// Metrics that are shown of each arm besides, where somebody has them: name, heading, what stands below.
-const BESIDES: &[(&str, &str, &str)] = &[
+/// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands below.
+type Beside = (&'static str, &'static str, &'static str);
+
+const BESIDES: &[Beside] = &[
     ("requests_per_doorbell", "Requests handed over together", "mean of a cell"),
     ("bios_per_run", "Bios ended together", "mean of a completion run"),
     ("hold_p99_us", "How long ends waited for each other", "99th percentile"),
     ("sync_probe_p99_us", "A small sync beside it", "99th percentile"),
     ("extents_per_file", "Extents of a file", "mean of the files of a cell"),
     ("mean_extent_bytes", "Length of an extent", "mean"),
+];
+
+/// Those that are counted in the kernel, where they are: the tables have their means.
+const OF_KERNEL: &[Beside] = &[
+    ("kernel_requests_per_unplug", "Requests unplugged together", "mean of an unplug"),
+    ("kernel_plugged_share", "Requests that came through a plug", "share of those made"),
+    ("kernel_insert_share", "Requests that the scheduler had", "share of those issued"),
+    ("kernel_bios_per_request", "Bios of a request", "mean of those issued"),
+    ("kernel_requests_per_run", "Requests ended together", "mean of an interrupt"),
+    ("kernel_bios_per_worker_run", "Bios ended by a completion worker", "mean of its runs, for any disk"),
+    ("kernel_task_work_per_run", "Items of task work done together", "mean of a run"),
+    ("kernel_writeback_pages_per_run", "Pages written back together", "mean of a call"),
 ];
 
 /// Pictures get numbers, so that no two share an id.
@@ -158,8 +174,16 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
         drawn.extend(course::courses(document, job, &arms, direction, numbers));
     }
     drawn.extend(batches::batches(document, job, &arms, numbers));
-    for (metric, heading, below) in BESIDES {
-        drawn.extend(besides(document, job, &arms, (metric, heading, below), numbers));
+    drawn.extend(holds::holds(document, job, &arms, numbers));
+    let mut strips = |metrics: &[Beside]| -> String {
+        metrics.iter().filter_map(|metric| besides(document, job, &arms, *metric, numbers)).collect()
+    };
+    drawn.push(strips(BESIDES));
+    let of_kernel = strips(OF_KERNEL);
+    if !of_kernel.is_empty() {
+        drawn.push(format!(
+            "<details open=\"open\">\n<summary>What the kernel batched</summary>\n{of_kernel}</details>\n"
+        ));
     }
     drawn.concat()
 }
@@ -168,13 +192,14 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
 fn rounds(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers) -> Option<String> {
     let base = job.base.as_deref()?;
     let of_base = document.row_of(&job.name, base, &part.metric)?;
-    let strip = |arm: &str| {
+    let strip = |(place, arm): (usize, &str)| {
         let row = document.row_of(&job.name, arm, &part.metric)?;
         let pairs = row.rounds.iter().zip(&of_base.rounds);
         let ratios = pairs.filter_map(|(arm, base)| Some((*arm)? / (*base)?));
         let pair = crate::schema::Against { arm, base };
         let compared = document.compared(&job.name, &part.metric, pair);
         Some(Strip {
+            arm: place,
             name: arm.to_owned(),
             values: ratios.filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect(),
             interval: compared.map(|found| [found.ci_low, found.ratio, found.ci_high]),
@@ -182,7 +207,7 @@ fn rounds(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
         })
     };
     let arms = document.arms_of(&job.name);
-    let strips: Vec<Strip> = arms.into_iter().filter_map(strip).collect();
+    let strips: Vec<Strip> = arms.into_iter().enumerate().filter_map(strip).collect();
     let better = match of_base.better {
         crate::schema::Direction::Higher => "more is better",
         crate::schema::Direction::Lower => "less is better",
@@ -206,20 +231,21 @@ fn besides(
     document: &Document,
     job: &PartJob,
     arms: &[&str],
-    (metric, heading, below): (&str, &str, &str),
+    (metric, heading, below): Beside,
     numbers: &mut Numbers,
 ) -> Option<String> {
     let shown = told(metric);
-    let strip = |arm: &&str| {
+    let strip = |(place, arm): (usize, &&str)| {
         let row = document.row_of(&job.name, arm, metric)?;
         Some(Strip {
+            arm: place,
             name: (*arm).to_owned(),
             values: row.rounds.iter().flatten().copied().filter(|value| *value > 0.0).collect(),
             interval: None,
             told: shown(row.mean),
         })
     };
-    let strips: Vec<Strip> = arms.iter().filter_map(strip).collect();
+    let strips: Vec<Strip> = arms.iter().enumerate().filter_map(strip).collect();
     let (title, below) = (heading.to_owned(), below.to_owned());
     Strips { title, below: format!("{below}; a dot for each round"), strips, one: false, band: None, shown }
         .drawn(numbers)
@@ -230,6 +256,7 @@ fn told(metric: &str) -> fn(f64) -> String {
     match metric {
         name if name.ends_with("_us") => figures::microseconds,
         name if name.ends_with("_bytes") => figures::bytes,
+        name if name.ends_with("_share") => figures::percent,
         _ => figures::short,
     }
 }

@@ -97,7 +97,10 @@ impl Table {
 
     /// Each head in one line.
     pub(super) fn heads(&self) -> impl Iterator<Item = String> + '_ {
-        self.columns.iter().map(|column| format!("{} {}", column.above, column.head).trim().to_owned())
+        self.columns.iter().map(|column| match column.above.strip_suffix('-') {
+            Some(start) => format!("{start}{}", column.head),
+            None => format!("{} {}", column.above, column.head).trim().to_owned(),
+        })
     }
 
     /// As a markdown table.
@@ -134,5 +137,13 @@ mod tests {
         let table = Table { columns: columns.into(), lines };
         assert_eq!(table.text(), ["arm   devi", "abcde  1.5"]);
         assert_eq!(table.markdown()[2], "| abcdefgh | 1.5 |");
+    }
+
+    #[test]
+    fn a_head_of_two_lines_is_one_where_there_is_room() {
+        let columns = vec![column(5, "", "arm"), column(6, "reqs /", "run"), column(6, "sched-", "uled")];
+        let table = Table { columns: columns.into(), lines: Vec::new() };
+        assert_eq!(table.heads().collect::<Vec<_>>(), ["arm", "reqs / run", "scheduled"]);
+        assert_eq!(table.text(), ["      reqs / sched-", "arm      run   uled"]);
     }
 }

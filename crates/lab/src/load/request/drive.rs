@@ -23,6 +23,7 @@ use hdrhistogram::Histogram;
 
 use super::offsets::Offsets;
 use super::way::Way;
+use crate::detail::Holds;
 use crate::load::CellError;
 use crate::load::usage::Usage;
 use crate::request::{self, RequestSpec};
@@ -58,6 +59,8 @@ pub(crate) struct Outcome {
     pub(crate) before: Counters,
     /// What it had done when the clock was stopped.
     pub(crate) after: Counters,
+    /// How long it held completions in between.
+    pub(crate) holds: Holds,
     /// What the process used in between.
     pub(crate) usage: Usage,
 }
@@ -180,15 +183,16 @@ impl Drive {
         self.turns(way, ramp_began, ramp_began + spans.ramp)?;
         self.latencies.reset();
         self.bios = 0;
-        let before = way.counters();
+        let (before, held_before) = (way.counters(), way.holds());
         // The clock after the usage, and before it at the end: reading it is not in what is timed.
         let used_before = Usage::now();
         let began = way.now();
         let stopped = self.turns(way, began, began + spans.counted)?;
         let usage = Usage::now().since(used_before);
         let (bios, latencies, after) = (self.bios, self.latencies.clone(), way.counters());
+        let holds = way.holds().since(&held_before);
         self.finish(way)?;
-        Ok(Outcome { bios, elapsed: stopped - began, latencies, before, after, usage })
+        Ok(Outcome { bios, elapsed: stopped - began, latencies, before, after, holds, usage })
     }
 
     /// Turns until `end`, and until a bio was told at least; says when the last one was over.

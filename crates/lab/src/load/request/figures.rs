@@ -14,7 +14,8 @@ type Metrics = BTreeMap<String, f64>;
 /// How it went.
 pub(crate) fn detail(spec: &RequestSpec, outcome: &Outcome) -> Detail {
     let usage = ProcessUse::from(outcome.usage);
-    Detail { usage, ..flow(spec, outcome.bios, outcome.elapsed, &outcome.latencies) }
+    let holds = outcome.holds.clone();
+    Detail { usage, holds, ..flow(spec, outcome.bios, outcome.elapsed, &outcome.latencies) }
 }
 
 /// Everything that is defined for this cell.

@@ -66,7 +66,7 @@ fn on<D: Device>(
 ) -> Result<CellResult, CellError> {
     let mut queue = Queue::new();
     queue.set_knobs(knobs);
-    let mut way = Queued { queue, device };
+    let mut way = Queued::new(queue, device);
     let spans = Spans { ramp: spec.ramp(), counted: spec.counted() };
     let driver_ns = driver_ns_per_io(spec, DRIVER_SPAN.min(spans.counted))?;
     let outcome = match spec.from {

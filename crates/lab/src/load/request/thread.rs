@@ -141,7 +141,7 @@ impl<D: Device> Context<'_, D> {
         let ramp_began = self.way.now();
         self.turns(ramp_began, ramp_began + spans.ramp)?;
         self.told = 0;
-        let before = self.way.counters();
+        let (before, held_before) = (self.way.counters(), self.way.holds());
         // The clock after the usage, and before it at the end: reading it is not in what is timed.
         let used_before = Usage::now();
         let began = self.way.now();
@@ -153,6 +153,7 @@ impl<D: Device> Context<'_, D> {
             latencies: Histogram::new(1).expect("one digit makes a histogram"),
             before,
             after: self.way.counters(),
+            holds: self.way.holds().since(&held_before),
         })
     }
 

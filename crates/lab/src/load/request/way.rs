@@ -3,8 +3,11 @@
 //! Nothing at all ([`Echo`]) ends each bio as it comes. The same loop over it costs what the loop itself costs, which
 //! is told beside every result, so that nobody takes the price of the generator for that of the way.
 
-use forebay_block::Counters;
-use forebay_block::{Bio, Device, Ended, Errno, Moment, Queue, Wait};
+use std::time::Duration;
+
+use forebay_block::{Bio, Counters, Device, Ended, Errno, Latency, Moment, Queue, Wait};
+
+use crate::detail::Holds;
 
 /// A way of a request, from submitted to told.
 pub(crate) trait Way {
@@ -20,6 +23,8 @@ pub(crate) trait Way {
     fn run(&mut self, ended: &mut Vec<Ended>);
     /// What it did so far.
     fn counters(&self) -> Counters;
+    /// How long it held completions so far.
+    fn holds(&self) -> Holds;
 }
 
 /// A queue over its device.
@@ -27,6 +32,14 @@ pub(crate) trait Way {
 pub(crate) struct Queued<D> {
     pub(crate) queue: Queue,
     pub(crate) device: D,
+    /// Of the completions that were held, how long.
+    held: Latency,
+}
+
+impl<D> Queued<D> {
+    pub(crate) fn new(queue: Queue, device: D) -> Self {
+        Self { queue, device, held: Latency::default() }
+    }
 }
 
 impl<D: Device> Way for Queued<D> {
@@ -52,11 +65,23 @@ impl<D: Device> Way for Queued<D> {
 
     #[inline]
     fn run(&mut self, ended: &mut Vec<Ended>) {
+        let before = self.queue.counters().completions;
         self.queue.run(&mut self.device, ended);
+        // This is inside the clock: what was not held is not counted here, for it is the rest of all.
+        let completions = self.queue.counters().completions - before;
+        if completions > 0 && self.queue.held() > Duration::ZERO {
+            self.held.add(self.queue.held().as_nanos() as u64, completions);
+        }
     }
 
     fn counters(&self) -> Counters {
         self.queue.counters()
+    }
+
+    fn holds(&self) -> Holds {
+        let mut all = self.held.clone();
+        all.add(0, self.queue.counters().completions - self.held.count());
+        Holds::of(all.told())
     }
 }
 
@@ -94,5 +119,9 @@ impl Way for Echo {
 
     fn counters(&self) -> Counters {
         Counters::default()
+    }
+
+    fn holds(&self) -> Holds {
+        Holds::default()
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Strips {
 /// One arm.
 #[derive(Debug)]
 pub(super) struct Strip {
+    /// Its place among the arms of the job.
+    pub(super) arm: usize,
     pub(super) name: String,
     /// Above nothing, a value for each round.
     pub(super) values: Vec<f64>,
@@ -75,7 +77,7 @@ impl Strips {
         }
         for (number, strip) in self.strips.iter().enumerate() {
             let y = 8.0 + STRIP * (number as f64 + 0.5);
-            draw(&mut svg, strip, number, (y, left, right), (&axis, self.shown));
+            draw(&mut svg, strip, (y, left, right), (&axis, self.shown));
         }
         svg.text("mark", [WIDTH / 2.0, bottom + 2.0 * LINE], Anchor::Middle, &self.below);
         let told = self.strips.iter().map(|strip| format!("{}: {}", strip.name, strip.told));
@@ -87,21 +89,20 @@ impl Strips {
 fn draw(
     svg: &mut Svg,
     strip: &Strip,
-    number: usize,
     (y, left, right): (f64, f64, f64),
     (axis, shown): (&Axis, fn(f64) -> String),
 ) {
     svg.text("name", [left - LETTER, y + 4.0], Anchor::End, &shortened(&strip.name, NAME));
     svg.line("strip", [left, y], [right, y]);
     if let Some([low, middle, high]) = strip.interval.filter(|interval| interval[0] > 0.0) {
-        let class = class_of(number);
+        let class = class_of(strip.arm);
         svg.line(&format!("interval {class}"), [axis.place(low), y], [axis.place(high), y]);
         let x = axis.place(middle);
         svg.line(&format!("interval {class}"), [x, y - 8.0], [x, y + 8.0]);
     }
     for (round, value) in strip.values.iter().enumerate() {
         let told = format!("{}, round {}: {}", strip.name, round + 1, shown(*value));
-        svg.dot(&format!("round {}", fill(number)), [axis.place(*value), y], &told);
+        svg.dot(&format!("round {}", fill(strip.arm)), [axis.place(*value), y], &told);
     }
     svg.text("told", [WIDTH - 2.0, y + 4.0], Anchor::End, &strip.told);
 }

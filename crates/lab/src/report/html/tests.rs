@@ -6,7 +6,7 @@ use super::*;
 use crate::cell::CellResult;
 use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
-use crate::detail::{Course, Detail, Flow, Latency};
+use crate::detail::{Course, Detail, Flow, Holds, Latency};
 use crate::manifest::Manifest;
 use crate::schema::cells;
 use crate::suite::{Base, TableKind};
@@ -39,9 +39,16 @@ fn measured(arm: &str, speed: f64) -> Measured {
             ("sync_probe_p99_us", 34e3 * ripple),
             ("extents_per_file", 1.5),
             ("requests_per_doorbell", 12.0 * ripple),
+            ("kernel_requests_per_unplug", 31.5 * ripple),
+            ("kernel_plugged_share", 0.9 * ripple),
         ];
         let detail = Detail {
             write: Some(flow(speed * ripple)),
+            holds: if arm.starts_with("forebay") {
+                Holds(vec![(0, 900), (24_576, 95), (917_504, 5)])
+            } else {
+                Holds::default()
+            },
             batches: if arm.starts_with("kernel") { vec![(1, 20), (2, 0), (4, 7)] } else { Vec::new() },
             ..Detail::default()
         };
@@ -153,6 +160,12 @@ fn it_is_well_formed_complete_and_alone() {
         "How long a write took",
         "What was written from moment to moment",
         "How many requests were handed over together",
+        "How long completions were held to end together",
+        "forebay: not held: 90 %, 16.4-32.8us: 9.5 %, ",
+        "0.52-1.05ms: 25 completions",
+        "What the kernel batched",
+        "Requests unplugged together",
+        "forebay: 90 %",
         "Extents of a file",
         "A small sync beside it",
         "&lt;job&gt; &amp; &quot;co&quot;",
@@ -177,6 +190,47 @@ fn nothing_is_drawn_of_what_was_not_kept() {
     document.comparisons.clear();
     document.parts.clear();
     tags(&html(&document));
+}
+
+/// As of the kernel's arms, of results of before, and where nothing was held.
+#[test]
+fn what_nobody_did_is_not_drawn() {
+    let mut document = document();
+    let held = "How long completions were held to end together";
+    assert_eq!(html(&document).matches(&format!("<figcaption>{held}")).count(), 1);
+    assert!(!html(&document).contains("kernel-direct: not held"));
+    for holds in [Holds(vec![(0, 1000)]), Holds::default()] {
+        document.cells.iter_mut().for_each(|cell| cell.detail.holds = holds.clone());
+        assert!(!html(&document).contains(held));
+    }
+    document.rows.retain(|row| !row.metric.starts_with(crate::batching::PREFIX));
+    assert!(!html(&document).contains("What the kernel batched"));
+}
+
+/// Also where an arm before it has no such picture.
+#[test]
+fn an_arm_has_one_colour() {
+    let mut document = document();
+    document.rows.retain(|row| row.metric != "extents_per_file" || row.arm != "kernel-direct");
+    let page = html(&document);
+    for of_forebay in ["<title>forebay, round 1: 1.5</title>", "<title>not held: 4500 completions</title>"] {
+        let shape = page.lines().find(|line| line.contains(of_forebay)).unwrap();
+        assert!(shape.contains(&key::fill(1)), "{shape}");
+    }
+}
+
+/// A range that is there for the others' sake is none that few are in.
+#[test]
+fn no_bar_is_drawn_of_nothing() {
+    let page = html(&document());
+    assert!(page.contains(">2-3</text>") && !page.contains("2-3: 0"));
+}
+
+#[test]
+fn every_metric_that_is_shown_is_one() {
+    for (name, ..) in BESIDES.iter().chain(OF_KERNEL) {
+        assert!(crate::metric::find(name).is_some(), "{name}");
+    }
 }
 
 #[test]

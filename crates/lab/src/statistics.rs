@@ -8,9 +8,11 @@
 //! * **Interval**: percentile bootstrap of that mean, [`RESAMPLES`] resamples from a seed, the middle 95 %. Price:
 //!   with a handful of rounds it is somewhat too narrow (about 85 % in truth at five), which is why it never
 //!   decides alone.
-//! * **Noise floor**, from the A/A pair (the same program under two names): the larger of how far its mean ratio
-//!   is from 1, and the sample standard deviation of its per-round ratios. It does not shrink with more rounds:
-//!   what is smaller than the difference between a thing and itself is not a result here.
+//! * **Noise floor**, from the A/A pair (the same program under two names): the larger of how far the mean of the
+//!   logarithms of its ratios is from 0, and their sample standard deviation, turned back into a factor and told as
+//!   what that is above 1 ([`distance`]). In logarithms, so that half as much and twice as much are equally far from
+//!   as much, and it does not matter which arm is the base. It does not shrink with more rounds: what is smaller than
+//!   the difference between a thing and itself is not a result here.
 //! * **p**: the exact paired sign-flip permutation test, two-sided. Its least value is 2/2^rounds, so six rounds are
 //!   the first that can come below [`LEVEL`].
 //! * **Verdict**: `better` or `worse` only if there are at least [`ROUNDS_FOR_A_VERDICT`] rounds, and the interval
@@ -131,13 +133,19 @@ pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
     })
 }
 
-/// The noise floor of an A/A pair, as defined at the top of this file. None below two rounds, which have no spread.
+/// How far a ratio is from 1, whichever way: 0.25 of 1.25, and of 0.8 as well.
+#[must_use]
+pub fn distance(ratio: f64) -> f64 {
+    ratio.max(1.0 / ratio) - 1.0
+}
+
+/// The noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None below two rounds, which have
+/// no spread.
 #[must_use]
 pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
     let logs = log_ratios(pair)?;
-    let ratios: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
-    let off_centre = (Statistics::mean(logs.iter()).exp() - 1.0).abs();
-    sample_stddev(&ratios).map(|spread| off_centre.max(spread))
+    let off_centre = distance(Statistics::mean(logs.iter()).exp());
+    sample_stddev(&logs).map(|spread| off_centre.max(spread.exp_m1()))
 }
 
 /// What may be said of a metric of which `better` is better.
@@ -164,7 +172,7 @@ pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
         return Some(Doubt::MayBeChance);
     }
     // An A/A pair alone can be as far from 1 as its own floor: that is no result.
-    ((ratio.ratio - 1.0).abs() <= floor).then_some(Doubt::BelowNoiseFloor)
+    (distance(ratio.ratio) <= floor).then_some(Doubt::BelowNoiseFloor)
 }
 
 /// The most that p may be for a verdict from so many rounds: [`LEVEL`]; of four and five the least there is (0.125 and
@@ -310,6 +318,8 @@ mod tests {
             prop_assert!(close(there.ratio * back.ratio, 1.0));
             prop_assert!(close(there.low * back.high, 1.0));
             prop_assert!(close(there.p, back.p));
+            let floors = [(&arm, &base), (&base, &arm)].map(|(arm, base)| noise_floor(Paired { arm, base }));
+            prop_assert!(close(floors[0].unwrap_or(0.0), floors[1].unwrap_or(0.0)));
         }
 
         /// The unit does not matter.
@@ -325,12 +335,12 @@ mod tests {
         #[test]
         fn the_noise_floor_is_the_larger_of_the_two((arm, base) in rounds()) {
             let found = noise_floor(Paired { arm: &arm, base: &base });
-            let ratios: Vec<f64> = arm.iter().zip(&base).map(|(arm, base)| arm / base).collect();
-            if ratios.len() < 2 {
+            let logs: Vec<f64> = arm.iter().zip(&base).map(|(arm, base)| (arm / base).ln()).collect();
+            if logs.len() < 2 {
                 prop_assert_eq!(found, None);
             } else {
-                let geometric = ratios.iter().product::<f64>().powf(1.0 / ratios.len() as f64);
-                prop_assert!(close(found.unwrap(), (geometric - 1.0).abs().max(naive_stddev(&ratios))));
+                let larger = naive_mean(&logs).abs().max(naive_stddev(&logs));
+                prop_assert!(close(found.unwrap(), larger.exp() - 1.0));
             }
         }
     }
@@ -380,6 +390,14 @@ mod tests {
         assert_eq!(judge(Ratio { rounds: 6, ..clear }, Some(0.03)), not_shown(Doubt::MayBeChance));
         assert_eq!(judge(Ratio { rounds: 4, p: 0.125, ..clear }, Some(0.03)), (None, Verdict::Better));
         assert_eq!(judge(clear, Some(0.5)), not_shown(Doubt::BelowNoiseFloor));
+        // A cost that is halved and one that is doubled are equally far from 1.
+        let (half, double) = ([0.5, 0.4, 0.6], [2.0, 1.7, 2.5]);
+        for (floor, shown) in [(0.55, true), (0.99, true), (1.0, false), (1.5, false)] {
+            for [ratio, low, high] in [half, double] {
+                let found = doubt(&Ratio { ratio, low, high, ..clear }, Some(floor));
+                assert_eq!(found, (!shown).then_some(Doubt::BelowNoiseFloor), "{ratio}, floor {floor}");
+            }
+        }
         let less = Ratio { ratio: 0.5, low: 0.4, high: 0.6, ..clear };
         assert_eq!(verdict(&less, Some(0.03), Better::Higher), Verdict::Worse);
         assert_eq!(verdict(&less, Some(0.03), Better::Lower), Verdict::Better);

@@ -25,7 +25,7 @@ use crate::metric;
 use crate::request::{DATA_FILE, Operation};
 use crate::schema::{self, Comparison, Row};
 use crate::statistics::random::SplitMix64;
-use crate::statistics::{Paired, mean, noise_floor, ratio, verdict};
+use crate::statistics::{Paired, distance, mean, noise_floor, ratio, verdict};
 
 /// The arms, in the order of an even round.
 pub const FIO_ARMS: [&str; 4] = ["lab", "fio", "lab-again", "fio-again"];
@@ -217,10 +217,9 @@ fn agreement(arms: &[Measured], metric: &str, seed: u64) -> Option<Agreement> {
     let floor = floor(&lab_again, &lab).max(floor(&fio_again, &fio));
     let (lab, fio) = ([lab, lab_again].concat(), [fio, fio_again].concat());
     let found = ratio(Paired { arm: &lab, base: &fio }, seed)?;
-    let apart = (found.ratio - 1.0).abs();
-    let mark = match apart {
-        apart if apart <= AGREE_WITHIN => Mark::Agree,
-        apart if apart <= floor => Mark::WithinNoise,
+    let mark = match found.ratio {
+        ratio if (ratio - 1.0).abs() <= AGREE_WITHIN => Mark::Agree,
+        ratio if distance(ratio) <= floor => Mark::WithinNoise,
         _ => Mark::Apart,
     };
     let comparison = Comparison {

@@ -78,11 +78,14 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
         }
         Work::JobFile(work) => job_file(work, scratch.cell_directory(name)?, turned),
         Work::Jobs(work) => {
-            let device = if work.shape.on == crate::shape::Ground::Device { device } else { None };
+            let on_device = work.shape.on == crate::shape::Ground::Device;
+            // The device may be that of the cells' file system, which must not be mounted then.
+            let directory =
+                if on_device { scratch.directory_beside(name) } else { scratch.cell_directory(name) };
             Cell::Jobs(CellSpec {
-                workload: work.shape.workload(work.arm, work.extent, device),
+                workload: work.shape.workload(work.arm, work.extent, device.filter(|_| on_device)),
                 arm: work.arm,
-                directory: scratch.cell_directory(name)?,
+                directory: directory?,
                 budget_bytes: work.shape.budget_bytes(work.arm),
                 settings: work.settings.clone(),
                 control: None,

@@ -692,6 +692,35 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
     assert!(outcome.notes.iter().any(|note| note.contains("verified")), "{:?}", outcome.notes);
 }
 
+/// The device under the cells' own file system is written over: nothing may be mounted on it then.
+#[test]
+fn a_job_on_the_device_of_the_scratch_file_system_finds_it_unmounted() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let scratch = Scratch::new_in(directory.path()).unwrap();
+    let device = match scratch.make_file_system(&"ext4,size=64m".parse().unwrap(), &Stop::default()) {
+        Ok((storage, _)) => Path::new(&storage.device).to_owned(),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let plan = completion(Form::Full, &["A", "E"]);
+    let (stop, writes) = (Stop::default(), Writes::default());
+    let mut on_device = 0;
+    let mut runner = |cell: &Cell| {
+        assert!(spec_of(cell).directory.is_dir());
+        if let Some(path) = spec_of(cell).workload.absolute_paths().next() {
+            assert_eq!(*path, device);
+            crate::load::check_target(path).unwrap();
+            on_device += 1;
+        }
+        Ok(fixed_speed(cell))
+    };
+    let setting = on_scratch(&plan, &scratch, &stop, &writes);
+    let outcome = compare(&setting, &mut runner, &mut Progress::hidden(&plan)).unwrap();
+    assert!(on_device > 4 && outcome.left_out.is_empty(), "{on_device}: {:?}", outcome.left_out);
+}
+
 /// A real queue, set for one arm alone, whatever becomes of its cell.
 #[test]
 fn what_an_arm_sets_holds_in_its_cells_alone() {

@@ -4,7 +4,7 @@
 use crate::compare::judge::{Floor, floor_of};
 use crate::plan::again;
 use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob};
-use crate::statistics::Verdict;
+use crate::statistics::{Verdict, distance};
 
 use super::figures::{mean_and_deviation, per_io, percent, plain, ratio, time};
 use super::table::{Column, Table, absent, column, mean_of, named_column, spread_of};
@@ -185,11 +185,11 @@ fn lost_in(document: &Document, part: &Part, job: &PartJob, metric: &str) -> Opt
     let found = against_base(document, part, job, metric)?;
     let row = document.row_of(&job.name, &part.again, metric)?;
     let floor = floor_of(&document.rows, Floor { job: &job.name, again: &part.again }, metric)?;
-    let margin = floor.max(MAY_LOSE);
-    Some(match row.better {
-        Direction::Higher => found.ratio < 1.0 - margin,
-        Direction::Lower => found.ratio > 1.0 + margin,
-    })
+    let lost = match row.better {
+        Direction::Higher => found.ratio < 1.0 - MAY_LOSE,
+        Direction::Lower => found.ratio > 1.0 + MAY_LOSE,
+    };
+    Some(lost && distance(found.ratio) > floor)
 }
 
 /// With the best in this metric, which may be another than in the next.

@@ -104,7 +104,7 @@ kernel buffered           640+-22   2.60 [2.49-2.72] 288MiB 410ms     10
 kernel bounded            246+-8.3          1 (base)  64MiB  38ms  24576
 forebay                   415+-14   1.69 [1.63-1.76]  66MiB  12ms      1
 forebay again             417+-14   1.69 [1.62-1.77]  66MiB  12ms      1
-noise floor 5.7 %.  ~ = not shown
+noise floor 5.8 %.  ~ = not shown
 
                             own system CPU us bells written   peak
 arm                      cs/I/O cs/I/O  / I/O / I/O / asked  dirty

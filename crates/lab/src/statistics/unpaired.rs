@@ -4,7 +4,7 @@
 use statrs::statistics::Statistics;
 
 use super::random::SplitMix64;
-use super::{RESAMPLES, ROUNDS_FOR_A_VERDICT};
+use super::{RESAMPLES, ROUNDS_FOR_A_VERDICT, distance};
 
 /// A ratio of two means over logarithms.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -26,7 +26,7 @@ impl Apart {
     pub fn is_shown(&self, floor: Option<f64>) -> bool {
         let includes_one = self.low <= 1.0 && 1.0 <= self.high;
         let enough = self.rounds >= ROUNDS_FOR_A_VERDICT;
-        enough && !includes_one && floor.is_some_and(|floor| (self.ratio - 1.0).abs() >= floor)
+        enough && !includes_one && floor.is_some_and(|floor| distance(self.ratio) > floor)
     }
 }
 
@@ -63,6 +63,8 @@ mod tests {
         let found = apart(&first, &twice, 1).unwrap();
         assert!((found.ratio - 2.0).abs() < 1e-9 && found.low > 1.9 && found.high < 2.1, "{found:?}");
         assert!(found.is_shown(Some(0.05)) && !found.is_shown(None) && !found.is_shown(Some(1.5)));
+        let half = apart(&twice, &first, 1).unwrap();
+        assert!(half.is_shown(Some(0.9)) && !half.is_shown(Some(1.5)), "as far as twice is: {half:?}");
         assert!(!apart(&first, &first, 1).unwrap().is_shown(Some(0.0)));
         assert!(!apart(&first[..3], &twice[..3], 1).unwrap().is_shown(Some(0.05)), "too few rounds");
         assert_eq!(apart(&first, &[], 1), None);

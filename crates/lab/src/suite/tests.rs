@@ -188,6 +188,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ("completion", "iodepth = 1,", "iodepth = 2,", "single calls have a depth of 1"),
         ("completion", "cache = \"64m\"", "cache = \"1m\"", "memory out of range (in steps of 1m, cache 8m"),
         ("completion", "dirty = \"64m\"", "dirty = \"80m\"", "memory out of range"),
+        ("completion", "on = \"device\"", "on = \"device\", beside = \"sync\"", "no file to sync beside it"),
         ("completion", "numjobs = 1, uncached", "uncached", "missing field `numjobs`"),
         (
             "completion",

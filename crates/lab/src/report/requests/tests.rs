@@ -280,7 +280,7 @@ gen4            - !1.07n
 the letter names the fixed policy that was best.  ~ = not shown  ! =
 worse
 adaptive is worse by more than 2 % and the noise floor: 1 of 3 in IOPS
-(floors 2.5 % to 2.5 %), 3 of 3 in p50 (floors 2.4 % to 2.4 %).
+(floors 2.5 % to 2.5 %), 3 of 3 in p50 (floors 2.5 % to 2.5 %).
 ";
     let text = text(&asked, &made);
     assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");

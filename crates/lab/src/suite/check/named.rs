@@ -193,6 +193,9 @@ impl Checker<'_> {
         if shape.on == Ground::Device && shape.threads > 1 {
             return Err(self.at(numjobs, "on a device there is one job"));
         }
+        if shape.on == Ground::Device && shape.beside != SyncProbe::Off {
+            return Err(self.at(job, "on a device there is no file to sync beside it (leave out beside)"));
+        }
         if shape.engine == ShapeEngine::Pvsync2 && shape.depth > 1 {
             return Err(self.at(iodepth, "single calls have a depth of 1 (take ioengine = \"io_uring\")"));
         }

@@ -84,9 +84,9 @@ cell, on a loop device over an image in --dir, and takes it away again (root).
 Also ext4, btrfs; keys: size, agcount, inode32 (XFS), aged (nine tenths full, in
 pieces), keep (one for all cells), sparse (an image that is not written first),
 device=/dev/NAME in place of an image, with --allow-write-device.
---target PATH is read in place of a laid-out file, by `plug` and by job files
-that read; it may be mounted. With --allow-write-device it is the block device
-that job E of `completion` and the raw arms of `writeback` write over.
+--target PATH is read in place of a laid-out file, by `plug` (where it may be
+mounted) and by job files that read. With --allow-write-device it is the block
+device that job E of `completion` and the raw arms of `writeback` write over.
 --arm NAME=ENGINE,KEY=VALUE,... adds an arm to each part that has such an engine
 (kernel-buffered, kernel-direct, forebay, fio, ...: an unknown one tells them).
 Keys: the engine's knobs; for requests batch; and settings of the machine, put

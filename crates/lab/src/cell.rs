@@ -4,8 +4,6 @@
 //! and page cache are its own and its death is an ordinary result.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::detail::Detail;
 use crate::echo::EchoCell;
-use crate::job::{IoEngine, Workload};
+use crate::job::{Devices, IoEngine, Workload};
+use crate::load::is_block_device;
 use crate::through::{CopyCell, CopyWay, RequestCell, Way};
 
 /// What one cell has to do, of any kind.
@@ -45,19 +44,15 @@ pub struct FioCell {
 }
 
 impl Cell {
-    /// Where its I/O goes: a block device, or the directory its files are in. None if it does none.
+    /// Where its I/O goes: a block device, a file that is there and only read, or the directory its files are in. None
+    /// if it does none.
     #[must_use]
     pub fn works_on(&self) -> Option<&Path> {
         match self {
-            Cell::Jobs(spec) => {
-                let is_device =
-                    |path: &&PathBuf| fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
-                let device = spec.workload.absolute_paths().find(is_device);
-                Some(device.unwrap_or(&spec.directory))
-            }
-            Cell::Requests(cell) => cell.spec.device.is_file().then_some(cell.directory.as_path()),
+            Cell::Jobs(spec) => Some(outside(&spec.workload).unwrap_or(&spec.directory)),
+            Cell::Requests(cell) => cell.spec.device.is_file().then(|| cell.place()),
             Cell::Copies(cell) => Some(&cell.directory),
-            Cell::Fio(cell) => Some(&cell.directory),
+            Cell::Fio(cell) => Some(outside(&cell.workload).unwrap_or(&cell.directory)),
             Cell::Echo(_) => None,
         }
     }
@@ -77,6 +72,13 @@ impl Cell {
             Cell::Echo(_) => true,
         }
     }
+}
+
+/// What jobs work on that is not in the directory of their cell: a block device, or what is there and only read.
+#[must_use]
+pub fn outside(workload: &Workload) -> Option<&Path> {
+    let only_read = workload.devices == Devices::ReadOnly;
+    workload.absolute_paths().find(|path| only_read || is_block_device(path)).map(PathBuf::as_path)
 }
 
 /// What one cell of jobs has to do.

@@ -128,7 +128,7 @@ fn run_watched_in_child_of(
 fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
     match cell {
         Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
-            nomerges::hold(program, &cell.directory).map(Some).map_err(CellError::unavailable)
+            nomerges::hold(program, cell.place()).map(Some).map_err(CellError::unavailable)
         }
         Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => Ok(None),
     }

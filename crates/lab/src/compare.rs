@@ -463,7 +463,8 @@ impl Comparison<'_, '_> {
         let on = self.setting.plan.target.as_ref().map(|target| target.path().to_owned());
         let device = self.device.as_ref().filter(|_| arm.work.wants_device());
         let on = on.or_else(|| device.map(|device| device.path().to_owned()));
-        let on = on.or_else(|| cells::directory_of(cell).map(Path::to_owned));
+        let of_cell = || cell.works_on().or_else(|| cells::directory_of(cell)).map(Path::to_owned);
+        let on = on.or_else(of_cell);
         let places = Places::under(on.as_deref().unwrap_or(scratch.path()));
         let held = Held::new(&arm.tunings, &places, &Journal::of(scratch.path()));
         let held = held.map_err(|error| RunError::Refused(error.to_string()))?;

@@ -45,11 +45,16 @@ pub struct Held {
     file: PathBuf,
 }
 
-/// Has merging off on the device under `directory`, by a child of `program`. Or says why that cannot be.
-pub fn hold(program: &Path, directory: &Path) -> Result<Held, String> {
-    let queue = mount::queue_directory(directory);
-    let queue = queue.ok_or("the file is on no block device of its own (use --dir on one)")?;
-    hold_file(program, queue.join("nomerges"))
+/// Has merging off on the device that `place` is or lies on, by a child of `program`. Or says why that cannot be.
+pub fn hold(program: &Path, place: &Path) -> Result<Held, String> {
+    hold_file(program, file_of(place)?)
+}
+
+/// The `nomerges` of the queue below a directory, a file or a device.
+pub(crate) fn file_of(place: &Path) -> Result<PathBuf, String> {
+    let queue = mount::queue_directory_of(place);
+    let queue = queue.ok_or("the file is on no block device of its own (use --dir or --target on one)")?;
+    Ok(queue.join("nomerges"))
 }
 
 /// The same for the `nomerges` of one queue.

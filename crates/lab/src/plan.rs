@@ -164,6 +164,15 @@ pub enum PlanError {
     /// What was to be read cannot be.
     #[error("--target: {0}")]
     Target(String),
+    /// Forebay could not open what was to be read.
+    #[error(
+        "{path}: in use, as a mounted device is, and Forebay has a device for itself alone (unmount it, or leave Forebay \
+         out: --arms none with an --arm of each other engine)"
+    )]
+    Held {
+        /// The device.
+        path: String,
+    },
     /// Nothing is measured in no rounds.
     #[error("--rounds {rounds} is out of range (1 to {MOST_ROUNDS})")]
     Rounds {

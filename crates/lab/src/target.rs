@@ -1,5 +1,6 @@
 //! What the user has reads done on in place of a file of our own: a file or a block device that is there. It is opened for
-//! reading alone, whatever it is, so it may be mounted or in use; what writes is refused before anything has run.
+//! reading alone, whatever it is, and requests may be read from one that is mounted or in use; what writes is refused
+//! before anything has run.
 
 use std::fmt;
 use std::fs::{self, File};

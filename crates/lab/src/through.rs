@@ -2,7 +2,7 @@
 //! through Forebay's queue, through the kernel's own calls, or through fio, copies into memory, and echoes over sockets. And what a cell of
 //! requests or of copies is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -206,4 +206,12 @@ pub struct RequestCell {
     /// What is read in its place: a file or a device, opened for reading alone.
     #[serde(default)]
     pub target: Option<PathBuf>,
+}
+
+impl RequestCell {
+    /// Where its requests go, whose disk is the one to be asked: what is read in place of the file, or the directory.
+    #[must_use]
+    pub fn place(&self) -> &Path {
+        self.target.as_deref().unwrap_or(&self.directory)
+    }
 }

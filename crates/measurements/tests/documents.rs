@@ -34,7 +34,8 @@ fn every_block_begins_with_its_command_and_every_table_has_aims() {
             match one.marker {
                 Marker::Measured { name, excerpt } => {
                     let known = list.find(&name);
-                    let known = known.unwrap_or_else(|| panic!("{}: {name} is not in the list", path.display()));
+                    let known =
+                        known.unwrap_or_else(|| panic!("{}: {name} is not in the list", path.display()));
                     let shown = lines[one.lines.clone()].join("\n");
                     assert!(!shown.is_empty(), "{}: {name} shows nothing", path.display());
                     let whole = excerpt.from.is_none();

@@ -20,7 +20,9 @@ pub(super) fn check_before<'a>(
         let target = plan.target.as_ref().map(forebay_lab::target::Target::path);
         let places = Places::under(target.or(device).unwrap_or(&request.directory));
         // Some arms then work on one device, some on another: each is looked at when it comes.
-        let several = matches!(request.target, TargetAsked::Write(_));
+        let mut works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.work);
+        let outside = plan.target.is_none() && works.any(forebay_lab::plan::Work::works_outside);
+        let several = outside || matches!(request.target, TargetAsked::Write(_));
         let known = |tuning: &Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);
         check(&places, plan, known)?;
     }

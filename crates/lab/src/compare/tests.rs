@@ -721,6 +721,52 @@ fn a_job_on_the_device_of_the_scratch_file_system_finds_it_unmounted() {
     assert!(on_device > 4 && outcome.left_out.is_empty(), "{on_device}: {:?}", outcome.left_out);
 }
 
+/// A job file that reads a device: the queue that is set is the device's, not that of the disk of the directory.
+#[test]
+fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let file = directory.path().join("file");
+    std::fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let device = match crate::loop_device::LoopDevice::over(&file) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("skipped: no loop device: {error}");
+            return;
+        }
+    };
+    let queue = crate::manifest::mount::queue_directory_of(device.path()).unwrap();
+    let nomerges = || std::fs::read_to_string(queue.join("nomerges")).unwrap().trim().to_owned();
+    let before = nomerges();
+    let job_file = directory.path().join("job.fio");
+    let text = format!("[a]\nrw=read\nsize=1m\nfilename={}\n", device.path().display());
+    std::fs::write(&job_file, text).unwrap();
+    let suite = suite::job_file::suite(&job_file, &mut std::io::sink()).unwrap();
+    let mut plan = Plan::new(&suite, &suite.parts[0], &wish(1, None)).unwrap().unwrap();
+    assert!(plan.jobs[0].arms.iter().all(|arm| arm.work.works_outside()));
+    for arm in &mut plan.jobs[0].arms {
+        arm.tunings = vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: "2".to_owned() }];
+    }
+    let mut set = 0;
+    let mut runner = |cell: &Cell| {
+        // Nothing is set for the first cell of all.
+        if !cells::directory_of(cell).unwrap().ends_with("warm-up") {
+            assert_eq!(nomerges(), "2");
+            set += 1;
+        }
+        Ok(CellResult::default())
+    };
+    let scratch = Scratch::new_in(directory.path()).unwrap();
+    let (stop, writes) = (Stop::default(), Writes::default());
+    let setting = on_scratch(&plan, &scratch, &stop, &writes);
+    let outcome = compare(&setting, &mut runner, &mut Progress::hidden(&plan)).unwrap();
+    assert!(outcome.left_out.is_empty() && set > 2, "{set}: {:?}", outcome.left_out);
+    assert_eq!(nomerges(), before);
+    let exclusively = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
+    let _held = rustix::fs::open(device.path(), exclusively, rustix::fs::Mode::empty()).unwrap();
+    let refused = Plan::new(&suite, &suite.parts[0], &wish(1, None)).unwrap_err().to_string();
+    assert!(refused.contains("unmount it"), "{refused}");
+}
+
 /// A real queue, set for one arm alone, whatever becomes of its cell.
 #[test]
 fn what_an_arm_sets_holds_in_its_cells_alone() {

@@ -49,6 +49,13 @@ pub(crate) fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
+/// Whether a path leads to a block device that somebody has for himself: mounted, or part of another. An engine opens
+/// devices so as well, and is refused then.
+pub(crate) fn is_held(path: &Path) -> bool {
+    let exclusive = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
+    is_block_device(path) && exclusive().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+}
+
 /// How long a block device is.
 pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {
     let failed = |error| CellError::io("could not ask its length", path, &error);

@@ -42,7 +42,7 @@ use std::path::Path;
 pub use error::CellError;
 #[cfg(test)]
 pub(crate) use extents::extents_of;
-pub(crate) use guard::{device_length, is_block_device};
+pub(crate) use guard::{device_length, is_block_device, is_held};
 pub(crate) use layout::is_filled;
 use serde::{Deserialize, Serialize};
 

@@ -3,6 +3,7 @@
 use super::size::{self, Cells, GIB, Shape, Size};
 use super::{Job, JobFileWork, JobsWork, PlanError, PlannedArm, Wish, Work, WritersWork, again};
 use crate::echo::WorkOrder;
+use crate::load::is_held;
 use crate::request::{Operation, RequestDevice, RequestSpec, Switch};
 use crate::shape::{Extent, Ground};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
@@ -204,6 +205,10 @@ impl<'a> Planner<'a> {
                 Some(target) => file.on(target).map_err(PlanError::Target)?,
                 None => (**file).clone(),
             };
+            let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
+            if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path)) {
+                return Err(PlanError::Held { path: held.display().to_string() });
+            }
             let needed = file.file_bytes();
             if needed > self.wish.room.of(self.wish.free_bytes) {
                 let free = self.wish.free_bytes / size::MIB;

@@ -1,6 +1,7 @@
 //! What a cell does, and which one is run before the first round.
 
 use crate::arm::Arm;
+use crate::cell::outside;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::request::{Operation, RequestSpec};
 use crate::shape::{Extent, Ground, JobShape, ReadWrite};
@@ -130,6 +131,12 @@ impl Work {
             Work::Copies { way, .. } => *way != CopyWay::Memcpy,
             Work::Echo { .. } => false,
         }
+    }
+
+    /// Whether it reads what is there, wherever that is.
+    #[must_use]
+    pub fn works_outside(&self) -> bool {
+        matches!(self, Work::JobFile(work) if outside(&work.file.workload).is_some())
     }
 
     /// Whether it works on a block device.

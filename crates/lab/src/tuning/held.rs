@@ -2,9 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 
 use super::journal::{Change, Journal};
@@ -15,13 +15,32 @@ use super::{Places, Tuning, TuningError, read, same};
 const PAIRS: [(&str, &str); 2] =
     [("dirty_bytes", "dirty_ratio"), ("dirty_background_bytes", "dirty_background_ratio")];
 
+/// What is set anew when the scheduler is another, whatever it was, and beside it all that a scheduler has of its own.
+const OF_SCHEDULER: [&str; 2] = ["wbt_lat_usec", "nr_requests"];
+
+/// Where a scheduler has that.
+const SCHEDULER_S_OWN: &str = "iosched";
+
 /// All is set; it is put back when this goes.
 #[derive(Debug)]
 pub struct Held {
     changes: Vec<Change>,
     journal: Journal,
-    /// Closing them gives the locks back: after all is as it was.
-    _locks: Vec<File>,
+    /// Given back after all is as it was.
+    _locks: Vec<Lock>,
+}
+
+/// A file that is locked. Closing it would not do: a child that another thread has just begun has it too, for a moment.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Held {
@@ -30,7 +49,8 @@ impl Held {
     /// # Errors
     /// The first that could not be set; those before it are as they were.
     pub fn new(tunings: &[Tuning], places: &Places, journal: &Journal) -> Result<Self, TuningError> {
-        let (mut changes, mut locks): (Vec<Change>, Vec<File>) = (Vec::new(), Vec::new());
+        let mut changes: Vec<Change> = Vec::new();
+        let mut locks = Vec::new();
         for tuning in tunings {
             let file = places.look(&tuning.knob)?;
             let refused = |source: io::Error| TuningError::Refused {
@@ -38,22 +58,20 @@ impl Held {
                 value: tuning.value.clone(),
                 source,
             };
-            let lock = File::open(&file).map_err(refused)?;
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => locks.push(lock),
-                Err(Errno::WOULDBLOCK) => {
+            // What the kernel changes along is locked too: whoever sets that would take our value for the one before.
+            let along = changed_along(&file);
+            for file in along.iter().chain([&file]) {
+                if !lock(file, &mut locks).map_err(refused)? {
                     return Err(TuningError::Busy { knob: tuning.knob.to_string() });
                 }
-                // Where nothing can be locked, nobody else can either.
-                Err(_) => {}
             }
-            let ours = Some(tuning.value.clone());
+            // Those before the one they belong to: so they are put back after it.
+            for file in along {
+                let before = read(&file).map_err(refused)?;
+                changes.push(Change { file, before, ours: None });
+            }
             let before = read(&file).map_err(refused)?;
-            if let Some(other) = partner(&file) {
-                let before = read(&other).map_err(refused)?;
-                changes.push(Change { file: other, before, ours: None });
-            }
-            changes.push(Change { file, before, ours });
+            changes.push(Change { file, before, ours: Some(tuning.value.clone()) });
         }
         let failed = |source| TuningError::Journal { path: journal.path().to_owned(), source };
         journal.write(&changes).map_err(failed)?;
@@ -94,6 +112,21 @@ impl Drop for Held {
     }
 }
 
+/// Whether a file is ours: one that this arm has locked already is.
+fn lock(path: &Path, locks: &mut Vec<Lock>) -> io::Result<bool> {
+    if locks.iter().any(|lock| lock.path == path) {
+        return Ok(true);
+    }
+    let file = File::open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => locks.push(Lock { path: path.to_owned(), file }),
+        Err(Errno::WOULDBLOCK) => return Ok(false),
+        // Where nothing can be locked, nobody else can either.
+        Err(_) => {}
+    }
+    Ok(true)
+}
+
 fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
     let (knob, value) = (tuning.knob.to_string(), tuning.value.clone());
     let set = fs::write(file, &tuning.value).and_then(|()| read(file));
@@ -104,8 +137,21 @@ fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
     }
 }
 
+/// All that the kernel changes along with a file. What has to be there before something else comes last.
+fn changed_along(file: &Path) -> Vec<PathBuf> {
+    if file.file_name().is_none_or(|name| name != "scheduler") {
+        return partner(file).into_iter().collect();
+    }
+    let own = fs::read_dir(file.with_file_name(SCHEDULER_S_OWN)).into_iter().flatten();
+    let mut own: Vec<PathBuf> = own.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    own.sort();
+    own.extend(OF_SCHEDULER.map(|name| file.with_file_name(name)));
+    own.retain(|file| file.is_file() && access(file, Access::WRITE_OK).is_ok() && read(file).is_ok());
+    own
+}
+
 /// The file that the kernel changes along with one.
-fn partner(file: &Path) -> Option<std::path::PathBuf> {
+fn partner(file: &Path) -> Option<PathBuf> {
     let name = file.file_name()?.to_str()?;
     let other = PAIRS.iter().find_map(|(one, other)| match name {
         name if name == *one => Some(*other),
@@ -115,10 +161,14 @@ fn partner(file: &Path) -> Option<std::path::PathBuf> {
     Some(file.with_file_name(other)).filter(|other| other.is_file())
 }
 
-/// Writes back what was there, last first, and looks whether it is.
+/// Writes back what was there, last first, and looks whether it is. What is as it was is not written: writing alone turns
+/// some of the kernel's defaults into a wish.
 pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     let mut wrong = Vec::new();
     for change in changes.iter().rev().filter(|change| !is_zero_of_pair(change, changes)) {
+        if read(&change.file).is_ok_and(|now| same(&now, &change.before)) {
+            continue;
+        }
         if let Err(error) = fs::write(&change.file, &change.before) {
             wrong.push((change, error.to_string()));
         }

@@ -109,17 +109,17 @@ pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
     if written.boot != boot() {
         return Ok(Vec::new());
     }
-    let is_ours = |change: &Change| {
-        let ours = change.ours.as_ref()?;
-        Some(read(&change.file).is_ok_and(|now| same(&now, ours) && !same(&now, &change.before)))
-    };
-    let since = |change: &Change| {
-        let now = read(&change.file);
-        is_ours(change) == Some(false) && now.is_ok_and(|now| !same(&now, &change.before))
-    };
-    let (kept, ours): (Vec<Change>, Vec<Change>) = written.changes.into_iter().partition(|one| since(one));
-    // What the kernel changed along goes back only with what it belongs to.
-    let ours = if ours.iter().any(|change| is_ours(change) == Some(true)) { ours } else { Vec::new() };
+    let (mut kept, mut ours) = (Vec::new(), Vec::new());
+    // What the kernel changed along stands before what it belongs to, and goes back only with that.
+    for group in written.changes.split_inclusive(|change| change.ours.is_some()) {
+        let Some((change, Some(value))) = group.last().map(|last| (last, &last.ours)) else { continue };
+        match read(&change.file) {
+            Ok(now) if same(&now, &change.before) => {}
+            Ok(now) if same(&now, value) => ours.extend_from_slice(group),
+            Ok(_) => kept.push(change.clone()),
+            Err(error) => return Err(format!("{path}: {}: {error}", change.file.display())),
+        }
+    }
     put_back(&ours).map_err(|why| format!("{path}: {why}"))?;
     journal.clear().map_err(|error| format!("{path}: {error}"))?;
     let back = ours.into_iter().filter(|change| change.ours.is_some());

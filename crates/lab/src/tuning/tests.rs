@@ -18,7 +18,12 @@ impl Machine {
         fs::create_dir_all(&vm).unwrap();
         fs::create_dir_all(&queue).unwrap();
         fs::write(vm.join("swappiness"), "60\n").unwrap();
+        fs::write(vm.join("dirty_bytes"), "0\n").unwrap();
+        fs::write(vm.join("dirty_ratio"), "20\n").unwrap();
         fs::write(queue.join("nomerges"), "0\n").unwrap();
+        fs::write(queue.join("nr_requests"), "1023\n").unwrap();
+        fs::create_dir(queue.join("iosched")).unwrap();
+        fs::write(queue.join("iosched/read_expire"), "100\n").unwrap();
         fs::write(queue.join("scheduler"), "none [mq-deadline] bfq\n").unwrap();
         let places = Places { sysctl: directory.path().join("sys"), queue: Some(queue) };
         Self { directory, places }
@@ -26,6 +31,11 @@ impl Machine {
 
     fn at(&self, file: &str) -> String {
         fs::read_to_string(self.directory.path().join(file)).unwrap().trim().to_owned()
+    }
+
+    /// As the kernel, or somebody else, sets it.
+    fn becomes(&self, file: &str, value: &str) {
+        fs::write(self.directory.path().join(file), value).unwrap();
     }
 
     fn journal(&self) -> Journal {
@@ -97,6 +107,57 @@ fn what_a_killed_run_has_left_is_put_back_but_not_what_was_set_since() {
 }
 
 #[test]
+fn what_a_switch_of_the_scheduler_sets_anew_is_put_back_too() {
+    for killed in [false, true] {
+        let machine = Machine::new();
+        let held =
+            Held::new(&[tuning("queue.scheduler", "none")], &machine.places, &machine.journal()).unwrap();
+        machine.becomes("queue/nr_requests", "256");
+        machine.becomes("queue/iosched/read_expire", "500");
+        if killed {
+            std::mem::forget(held);
+            assert_eq!(recover(machine.directory.path()).unwrap().len(), 1);
+        } else {
+            held.release().unwrap();
+        }
+        assert_eq!(machine.at("queue/scheduler"), "mq-deadline");
+        assert_eq!(machine.at("queue/nr_requests"), "1023");
+        assert_eq!(machine.at("queue/iosched/read_expire"), "100");
+    }
+}
+
+/// Two comparisons, each with one of a pair: the second would take what the first has set for what was there.
+#[test]
+fn the_other_of_a_pair_is_held_as_well() {
+    let machine = Machine::new();
+    let [bytes, ratio] = [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.dirty_ratio", "5")];
+    let other = Journal::of(&machine.directory.path().join("sys"));
+    let held = Held::new(std::slice::from_ref(&bytes), &machine.places, &machine.journal()).unwrap();
+    let busy = Held::new(std::slice::from_ref(&ratio), &machine.places, &other).unwrap_err().to_string();
+    assert_eq!(busy, "sysctl.vm.dirty_ratio: another comparison holds it (wait for its end)");
+    machine.becomes("sys/vm/dirty_ratio", "0");
+    machine.becomes("sys/vm/dirty_bytes", "0");
+    held.release().unwrap();
+    assert_eq!(machine.at("sys/vm/dirty_ratio"), "20");
+    let both = Held::new(&[bytes, ratio], &machine.places, &machine.journal());
+    assert!(both.is_ok(), "one's own is no other's: {both:?}");
+}
+
+#[test]
+fn the_other_of_a_pair_goes_back_with_its_own_alone() {
+    let machine = Machine::new();
+    let tunings = [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.swappiness", "1")];
+    std::mem::forget(Held::new(&tunings, &machine.places, &machine.journal()).unwrap());
+    machine.becomes("sys/vm/dirty_ratio", "0");
+    machine.becomes("sys/vm/dirty_bytes", "1000000000");
+    let recovered = recover(machine.directory.path()).unwrap();
+    assert_eq!(recovered.len(), 2, "{recovered:?}");
+    assert_eq!(machine.at("sys/vm/swappiness"), "60");
+    let pair = ["sys/vm/dirty_bytes", "sys/vm/dirty_ratio"].map(|file| machine.at(file));
+    assert_eq!(pair, ["1000000000", "0"], "writing the ratio would make 0 of the bytes");
+}
+
+#[test]
 fn a_journal_of_another_start_or_cut_short_is_no_order() {
     let machine = Machine::new();
     std::mem::forget(
@@ -144,7 +205,8 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
     let directory = tempfile::tempdir().unwrap();
     let (places, journal) = (Places::under(device.path()), Journal::of(directory.path()));
     let queue = places.queue.clone().unwrap();
-    let all = ["nomerges", "read_ahead_kb", "scheduler"].map(|name| queue.join(name));
+    let all = ["nomerges", "read_ahead_kb", "scheduler", "nr_requests"].map(|name| queue.join(name));
+    fs::write(&all[3], "64").unwrap();
     let before = all.each_ref().map(|file| read(file).unwrap());
     let other = if before[2] == "none" { "mq-deadline" } else { "none" };
     let tunings = [
@@ -153,7 +215,7 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
         tuning("queue.scheduler", other),
     ];
     let held = Held::new(&tunings, &places, &journal).unwrap();
-    assert_eq!(all.each_ref().map(|file| read(file).unwrap()), ["2", "64", other]);
+    assert_eq!(all.each_ref().map(|file| read(file).unwrap())[..3], ["2", "64", other]);
     held.release().unwrap();
     assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
     // And after a run that was killed.

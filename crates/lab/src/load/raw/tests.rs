@@ -104,3 +104,36 @@ fn what_makes_no_sense_is_refused() {
     assert!(refused(|spec| spec.seconds = f64::NAN).contains("above 0"));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+/// A device that is mounted is held exclusively; it is read all the same, and is the one that is asked and counted.
+#[test]
+fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
+    let directory = directory();
+    let file = tempfile::NamedTempFile::new_in(directory.path()).unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let device = match crate::loop_device::LoopDevice::over(file.path()) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("skipped: no loop device: {error}");
+            return;
+        }
+    };
+    let _held = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.path()).unwrap();
+    assert!(crate::load::is_held(device.path()) && !crate::load::is_held(file.path()));
+    let queue = crate::manifest::mount::queue_directory_of(device.path()).unwrap();
+    for way in [Way::Queue, Way::Pread, Way::Uring] {
+        let target = Some(device.path().to_owned());
+        let cell = RequestCell { target, ..cell(way, spec(Pattern::Random), directory.path()) };
+        assert_eq!(crate::nomerges::file_of(cell.place()), Ok(queue.join("nomerges")));
+        match run(&cell) {
+            Ok(result) if way == Way::Uring => {
+                let on_this = format!("{} says 0", queue.join("io_poll").display());
+                assert!(result.notes.iter().any(|note| note.contains(&on_this)), "{:?}", result.notes);
+            }
+            Ok(result) => assert!(result.metrics["iops"] > 0.0),
+            Err(CellError::Unavailable { reason }) => eprintln!("skipped: {way:?}: {reason}"),
+            Err(error) => panic!("{way:?}: {error}"),
+        }
+        assert_eq!(crate::cell::Cell::Requests(cell).works_on(), Some(device.path()));
+    }
+}

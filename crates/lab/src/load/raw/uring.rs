@@ -28,7 +28,7 @@ pub(super) fn run(cell: &RequestCell, path: &Path) -> Result<CellResult, CellErr
     let mut notes = Vec::new();
     let polls = match cell.poll {
         Poll::Never => false,
-        Poll::WhereItCan => device_polls(&cell.directory).unwrap_or_else(|why| {
+        Poll::WhereItCan => device_polls(cell.place()).unwrap_or_else(|why| {
             notes.push(format!("not polled: {why}"));
             false
         }),
@@ -58,9 +58,9 @@ pub(super) fn run(cell: &RequestCell, path: &Path) -> Result<CellResult, CellErr
     Ok(result)
 }
 
-/// Whether the device under a directory has queues for polling; why not.
-fn device_polls(directory: &Path) -> Result<bool, String> {
-    let queue = mount::queue_directory(directory).ok_or("the file is on no block device of its own")?;
+/// Whether the device that a place is or lies on has queues for polling; why not.
+fn device_polls(place: &Path) -> Result<bool, String> {
+    let queue = mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
     let path = queue.join("io_poll");
     match std::fs::read_to_string(&path) {
         Ok(text) if text.trim() == "1" => Ok(true),

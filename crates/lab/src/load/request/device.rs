@@ -51,13 +51,9 @@ pub(crate) fn open(spec: &RequestSpec, directory: &Path, target: Option<&Path>) 
 }
 
 fn open_file(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Result<Opened, CellError> {
-    let (path, access) = match target {
-        Some(target) => (only_read(spec, target)?, Access::Read),
-        None => (laid_out(spec, directory)?, Access::ReadWrite),
-    };
-    let how = How { access, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
-    let file =
-        File::open(&path, &how).map_err(|error| CellError::io("could not open it", &path, &error))?.file;
+    let path = target.map_or_else(|| laid_out(spec, directory), |target| only_read(spec, target))?;
+    let file = if target.is_some() { open_shared(&path) } else { open_own(&path) };
+    let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
     let mut notes = Vec::new();
     if let Direct::Refused(reason) = file.direct() {
         notes.push(format!("the file is not direct: {reason}"));
@@ -71,6 +67,18 @@ fn open_file(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Res
     ring.attach(TARGET, Arc::new(file));
     notes.push(ring.describe());
     Ok(Opened::File { ring: Box::new(ring), notes })
+}
+
+fn open_own(path: &Path) -> io::Result<File> {
+    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+    File::open(path, &how).map(|opened| opened.file)
+}
+
+/// For reading alone, and whoever else has it: opened as ours, a device that is mounted would be refused.
+fn open_shared(path: &Path) -> io::Result<File> {
+    let mut file = File::of_descriptor(std::fs::File::open(path)?.into())?;
+    file.go_direct()?;
+    Ok(file)
 }
 
 fn laid_out(spec: &RequestSpec, directory: &Path) -> Result<PathBuf, CellError> {

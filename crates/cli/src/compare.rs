@@ -167,9 +167,10 @@ fn plan<'a>(
         };
         let plan = Plan::new(suite, part, &wish).map_err(|error| match error {
             PlanError::NoSpace { .. } => Failure::failed(error),
-            PlanError::TooManyRounds { .. } | PlanError::Rounds { .. } | PlanError::Target(_) => {
-                Failure::usage(error)
-            }
+            PlanError::TooManyRounds { .. }
+            | PlanError::Rounds { .. }
+            | PlanError::Target(_)
+            | PlanError::Held { .. } => Failure::usage(error),
         })?;
         let form = request.form;
         let scale = request.scale.or(part.cut(form).map(|cut| cut.scale));

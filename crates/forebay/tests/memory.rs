@@ -65,6 +65,13 @@ fn source(test: &str) -> Option<(Disk, Mapped)> {
     Some((disk, mapped))
 }
 
+/// From now on the device is busy with what is asked of it from here, and with nothing of its file system's.
+fn freeze_when_quiet(disk: &Disk) {
+    support::process::shell("sync -f \"$1\"", &disk.path()).unwrap();
+    assert!(eventually(SOON, || !disk.is_busy()), "the file system is never at rest");
+    disk.freeze();
+}
+
 /// What is written comes from memory that a device has to be asked for, and the device hangs. Others go on: on other
 /// pages of the same file, its syncs among them, and elsewhere.
 #[test]
@@ -75,7 +82,7 @@ fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
     let file = Arc::new(engine.open(&path, Open::create()).unwrap());
     file.set_len(1 << 20).unwrap();
-    disk.freeze();
+    freeze_when_quiet(&disk);
     let stalled = std::thread::spawn({
         let file = Arc::clone(&file);
         move || file.write_at(&mapped.bytes()[MIDDLE], 0).unwrap()
@@ -111,7 +118,7 @@ fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
     let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
-    disk.freeze();
+    freeze_when_quiet(&disk);
     let stalled = std::thread::spawn(move || file.write_at(&mapped.bytes()[MIDDLE], 0));
     assert!(eventually(SOON, || disk.is_busy()), "nobody has to wait for the source");
     let ended = within(SOON, "shutting down", move || engine.shutdown(Duration::from_millis(200)));

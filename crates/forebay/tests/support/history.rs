@@ -135,10 +135,25 @@ impl History {
 
     fn set_length(&mut self, length: usize) {
         let (from, to) = (length.min(self.now.len()), length.max(self.now.len()));
+        if length < self.now.len() {
+            self.cut(length);
+        }
         self.now.resize(length, 0);
         self.smallest = self.smallest.min(length);
         self.largest = self.largest.max(length);
         self.note(from, to);
+    }
+
+    /// A file is cut at once, what was written before may be in memory still: whatever of it is there, is there in part.
+    fn cut(&mut self, length: usize) {
+        let (sector, kept) = (length / SECTOR, length % SECTOR);
+        let synced = sector_of(&self.synced, sector);
+        let versions = self.versions.entry(sector).or_default();
+        let whole: Vec<_> = versions.iter().copied().chain([synced]).collect();
+        versions.extend(whole.into_iter().map(|mut content| {
+            content[kept..].fill(0);
+            content
+        }));
     }
 
     fn note(&mut self, from: usize, to: usize) {
@@ -161,17 +176,33 @@ impl History {
                 let what = if content.iter().all(|byte| *byte == 0) { "zeroes" } else { "other bytes" };
                 let since = versions.map_or(0, Vec::len);
                 let synced_to = self.synced.len();
+                let all = versions.into_iter().flatten().chain([&synced]);
+                let agree: Vec<String> = all.map(|version| agreeing(content, version)).collect();
                 return Err(format!(
                     "sector {sector} of {} holds {what}: not as synced (to byte {synced_to}), nor any of {since} \
-                     versions since; first bytes {:?}, synced {:?}",
+                     versions since; bytes that are as in each version, and as synced: {}",
                     found.len().div_ceil(SECTOR),
-                    &content[..8.min(content.len())],
-                    &synced[..8],
+                    agree.join("; "),
                 ));
             }
         }
         Ok(())
     }
+}
+
+/// The ranges of a sector that are as in a version of it.
+fn agreeing(content: &[u8], version: &[u8]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for at in (0..content.len()).filter(|at| content[*at] == version[*at]) {
+        match ranges.last_mut() {
+            Some((_, end)) if *end == at => *end += 1,
+            _ => ranges.push((at, at + 1)),
+        }
+    }
+    // What agrees by chance is short.
+    let told = ranges.iter().filter(|(from, to)| to - from >= 8 || *to == content.len());
+    let told: Vec<String> = told.map(|(from, to)| format!("{from}..{to}")).collect();
+    if told.is_empty() { "none".to_owned() } else { told.join(" ") }
 }
 
 fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {

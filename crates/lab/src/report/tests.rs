@@ -157,7 +157,7 @@ fn of_several_parts_it_is_told_which_is_read() {
     let title = document.manifest.title.clone();
     let job = PartJob { name: "job".into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
     let files = Part { title, again: "forebay".into(), rounds: 5, jobs: vec![job], ..Part::default() };
-    let other = Part { table: TableKind::Worth, ..Part::default() };
+    let other = Part { table: TableKind::Worth, metric: "ns_per_io".into(), ..Part::default() };
     document.parts = vec![files, other];
     let reading = reading_of(&document);
     let expected = "Reading: Random 4k writes, 12 new files: with equal memory forebay ends 1.50x later than";

@@ -76,6 +76,8 @@ fn told(found: &Found, row: &Row) -> String {
     match row.unit.as_str() {
         "B" => format!("{:.1} MiB", value / f64::from(1 << 20)),
         "B/s" => format!("{:.0} MB/s", value / 1e6),
+        // Of a count, a share.
+        "1" => format!("{value:.2}"),
         unit if value >= 100.0 => format!("{value:.0} {unit}"),
         unit => format!("{value:.3} {unit}"),
     }

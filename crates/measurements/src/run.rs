@@ -17,6 +17,9 @@ use forebay_lab::schema::Document;
 
 use crate::list::Measurement;
 
+/// What leaves a result.
+const COMPARE: &str = "forebay compare";
+
 /// Where results go, and where the programs and files are that make them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bundle {
@@ -123,12 +126,16 @@ impl Bundle {
     /// The command, each comparison of it with where its bundle goes.
     fn asked(&self, measurement: &Measurement) -> String {
         let result = self.directory.join(&measurement.name);
-        let bundled = |line: &str| match line.trim_start().starts_with("forebay compare") {
-            true if line.contains("--check-against") => {
-                format!("{line} --json '{}.json'\n", result.display())
+        // Right behind its words, for something else may follow.
+        let bundled = |line: &str| {
+            let option = match line.contains("--check-against") {
+                true => format!("--json '{}.json'", result.display()),
+                false => format!("--bundle '{}'", result.display()),
+            };
+            match line.trim_start().starts_with(COMPARE) {
+                true => format!("{}\n", line.replacen(COMPARE, &format!("{COMPARE} {option}"), 1)),
+                false => format!("{line}\n"),
             }
-            true => format!("{line} --bundle '{}'\n", result.display()),
-            false => format!("{line}\n"),
         };
         measurement.command.trim().lines().map(bundled).collect()
     }
@@ -196,11 +203,11 @@ mod tests {
     #[test]
     fn comparisons_leave_their_results_in_the_bundle() {
         let bundle = bundle(Path::new("/b"));
-        let asked =
-            bundle.asked(&measurement("forebay compare plug\ncd x\nforebay compare --check-against-fio"));
+        let lines = "forebay compare plug\ncd x\nforebay compare --check-against-fio || true";
         assert_eq!(
-            asked,
-            "forebay compare plug --bundle '/b/one'\ncd x\nforebay compare --check-against-fio --json '/b/one.json'\n"
+            bundle.asked(&measurement(lines)),
+            "forebay compare --bundle '/b/one' plug\ncd x\n\
+             forebay compare --json '/b/one.json' --check-against-fio || true\n"
         );
         assert_eq!(bundle.result("one"), None);
     }

@@ -141,6 +141,7 @@ fn the_other_of_a_pair_is_held_as_well() {
     assert_eq!(machine.at("sys/vm/dirty_ratio"), "20");
     let both = Held::new(&[bytes, ratio], &machine.places, &machine.journal());
     assert!(both.is_ok(), "one's own is no other's: {both:?}");
+    machine.becomes("sys/vm/dirty_bytes", "0");
 }
 
 #[test]

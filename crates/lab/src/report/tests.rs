@@ -156,7 +156,9 @@ fn of_several_parts_it_is_told_which_is_read() {
     let mut document = with_forebay_at(164.0);
     let title = document.manifest.title.clone();
     let job = PartJob { name: "job".into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
-    let files = Part { title, again: "forebay".into(), rounds: 5, jobs: vec![job], ..Part::default() };
+    let metric = "write_bytes_per_s".into();
+    let files =
+        Part { title, metric, again: "forebay".into(), rounds: 5, jobs: vec![job], ..Part::default() };
     let other = Part { table: TableKind::Worth, metric: "ns_per_io".into(), ..Part::default() };
     document.parts = vec![files, other];
     let reading = reading_of(&document);

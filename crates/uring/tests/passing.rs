@@ -253,6 +253,8 @@ fn several_are_waited_for_at_once() {
     one.send(b"x", &[]).unwrap();
     assert_eq!(wait(&all, None).unwrap(), [true, false, false, false]);
     drop(alive);
+    // A child that another test has just begun has it, too, until it is another program.
+    assert_eq!(wait(&[Awaited::Gone(&gone)], SOON).unwrap(), [true]);
     assert_eq!(wait(&all, None).unwrap(), [true, false, true, false]);
     message(&other);
     bell.ring();

@@ -275,4 +275,4 @@ fn plain(output: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

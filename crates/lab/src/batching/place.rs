@@ -45,7 +45,7 @@ pub(super) enum Kind {
 impl FileSystem {
     /// That a file or a directory is on.
     pub(super) fn of(path: &Path) -> Self {
-        let device = fs::metadata(path).map_or(0, |data| data.dev());
+        let device = mount::file_system_number(path);
         let kind = if Storage::of(path).file_system == "ext4" { Kind::Ext4 } else { Kind::Other };
         Self { number: major(device) << 20 | minor(device) & 0xf_ffff, kind }
     }

@@ -7,11 +7,13 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{fstat, major, minor, syncfs};
+use rustix::fs::{major, minor, syncfs};
 
+use crate::manifest::mount;
 use crate::scratch::Stop;
 
 /// How often quiet must be seen in a row.
@@ -57,7 +59,8 @@ pub fn settle(directory: &File, within: Duration, stop: &Stop) -> io::Result<Set
 
 /// Where the kernel says what the device has in flight. None for a file system without a device of its own.
 fn in_flight_file(directory: &File) -> Option<PathBuf> {
-    let device = fstat(directory).ok()?.st_dev;
+    // A descriptor has a path there; the number in its status is no device's on btrfs.
+    let device = mount::device_of(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())))?;
     let path = format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device));
     Path::new(&path).exists().then(|| path.into())
 }

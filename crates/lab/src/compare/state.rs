@@ -7,8 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use rustix::fs::{major, minor, stat, statvfs};
+use rustix::fs::{major, minor, statvfs};
 use serde::{Deserialize, Serialize};
+
+use crate::manifest::mount;
 
 /// Dirty at the start above this is another's work.
 const DIRTY_AT_REST_BYTES: u64 = 16 << 20;
@@ -111,7 +113,7 @@ impl Before {
 }
 
 fn in_flight(directory: &Path) -> Option<u64> {
-    let device = stat(directory).ok()?.st_dev;
+    let device = mount::device_of(directory)?;
     let text =
         fs::read_to_string(format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device))).ok()?;
     text.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::DoctorError;
+use crate::manifest::mount;
 
 /// What is at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -30,8 +31,8 @@ pub(super) struct Place {
     pub(super) directory: PathBuf,
     /// The user it belongs to.
     pub(super) owner: u32,
-    /// The number of the file system's device.
-    pub(super) device: u64,
+    /// The number that the kernel knows its file system by.
+    pub(super) file_system: u64,
     pub(super) inode: u64,
     /// The number of the block device that it is.
     pub(super) own_device: u64,
@@ -53,13 +54,13 @@ impl Place {
             Kind::File | Kind::Device => real.parent().unwrap_or(Path::new("/")).to_owned(),
         };
         Ok(Self {
-            path: real,
             kind,
             directory,
             owner: data.uid(),
-            device: data.dev(),
+            file_system: mount::file_system_number(&real),
             inode: data.ino(),
             own_device: data.rdev(),
+            path: real,
         })
     }
 

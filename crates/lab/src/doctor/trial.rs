@@ -238,7 +238,7 @@ fn groups(file: &File) -> Option<Groups> {
 
 /// The process that has a lease on the file of a place.
 fn lease_holder(tree: &Tree, place: &Place) -> Option<String> {
-    let (major, minor) = (rustix::fs::major(place.device), rustix::fs::minor(place.device));
+    let (major, minor) = (rustix::fs::major(place.file_system), rustix::fs::minor(place.file_system));
     holder_in(&tree.text("/proc/locks")?, &format!("{major:02x}:{minor:02x}:{}", place.inode))
 }
 
@@ -255,8 +255,10 @@ fn holder_in(table: &str, file: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::manifest::mount;
 
     #[test]
     fn a_lease_is_found_in_the_table_of_locks() {
@@ -297,18 +299,35 @@ mod tests {
     #[test]
     fn a_file_under_a_lease_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
+        if let Err(error) = look_at_a_leased_file(directory.path()) {
+            println!("skipped: no lease on this file system or for this user: {error}");
+        }
+    }
+
+    #[test]
+    fn nor_on_btrfs_where_files_have_the_number_of_a_subvolume() {
+        // A thread of its own: the mount namespace changes for good.
+        let test = || {
+            let made = crate::file_system::tests::made("nor_on_btrfs", "btrfs,size=256m");
+            let Some((_directory, mut file_system)) = made else { return };
+            let mounted = file_system.renew().unwrap();
+            assert_ne!(fs::metadata(mounted).unwrap().dev(), mount::file_system_number(mounted));
+            look_at_a_leased_file(mounted).unwrap();
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    fn look_at_a_leased_file(directory: &Path) -> io::Result<()> {
+        let path = directory.join("file");
         fs::write(&path, "x").unwrap();
         let watch = LeaseWatch::new(|_| panic!("the lease was broken")).unwrap();
         let file = open(&path, Access::ReadWrite).unwrap();
-        if let Err(error) = file.try_lease(&watch, 1) {
-            println!("skipped: no lease on this file system or for this user: {error}");
-            return;
-        }
+        file.try_lease(&watch, 1)?;
         let trial = Trial::of(&Place::of(&path).unwrap(), &Tree::real());
         let own = trial.own().unwrap().as_ref();
         assert!(own.as_ref().is_err_and(|why| why.contains("has a lease on it")), "{own:?}");
         assert!(file.has_lease());
+        Ok(())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 /// One in a directory of its own; none, with the reason said, where that is not possible. In continuous integration as
 /// root it has to be possible.
-fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSystem)> {
+pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSystem)> {
     let skipped = |reason: &str| {
         assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{test} must run here: {reason}");
         eprintln!("skipped {test}: {reason}");

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor, statvfs};
+use rustix::fs::{major, makedev, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::machine::word;
@@ -92,6 +92,7 @@ impl Storage {
         let mut storage = fs::read_to_string("/proc/thread-self/mountinfo")
             .ok()
             .and_then(|table| mount_of(&table, directory))
+            .map(|mount| mount.storage)
             .unwrap_or_default();
         if let Ok(space) = statvfs(directory) {
             storage.block_bytes = space.f_frsize;
@@ -159,9 +160,23 @@ pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
 
 /// Where the kernel shows the disk that the file system of a directory is on, if that has one of its own.
 pub(crate) fn disk_of(directory: &Path) -> Option<PathBuf> {
+    disk_directory(device_of(directory)?)
+}
+
+/// The number of the device that the file system of a directory is on.
+pub(crate) fn device_of(directory: &Path) -> Option<u64> {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
-    let mounted = mount_of(&table, directory)?;
-    disk_directory(device_number(&mounted.device, directory)?)
+    device_number(&mount_of(&table, directory)?.storage.device, directory)
+}
+
+/// The number that the kernel knows a file system by, in `/proc/locks` and in what is traced. What `stat` tells of a file
+/// is on btrfs the number of its subvolume, which is none of these. 0 where neither is told.
+pub(crate) fn file_system_number(path: &Path) -> u64 {
+    let mounted = fs::read_to_string("/proc/thread-self/mountinfo").ok();
+    mounted
+        .and_then(|table| Some(mount_of(&table, path)?.number))
+        .or_else(|| fs::metadata(path).ok().map(|data| data.dev()))
+        .unwrap_or_default()
 }
 
 /// Where it shows the disk that a block device is, or is a part of.
@@ -228,20 +243,30 @@ fn chosen(list: &str) -> String {
     bracketed.unwrap_or(list).to_owned()
 }
 
+/// A line of `mountinfo`.
+#[derive(PartialEq, Eq, Debug)]
+struct Mount {
+    /// The file system's own number.
+    number: u64,
+    storage: Storage,
+}
+
 /// The mount a directory is on, from the text of `mountinfo`: the longest mount point above it, and of several there
 /// the last, which covers the others.
-fn mount_of(table: &str, directory: &Path) -> Option<Storage> {
+fn mount_of(table: &str, directory: &Path) -> Option<Mount> {
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let mounts = table.lines().filter_map(parse_mount);
     mounts
-        .filter(|mount| directory.starts_with(&mount.mount_point))
-        .max_by_key(|mount| mount.mount_point.as_os_str().len())
+        .filter(|mount| directory.starts_with(&mount.storage.mount_point))
+        .max_by_key(|mount| mount.storage.mount_point.as_os_str().len())
 }
 
 /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`
-fn parse_mount(line: &str) -> Option<Storage> {
+fn parse_mount(line: &str) -> Option<Mount> {
     let (mount, file_system) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(4);
+    let mut mount = mount.split(' ').skip(2);
+    let (major, minor) = mount.next()?.split_once(':')?;
+    let mut mount = mount.skip(1);
     let (mount_point, mount_options) = (mount.next()?, mount.next()?);
     let mut file_system = file_system.splitn(3, ' ');
     let (kind, device) = (file_system.next()?, file_system.next()?);
@@ -251,12 +276,15 @@ fn parse_mount(line: &str) -> Option<Storage> {
             options.push(option);
         }
     }
-    Some(Storage {
-        file_system: kind.to_owned(),
-        device: unescaped(device),
-        mount_point: unescaped(mount_point).into(),
-        options: options.join(","),
-        ..Storage::default()
+    Some(Mount {
+        number: makedev(major.parse().ok()?, minor.parse().ok()?),
+        storage: Storage {
+            file_system: kind.to_owned(),
+            device: unescaped(device),
+            mount_point: unescaped(mount_point).into(),
+            options: options.join(","),
+            ..Storage::default()
+        },
     })
 }
 
@@ -295,10 +323,12 @@ garbage
 
     #[test]
     fn the_longest_and_last_mount_point_wins() {
-        let mount = mount_of(TABLE, Path::new("/etc")).unwrap();
-        assert_eq!((mount.file_system.as_str(), mount.options.as_str()), ("ext4", "rw,relatime,discard"));
-        assert_eq!(mount_of(TABLE, Path::new("/tmp")).unwrap().file_system, "tmpfs");
-        assert_eq!(parse_mount(TABLE.lines().nth(2).unwrap()).unwrap().device, "/dev/sda 2");
+        let Mount { number, storage } = mount_of(TABLE, Path::new("/etc")).unwrap();
+        assert_eq!(number, makedev(254, 0));
+        assert_eq!((storage.file_system.as_str(), storage.options.as_str()), ("ext4", "rw,relatime,discard"));
+        assert_eq!(mount_of(TABLE, Path::new("/tmp")).unwrap().storage.file_system, "tmpfs");
+        let btrfs = parse_mount(TABLE.lines().nth(2).unwrap()).unwrap();
+        assert_eq!((btrfs.number, btrfs.storage.device.as_str()), (makedev(0, 44), "/dev/sda 2"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 
 use super::journal::{Change, Journal};
-use super::{Places, Tuning, TuningError, read, same};
+use super::{Knob, Places, Tuning, TuningError, read, same};
 
 /// Of each two the kernel makes 0 of one when the other is set, and takes no 0 for the first: so the one that is not 0 is
 /// what is put back.
@@ -49,9 +49,12 @@ impl Held {
     /// # Errors
     /// The first that could not be set; those before it are as they were.
     pub fn new(tunings: &[Tuning], places: &Places, journal: &Journal) -> Result<Self, TuningError> {
+        let mut tunings: Vec<&Tuning> = tunings.iter().collect();
+        // Another scheduler sets others anew: what is wanted of those comes after it.
+        tunings.sort_by_key(|tuning| tuning.knob != Knob::Queue("scheduler".to_owned()));
         let mut changes: Vec<Change> = Vec::new();
         let mut locks = Vec::new();
-        for tuning in tunings {
+        for tuning in &tunings {
             let file = places.look(&tuning.knob)?;
             let refused = |source: io::Error| TuningError::Refused {
                 knob: tuning.knob.to_string(),
@@ -79,7 +82,7 @@ impl Held {
         let held = Self { changes, journal: journal.clone(), _locks: locks };
         let files: Vec<&Path> =
             held.changes.iter().filter(|change| change.ours.is_some()).map(|change| &*change.file).collect();
-        for (tuning, file) in tunings.iter().zip(files) {
+        for (tuning, file) in tunings.into_iter().zip(files) {
             set(tuning, file)?;
         }
         Ok(held)

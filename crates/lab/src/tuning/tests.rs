@@ -210,13 +210,15 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
     fs::write(&all[3], "64").unwrap();
     let before = all.each_ref().map(|file| read(file).unwrap());
     let other = if before[2] == "none" { "mq-deadline" } else { "none" };
+    // The depth is set anew with the scheduler, and has to be as it was asked for nevertheless.
     let tunings = [
         tuning("queue.nomerges", "2"),
         tuning("queue.read_ahead_kb", "64"),
+        tuning("queue.nr_requests", "32"),
         tuning("queue.scheduler", other),
     ];
     let held = Held::new(&tunings, &places, &journal).unwrap();
-    assert_eq!(all.each_ref().map(|file| read(file).unwrap())[..3], ["2", "64", other]);
+    assert_eq!(all.each_ref().map(|file| read(file).unwrap()), ["2", "64", other, "32"]);
     held.release().unwrap();
     assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
     // And after a run that was killed.

@@ -23,6 +23,9 @@ const FAR: f64 = 3.5;
 /// And so much of the median at least.
 const APART: f64 = 0.1;
 
+/// Outliers of more arms are told together.
+const TOLD_EACH: usize = 6;
+
 /// The median deviation of normal values is this share of their standard deviation.
 const OF_NORMAL: f64 = 0.6745;
 
@@ -37,10 +40,13 @@ pub(super) fn notes(measured: &[Measured], metric: &str) -> Vec<String> {
             jobs.entry(&one.job).or_default().push((&one.arm, values));
         }
     }
-    let mut notes = Vec::new();
-    for (job, arms) in jobs {
-        notes.extend(drift(job, metric, &arms));
-        notes.extend(arms.iter().flat_map(|(arm, values)| outliers(job, metric, arm, values)));
+    let mut notes: Vec<String> = jobs.iter().filter_map(|(job, arms)| drift(job, metric, arms)).collect();
+    let arms = jobs.iter().flat_map(|(job, arms)| arms.iter().map(move |(arm, values)| (*job, *arm, values)));
+    let apart: Vec<Apart<'_>> = arms.filter_map(|(job, arm, values)| Apart::of(job, arm, values)).collect();
+    if apart.len() <= TOLD_EACH {
+        notes.extend(apart.iter().map(|one| one.told(metric)));
+    } else {
+        notes.push(told_together(&apart, metric));
     }
     notes
 }
@@ -108,25 +114,56 @@ fn inversions(count: usize) -> Vec<f64> {
     ways
 }
 
-/// Rounds of an arm that stand apart from its others.
-fn outliers(job: &str, metric: &str, arm: &str, values: &[f64]) -> Option<String> {
-    if values.len() < ROUNDS_FOR_A_TREND {
-        return None;
+/// Rounds of an arm that stand apart from its others, from 0, and what share of the median they are.
+#[derive(Debug)]
+struct Apart<'a> {
+    job: &'a str,
+    arm: &'a str,
+    rounds: Vec<(usize, f64)>,
+}
+
+impl<'a> Apart<'a> {
+    fn of(job: &'a str, arm: &'a str, values: &[f64]) -> Option<Self> {
+        if values.len() < ROUNDS_FOR_A_TREND {
+            return None;
+        }
+        let middle = median(values)?;
+        let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+        let usual = median(&deviations)?;
+        let far = |value: f64| {
+            let apart = (value - middle).abs();
+            OF_NORMAL * apart > FAR * usual && apart > APART * middle
+        };
+        let rounds = values.iter().enumerate().filter(|(_, value)| far(**value));
+        let rounds: Vec<(usize, f64)> = rounds.map(|(round, value)| (round, value / middle)).collect();
+        (!rounds.is_empty()).then_some(Self { job, arm, rounds })
     }
-    let middle = median(values)?;
-    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let usual = median(&deviations)?;
-    let far = |value: f64| {
-        let apart = (value - middle).abs();
-        OF_NORMAL * apart > FAR * usual && apart > APART * middle
-    };
-    let apart: Vec<String> = values
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| far(**value))
-        .map(|(round, value)| format!("round {} with {:.2} of the median", round + 1, value / middle))
-        .collect();
-    (!apart.is_empty()).then(|| format!("outliers, kept: {arm} in {job}, {metric}: {}", apart.join(", ")))
+
+    fn told(&self, metric: &str) -> String {
+        let rounds = self.rounds.iter().map(|(round, share)| told_round(*round, *share));
+        let rounds = rounds.collect::<Vec<_>>().join(", ");
+        format!("outliers, kept: {} in {}, {metric}: {rounds}", self.arm, self.job)
+    }
+}
+
+/// Many: how many, and the one that is furthest away.
+fn told_together(apart: &[Apart<'_>], metric: &str) -> String {
+    let each = || apart.iter().flat_map(|one| one.rounds.iter().map(move |found| (one, *found)));
+    let distance = |share: f64| share.ln().abs();
+    let furthest = each().max_by(|(_, one), (_, other)| distance(one.1).total_cmp(&distance(other.1)));
+    let furthest = furthest.map(|(Apart { job, arm, .. }, (round, share))| {
+        format!("; the furthest is {arm} in {job}: {}", told_round(round, share))
+    });
+    format!(
+        "outliers, kept: {} values of {metric}, of {} arms in their jobs (--html shows them){}",
+        each().count(),
+        apart.len(),
+        furthest.unwrap_or_default()
+    )
+}
+
+fn told_round(round: usize, share: f64) -> String {
+    format!("round {} with {share:.2} of the median", round + 1)
 }
 
 #[cfg(test)]
@@ -179,5 +216,11 @@ mod tests {
         let told = notes(&one, "iops");
         assert_eq!(told, ["outliers, kept: a in job, iops: round 4 with 0.40 of the median"]);
         assert_eq!(one[0].rounds.len(), 6);
+        let many: Vec<Measured> = (0..7)
+            .map(|arm| measured(&arm.to_string(), &[100.0, 99.0, 101.0, 100.0, 40.0 + f64::from(arm)]))
+            .collect();
+        let together = "outliers, kept: 7 values of iops, of 7 arms in their jobs (--html shows them); the furthest is \
+                        0 in job: round 5 with 0.40 of the median";
+        assert_eq!(notes(&many, "iops"), [together]);
     }
 }

@@ -37,10 +37,11 @@ const OPEN_JOBS: usize = 6;
 /// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands below.
 type Beside = (&'static str, &'static str, &'static str);
 
+/// Those that the cells count themselves.
 const BESIDES: &[Beside] = &[
     ("requests_per_doorbell", "Requests handed over together", "mean of a cell"),
     ("bios_per_run", "Bios ended together", "mean of a completion run"),
-    ("hold_p99_us", "How long ends waited for each other", "99th percentile"),
+    ("hold_p99_us", "How long completions were held", "99th percentile"),
     ("sync_probe_p99_us", "A small sync beside it", "99th percentile"),
     ("extents_per_file", "Extents of a file", "mean of the files of a cell"),
     ("mean_extent_bytes", "Length of an extent", "mean"),
@@ -222,6 +223,7 @@ fn rounds(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
         one: true,
         band: floor,
         shown: figures::short,
+        bytes: false,
     }
     .drawn(numbers)
 }
@@ -247,8 +249,16 @@ fn besides(
     };
     let strips: Vec<Strip> = arms.iter().enumerate().filter_map(strip).collect();
     let (title, below) = (heading.to_owned(), below.to_owned());
-    Strips { title, below: format!("{below}; a dot for each round"), strips, one: false, band: None, shown }
-        .drawn(numbers)
+    Strips {
+        title,
+        below: format!("{below}; a dot for each round"),
+        strips,
+        one: false,
+        band: None,
+        shown,
+        bytes: metric.ends_with("_bytes"),
+    }
+    .drawn(numbers)
 }
 
 /// How a value of a metric is told.

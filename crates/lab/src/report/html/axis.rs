@@ -82,10 +82,25 @@ impl Axis {
             }
         }
         // Less than a power of ten in all.
-        let step = round_step((high - low) / 4.0);
-        let first = (low / step).ceil();
-        (0..).map(|number| (first + f64::from(number)) * step).take_while(|value| *value <= high).collect()
+        even_marks(round_step((high - low) / 4.0), [low, high])
     }
+
+    /// The same of bytes, which are told in KiB, MiB and so on.
+    pub(super) fn marks_of_bytes(&self) -> Vec<f64> {
+        let [low, high] = self.ends;
+        let doublings = low.max(1.0).log2().ceil() as i32..=high.log2().floor() as i32;
+        if doublings.clone().count() >= ENOUGH_MARKS {
+            return thinned(doublings.map(|doubling| 2f64.powi(doubling)).collect());
+        }
+        let unit = 1024f64.powf(high.max(1.0).log(1024.0).floor());
+        even_marks(round_step((high - low) / 4.0 / unit) * unit, [low, high])
+    }
+}
+
+/// Every multiple of a step between two ends.
+fn even_marks(step: f64, [low, high]: [f64; 2]) -> Vec<f64> {
+    let first = (low / step).ceil();
+    (0..).map(|number| (first + f64::from(number)) * step).take_while(|value| *value <= high).collect()
 }
 
 /// Every so manyth, where there are many powers of ten.
@@ -119,6 +134,10 @@ mod tests {
             let marks = marks(&[least, most]);
             assert!((2..=9).contains(&marks.len()), "{least} to {most}: {marks:?}");
         }
+        let bytes = |values: &[f64]| Axis::of_powers(values.iter().copied(), [0.0, 100.0]).marks_of_bytes();
+        assert_eq!(bytes(&[5000.0, 40_000.0]), [8192.0, 16_384.0, 32_768.0]);
+        assert_eq!(bytes(&[20e6, 22e6]), [20.0 * 1_048_576.0, 22.0 * 1_048_576.0]);
+        assert!(bytes(&[1.0, 2f64.powi(40)]).len() <= 8);
         let even = Axis::from_zero(590e6, [0.0, 100.0]).marks();
         assert_eq!(even, [0.0, 200e6, 400e6, 600e6]);
     }

@@ -28,6 +28,8 @@ pub(super) struct Strips {
     pub(super) band: Option<f64>,
     /// Values as the axis has them.
     pub(super) shown: fn(f64) -> String,
+    /// Whether they are bytes, which have other round values.
+    pub(super) bytes: bool,
 }
 
 /// One arm.
@@ -67,7 +69,7 @@ impl Strips {
             let told = format!("noise floor {}", figures::percent(band));
             svg.rectangle("band", [from, 4.0], [to - from, bottom - 4.0], &told);
         }
-        for mark in axis.marks() {
+        for mark in if self.bytes { axis.marks_of_bytes() } else { axis.marks() } {
             let x = axis.place(mark);
             svg.line("grid", [x, 4.0], [x, bottom]);
             svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &(self.shown)(mark));

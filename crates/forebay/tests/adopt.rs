@@ -706,8 +706,12 @@ fn generations(directory: &Path) {
         workload.make(&verb, &files[number]);
         workload.make_in(&verb, &mut contents[number]);
     }
-    println!("{} steps, {} clean pages", workload.number, clean_pages + clean);
-    assert!(clean_pages + clean > 0, "nothing was ever warm");
+    let file_system = forebay_uring::probe::file_system(directory).unwrap();
+    let (steps, clean) = (workload.number, clean_pages + clean);
+    println!(
+        "{file_system}: {count} generations, {steps} steps, {clean} clean pages read without the device"
+    );
+    assert!(clean > 0, "nothing was ever warm");
     for (number, file) in files.into_iter().enumerate() {
         assert!(read_all(&file) == contents[number], "seed {seed}, file {number}");
         file.sync_all().unwrap();

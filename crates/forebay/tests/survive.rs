@@ -281,7 +281,12 @@ fn die_many_times(directory: &Path, times: usize, ahead: Ahead) {
         die_once(&task, &mut random, &context, ahead, &mut tally);
         std::fs::remove_dir_all(&task.directory).unwrap();
     }
-    println!("{times} deaths: {tally:?}");
+    let file_system = forebay_uring::probe::file_system(directory).unwrap();
+    let Tally { steps, under_way, written, .. } = tally;
+    println!(
+        "{file_system}: {times} deaths after {steps} steps, {written} with something left to write, {under_way} steps \
+         under way; no file is wrong"
+    );
     assert!(tally.written > times / 2, "too few keepers had anything to write: {tally:?}");
 }
 

@@ -1,14 +1,20 @@
 //! Whether what was asked for was found: a table that is computed from a result.
 //!
 //! A ratio is met where its whole 95 % interval is on the asked side, missed where the whole of it is on the other, and
-//! else not shown. A figure that is no ratio counts by its mean.
+//! else not shown; nor is it where it is no further from what was asked than an arm is from itself, the noise floor. A
+//! figure that is no ratio counts by its mean.
 
+use forebay_lab::compare::judge::{Floor, floor_of};
 use forebay_lab::schema::{Against, Document, Row};
+use forebay_lab::statistics::{Paired, distance, ratio};
 
 use crate::list::Aim;
 
 /// The word for what compares with what the job's table does.
 const BASE: &str = "base";
+
+/// Of the intervals that are computed here: the same figures make the same table.
+const SEED: u64 = 1;
 
 /// What was found.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -16,6 +22,8 @@ struct Found {
     value: f64,
     /// Of a ratio.
     interval: Option<(f64, f64)>,
+    /// Of its metric, where an arm ran twice.
+    floor: Option<f64>,
 }
 
 /// The lines of a table, with its heading.
@@ -40,7 +48,9 @@ fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
     let wanted = |row: &&Row| row.arm == aim.arm && row.metric == aim.metric;
     let mut rows = document.rows.iter().filter(wanted);
     let row = rows.find(|row| aim.job.as_ref().is_none_or(|job| row.job == *job))?;
-    let Some(against) = &aim.against else { return Some((Found { value: row.mean, interval: None }, row)) };
+    let Some(against) = &aim.against else {
+        return Some((Found { value: row.mean, interval: None, floor: None }, row));
+    };
     let base = match against.as_str() {
         BASE => document
             .parts
@@ -50,17 +60,34 @@ fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
             .base_in(&aim.metric)?,
         arm => arm,
     };
-    let found = document.compared(&row.job, &aim.metric, Against { arm: &aim.arm, base })?;
-    Some((Found { value: found.ratio, interval: Some((found.ci_low, found.ci_high)) }, row))
+    let recorded = document.compared(&row.job, &aim.metric, Against { arm: &aim.arm, base });
+    let recorded = recorded.map(|one| (one.ratio, one.ci_low, one.ci_high));
+    let (value, low, high) = recorded.or_else(|| computed(document, row, base))?;
+    let part = document.parts.iter().find(|part| part.jobs.iter().any(|job| job.name == row.job));
+    let floor = part
+        .and_then(|part| floor_of(&document.rows, Floor { job: &row.job, again: &part.again }, &row.metric));
+    Some((Found { value, interval: Some((low, high)), floor }, row))
+}
+
+/// A ratio to an arm that the comparison itself did not set it against.
+fn computed(document: &Document, row: &Row, base: &str) -> Option<(f64, f64, f64)> {
+    let base = document.row_of(&row.job, base, &row.metric)?;
+    let rounds = row.rounds.iter().zip(&base.rounds).filter_map(|(arm, base)| Some(((*arm)?, (*base)?)));
+    let (arm, base): (Vec<f64>, Vec<f64>) = rounds.unzip();
+    let found = ratio(Paired { arm: &arm, base: &base }, SEED)?;
+    Some((found.ratio, found.low, found.high))
 }
 
 fn verdict(aim: &Aim, found: &Found) -> &'static str {
     let (low, high) = found.interval.unwrap_or((found.value, found.value));
-    let (met, missed) = match (aim.at_least, aim.at_most) {
-        (Some(least), _) => (low >= least, high < least),
-        (None, Some(most)) => (high <= most, low > most),
-        (None, None) => (false, false),
+    let (bound, met, missed) = match (aim.at_least, aim.at_most) {
+        (Some(least), _) => (least, low >= least, high < least),
+        (None, Some(most)) => (most, high <= most, low > most),
+        (None, None) => return "not shown",
     };
+    if found.floor.is_some_and(|floor| distance(found.value / bound) <= floor) {
+        return "not shown";
+    }
     match (met, missed) {
         (true, _) => "met",
         (_, true) => "**missed**",
@@ -76,6 +103,7 @@ fn told(found: &Found, row: &Row) -> String {
     match row.unit.as_str() {
         "B" => format!("{:.1} MiB", value / f64::from(1 << 20)),
         "B/s" => format!("{:.0} MB/s", value / 1e6),
+        "1/s" if value >= 1e6 => format!("{:.1} million/s", value / 1e6),
         // Of a count, a share.
         "1" => format!("{value:.2}"),
         unit if value >= 100.0 => format!("{value:.0} {unit}"),
@@ -91,17 +119,21 @@ mod tests {
 
     use super::*;
 
-    fn document() -> Document {
-        let row = Row {
+    fn row(arm: &str, rounds: [f64; 2]) -> Row {
+        Row {
             job: "j".into(),
-            arm: "forebay".into(),
+            arm: arm.into(),
             metric: "iops".into(),
             unit: "1/s".into(),
             better: Direction::Higher,
-            mean: 1234.0,
+            mean: (rounds[0] + rounds[1]) / 2.0,
             stddev: None,
-            rounds: vec![Some(1234.0)],
-        };
+            rounds: rounds.map(Some).into(),
+        }
+    }
+
+    fn document() -> Document {
+        let rows = vec![row("forebay", [1233.0, 1235.0]), row("other", [616.5, 617.5])];
         let comparison = Comparison {
             job: "j".into(),
             metric: "iops".into(),
@@ -113,24 +145,41 @@ mod tests {
             p: 0.01,
             verdict: Verdict::Better,
         };
-        let mut document = Document::new(Manifest::default(), "s", vec![row], vec![comparison]);
+        let mut document = Document::new(Manifest::default(), "s", rows, vec![comparison]);
         let job = PartJob { name: "j".into(), base: Some("kernel".into()), ..PartJob::default() };
         document.parts.push(Part { jobs: vec![job], ..Part::default() });
         document
     }
 
-    fn line(against: Option<&str>, at_least: Option<f64>, at_most: Option<f64>) -> String {
-        let aim = Aim {
+    #[test]
+    fn figures_are_told_in_units_that_are_read() {
+        let told = |unit: &str, mean: f64| {
+            let row = Row { unit: unit.into(), ..row("a", [1.0, 1.0]) };
+            told(&Found { value: mean, interval: None, floor: None }, &row)
+        };
+        assert_eq!(told("1/s", 11.2e6), "11.2 million/s");
+        assert_eq!(told("1/s", 1234.0), "1234 1/s");
+        assert_eq!(told("B", 64e6), "61.0 MiB");
+        assert_eq!(told("1", 0.031), "0.03");
+        assert_eq!(told("us", 3.5), "3.500 us");
+    }
+
+    fn aim() -> Aim {
+        Aim {
             table: "t".into(),
             what: "fast".into(),
             measurement: "m".into(),
             job: None,
             metric: "iops".into(),
             arm: "forebay".into(),
-            against: against.map(str::to_owned),
-            at_least,
-            at_most,
-        };
+            against: None,
+            at_least: None,
+            at_most: None,
+        }
+    }
+
+    fn line(against: Option<&str>, at_least: Option<f64>, at_most: Option<f64>) -> String {
+        let aim = Aim { against: against.map(str::to_owned), at_least, at_most, ..aim() };
         let table = table(&[&aim], |name| (name == "m").then(document));
         table.lines().nth(2).unwrap().to_owned()
     }
@@ -145,10 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_within_the_noise_is_not_shown() {
+        let noisy = |again: [f64; 2]| {
+            let mut document = document();
+            document.rows.push(row("other-again", again));
+            document.parts[0].again = "other".into();
+            let aim = Aim { against: Some("other".into()), at_least: Some(1.5), ..aim() };
+            verdict(&aim, &found(&aim, &document).unwrap().0)
+        };
+        assert_eq!(noisy([620.0, 620.0]), "met");
+        assert_eq!(noisy([900.0, 400.0]), "not shown");
+    }
+
+    #[test]
+    fn a_ratio_that_was_not_recorded_is_computed() {
+        assert_eq!(line(Some("other"), Some(1.9), None), "| fast | 2.00 [2.00-2.00] | met |");
+    }
+
+    #[test]
     fn a_figure_counts_by_its_mean_and_what_is_not_there_is_not_measured() {
         assert_eq!(line(None, Some(1000.0), None), "| fast | 1234 1/s | met |");
         assert_eq!(line(None, None, Some(1000.0)), "| fast | 1234 1/s | **missed** |");
-        assert_eq!(line(Some("other"), Some(1.0), None), "| fast | - | not measured: it did not run here |");
+        assert_eq!(line(Some("third"), Some(1.0), None), "| fast | - | not measured: it did not run here |");
         let aim = "table='t'\nwhat='w'\nmeasurement='x'\nmetric='iops'\narm='a'\nat_least=1.0\n";
         let aim: Aim = toml::from_str(aim).unwrap();
         assert!(table(&[&aim], |_| None).ends_with("| w | - | not measured |\n"));

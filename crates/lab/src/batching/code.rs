@@ -22,13 +22,26 @@ const STACK: Register = Register(10);
 pub(super) enum Helper {
     MapLookup = 1,
     CurrentProcessIn = 120,
+    CurrentTask = 158,
 }
 
 /// How much is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Width {
+    Two,
     Four,
     Eight,
+}
+
+impl Width {
+    /// The instruction that loads so many bytes.
+    fn load(self) -> u8 {
+        match self {
+            Width::Two => 0x69,
+            Width::Four => 0x61,
+            Width::Eight => 0x79,
+        }
+    }
 }
 
 /// A place that is jumped to before it is there.
@@ -102,12 +115,8 @@ impl Code {
     }
 
     pub(super) fn load(&mut self, to: Register, width: Width, base: Register, offset: u32) {
-        let code = match width {
-            Width::Four => 0x61,
-            Width::Eight => 0x79,
-        };
         let offset = i16::try_from(offset).expect("no struct that is looked into is so large");
-        self.put(code, to, base, offset, 0);
+        self.put(width.load(), to, base, offset, 0);
     }
 
     pub(super) fn store(&mut self, base: Register, offset: u32, from: Register) {
@@ -121,11 +130,7 @@ impl Code {
     }
 
     pub(super) fn load_from_stack(&mut self, to: Register, width: Width, below: u8) {
-        let code = match width {
-            Width::Four => 0x61,
-            Width::Eight => 0x79,
-        };
-        self.put(code, to, STACK, -i16::from(below), 0);
+        self.put(width.load(), to, STACK, -i16::from(below), 0);
     }
 
     pub(super) fn address_on_stack(&mut self, to: Register, below: u8) {
@@ -167,6 +172,11 @@ impl Code {
 
     pub(super) fn jump_if_same(&mut self, one: Register, other: Register, to: Label) {
         self.jump_if(0x1d, one, other, 0, to);
+    }
+
+    /// Without a sign.
+    pub(super) fn jump_if_less(&mut self, one: Register, other: Register, to: Label) {
+        self.jump_if(0xad, one, other, 0, to);
     }
 
     /// Without a sign.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! block_bio_queue, block_getrq, block_rq_insert, block_rq_issue            one each
+//! block_getrq       besides, how many are in the plug of this task with it
 //! block_unplug      how many, and whether it was asked for or came of going to sleep
 //! softirq_entry, _exit, irq_handler_entry, _exit                           a new interrupt
 //! block_rq_complete one more, and one more run where it is the first of this interrupt
@@ -9,6 +10,10 @@
 //! io_uring_complete, _task_work_run, _local_work_run, sys_enter            of this process alone
 //! ext4_writepages_result, writeback_single_inode                           pages that were written
 //! ```
+//!
+//! `block_unplug` tells of two things: of what a plug lets go, and, where a driver is told that no more comes, of what it has
+//! just taken from the scheduler (`blk_mq_commit_rqs`). Only the first is meant: what is more than the plug of whoever made
+//! the last request on this processor has is the second.
 //!
 //! Requests and bios are counted on one disk, pages on one file system. Counters are not atomic: a program is not run
 //! inside itself on one processor, and no two programs add to the same counter but those of interrupts, which come
@@ -44,6 +49,8 @@ pub(super) enum Counter {
     Enters,
     WritebackRuns,
     WritebackPages,
+    /// Requests in the plug that the last one of this processor went into; 0 if into none.
+    Plugged,
     /// Whether this processor is in an interrupt, and how many it has had; the last that completed something.
     InInterrupt,
     Interrupts,
@@ -104,7 +111,6 @@ pub(super) fn groups(btf: &Btf, means: &Means<'_>) -> Vec<Group> {
     let mut groups = Vec::new();
     if let Some(disk) = means.disk {
         groups.extend([
-            Group { what: "plugs", programs: writer.unplug(disk).map(one) },
             Group { what: "requests", programs: writer.requests(disk) },
             Group { what: "completion runs", programs: writer.completions(disk) },
         ]);
@@ -140,6 +146,10 @@ impl Writer<'_> {
         code.load(depth, Width::Eight, context, 8);
         code.copy_lower(depth, depth);
         self.find_counters(&mut code);
+        code.load(queue, Width::Eight, KEPT[2], offset(Counter::Plugged));
+        code.jump_if_less(queue, depth, END);
+        code.subtract(queue, depth);
+        code.store(KEPT[2], offset(Counter::Plugged), queue);
         let (sleeping, not_full) = (code.label(), code.label());
         code.jump_if_below(depth, FULL_PLUG, not_full);
         count(&mut code, Counter::FullUnplugs);
@@ -171,6 +181,18 @@ impl Writer<'_> {
             Some(code)
         };
 
+        let mut made = of_bio(Counter::Made)?;
+        let (plugged, counted) = (what, made.label());
+        made.call(Helper::CurrentTask);
+        self.follow(&mut made, RESULT, "task_struct", "plug")?;
+        made.set(plugged, 0);
+        made.jump_if_equal(RESULT, 0, counted);
+        made.load(plugged, Width::Two, RESULT, self.btf.member("blk_plug", "rq_count")?);
+        // It is about to go into it.
+        made.add_number(plugged, 1);
+        made.place(counted);
+        made.store(KEPT[2], offset(Counter::Plugged), plugged);
+
         let mut inserts = begun();
         self.request(&mut inserts, disk)?;
         self.find_counters(&mut inserts);
@@ -185,7 +207,8 @@ impl Writer<'_> {
         add(&mut issues, Counter::IssuedBytes, bytes);
         Some(vec![
             self.at("block_bio_queue", Some("bio"), of_bio(Counter::Bios)?)?,
-            self.at("block_getrq", Some("bio"), of_bio(Counter::Made)?)?,
+            self.at("block_getrq", Some("bio"), made)?,
+            self.unplug(disk)?,
             self.at("block_rq_insert", Some("request"), inserts)?,
             self.at("block_rq_issue", Some("request"), issues)?,
         ])

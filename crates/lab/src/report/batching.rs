@@ -52,7 +52,7 @@ const COMPLETION_METRICS: &[(&str, Shown)] = &[
 const LEGEND: &str = "Counted in the kernel on the disk of the files, other work on it included. asked = unplugs \
                       that were asked for (the others: before a sleep); plugged = of the \
                       requests made; scheduled = of those issued, some merged since; run = one interrupt; worker = one run of a completion worker, of any disk; \
-                      task = one run of task work; wback = one call that writes pages back; own = what the arm counts itself: \
+                      task = one run of task work; wback = one call that writes pages back (but on ext4 of the background alone); own = what the arm counts itself: \
                       requests per doorbell, and bios (of the kernel's arms: CQEs) ended in one go";
 
 type Shown = fn(f64) -> String;

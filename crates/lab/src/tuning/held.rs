@@ -176,6 +176,9 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
             wrong.push((change, error.to_string()));
         }
     }
+    // What counts is how it is in the end: a depth may not be taken before its scheduler is back, and is set once more
+    // after that.
+    wrong.retain(|(change, _)| !read(&change.file).is_ok_and(|now| same(&now, &change.before)));
     for change in changes {
         let known = wrong.iter().any(|(one, _)| *one == change);
         match read(&change.file) {

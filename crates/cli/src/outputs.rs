@@ -2,12 +2,13 @@
 //! there is refused before anything is run.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use forebay_lab::bundle::{Bundle, write_fio_files};
 use forebay_lab::report;
 use forebay_lab::schema::Document;
+use forebay_lab::whole_file;
 
 use crate::failure::Failure;
 
@@ -51,7 +52,8 @@ impl Outputs {
             }
         };
         if let Some(path) = &self.html {
-            fs::write(path, report::html(document)).map_err(failed(path))?;
+            let page = report::html(document);
+            whole_file::write(path, |mut file| file.write_all(page.as_bytes())).map_err(failed(path))?;
         }
         if let Some(path) = &self.fio {
             write_fio_files(document, path).map_err(failed(path))?;

@@ -36,4 +36,5 @@ pub mod suite;
 pub mod target;
 pub mod through;
 pub mod tuning;
+pub mod whole_file;
 pub mod writers;

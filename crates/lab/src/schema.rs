@@ -18,9 +18,8 @@ mod lines;
 mod part;
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +28,7 @@ use crate::cell::CellResult;
 use crate::manifest::Manifest;
 use crate::metric::{self, Better};
 use crate::statistics::{Verdict, mean, sample_stddev};
+use crate::whole_file;
 
 pub use cell::{CellRecord, cells};
 pub use part::{Part, PartJob};
@@ -236,20 +236,7 @@ impl Document {
 
     /// Writes it as JSON: in full or not at all. What was there before stays until it is complete.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        // A pipe or a device is written to, not replaced; a link stays one.
-        if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
-            return self.write_to(File::options().write(true).open(path)?);
-        }
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let file = tempfile::Builder::new()
-            .prefix(".forebay-")
-            // The user's umask decides, as for any other file.
-            .permissions(fs::Permissions::from_mode(0o666))
-            .tempfile_in(directory.unwrap_or(Path::new(".")))?;
-        self.write_to(file.as_file())?;
-        file.as_file().sync_data()?;
-        file.persist(&path).map(drop).map_err(|error| error.error)
+        whole_file::write(path, |file| self.write_to(file))
     }
 
     /// Reads what [`Document::write`] has written.
@@ -315,6 +302,8 @@ pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn result(speed: f64) -> CellResult {

@@ -39,14 +39,18 @@ fn to(base: &str) -> Against<'_> {
     Against { arm: Arm::Forebay.name(), base }
 }
 
+const NO_BOUNDED: &str = "no bounded kernel arm ran here, so forebay is compared with none at equal memory.";
+
 /// Forebay against the best arm with a bound.
 fn against_bounded(reader: Reader<'_>) -> String {
     let found =
         reader.job.base.as_deref().and_then(|base| Some((base, reader.compared(THROUGHPUT, to(base))?)));
     let Some((base, comparison)) = found else {
-        return "no bounded kernel arm ran here, so forebay is compared with none at equal memory."
-            .to_owned();
+        return NO_BOUNDED.to_owned();
     };
+    if base.starts_with(Arm::KernelBuffered.name()) {
+        return NO_BOUNDED.to_owned();
+    }
     let memory = reader.with_memory(to(base));
     let arm = format!("the best bounded kernel arm ({})", label(base));
     match comparison.verdict {

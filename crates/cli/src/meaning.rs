@@ -214,6 +214,9 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         (Some(_), true) => Form::Quick,
         (Some(_), false) => Form::Full,
     };
+    if typed.scale.is_some() && typed.suite.as_deref().map(Path::new).is_some_and(job_file::is_job_file) {
+        return Err(Failure::usage("--scale: a job file has its own sizes and times (change those)"));
+    }
     let suites = match named {
         Some(suites) => suites,
         None => shipped(&BARE)?,

@@ -59,7 +59,7 @@ struct Latency {
 
 /// Runs it to its end.
 pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
-    let text = cell.text.as_ref().map_err(|why| CellError::unavailable(format!("fio is left out: {why}")))?;
+    let text = cell.text.as_ref().map_err(|why| CellError::unavailable(why.clone()))?;
     refuse_uncached(cell)?;
     let path = cell.directory.join(FILE);
     let writes = cell.workload.jobs.iter().any(|job| job.access.direction.writes());
@@ -186,7 +186,7 @@ mod tests {
             directory: directory.path().to_owned(),
             seed: 7,
         };
-        assert_eq!(run(&cell).unwrap_err().to_string(), "fio is left out: several groups");
+        assert_eq!(run(&cell).unwrap_err().to_string(), "several groups");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -43,13 +43,18 @@ pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     for job in &part.jobs {
         let row = |arm: &str, metric: &str| document.row_of(&job.name, arm, metric);
+        // Job files tell of reads and writes apart; of both there is no one figure.
+        let latency = |arm: &str, metric: &str| {
+            let [read, write] = ["read", "write"].map(|which| row(arm, &format!("{which}_{metric}")));
+            row(arm, metric).or(if read.is_some() && write.is_some() { None } else { read.or(write) })
+        };
         let line = |arm: &str| {
             vec![
                 arm.to_owned(),
                 spread_of(row(arm, "iops"), 1.0),
                 to_base(document, part, job, arm),
-                mean_of(row(arm, "latency_p50_us"), time),
-                mean_of(row(arm, "latency_p99_us"), time),
+                mean_of(latency(arm, "latency_p50_us"), time),
+                mean_of(latency(arm, "latency_p99_us"), time),
                 mean_of(row(arm, "cpu_us_per_io"), per_io),
                 mean_of(row(arm, "doorbells_per_io"), ratio),
             ]

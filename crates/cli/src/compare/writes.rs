@@ -24,7 +24,7 @@ pub(super) fn check<'a>(
     };
     // Rounds that are not fixed end where no more may be written; what comes before them is.
     let fixed = if request.until.is_none() { all } else { image };
-    let told = plans.count() > 1 || request.max_writes.is_some();
+    let told = plans.count() > 1 || request.max_writes.is_some() || image + devices > 0;
     match request.max_writes {
         Some(most) if fixed > most => Err(Failure::usage(format!(
             "--max-writes {}: it would write {} (give --rounds or --scale less, a smaller --scratch, or more bytes)",

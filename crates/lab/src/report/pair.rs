@@ -7,6 +7,7 @@ use crate::compare::judge::{Floor, floor_of};
 use crate::metric;
 use crate::schema::{Document, Part, PartJob, Row};
 use crate::statistics::unpaired::{Apart, apart};
+use crate::suite::Form;
 
 use super::figures::ratio;
 use super::table::{Column, Table, absent, column, spread_of};
@@ -125,12 +126,14 @@ fn marked(found: &Apart, floor: Option<f64>) -> String {
 /// Why the sizes of two parts cannot be compared; none if they can.
 fn unlike((first, part): Side<'_>, (second, other): Side<'_>) -> Option<String> {
     let mib = |bytes: Option<u64>| bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let scale = |scale: Option<f64>| scale.map_or("not told".to_owned(), |scale| scale.to_string());
+    let form = |form: Option<Form>| form.map_or("not told".to_owned(), |form| form.to_string());
     let pairs = [
         ("cells wrote", mib(part.cell_bytes), mib(other.cell_bytes)),
         ("the file had", mib(part.data_bytes), mib(other.data_bytes)),
         ("memory was", mib(first.manifest.budget_bytes), mib(second.manifest.budget_bytes)),
-        ("the form was", format!("{:?}", part.form), format!("{:?}", other.form)),
-        ("the scale was", format!("{:?}", part.scale), format!("{:?}", other.scale)),
+        ("the form was", form(part.form), form(other.form)),
+        ("the scale was", scale(part.scale), scale(other.scale)),
         (
             "settings were",
             format!("{:?}", first.manifest.settings),

@@ -35,7 +35,7 @@ use crate::args::{
 use crate::doctor;
 use crate::failure::Failure;
 use crate::output::Beside;
-use crate::outputs::Outputs;
+use crate::outputs::{self, Outputs};
 use crate::report::{self, ReportRequest};
 use crate::simulate::{self, SimulateRequest};
 
@@ -420,14 +420,9 @@ fn json(path: PathBuf) -> Result<PathBuf, Failure> {
 }
 
 fn file_to_write(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
-    if path.is_dir() || path.file_name().is_none() {
-        return Err(refused(option, &path, "a directory", "name a file in it"));
-    }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match fs::metadata(parent) {
-        Ok(data) if data.is_dir() => Ok(path),
-        Ok(_) => Err(refused(option, parent, "not a directory", "name a file in an existing one")),
-        Err(error) => Err(refused(option, parent, error, "name a file in an existing directory")),
+    match outputs::file(&path) {
+        Ok(()) => Ok(path),
+        Err(why) => Err(Failure::usage(format!("{option} {}: {why}", path.display()))),
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rustix::fs::Access;
+
 /// Has `write` fill it. A pipe or a device is written to, not replaced; a link stays one, and a file as readable as it was.
 /// Blocks until it is on the disk.
 ///
@@ -28,6 +30,19 @@ pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Re
     }
     file.as_file().sync_data()?;
     file.persist(&path).map(drop).map_err(|error| error.error)
+}
+
+/// Whether [`write`] would be let, as far as that can be told beforehand.
+///
+/// # Errors
+/// Why not: the directory is another's, or the file system read-only.
+pub fn may_be_written(path: &Path) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+        return Ok(rustix::fs::access(path, Access::WRITE_OK)?);
+    }
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok(rustix::fs::access(directory.unwrap_or(Path::new(".")), Access::WRITE_OK)?)
 }
 
 #[cfg(test)]
@@ -54,6 +69,9 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(may_be_written(&path).is_ok() && may_be_written(&directory.path().join("new")).is_ok());
+        let nowhere = may_be_written(&directory.path().join("none/new")).unwrap_err();
+        assert_eq!(nowhere.kind(), io::ErrorKind::NotFound);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing else is left");
     }
 }

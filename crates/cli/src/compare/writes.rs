@@ -16,7 +16,10 @@ pub(super) fn check<'a>(
     let given = request.scratch.is_some() || matches!(request.target, TargetAsked::Write(_));
     let devices: u64 = plans.clone().filter(|_| !given).filter_map(Plan::device_bytes).sum();
     let all = image + devices + plans.clone().map(Plan::most_written_bytes).sum::<u64>();
-    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let gib = |bytes: u64| match bytes >> 20 {
+        mib @ 0..1024 => format!("{mib} MiB"),
+        _ => format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64),
+    };
     let besides = if plans.clone().any(Plan::writes_for_a_time) {
         ", and besides what jobs for a time can"
     } else {

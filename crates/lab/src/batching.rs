@@ -158,14 +158,16 @@ impl Batched {
         let unplugs = of(Counter::AskedUnplugs) + of(Counter::SleepingUnplugs);
         let unplugged = of(Counter::AskedRequests) + of(Counter::SleepingRequests);
         let in_interrupts = of(Counter::Completions) - of(Counter::PolledCompletions);
-        let bios_per_request = of(Counter::Bios) / of(Counter::Issues);
+        // What a busy device did not take is issued once more.
+        let issues = of(Counter::Issues) - of(Counter::Requeues);
+        let bios_per_request = of(Counter::Bios) / issues;
         let requests_per_run = in_interrupts / of(Counter::CompletionRuns);
         for (name, value) in [
             ("requests_per_unplug", unplugged / unplugs),
             ("unplug_asked_share", of(Counter::AskedUnplugs) / unplugs),
             ("unplug_full_share", of(Counter::FullUnplugs) / unplugs),
             ("plugged_share", unplugged / of(Counter::Made)),
-            ("insert_share", of(Counter::Inserts) / of(Counter::Issues)),
+            ("insert_share", of(Counter::Inserts) / issues),
             ("bios_per_request", bios_per_request),
             ("request_bytes", of(Counter::IssuedBytes) / of(Counter::Issues)),
             ("polled_share", of(Counter::PolledCompletions) / of(Counter::Completions)),

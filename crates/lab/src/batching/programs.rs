@@ -1,7 +1,7 @@
 //! What runs in the kernel: a few instructions at each event, which add to the counters of the processor they are on.
 //!
 //! ```text
-//! block_bio_queue, block_getrq, block_rq_insert, block_rq_issue            one each
+//! block_bio_queue, block_getrq, block_rq_insert, block_rq_issue, _requeue   one each
 //! block_getrq       besides, how many are in the plug of this task with it
 //! block_unplug      how many, and whether it was asked for or came of going to sleep
 //! softirq_entry, _exit, irq_handler_entry, _exit                           a new interrupt
@@ -39,6 +39,8 @@ pub(super) enum Counter {
     Inserts,
     Issues,
     IssuedBytes,
+    /// Issued, and not taken: issued once more later.
+    Requeues,
     Completions,
     CompletionRuns,
     PolledCompletions,
@@ -205,12 +207,18 @@ impl Writer<'_> {
         self.find_counters(&mut issues);
         count(&mut issues, Counter::Issues);
         add(&mut issues, Counter::IssuedBytes, bytes);
+
+        let mut requeues = begun();
+        self.request(&mut requeues, disk)?;
+        self.find_counters(&mut requeues);
+        count(&mut requeues, Counter::Requeues);
         Some(vec![
             self.at("block_bio_queue", Some("bio"), of_bio(Counter::Bios)?)?,
             self.at("block_getrq", Some("bio"), made)?,
             self.unplug(disk)?,
             self.at("block_rq_insert", Some("request"), inserts)?,
             self.at("block_rq_issue", Some("request"), issues)?,
+            self.at("block_rq_requeue", Some("request"), requeues)?,
         ])
     }
 

@@ -18,8 +18,9 @@ fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
         (Counter::Bios, 400),
         (Counter::Made, 100),
         (Counter::Inserts, 50),
-        (Counter::Issues, 200),
-        (Counter::IssuedBytes, 409_600),
+        (Counter::Issues, 210),
+        (Counter::Requeues, 10),
+        (Counter::IssuedBytes, 110 * 4096),
         (Counter::Completions, 100),
         (Counter::CompletionRuns, 25),
     ]);
@@ -43,7 +44,8 @@ fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
 
 #[test]
 fn every_metric_of_it_has_a_counter() {
-    let all = Batched([1; COUNTERS]);
+    let mut all = Batched([2; COUNTERS]);
+    all.0[Counter::Requeues as usize] = 1;
     let mut metrics = BTreeMap::new();
     all.add_to(&mut metrics);
     let named = crate::metric::METRICS.iter().filter(|metric| metric.name.starts_with(PREFIX)).count();

@@ -32,7 +32,7 @@ pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Re
     file.persist(&path).map(drop).map_err(|error| error.error)
 }
 
-/// Whether [`write`] would be let, as far as that can be told beforehand.
+/// Whether [`write()`] would be let, as far as that can be told beforehand.
 ///
 /// # Errors
 /// Why not: the directory is another's, or the file system read-only.

@@ -207,6 +207,7 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
     let (places, journal) = (Places::under(device.path()), Journal::of(directory.path()));
     let queue = places.queue.clone().unwrap();
     let all = ["nomerges", "read_ahead_kb", "scheduler", "nr_requests"].map(|name| queue.join(name));
+    let at_first = [2, 3].map(|which| read(&all[which]).unwrap());
     // Without a scheduler a loop device takes 128 requests at most, so the depth goes back after the scheduler alone.
     for (scheduler, depth, other) in [("none", "64", "mq-deadline"), ("mq-deadline", "200", "none")] {
         fs::write(&all[2], scheduler).unwrap();
@@ -231,6 +232,9 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
         assert_eq!(recover(directory.path()).unwrap().len(), 4);
         assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
     }
+    // Whoever has the device next finds it so.
+    fs::write(&all[2], &at_first[0]).unwrap();
+    fs::write(&all[3], &at_first[1]).unwrap();
 }
 
 /// Setting one of the two makes 0 of the other, which takes no 0.

@@ -70,8 +70,7 @@ pub(crate) fn file(path: &Path) -> Result<(), String> {
     if path.is_dir() || path.file_name().is_none() {
         return Err("a directory (name a file in it)".to_owned());
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match fs::metadata(parent) {
+    match fs::metadata(whole_file::directory_of(path)) {
         Ok(data) if data.is_dir() => whole_file::may_be_written(path)
             .map_err(|error| format!("{error} (name a file in a directory you may write to)")),
         Ok(_) => Err("not in a directory (name a file in an existing one)".to_owned()),

@@ -18,12 +18,11 @@ pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Re
         return write(&File::options().write(true).open(path)?);
     }
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let file = tempfile::Builder::new()
         .prefix(".forebay-")
         // The user's umask decides, as for any other file.
         .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory.unwrap_or(Path::new(".")))?;
+        .tempfile_in(directory_of(&path))?;
     write(file.as_file())?;
     if let Some(before) = before {
         file.as_file().set_permissions(before.permissions())?;
@@ -41,8 +40,13 @@ pub fn may_be_written(path: &Path) -> io::Result<()> {
         return Ok(rustix::fs::access(path, Access::WRITE_OK)?);
     }
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    Ok(rustix::fs::access(directory.unwrap_or(Path::new(".")), Access::WRITE_OK)?)
+    Ok(rustix::fs::access(directory_of(&path), Access::WRITE_OK)?)
+}
+
+/// The directory that a file is in, as its path has it.
+#[must_use]
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::manifest::{JobFile, Manifest};
 use crate::report::{self, Format};
 use crate::schema::Document;
+use crate::whole_file;
 
 /// The document, as `--json` writes it.
 pub const RESULT: &str = "result.json";
@@ -54,8 +55,7 @@ impl Bundle {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let parent = parent.unwrap_or(Path::new("."));
+                let parent = whole_file::directory_of(directory);
                 fs::metadata(parent)
                     .map_err(|source| BundleError::Parent { path: parent.display().to_string(), source })?;
             }

@@ -167,25 +167,26 @@ fn partner(file: &Path) -> Option<PathBuf> {
 /// Writes back what was there, last first, and looks whether it is. What is as it was is not written: writing alone turns
 /// some of the kernel's defaults into a wish.
 pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
-    let mut wrong = Vec::new();
+    let mut refused: Vec<(&Change, String)> = Vec::new();
     for change in changes.iter().rev().filter(|change| !is_zero_of_pair(change, changes)) {
         if read(&change.file).is_ok_and(|now| same(&now, &change.before)) {
             continue;
         }
         if let Err(error) = fs::write(&change.file, &change.before) {
-            wrong.push((change, error.to_string()));
+            refused.push((change, error.to_string()));
         }
     }
-    // What counts is how it is in the end: a depth may not be taken before its scheduler is back, and is set once more
-    // after that.
-    wrong.retain(|(change, _)| !read(&change.file).is_ok_and(|now| same(&now, &change.before)));
+    let mut wrong = Vec::new();
     for change in changes {
-        let known = wrong.iter().any(|(one, _)| *one == change);
-        match read(&change.file) {
-            Ok(now) if known || same(&now, &change.before) => {}
-            Ok(now) => wrong.push((change, format!("it is {now}"))),
-            Err(error) => wrong.push((change, error.to_string())),
-        }
+        // What counts is how it is in the end: a depth may not be taken before its scheduler is back, and is set once
+        // more after that.
+        let is = match read(&change.file) {
+            Ok(now) if same(&now, &change.before) => continue,
+            Ok(now) => format!("it is {now}"),
+            Err(error) => error.to_string(),
+        };
+        let why = refused.iter().find(|(one, _)| *one == change).map_or(is, |(_, why)| why.clone());
+        wrong.push((change, why));
     }
     let said = |(change, why): (&Change, String)| {
         let (file, before) = (change.file.display(), &change.before);

@@ -1,5 +1,6 @@
-//! What the program can say of itself: the commit it was built from, and by which compiler. Where that cannot be known it
-//! says so. `FOREBAY_COMMIT` is believed where it is set: for who builds from an archive.
+//! What the program can say of itself: the commit it was built from, and by which compiler. Where
+//! that cannot be known it says so. `FOREBAY_COMMIT` is believed where it is set: for who builds
+//! from an archive.
 
 use std::process::Command;
 
@@ -12,7 +13,8 @@ fn main() {
     if let Some(log) = said("git", &["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");
     }
-    let commit = std::env::var("FOREBAY_COMMIT").ok().filter(|commit| !commit.is_empty()).or_else(commit);
+    let commit =
+        std::env::var("FOREBAY_COMMIT").ok().filter(|commit| !commit.is_empty()).or_else(commit);
     if let Some(commit) = commit {
         println!("cargo::rustc-env=FOREBAY_COMMIT={commit}");
     }
@@ -30,8 +32,8 @@ fn main() {
 /// With a `+` where files that belong to it were changed.
 fn commit() -> Option<String> {
     let commit = said("git", &["rev-parse", "--short=12", "HEAD"])?;
-    let changed =
-        said("git", &["status", "--porcelain", "--untracked-files=no"]).is_none_or(|said| !said.is_empty());
+    let changed = said("git", &["status", "--porcelain", "--untracked-files=no"])
+        .is_none_or(|said| !said.is_empty());
     Some(if changed { format!("{commit}+") } else { commit })
 }
 

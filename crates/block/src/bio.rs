@@ -1,7 +1,8 @@
 //! A bio: what one caller asks. Operation, range, buffers, whom to tell.
 //!
-//! Buffers are named, not pointed at: a [`Segment`] is a place in the arena or a run of zeroes, and only the
-//! device that owns the arena turns it into an address. So nothing here can outlive its memory.
+//! Buffers are named, not pointed at: a [`Segment`] is a place in the arena or a run of zeroes, and
+//! only the device that owns the arena turns it into an address. So nothing here can outlive its
+//! memory.
 
 use core::fmt;
 
@@ -17,8 +18,8 @@ pub struct Frame(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Target(pub u32);
 
-/// Who asks: a file's writeback, a connection, a thread. Within a class of one queue, sources share the device by
-/// bytes.
+/// Who asks: a file's writeback, a connection, a thread. Within a class of one queue, sources share
+/// the device by bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Source(pub u32);
 
@@ -62,26 +63,31 @@ pub enum Operation {
     Read,
     /// Write the segments at `offset`, direct: page-aligned offset and length.
     Write,
-    /// Write the segments at `offset` through the kernel's page cache: the block that contains the end of file.
-    /// The caller has nothing else in flight on the target, because the descriptor's mode is switched for it.
+    /// Write the segments at `offset` through the kernel's page cache: the block that contains the
+    /// end of file. The caller has nothing else in flight on the target, because the descriptor's
+    /// mode is switched for it.
     WriteBuffered,
     /// As `Write`, and durable when it ends (force unit access): these bytes alone, no others.
     WriteFua,
-    /// Make the range read as zeroes, without moving any; the size stays. The range is below the end, and aligned as for
-    /// a direct write: where the device cannot make zeroes by itself, they are written.
+    /// Make the range read as zeroes, without moving any; the size stays. The range is below the
+    /// end, and aligned as for a direct write: where the device cannot make zeroes by itself, they
+    /// are written.
     WriteZeroes,
-    /// Tell the device that the range is not needed (what it reads as afterwards is not said). The size stays.
+    /// Tell the device that the range is not needed (what it reads as afterwards is not said). The
+    /// size stays.
     Discard,
-    /// Make the target's data durable, and what is needed to find it (`fdatasync`). Covers the bios that ended
-    /// before the flush was submitted, no others.
+    /// Make the target's data durable, and what is needed to find it (`fdatasync`). Covers the bios
+    /// that ended before the flush was submitted, no others.
     FlushData,
     /// As `FlushData`, and all metadata too (`fsync`).
     FlushAll,
     /// Make the target's directory entry durable (`fsync` of its directory).
     FlushDirectory,
-    /// Allocate space for `length` bytes at `offset`; the size stays (`fallocate`, `FALLOC_FL_KEEP_SIZE`).
+    /// Allocate space for `length` bytes at `offset`; the size stays (`fallocate`,
+    /// `FALLOC_FL_KEEP_SIZE`).
     Allocate,
-    /// Give allocated space back: `length` bytes at `offset` (`FALLOC_FL_PUNCH_HOLE`, the size stays).
+    /// Give allocated space back: `length` bytes at `offset` (`FALLOC_FL_PUNCH_HOLE`, the size
+    /// stays).
     Punch,
     /// Set the file's size to `offset` (`ftruncate`). Space beyond it is given back.
     SetLength,
@@ -99,7 +105,10 @@ impl Operation {
     pub fn changes(self) -> bool {
         !matches!(
             self,
-            Operation::Read | Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory
+            Operation::Read
+                | Operation::FlushData
+                | Operation::FlushAll
+                | Operation::FlushDirectory
         )
     }
 
@@ -112,7 +121,10 @@ impl Operation {
     /// Whether the operation moves bytes, so that a completion may be short.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
-        matches!(self, Operation::Read | Operation::Write | Operation::WriteFua | Operation::WriteBuffered)
+        matches!(
+            self,
+            Operation::Read | Operation::Write | Operation::WriteFua | Operation::WriteBuffered
+        )
     }
 }
 
@@ -128,12 +140,13 @@ pub enum Class {
 /// A part of a bio's data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Segment {
-    /// `length` bytes of the arena, from byte `offset` of frame `first` on; frames of consecutive numbers are
-    /// consecutive in memory, so one segment may span many.
+    /// `length` bytes of the arena, from byte `offset` of frame `first` on; frames of consecutive
+    /// numbers are consecutive in memory, so one segment may span many.
     Frames {
         /// The first frame.
         first: Frame,
-        /// Bytes of the first frame to leave out: 0 but in what is left of a short request. Below [`PAGE`].
+        /// Bytes of the first frame to leave out: 0 but in what is left of a short request. Below
+        /// [`PAGE`].
         offset: u32,
         /// Bytes, from there on.
         length: u32,
@@ -165,14 +178,14 @@ impl Segment {
     #[must_use]
     pub fn length(self) -> u32 {
         match self {
-            Segment::Frames { length, .. } | Segment::Lent { length, .. } | Segment::Zeroes { length } => {
-                length
-            }
+            Segment::Frames { length, .. }
+            | Segment::Lent { length, .. }
+            | Segment::Zeroes { length } => length,
         }
     }
 
-    /// The one segment that says the same as this one and then `next`, where there is one: the frames follow
-    /// each other and the ones before are full, or both are zeroes.
+    /// The one segment that says the same as this one and then `next`, where there is one: the
+    /// frames follow each other and the ones before are full, or both are zeroes.
     #[must_use]
     pub fn fused(self, next: Segment) -> Option<Segment> {
         match (self, next) {
@@ -182,8 +195,8 @@ impl Segment {
             ) => {
                 let end = u64::from(offset) + u64::from(length);
                 let page = PAGE as u64;
-                let follows =
-                    end.is_multiple_of(page) && u64::from(first.0) + end / page == u64::from(next.0);
+                let follows = end.is_multiple_of(page)
+                    && u64::from(first.0) + end / page == u64::from(next.0);
                 let length = length.checked_add(more).filter(|_| follows)?;
                 Some(Segment::Frames { first, offset, length })
             }
@@ -275,7 +288,8 @@ pub struct Bio {
 }
 
 impl Bio {
-    /// Bytes that move between the segments and the device: none for a flush, an allocation or a new size.
+    /// Bytes that move between the segments and the device: none for a flush, an allocation or a
+    /// new size.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         if self.operation.moves_bytes() { self.length } else { 0 }
@@ -314,12 +328,18 @@ impl Bio {
     }
 
     fn check_closely(&self) {
-        assert!(self.offset.checked_add(self.length).is_some(), "the range of a bio must end: {self:?}");
+        assert!(
+            self.offset.checked_add(self.length).is_some(),
+            "the range of a bio must end: {self:?}"
+        );
         if !self.operation.moves_bytes() {
             return;
         }
         assert!(self.length > 0, "a bio that moves bytes must have some: {self:?}");
-        assert!(self.segments.len() <= REQUEST_SEGMENTS, "more segments than one request carries: {self:?}");
+        assert!(
+            self.segments.len() <= REQUEST_SEGMENTS,
+            "more segments than one request carries: {self:?}"
+        );
         let sum: u64 = self.segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert!(sum == self.length, "the segments hold {sum} bytes: {self:?}");
         let ends = |segment: &Segment| match *segment {
@@ -328,7 +348,10 @@ impl Bio {
             }
             Segment::Zeroes { .. } => true,
         };
-        assert!(self.segments.iter().all(ends), "a segment must end below 4 GiB of its memory: {self:?}");
+        assert!(
+            self.segments.iter().all(ends),
+            "a segment must end below 4 GiB of its memory: {self:?}"
+        );
         let reads_into_zeroes = self.operation == Operation::Read && self.zero_bytes() > 0;
         assert!(!reads_into_zeroes, "zeroes cannot be read into: {self:?}");
     }

@@ -1,4 +1,5 @@
-//! What a queue has done: counters that show each part of its work, and how long requests were at the device.
+//! What a queue has done: counters that show each part of its work, and how long requests were at
+//! the device.
 
 use core::time::Duration;
 
@@ -92,8 +93,8 @@ impl Counters {
 /// Buckets for each doubling.
 const FINE: u32 = 4;
 
-/// How long something took: counted in buckets, four for each doubling, so that a percentile is told within a
-/// quarter.
+/// How long something took: counted in buckets, four for each doubling, so that a percentile is
+/// told within a quarter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     buckets: [u64; 64 * FINE as usize],
@@ -127,7 +128,8 @@ impl Latency {
         self.count
     }
 
-    /// The time that so many per mille took at most, to the upper edge of its bucket; zero where none was counted.
+    /// The time that so many per mille took at most, to the upper edge of its bucket; zero where
+    /// none was counted.
     #[must_use]
     pub fn per_mille(&self, share: u64) -> Duration {
         let wanted = (self.count * share.min(1000)).div_ceil(1000).max(1);
@@ -141,8 +143,8 @@ impl Latency {
         Duration::ZERO
     }
 
-    /// The shortest time of each bucket in which there are some, and how many; the shortest first, and zero for what
-    /// took no time.
+    /// The shortest time of each bucket in which there are some, and how many; the shortest first,
+    /// and zero for what took no time.
     pub fn told(&self) -> impl Iterator<Item = (Duration, u64)> {
         let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         buckets.map(|(index, &count)| (Duration::from_nanos(lower_edge(index)), count))
@@ -210,11 +212,17 @@ mod tests {
         [(0, 3), (2, 1), (1_000_000, 7), (1_048_575, 1), (1_048_576, 2), (u64::MAX, 1)]
             .iter()
             .for_each(|&(nanoseconds, count)| latency.add(nanoseconds, count));
-        let told: Vec<_> = latency.told().map(|(least, count)| (least.as_nanos() as u64, count)).collect();
+        let told: Vec<_> =
+            latency.told().map(|(least, count)| (least.as_nanos() as u64, count)).collect();
         assert_eq!(told, [(0, 3), (2, 1), (917_504, 8), (1_048_576, 2), (7 << 61, 1)]);
-        for nanoseconds in (1..4096).chain((12..64).flat_map(|power| [(1 << power) - 1, 1 << power])) {
+        for nanoseconds in
+            (1..4096).chain((12..64).flat_map(|power| [(1 << power) - 1, 1 << power]))
+        {
             let bucket = bucket(nanoseconds);
-            assert!(lower_edge(bucket) <= nanoseconds && nanoseconds <= upper_edge(bucket), "{nanoseconds}");
+            assert!(
+                lower_edge(bucket) <= nanoseconds && nanoseconds <= upper_edge(bucket),
+                "{nanoseconds}"
+            );
         }
     }
 }

@@ -1,9 +1,11 @@
-//! The crowd: whether anything submitted and not ended may be in a bio's way, told for a few nanoseconds.
+//! The crowd: whether anything submitted and not ended may be in a bio's way, told for a few
+//! nanoseconds.
 //!
-//! Almost nothing that is on its way together overlaps, and comparing each bio with a hundred others would cost
-//! more than all the rest of its way. So bios are counted by stretches of their target, in a hashed table, from
-//! submission to end: a count of zero is an answer, and holds for the bio's whole way, since those that come later
-//! wait for it and not it for them; any other makes somebody look. It is never zero where something is.
+//! Almost nothing that is on its way together overlaps, and comparing each bio with a hundred
+//! others would cost more than all the rest of its way. So bios are counted by stretches of their
+//! target, in a hashed table, from submission to end: a count of zero is an answer, and holds for
+//! the bio's whole way, since those that come later wait for it and not it for them; any other
+//! makes somebody look. It is never zero where something is.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -51,7 +53,8 @@ impl Crowd {
             }
             Stretches::Some { first, last } => {
                 for stretch in first..=last {
-                    let count = &mut self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)];
+                    let count =
+                        &mut self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)];
                     seen |= *count;
                     *count += 1;
                 }
@@ -104,5 +107,9 @@ fn stretches(footprint: Footprint) -> Stretches {
         return Stretches::None;
     }
     let (first, last) = (start >> STRETCH, (end - 1) >> STRETCH);
-    if last - first <= STRETCHES_COUNTED { Stretches::Some { first, last } } else { Stretches::Wide }
+    if last - first <= STRETCHES_COUNTED {
+        Stretches::Some { first, last }
+    } else {
+        Stretches::Wide
+    }
 }

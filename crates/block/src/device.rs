@@ -1,6 +1,7 @@
 //! What takes requests and ends them: a ring over real files, or the simulated disk.
 //!
-//! A batch is: `prepare` each request, then one `doorbell`, then `reap`. A device never keeps what it refused.
+//! A batch is: `prepare` each request, then one `doorbell`, then `reap`. A device never keeps what
+//! it refused.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -21,8 +22,8 @@ pub struct Refused;
 pub enum Wait {
     /// Submit, and return at once.
     Not,
-    /// Submit, and return when something has completed, when somebody woke the device, or after this time
-    /// (`None`: no limit).
+    /// Submit, and return when something has completed, when somebody woke the device, or after
+    /// this time (`None`: no limit).
     Something(Option<Duration>),
     /// As `Something`, but once something has completed wait on for more, as nobody waits for it.
     Batch {
@@ -46,7 +47,8 @@ pub struct Completion {
 
 /// Takes requests and ends them.
 pub trait Device {
-    /// The moment it is, by the device's clock. Read once per batch, so that no other part needs a clock.
+    /// The moment it is, by the device's clock. Read once per batch, so that no other part needs a
+    /// clock.
     fn now(&mut self) -> Moment;
 
     /// Stages one request under a tag. Nothing reaches the device before the doorbell.

@@ -1,16 +1,17 @@
 //! Dispatch: one batch to the device. Tags in one sweep, each request prepared.
 //!
-//! Order: what somebody waits for goes before background writeback; within a class, by the share its source has
-//! had (see [`fair`](crate::fair)), which for one source is the order of arrival. Two things bend this, both for
-//! correctness. A background request that a waited one conflicts with is served with the waited ones, ahead of it
-//! (it is waited for as well, then); and so is a request of another source. And a request that conflicts with one in
-//! flight stays back until that has ended, and so does all of the same target behind it that may be in conflict with
-//! anything, so that nothing overtakes what it must not.
+//! Order: what somebody waits for goes before background writeback; within a class, by the share
+//! its source has had (see [`fair`](crate::fair)), which for one source is the order of arrival.
+//! Two things bend this, both for correctness. A background request that a waited one conflicts
+//! with is served with the waited ones, ahead of it (it is waited for as well, then); and so is a
+//! request of another source. And a request that conflicts with one in flight stays back until that
+//! has ended, and so does all of the same target behind it that may be in conflict with anything,
+//! so that nothing overtakes what it must not.
 //!
 //! After some batches that left all of the background behind, its oldest request goes first.
 //!
-//! What the device refuses comes back in its place, and goes first next time: nothing younger of its class and
-//! source can get before it.
+//! What the device refuses comes back in its place, and goes first next time: nothing younger of
+//! its class and source can get before it.
 
 use alloc::vec::Vec;
 
@@ -124,8 +125,8 @@ impl Waiting {
                 continue;
             }
             let before = places[..index].iter().map(|&place| slab.get(place));
-            let in_the_way =
-                before.filter(|other| other.start() > start && other.footprint().conflicts(footprint));
+            let in_the_way = before
+                .filter(|other| other.start() > start && other.footprint().conflicts(footprint));
             if let Some(after) = in_the_way.map(Request::start).max() {
                 slab.get_mut(places[index]).set_start(after);
             }
@@ -134,12 +135,16 @@ impl Waiting {
             return;
         }
         // What a waited one is in conflict with is waited for as well.
-        let mut order: Vec<(bool, Place)> =
-            places.iter().map(|&place| (slab.get(place).class() == Class::Background, place)).collect();
+        let mut order: Vec<(bool, Place)> = places
+            .iter()
+            .map(|&place| (slab.get(place).class() == Class::Background, place))
+            .collect();
         for index in (0..order.len()).rev() {
             let footprint = slab.get(order[index].1).footprint();
             let mut later = order[index + 1..].iter().filter(|(is_background, _)| !is_background);
-            if order[index].0 && later.any(|&(_, later)| slab.get(later).footprint().conflicts(footprint)) {
+            if order[index].0
+                && later.any(|&(_, later)| slab.get(later).footprint().conflicts(footprint))
+            {
                 order[index].0 = false;
             }
         }
@@ -152,7 +157,8 @@ impl Waiting {
         }
     }
 
-    /// Puts the first background request that is bound to none in front of those that are waited for.
+    /// Puts the first background request that is bound to none in front of those that are waited
+    /// for.
     pub(crate) fn lead_with_background(&mut self, slab: &Slab) {
         let places = self.line.as_mut_slice();
         let leads = places.iter().position(|&place| {
@@ -185,7 +191,9 @@ impl Waiting {
         tell_tagged(&sweep, self.line.len().min(batch.requests), walk);
         while let Some(place) = self.line.front() {
             let request = slab.get(place);
-            if request.order() == Bound::Perhaps && self.stays_back(slab, flight, request.footprint()) {
+            if request.order() == Bound::Perhaps
+                && self.stays_back(slab, flight, request.footprint())
+            {
                 walk.step(Step::Waits { arrival: request.arrival() });
                 self.line.pop_front();
                 self.back.push(place);
@@ -200,7 +208,9 @@ impl Waiting {
                 sweep = flight.tags.sweep(1);
                 tell_tagged(&sweep, 1, walk);
             }
-            let Some(tag) = sweep.first().filter(|&tag| device.prepare(tag, request.asked()).is_ok()) else {
+            let Some(tag) =
+                sweep.first().filter(|&tag| device.prepare(tag, request.asked()).is_ok())
+            else {
                 walk.step(Step::Refused { arrival: request.arrival() });
                 taken.because = Because::Refused;
                 break;

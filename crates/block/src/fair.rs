@@ -1,10 +1,11 @@
 //! Fair: sources share the device by bytes.
 //!
-//! Start-time fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996) with sources hashed to a fixed number of
-//! flows, as in stochastic fairness queueing (P. E. McKenney, INFOCOM 1990): each request begins, in virtual time,
-//! where its flow's last one ended, or now if that is later; the queue serves what begins first. A flow of few and
-//! small requests is thus served at once beside one with a long backlog, and nothing is counted for time spent
-//! idle. With one source this is the order of arrival.
+//! Start-time fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996) with sources hashed to a
+//! fixed number of flows, as in stochastic fairness queueing (P. E. McKenney, INFOCOM 1990): each
+//! request begins, in virtual time, where its flow's last one ended, or now if that is later; the
+//! queue serves what begins first. A flow of few and small requests is thus served at once beside
+//! one with a long backlog, and nothing is counted for time spent idle. With one source this is the
+//! order of arrival.
 //!
 //! The price: two sources that fall on one flow share what one would get.
 

@@ -63,7 +63,10 @@ impl Flight {
 
     /// Whether something is in flight that must end before this may begin.
     pub(crate) fn holds_up(&self, slab: &Slab, footprint: Footprint) -> bool {
-        self.flying.iter().flatten().any(|there| slab.get(there.place).footprint().conflicts(footprint))
+        self.flying
+            .iter()
+            .flatten()
+            .any(|there| slab.get(there.place).footprint().conflicts(footprint))
     }
 
     /// The request under a tag.

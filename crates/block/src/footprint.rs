@@ -1,13 +1,16 @@
 //! A footprint: what of its target a bio touches, and which two bios must keep their order.
 //!
-//! The kernel gives no order to what is in flight together, so order is kept by not being in flight together. A
-//! footprint is small and copied, so that a batch can be compared with all in flight in one walk over an array.
+//! The kernel gives no order to what is in flight together, so order is kept by not being in flight
+//! together. A footprint is small and copied, so that a batch can be compared with all in flight in
+//! one walk over an array.
 //!
-//! A flush touches nothing: it covers what ended before it was submitted, so there is nothing to wait for.
+//! A flush touches nothing: it covers what ended before it was submitted, so there is nothing to
+//! wait for.
 
 use crate::bio::{Bio, Operation, Target};
 
-/// What a bio touches: a range of its target, all of it where the bio changes its size or its descriptor's mode.
+/// What a bio touches: a range of its target, all of it where the bio changes its size or its
+/// descriptor's mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Footprint {
     target: Target,
@@ -86,7 +89,8 @@ mod tests {
     use crate::bio::{Class, Segments, Source};
 
     fn footprint(operation: Operation, target: u32, offset: u64, length: u64) -> Footprint {
-        let (target, class, source, segments) = (Target(target), Class::Waited, Source(0), Segments::new());
+        let (target, class, source, segments) =
+            (Target(target), Class::Waited, Source(0), Segments::new());
         Footprint::of(&Bio { operation, target, offset, length, segments, class, source, owner: 0 })
     }
 

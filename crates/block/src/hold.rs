@@ -1,8 +1,10 @@
-//! Hold: whether completions that were reaped are ended now or gathered a moment longer, to be ended in one run.
+//! Hold: whether completions that were reaped are ended now or gathered a moment longer, to be
+//! ended in one run.
 //!
-//! Held on only where that forms a batch: as many more must be expected, at the rate they come at, as make it worth
-//! while. Never while somebody waits for anything in flight, nor when all in flight is here, nor when what is held
-//! is a quarter of the flight: a closed loop would then stand still for want of what it waits for itself.
+//! Held on only where that forms a batch: as many more must be expected, at the rate they come at,
+//! as make it worth while. Never while somebody waits for anything in flight, nor when all in
+//! flight is here, nor when what is held is a quarter of the flight: a closed loop would then stand
+//! still for want of what it waits for itself.
 
 use core::time::Duration;
 
@@ -51,7 +53,13 @@ impl Hold {
 
     /// Whether the completions that are here are held on.
     #[inline]
-    pub(crate) fn keeps(&self, holding: Holding, here: usize, flight: InFlight, now: Moment) -> bool {
+    pub(crate) fn keeps(
+        &self,
+        holding: Holding,
+        here: usize,
+        flight: InFlight,
+        now: Moment,
+    ) -> bool {
         let Some(since) = self.since else { return false };
         match holding {
             Holding::Immediate => false,
@@ -79,9 +87,18 @@ impl Hold {
     }
 
     /// A wait that gathers a batch in the device, where that is what is wanted.
-    pub(crate) fn gathering(&self, holding: Holding, flight: InFlight, limit: Option<Duration>) -> Wait {
+    pub(crate) fn gathering(
+        &self,
+        holding: Holding,
+        flight: InFlight,
+        limit: Option<Duration>,
+    ) -> Wait {
         let want = most(flight);
-        if holding != Holding::Adaptive || self.since.is_some() || want < 2 || DEVICE_HOLD <= self.worth() {
+        if holding != Holding::Adaptive
+            || self.since.is_some()
+            || want < 2
+            || DEVICE_HOLD <= self.worth()
+        {
             return Wait::Something(limit);
         }
         Wait::Batch { want: want as u32, within: DEVICE_HOLD, limit }

@@ -1,5 +1,5 @@
-//! The knobs of a queue: policies, each with its fixed forms kept for comparison. All can be changed in flight; a
-//! change holds from the next dispatch or run on.
+//! The knobs of a queue: policies, each with its fixed forms kept for comparison. All can be
+//! changed in flight; a change holds from the next dispatch or run on.
 
 use core::fmt;
 use core::time::Duration;
@@ -32,8 +32,8 @@ pub enum Plugging {
     Never,
     /// When it is full, when its time is over, or when the caller would sleep.
     Always,
-    /// At the next dispatch: the batch is what came while the last doorbell was rung. Held on only where the
-    /// doorbell, as measured, costs more than the wait adds.
+    /// At the next dispatch: the batch is what came while the last doorbell was rung. Held on only
+    /// where the doorbell, as measured, costs more than the wait adds.
     #[default]
     Adaptive,
 }
@@ -83,10 +83,11 @@ pub enum Ringing {
 pub enum Holding {
     /// At once.
     Immediate,
-    /// When the first of them has been held so long. The time is not begun anew by those that follow.
+    /// When the first of them has been held so long. The time is not begun anew by those that
+    /// follow.
     Delay(Duration),
-    /// Held only where that forms a batch, as the rate of arrival says; never while somebody waits, nor when all in
-    /// flight is here.
+    /// Held only where that forms a batch, as the rate of arrival says; never while somebody waits,
+    /// nor when all in flight is here.
     #[default]
     Adaptive,
 }
@@ -267,8 +268,9 @@ mod tests {
         let mut knobs = Knobs::default();
         for knob in Knobs::ALL {
             let words = knob.choices.split(", ").filter(|choice| !choice.contains('='));
-            let delays =
-                ["delay=0", "delay=7", "delay=100000"].into_iter().filter(|_| knob.name == "completion");
+            let delays = ["delay=0", "delay=7", "delay=100000"]
+                .into_iter()
+                .filter(|_| knob.name == "completion");
             for value in words.chain(delays) {
                 knob.set(&mut knobs, value).unwrap();
                 assert_eq!(knob.get(&knobs).to_string(), value, "{}", knob.name);
@@ -281,7 +283,9 @@ mod tests {
         let mut knobs = Knobs::default();
         assert_eq!(knobs.set("plugs", "never"), None);
         for name in Knobs::NAMES {
-            for value in ["", "ON", "delay=", "delay=-1", "delay=100001", "delay=99999999999999999999"] {
+            for value in
+                ["", "ON", "delay=", "delay=-1", "delay=100001", "delay=99999999999999999999"]
+            {
                 let refused = knobs.set(name, value).expect("a knob").unwrap_err();
                 assert!(refused.choices.contains(", "), "{name}");
             }

@@ -1,5 +1,6 @@
-//! A line: places in the order in which their requests came, taken from the front. It knows whether that is also the
-//! order in which they are to be served, so that where it is, as nearly always, nobody sorts.
+//! A line: places in the order in which their requests came, taken from the front. It knows whether
+//! that is also the order in which they are to be served, so that where it is, as nearly always,
+//! nobody sorts.
 
 use alloc::vec::Vec;
 
@@ -93,7 +94,8 @@ impl Line {
         &self.places[self.head..]
     }
 
-    /// The places, to be put in another order; [`Line::is_arranged`] says that they are not until told otherwise.
+    /// The places, to be put in another order; [`Line::is_arranged`] says that they are not until
+    /// told otherwise.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [Place] {
         self.is_arranged = false;
         &mut self.places[self.head..]
@@ -118,6 +120,12 @@ impl Line {
 
 impl Default for Line {
     fn default() -> Self {
-        Self { places: Vec::new(), head: 0, first: Key::default(), last: Key::default(), is_arranged: true }
+        Self {
+            places: Vec::new(),
+            head: 0,
+            first: Key::default(),
+            last: Key::default(),
+            is_arranged: true,
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Merge: bios of a plug that touch become one request.
 //!
-//! Neighbours are looked for over the whole plug, not only at its end: writers take turns, and their neighbours
-//! are rarely next to each other in time. Sorted by place within epochs, so that the work is n log n and what may
-//! not move does not.
+//! Neighbours are looked for over the whole plug, not only at its end: writers take turns, and
+//! their neighbours are rarely next to each other in time. Sorted by place within epochs, so that
+//! the work is n log n and what may not move does not.
 //!
-//! An *epoch* of a target is a stretch of arrivals within which no order matters: a new one begins with a
-//! barrier (any operation that does not merge) and with a bio that conflicts with one of the epoch. Bios merge
-//! only within an epoch, and a request takes the place of its oldest bio; so nothing crosses a barrier, and
-//! overlapping ranges keep their order. Classes do not merge with each other: who waits would wait for what nobody waits for.
+//! An *epoch* of a target is a stretch of arrivals within which no order matters: a new one begins
+//! with a barrier (any operation that does not merge) and with a bio that conflicts with one of the
+//! epoch. Bios merge only within an epoch, and a request takes the place of its oldest bio; so
+//! nothing crosses a barrier, and overlapping ranges keep their order. Classes do not merge with
+//! each other: who waits would wait for what nobody waits for.
 //!
 //! The price: a bio that joins an older neighbour is ahead of unrelated bios that came between.
 
@@ -33,7 +34,8 @@ pub(crate) struct Merge {
 type Like = (Target, u32, Class, u8, u64, u64);
 
 impl Merge {
-    /// Takes and leaves requests in order of arrival (of their oldest bio); each is of one bio when it comes.
+    /// Takes and leaves requests in order of arrival (of their oldest bio); each is of one bio when
+    /// it comes.
     pub(crate) fn merge(&mut self, slab: &mut Slab, line: &mut Line) {
         let requests = line.as_slice();
         debug_assert!(requests.iter().is_sorted_by_key(|&place| slab.get(place).arrival()));
@@ -98,8 +100,11 @@ impl Merge {
         for (index, &place) in requests.iter().enumerate() {
             let (before, this) = found.split_at_mut(index);
             let (footprint, epoch) = &mut this[0];
-            let mut before =
-                before.iter().rev().filter(|(other, _)| other.target() == footprint.target()).peekable();
+            let mut before = before
+                .iter()
+                .rev()
+                .filter(|(other, _)| other.target() == footprint.target())
+                .peekable();
             let Some(&&(_, last)) = before.peek() else { continue };
             let begins = is_barrier(place)
                 || before
@@ -203,13 +208,20 @@ mod tests {
         let mut requests = held(asked);
         merge(&mut requests);
         let asked = requests.iter().map(Request::asked);
-        asked.map(|bio| (bio.target.0, bio.offset / PAGE as u64, bio.length / PAGE as u64)).collect()
+        asked
+            .map(|bio| (bio.target.0, bio.offset / PAGE as u64, bio.length / PAGE as u64))
+            .collect()
     }
 
     #[test]
     fn neighbours_are_found_over_the_whole_plug() {
-        let asked =
-            [(Write, 1, 2, 1), (Write, 2, 7, 1), (Write, 1, 0, 1), (Write, 2, 8, 2), (Write, 1, 1, 1)];
+        let asked = [
+            (Write, 1, 2, 1),
+            (Write, 2, 7, 1),
+            (Write, 1, 0, 1),
+            (Write, 2, 8, 2),
+            (Write, 1, 1, 1),
+        ];
         assert_eq!(merged(&asked), [(1, 0, 3), (2, 7, 3)]);
     }
 
@@ -252,7 +264,8 @@ mod tests {
         assert_eq!(requests[0].asked().segments[..], [Segment::frames(Frame(4), 3 * PAGE as u32)]);
     }
 
-    /// Whether the bios may not change places: a barrier of one target, or an overlap that one of them changes.
+    /// Whether the bios may not change places: a barrier of one target, or an overlap that one of
+    /// them changes.
     fn is_bound(one: &Bio, other: &Bio) -> bool {
         let is_barrier = !one.operation.merges() || !other.operation.merges();
         let is_change = one.operation != Read || other.operation != Read;

@@ -1,8 +1,8 @@
 //! A plug: bios held a moment with their neighbours, in the order they arrived.
 //!
-//! One list, not one per class: whether two bios may change places is decided by their order of arrival across
-//! the classes, and the classes are put one before the other at dispatch, once per batch. Nothing here reads a
-//! clock; who holds the plug decides when to dispatch it.
+//! One list, not one per class: whether two bios may change places is decided by their order of
+//! arrival across the classes, and the classes are put one before the other at dispatch, once per
+//! batch. Nothing here reads a clock; who holds the plug decides when to dispatch it.
 //!
 //! Bounded by count and by bytes: see [`limits`](crate::limits).
 
@@ -31,7 +31,8 @@ impl Plug {
     #[inline]
     pub(crate) fn look_at(&mut self, slab: &Slab, bio: &Bio) {
         self.bytes += bio.bytes();
-        self.touch.add(bio, || self.held.as_slice().iter().rev().map(|&place| slab.get(place).asked()));
+        self.touch
+            .add(bio, || self.held.as_slice().iter().rev().map(|&place| slab.get(place).asked()));
     }
 
     /// Takes it in, behind all that came before.
@@ -85,8 +86,8 @@ impl Plug {
         self.bytes
     }
 
-    /// Moves all it holds behind what waits already, in the order of arrival; with the neighbours merged, if told.
-    /// Says how many requests that makes.
+    /// Moves all it holds behind what waits already, in the order of arrival; with the neighbours
+    /// merged, if told. Says how many requests that makes.
     #[inline]
     pub(crate) fn pour(
         &mut self,

@@ -1,16 +1,16 @@
 //! A queue: the whole way of a request for one context and one device. One thread, no locks.
 //!
-//! The caller's loop is: submit while there is [`room`](Queue::room), [`dispatch`](Queue::dispatch),
-//! [`run`](Queue::run). Every bio submitted ends exactly once, in a run; none is lost when the device refuses,
-//! falls short or fails.
+//! The caller's loop is: submit while there is [`room`](Queue::room),
+//! [`dispatch`](Queue::dispatch), [`run`](Queue::run). Every bio submitted ends exactly once, in a
+//! run; none is lost when the device refuses, falls short or fails.
 //!
 //! Order: see `dispatch.rs`. Two bios of one target whose ranges overlap, one of them changing it,
-//! take effect in the order they were submitted, whatever the device does. A flush is no fence: it covers what
-//! ended before it was submitted.
+//! take effect in the order they were submitted, whatever the device does. A flush is no fence: it
+//! covers what ended before it was submitted.
 //!
-//! When a batch goes is the [`Plugging`] policy's to say, and when completions are ended the [`Holding`] policy's:
-//! a dispatch may keep what it has, and a run may end nothing. Neither keeps anything without a deadline, nor past
-//! the caller's going to sleep.
+//! When a batch goes is the [`Plugging`] policy's to say, and when completions are ended the
+//! [`Holding`] policy's: a dispatch may keep what it has, and a run may end nothing. Neither keeps
+//! anything without a deadline, nor past the caller's going to sleep.
 //!
 //! [`Holding`]: crate::knobs::Holding
 
@@ -163,8 +163,9 @@ impl<W: Walk> Queue<W> {
         self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
     }
 
-    /// The caller begins to submit bios that belong together: until as many [`unplug`](Queue::unplug), a dispatch
-    /// keeps what it has until the plug is full, its time is over, or the dispatch waits.
+    /// The caller begins to submit bios that belong together: until as many
+    /// [`unplug`](Queue::unplug), a dispatch keeps what it has until the plug is full, its time is
+    /// over, or the dispatch waits.
     pub fn plug(&mut self) {
         self.plug.begin();
     }
@@ -177,7 +178,8 @@ impl<W: Walk> Queue<W> {
         self.plug.end();
     }
 
-    /// Bios that can be submitted before the plug is full. What the device refused counts as plugged.
+    /// Bios that can be submitted before the plug is full. What the device refused counts as
+    /// plugged.
     #[must_use]
     #[inline]
     pub fn room(&self) -> usize {
@@ -215,9 +217,10 @@ impl<W: Walk> Queue<W> {
         self.flight.load(class).bytes
     }
 
-    /// Merges what is plugged, hands over a batch, rings the doorbell, and waits as told. Nothing happens when
-    /// nothing is staged and there is no wait, nor where the policy holds what is plugged. A batch that was full
-    /// is not waited for: dispatch again for the rest. Says how many requests were handed over.
+    /// Merges what is plugged, hands over a batch, rings the doorbell, and waits as told. Nothing
+    /// happens when nothing is staged and there is no wait, nor where the policy holds what is
+    /// plugged. A batch that was full is not waited for: dispatch again for the rest. Says how many
+    /// requests were handed over.
     ///
     /// # Errors
     /// Only when the device itself is broken; what it had taken counts as in flight.
@@ -276,7 +279,12 @@ impl<W: Walk> Queue<W> {
     }
 
     /// A batch, with a doorbell for each step of it; the wait with the last.
-    fn hand_over(&mut self, device: &mut impl Device, now: Moment, wait: Wait) -> Result<usize, Errno> {
+    fn hand_over(
+        &mut self,
+        device: &mut impl Device,
+        now: Moment,
+        wait: Wait,
+    ) -> Result<usize, Errno> {
         let step = self.step();
         let (mut handed, mut background) = (0, 0);
         loop {
@@ -306,8 +314,11 @@ impl<W: Walk> Queue<W> {
     fn step(&self) -> usize {
         match self.knobs {
             Knobs { plugging: Plugging::Never, .. } | Knobs { ringing: Ringing::Each, .. } => 1,
-            // For what nobody waits for processor time is worth more, and what a caller plugged belongs together.
-            Knobs { plugging: Plugging::Adaptive, .. } if self.is_waited_for() && !self.plug.is_begun() => {
+            // For what nobody waits for processor time is worth more, and what a caller plugged
+            // belongs together.
+            Knobs { plugging: Plugging::Adaptive, .. }
+                if self.is_waited_for() && !self.plug.is_begun() =>
+            {
                 self.trial.way().step()
             }
             _ => BATCH_REQUESTS,
@@ -355,8 +366,9 @@ impl<W: Walk> Queue<W> {
         if batch { wait } else { self.hold.gathering(holding, self.flying(), limit) }
     }
 
-    /// Whether somebody waits for background requests too, as a throttled writer does: then completions are not held
-    /// by choice, only for a [fixed time](crate::knobs::Holding::Delay). Holds until said otherwise.
+    /// Whether somebody waits for background requests too, as a throttled writer does: then
+    /// completions are not held by choice, only for a [fixed time](crate::knobs::Holding::Delay).
+    /// Holds until said otherwise.
     #[inline]
     pub fn set_awaited(&mut self, awaited: Awaited) {
         self.awaited = awaited;
@@ -369,8 +381,9 @@ impl<W: Walk> Queue<W> {
         InFlight { requests: self.flight.len(), waited }
     }
 
-    /// Reaps what has completed: appends bios that ended, in the order reaped, and keeps for the next dispatch
-    /// what must be asked again. Ends nothing where the policy holds completions. Says how many bios ended.
+    /// Reaps what has completed: appends bios that ended, in the order reaped, and keeps for the
+    /// next dispatch what must be asked again. Ends nothing where the policy holds completions.
+    /// Says how many bios ended.
     pub fn run(&mut self, device: &mut impl Device, ended: &mut Vec<Ended>) -> usize {
         let held = self.completions.len();
         device.reap(&mut self.completions);
@@ -384,7 +397,8 @@ impl<W: Walk> Queue<W> {
         }
         self.hold.came(here - held, now);
         let on_their_way = self.bios_on_their_way();
-        if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now) {
+        if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now)
+        {
             self.counters.completion_holds += 1;
             if let Some(until) = self.hold.due(self.knobs.holding) {
                 self.walk.step(Step::Held { completions: here, until });
@@ -488,7 +502,8 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Tells what became of the bios of a request, which came as these. They end in the order they came.
+    /// Tells what became of the bios of a request, which came as these. They end in the order they
+    /// came.
     fn tell_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
         let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
         if let Next::Apart(requests) = next {
@@ -501,18 +516,23 @@ impl<W: Walk> Queue<W> {
             Next::Done => {}
             Next::Again(request) => self.walk.step(Step::Again { asked: asked(request) }),
             Next::Apart(requests) => {
-                requests.iter().for_each(|request| self.walk.step(Step::Apart { asked: asked(request) }));
+                requests
+                    .iter()
+                    .for_each(|request| self.walk.step(Step::Apart { asked: asked(request) }));
             }
         }
     }
 
-    /// How long the caller may sleep before it must look again, where something is held: completions, or bios in the
-    /// plug. A dispatch that waits knows of the completions by itself.
+    /// How long the caller may sleep before it must look again, where something is held:
+    /// completions, or bios in the plug. A dispatch that waits knows of the completions by itself.
     #[must_use]
     pub fn due(&self, now: Moment) -> Option<Duration> {
         let completions = self.hold.due(self.knobs.holding);
-        let plugged =
-            if self.plug.is_empty() { None } else { self.unplug.since().map(|since| since + PLUG_HOLD) };
+        let plugged = if self.plug.is_empty() {
+            None
+        } else {
+            self.unplug.since().map(|since| since + PLUG_HOLD)
+        };
         let due = completions.into_iter().chain(plugged).min()?;
         Some(due - now)
     }

@@ -7,18 +7,20 @@
 //!    +-------------------------------------+
 //! ```
 //!
-//! A request is consumed by its completion, so what has ended cannot be ended again. Merging is not seen from
-//! outside: where a merged request fails, the bios that were not served are asked again one by one, so that each
-//! ends with what it would have got alone, and one bad block fails one bio. The price is one more trip for its
-//! neighbours, paid only on failure.
+//! A request is consumed by its completion, so what has ended cannot be ended again. Merging is not
+//! seen from outside: where a merged request fails, the bios that were not served are asked again
+//! one by one, so that each ends with what it would have got alone, and one bad block fails one
+//! bio. The price is one more trip for its neighbours, paid only on failure.
 //!
-//! Short is not failed. What is left of a direct transfer starts again at a whole page, because a device may take
-//! nothing else; the bytes of the torn page are moved twice. A read is at the end of the file when it moves no byte, or
-//! stops inside a sector: a device may stop short between any two, and inside one only the file ends. One that stops
-//! between two sectors at the same place twice asks for the rest from there; where the device does not take that, its
-//! blocks are larger, and inside one of those only the file ends, too.
+//! Short is not failed. What is left of a direct transfer starts again at a whole page, because a
+//! device may take nothing else; the bytes of the torn page are moved twice. A read is at the end
+//! of the file when it moves no byte, or stops inside a sector: a device may stop short between any
+//! two, and inside one only the file ends. One that stops between two sectors at the same place
+//! twice asks for the rest from there; where the device does not take that, its blocks are larger,
+//! and inside one of those only the file ends, too.
 //!
-//! Zeroes that the device cannot make by itself are written, in pieces of the size a request may have.
+//! Zeroes that the device cannot make by itself are written, in pieces of the size a request may
+//! have.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -47,7 +49,8 @@ pub struct Held {
 
 /// One or more bios that touch.
 ///
-/// Small, because it moves from stage to stage: what only merged and resubmitted requests have lies apart.
+/// Small, because it moves from stage to stage: what only merged and resubmitted requests have lies
+/// apart.
 #[derive(Debug)]
 pub struct Request {
     first: Held,
@@ -102,7 +105,8 @@ impl Request {
         Self { first: held, start: 0, order: Bound::Perhaps, rest: None }
     }
 
-    /// A request of one bio: what its source had used up before it, and whether it may have to wait for another.
+    /// A request of one bio: what its source had used up before it, and whether it may have to wait
+    /// for another.
     #[inline]
     pub(crate) fn new(first: Held, start: u64, order: Bound) -> Self {
         Self { first, start, order, rest: None }
@@ -122,7 +126,8 @@ impl Request {
         if order == Bound::Perhaps {
             self.order = order;
         }
-        self.rest = Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0, stopped: None }));
+        self.rest =
+            Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0, stopped: None }));
     }
 
     /// What the device is asked now.
@@ -204,15 +209,18 @@ impl Request {
         self.first
     }
 
-    /// The one way a request goes on: takes what the device said, appends the bios that have ended in the order
-    /// they arrived, and gives back what is still to be asked.
+    /// The one way a request goes on: takes what the device said, appends the bios that have ended
+    /// in the order they arrived, and gives back what is still to be asked.
     pub fn complete(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
         let asked = self.asked();
         let (operation, offset, left) = (asked.operation, asked.offset, asked.bytes());
         match result {
             Err(errno) if errno.is_passing() => self.again(0, errno, ended),
-            Err(Errno::UNSUPPORTED) if operation == Operation::WriteZeroes => self.zeroes_instead(ended),
-            // A device that takes no sector stops at none: it was the end of a file that has grown since.
+            Err(Errno::UNSUPPORTED) if operation == Operation::WriteZeroes => {
+                self.zeroes_instead(ended)
+            }
+            // A device that takes no sector stops at none: it was the end of a file that has grown
+            // since.
             Err(Errno::INVALID) if operation == Operation::Read && self.stopped_at(offset) => {
                 self.end(0, Ok(()), ended)
             }
@@ -232,8 +240,8 @@ impl Request {
         }
     }
 
-    /// A read that stopped between two sectors goes on from a whole page, as a device of larger blocks demands; where it
-    /// stops there again, from the sector.
+    /// A read that stopped between two sectors goes on from a whole page, as a device of larger
+    /// blocks demands; where it stops there again, from the sector.
     fn read_on(mut self, bytes: u64, ended: &mut Vec<Ended>) -> Next {
         let offset = self.asked().offset;
         let stopped = offset + bytes;
@@ -250,7 +258,8 @@ impl Request {
         self.rest.as_ref().is_some_and(|rest| rest.stopped == Some(place))
     }
 
-    /// All that was asked has been done: that is all there is, but where zeroes are written in pieces.
+    /// All that was asked has been done: that is all there is, but where zeroes are written in
+    /// pieces.
     fn whole(mut self, bytes: u64, ended: &mut Vec<Ended>) -> Next {
         let asked = self.asked();
         let next = asked.end();
@@ -284,7 +293,14 @@ impl Request {
         let first = &self.first;
         self.rest.get_or_insert_with(|| {
             let (arrival, asked) = (first.arrival, first.bio.clone());
-            Box::new(Rest { more: Vec::new(), arrival, asked, moved: 0, fruitless: 0, stopped: None })
+            Box::new(Rest {
+                more: Vec::new(),
+                arrival,
+                asked,
+                moved: 0,
+                fruitless: 0,
+                stopped: None,
+            })
         })
     }
 
@@ -310,8 +326,8 @@ impl Request {
         }
     }
 
-    /// Ends the bios that were served whole; the others with the error where it can only be theirs, else each of
-    /// them is asked again alone.
+    /// Ends the bios that were served whole; the others with the error where it can only be theirs,
+    /// else each of them is asked again alone.
     fn fail(self, errno: Errno, ended: &mut Vec<Ended>) -> Next {
         let (first, moved) = (self.first.bio.offset, self.moved());
         let is_served = |held: &Held| held.bio.length > 0 && held.bio.end() - first <= moved;
@@ -334,7 +350,8 @@ impl Request {
         Next::Apart(alone)
     }
 
-    /// Ends every bio, after `bytes` more: with the bytes that are its own, or the error where some are missing.
+    /// Ends every bio, after `bytes` more: with the bytes that are its own, or the error where some
+    /// are missing.
     fn end(self, bytes: u64, outcome: Result<(), Errno>, ended: &mut Vec<Ended>) -> Next {
         let (first, moved) = (self.first.bio.offset, self.moved() + bytes);
         for Held { bio, .. } in self.into_order_of_arrival() {
@@ -370,7 +387,8 @@ impl Request {
     }
 }
 
-/// Whether a read that moved so many bytes, fewer than it was asked, has come to the end of the file.
+/// Whether a read that moved so many bytes, fewer than it was asked, has come to the end of the
+/// file.
 fn is_end_of_file(offset: u64, bytes: u64) -> bool {
     bytes == 0 || !(offset + bytes).is_multiple_of(SECTOR as u64)
 }
@@ -430,7 +448,10 @@ mod tests {
             let request = again(merged(Operation::Read).complete(Ok(3 * BLOCK + 512), &mut ended));
             assert_eq!((request.asked().offset, request.asked().length), (3 * BLOCK, BLOCK));
             let request = again(request.complete(Ok(512), &mut ended));
-            assert_eq!((request.asked().offset, request.asked().length), (3 * BLOCK + 512, BLOCK - 512));
+            assert_eq!(
+                (request.asked().offset, request.asked().length),
+                (3 * BLOCK + 512, BLOCK - 512)
+            );
             assert!(matches!(request.complete(last, &mut ended), Next::Done));
             let whole = asked.map(|bytes| BLOCK + bytes);
             assert_eq!(results(&ended), [(0, Ok(BLOCK)), (1, Ok(BLOCK)), (2, whole)]);
@@ -550,6 +571,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "the device moved")]
     fn a_device_cannot_move_more_than_it_was_asked() {
-        let _ = Request::single(held(Operation::Read, 0, 0, 1)).complete(Ok(BLOCK + 1), &mut Vec::new());
+        let _ = Request::single(held(Operation::Read, 0, 0, 1))
+            .complete(Ok(BLOCK + 1), &mut Vec::new());
     }
 }

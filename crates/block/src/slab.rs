@@ -1,5 +1,5 @@
-//! The slab: where requests are from submission to end. The stages pass on places, not requests: a request is written
-//! once and read where it is, however many stages it goes through.
+//! The slab: where requests are from submission to end. The stages pass on places, not requests: a
+//! request is written once and read where it is, however many stages it goes through.
 
 use alloc::vec::Vec;
 
@@ -19,7 +19,8 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Room for what is in flight and plugged without merging; grows where merged requests come apart.
+    /// Room for what is in flight and plugged without merging; grows where merged requests come
+    /// apart.
     pub(crate) fn new() -> Self {
         const USUAL: usize = TAGS + PLUG_BIOS;
         let requests = (0..USUAL).map(|_| None).collect();
@@ -55,12 +56,16 @@ impl Slab {
 
     #[inline]
     pub(crate) fn get(&self, place: Place) -> &Request {
-        self.requests[place.0 as usize].as_ref().expect("a request is in its place until it is removed")
+        self.requests[place.0 as usize]
+            .as_ref()
+            .expect("a request is in its place until it is removed")
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, place: Place) -> &mut Request {
-        self.requests[place.0 as usize].as_mut().expect("a request is in its place until it is removed")
+        self.requests[place.0 as usize]
+            .as_mut()
+            .expect("a request is in its place until it is removed")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tags: numbers from a fixed set, taken in one sweep for a batch. No tag, no flight.
 //!
-//! A bitmap, because a batch then costs a few word operations however many tags it takes. Nothing here is shared
-//! between threads: a context owns its tags.
+//! A bitmap, because a batch then costs a few word operations however many tags it takes. Nothing
+//! here is shared between threads: a context owns its tags.
 
 use crate::device::Tag;
 use crate::limits::TAGS;

@@ -1,4 +1,5 @@
-//! Time, as a number: nothing here reads a clock. The device does, and its moments are compared, stored and subtracted.
+//! Time, as a number: nothing here reads a clock. The device does, and its moments are compared,
+//! stored and subtracted.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;

@@ -1,9 +1,10 @@
 //! Touch: whether any of the bios held in the plug touch, told for a few nanoseconds each.
 //!
-//! Random I/O has no neighbours, and should not pay for the search. So each bio marks the stretches of its target
-//! that it covers, its end included, in a small table; who finds a mark *may* touch somebody, and looks at those held,
-//! the latest first. A mark may be another target's or another stretch's (the table is hashed): then it looks in
-//! vain. It is never left out where something touches.
+//! Random I/O has no neighbours, and should not pay for the search. So each bio marks the stretches
+//! of its target that it covers, its end included, in a small table; who finds a mark *may* touch
+//! somebody, and looks at those held, the latest first. A mark may be another target's or another
+//! stretch's (the table is hashed): then it looks in vain. It is never left out where something
+//! touches.
 //!
 //! Marks are the number of the round, so that emptying the table is adding one.
 
@@ -37,7 +38,11 @@ impl Touch {
 
     /// Takes a bio in that joins those held.
     #[inline]
-    pub(crate) fn add<'a, Held: Iterator<Item = &'a Bio>>(&mut self, bio: &Bio, held: impl FnOnce() -> Held) {
+    pub(crate) fn add<'a, Held: Iterator<Item = &'a Bio>>(
+        &mut self,
+        bio: &Bio,
+        held: impl FnOnce() -> Held,
+    ) {
         if self.touches || !bio.operation.merges() {
             return;
         }
@@ -50,7 +55,8 @@ impl Touch {
                 *mark = self.round;
             }
         } else {
-            // Large ones are few: from here on all look for their neighbours, and nothing is marked.
+            // Large ones are few: from here on all look for their neighbours, and nothing is
+            // marked.
             self.touches = true;
         }
         if may_touch {
@@ -83,7 +89,8 @@ impl Default for Touch {
 }
 
 fn are_neighbours(one: &Bio, other: &Bio) -> bool {
-    let is_alike = one.operation == other.operation && one.target == other.target && one.class == other.class;
+    let is_alike =
+        one.operation == other.operation && one.target == other.target && one.class == other.class;
     is_alike && (one.offset == other.end() || other.offset == one.end())
 }
 
@@ -122,7 +129,8 @@ mod tests {
     #[test]
     fn what_is_apart_does_not_touch() {
         let mut touch = Touch::new();
-        let bios: Vec<Bio> = (0..128).map(|page| bio(Operation::Write, 0, (3 * page) << 12, 4096)).collect();
+        let bios: Vec<Bio> =
+            (0..128).map(|page| bio(Operation::Write, 0, (3 * page) << 12, 4096)).collect();
         for count in 0..bios.len() {
             touch.add(&bios[count], || bios[..count].iter());
         }

@@ -1,16 +1,19 @@
 //! Trial: whether a batch goes as a whole or in small steps, found out by trying.
 //!
-//! What came together need not go together. A whole batch costs one doorbell; but the first of its requests waits
-//! until the last is prepared and, in the kernel, until all of them have been through its own plug (which it begins
-//! above two). On a device that is waited for, small steps keep it busy earlier, and processor time is there to be
-//! had; where the processor is the limit each doorbell is a loss. Which it is depends on device, depth and load, and
-//! no single figure tells. So now and then a window of bios goes the other way, and is compared with the window
+//! What came together need not go together. A whole batch costs one doorbell; but the first of its
+//! requests waits until the last is prepared and, in the kernel, until all of them have been
+//! through its own plug (which it begins above two). On a device that is waited for, small steps
+//! keep it busy earlier, and processor time is there to be had; where the processor is the limit
+//! each doorbell is a loss. Which it is depends on device, depth and load, and no single figure
+//! tells. So now and then a window of bios goes the other way, and is compared with the window
 //! before it: adjacent in time, so that a drift of the machine falls out.
 //!
-//! What is compared is the mean time from submission to end, by J. D. C. Little's law (Operations Research, 1961) from
-//! the bios on their way over time, so that no bio needs a stamp. In a closed loop the lower one is also the higher rate.
+//! What is compared is the mean time from submission to end, by J. D. C. Little's law (Operations
+//! Research, 1961) from the bios on their way over time, so that no bio needs a stamp. In a closed
+//! loop the lower one is also the higher rate.
 //!
-//! The price: one window of many goes the worse way. Where it is clearly worse the next trial is put off twice as far.
+//! The price: one window of many goes the worse way. Where it is clearly worse the next trial is
+//! put off twice as far.
 
 use crate::limits::BATCH_REQUESTS;
 use crate::time::Moment;
@@ -32,7 +35,8 @@ const LONGEST_PAUSE: u32 = 1024;
 /// What a trial has to gain to speak for a change of way.
 const WORTH: f64 = 1.03;
 
-/// So many more trials have to speak for it than, counted twice, against: one that was interrupted proves nothing.
+/// So many more trials have to speak for it than, counted twice, against: one that was interrupted
+/// proves nothing.
 const WINS: u32 = 4;
 
 /// Below this a trial was clearly a loss.
@@ -177,7 +181,8 @@ impl Trial {
         if gain < LOSS {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         } else if self.pause != USUAL_PAUSE {
-            self.pause = if self.pause < USUAL_PAUSE { self.pause + FIRST_PAUSE } else { USUAL_PAUSE };
+            self.pause =
+                if self.pause < USUAL_PAUSE { self.pause + FIRST_PAUSE } else { USUAL_PAUSE };
         }
         self.wins = if gain > WORTH { self.wins + 1 } else { self.wins.saturating_sub(2) };
         if self.wins >= WINS {
@@ -191,8 +196,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Runs so many bios, eight at a time of 32 on their way, where a bio takes so many nanoseconds by each way; says
-    /// how many went in steps.
+    /// Runs so many bios, eight at a time of 32 on their way, where a bio takes so many nanoseconds
+    /// by each way; says how many went in steps.
     fn run(trial: &mut Trial, bios: usize, whole: u64, steps: u64) -> usize {
         let (mut now, mut in_steps) = (1_000_000u64, 0);
         for _ in 0..bios / 8 {

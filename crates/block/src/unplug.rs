@@ -1,9 +1,10 @@
 //! Unplug: whether what is plugged is held on when the caller has nothing to wait for.
 //!
-//! `Always` holds until the plug is full or its time is over, as the kernel's does; a caller that goes to sleep
-//! unplugs in either. `Adaptive` sends what came while the last doorbell was rung: the batch grows by itself when the
-//! device is the bottleneck, and an idle device is never kept waiting. It holds on only where a doorbell, as
-//! measured, costs more than waiting for the next look adds to all that is held.
+//! `Always` holds until the plug is full or its time is over, as the kernel's does; a caller that
+//! goes to sleep unplugs in either. `Adaptive` sends what came while the last doorbell was rung:
+//! the batch grows by itself when the device is the bottleneck, and an idle device is never kept
+//! waiting. It holds on only where a doorbell, as measured, costs more than waiting for the next
+//! look adds to all that is held.
 
 use crate::device::Wait;
 use crate::knobs::Plugging;
@@ -27,7 +28,8 @@ pub(crate) struct Unplug {
 }
 
 impl Unplug {
-    /// Whether so many bios are held on while so much is in flight. The clock is read only where it matters.
+    /// Whether so many bios are held on while so much is in flight. The clock is read only where it
+    /// matters.
     #[inline]
     pub(crate) fn keeps(
         &mut self,
@@ -43,8 +45,8 @@ impl Unplug {
             Plugging::Adaptive => {
                 let now = now();
                 self.look_at(now);
-                // Held once it is worth it, each look is a decision of its own: what is held grows, and with it
-                // what waiting costs.
+                // Held once it is worth it, each look is a decision of its own: what is held grows,
+                // and with it what waiting costs.
                 self.doorbell > self.look.saturating_mul(plugged as u64) && !self.is_over(now)
             }
         }
@@ -73,8 +75,8 @@ impl Unplug {
         self.since
     }
 
-    /// Whether the doorbell that is about to be rung is to be timed: only one of those that carry one request and
-    /// wait for nothing, for what requests cost is not the doorbell's.
+    /// Whether the doorbell that is about to be rung is to be timed: only one of those that carry
+    /// one request and wait for nothing, for what requests cost is not the doorbell's.
     #[inline]
     pub(crate) fn measures(&mut self, requests: usize, wait: Wait) -> bool {
         if requests != 1 || wait != Wait::Not {

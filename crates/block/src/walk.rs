@@ -1,14 +1,15 @@
 //! A walk: every transition of every bio, told to whoever watches the queue, as it is made.
 //!
-//! Not a log and not a trace point: the watcher is a type of the queue, so one that nobody watches ([`Unwatched`]) has
-//! nothing of this in its code, not even a branch. What would have to be gathered only to be told is gathered where
-//! [`Walk::WATCHED`] says that somebody listens.
+//! Not a log and not a trace point: the watcher is a type of the queue, so one that nobody watches
+//! ([`Unwatched`]) has nothing of this in its code, not even a branch. What would have to be
+//! gathered only to be told is gathered where [`Walk::WATCHED`] says that somebody listens.
 //!
-//! Nothing here reads a clock, and steps are told between two readings as well: who watches gives each line its time,
-//! by the clock of the device it drives. A moment stands in a step only where the queue decided by it.
+//! Nothing here reads a clock, and steps are told between two readings as well: who watches gives
+//! each line its time, by the clock of the device it drives. A moment stands in a step only where
+//! the queue decided by it.
 //!
-//! The order of steps is the order of life. A bio is known by its number of arrival, a request by that of its oldest
-//! bio; a bio that came apart from its request is a request of its own.
+//! The order of steps is the order of life. A bio is known by its number of arrival, a request by
+//! that of its oldest bio; a bio that came apart from its request is a request of its own.
 //!
 //! ```text
 //! Submitted Plugged [Merged] | Tagged Dispatched .. Rung | Completed .. [Held] | Ended or Again or Apart .. Run
@@ -16,7 +17,8 @@
 //!                                   +-----------------------------------------------------+
 //! ```
 //!
-//! The price of watching is a call for each step; the rule for the watcher is to be quick, for the context waits.
+//! The price of watching is a call for each step; the rule for the watcher is to be quick, for the
+//! context waits.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -152,7 +154,8 @@ pub enum Step {
         /// When they are ended at the latest.
         until: Moment,
     },
-    /// The rest of a request is asked again: it came back short, interrupted, or would have blocked.
+    /// The rest of a request is asked again: it came back short, interrupted, or would have
+    /// blocked.
     Again {
         /// What is left to ask.
         asked: Asked,
@@ -223,7 +226,8 @@ impl Step {
                 Columns { stage: "refused", arrival: Some(arrival), ..Columns::default() }
             }
             Step::Rung { requests } => {
-                let count = Some((requests as u64, if requests == 1 { "request" } else { "requests" }));
+                let count =
+                    Some((requests as u64, if requests == 1 { "request" } else { "requests" }));
                 Columns { stage: "rung", count, ..Columns::default() }
             }
             Step::Completed { arrival, tag, result } => Columns {
@@ -258,8 +262,8 @@ impl Columns {
     }
 }
 
-/// One line of [`Step::WIDTH`] characters, under the columns of [`Step::HEADING`]; numbers too large for their column
-/// widen it.
+/// One line of [`Step::WIDTH`] characters, under the columns of [`Step::HEADING`]; numbers too
+/// large for their column widen it.
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Columns { stage, arrival, tag, asked, count } = self.columns();
@@ -354,11 +358,14 @@ mod tests {
         assert_eq!(line(STEPS[9]), "completed 12 255 5 is the error");
     }
 
-    /// Columns stand under their headings: a value ends where its heading does, a word begins where it does.
+    /// Columns stand under their headings: a value ends where its heading does, a word begins where
+    /// it does.
     #[test]
     fn columns_stand_under_their_headings() {
         let line = STEPS[5].to_string();
-        for (heading, value) in [("bio", "12"), ("tag", "255"), ("file", "3"), ("offset", "68719476736")] {
+        for (heading, value) in
+            [("bio", "12"), ("tag", "255"), ("file", "3"), ("offset", "68719476736")]
+        {
             let end = Step::HEADING.find(heading).unwrap() + heading.len();
             let shown: String = line[..end].into();
             assert!(shown.ends_with(value), "{heading}: {shown:?}");

@@ -1,6 +1,8 @@
-//! The steady way of a request asks for no memory: bios of one segment, submitted, dispatched and ended over and over.
+//! The steady way of a request asks for no memory: bios of one segment, submitted, dispatched and
+//! ended over and over.
 //!
-//! Counted by the allocator of this program, for the thread that runs the loop; so this file is a test of its own.
+//! Counted by the allocator of this program, for the thread that runs the loop; so this file is a
+//! test of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -21,8 +23,9 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came, and what that returns is returned; the count
-// beside it neither allocates nor unwinds: a constant thread-local cell needs no memory of its own.
+// SAFETY: every call is handed on to the system's allocator as it came, and what that returns is
+// returned; the count beside it neither allocates nor unwinds: a constant thread-local cell needs
+// no memory of its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -49,14 +52,22 @@ static COUNTING: Counting = Counting;
 const BATCH: u64 = 32;
 
 /// Submits a batch that does not merge, and ends it.
-fn turn(queue: &mut Queue, device: &mut Null, ended: &mut Vec<Ended>, operation: Operation, class: Class) {
+fn turn(
+    queue: &mut Queue,
+    device: &mut Null,
+    ended: &mut Vec<Ended>,
+    operation: Operation,
+    class: Class,
+) {
     for number in 0..BATCH {
         queue.submit(Bio {
             operation,
             target: Target(number as u32 % 4),
             offset: 2 * number * PAGE as u64,
             length: PAGE as u64,
-            segments: [Segment::frames(Frame(2 * number as u32), PAGE as u32)].into_iter().collect(),
+            segments: [Segment::frames(Frame(2 * number as u32), PAGE as u32)]
+                .into_iter()
+                .collect(),
             class,
             source: Source(number as u32 % 3),
             owner: number,

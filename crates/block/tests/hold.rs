@@ -50,7 +50,8 @@ fn write(page: u64) -> Bio {
     }
 }
 
-/// Runs with a hundred background writes on their way at a time; how many runs there were for how many bios.
+/// Runs with a hundred background writes on their way at a time; how many runs there were for how
+/// many bios.
 fn runs(queue: &mut Queue, device: &mut Steady, bios: u64) -> (u64, u64) {
     let before = queue.counters();
     let (mut next, mut ended) = (before.bios, Vec::new());

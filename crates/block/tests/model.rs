@@ -1,13 +1,15 @@
-//! The whole way of a request against byte arrays to which every bio is applied when it is submitted: whatever
-//! the device shortens, refuses, interrupts, fails or reorders, each bio must end once, and as if it had been
-//! alone.
+//! The whole way of a request against byte arrays to which every bio is applied when it is
+//! submitted: whatever the device shortens, refuses, interrupts, fails or reorders, each bio must
+//! end once, and as if it had been alone.
 
 mod common;
 
 use common::{Chance, Erratic, Temper};
 use forebay_block::knobs::{Knobs, Merging};
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Class, Ended, Errno, Frame, Operation, Queue, Segment, Source, Target, Wait};
+use forebay_block::{
+    Bio, Class, Ended, Errno, Frame, Operation, Queue, Segment, Source, Target, Wait,
+};
 use proptest::prelude::*;
 
 /// Writes stay below this many pages; the end of the file is above, within a page.
@@ -37,12 +39,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn temper() -> impl Strategy<Value = Temper> {
-    (1..40usize, 0..30u64, 0..80u64, 0..30u64).prop_map(|(capacity, refuses, shortens, interrupts)| Temper {
-        capacity,
-        refuses,
-        shortens,
-        interrupts,
-    })
+    (1..40usize, 0..30u64, 0..80u64, 0..30u64).prop_map(
+        |(capacity, refuses, shortens, interrupts)| Temper {
+            capacity,
+            refuses,
+            shortens,
+            interrupts,
+        },
+    )
 }
 
 /// What a bio must end with.
@@ -65,7 +69,8 @@ struct World {
 
 impl World {
     fn new(temper: Temper, seed: u64, bad_page: Option<u64>) -> Self {
-        let mut device = Erratic::new(temper, seed, vec![vec![7; SIZE as usize]; TARGETS as usize], FRAMES);
+        let mut device =
+            Erratic::new(temper, seed, vec![vec![7; SIZE as usize]; TARGETS as usize], FRAMES);
         device.bad_pages[0] = bad_page;
         Self {
             queue: Queue::new(),
@@ -103,7 +108,8 @@ impl World {
             38 => (Operation::FlushAll, 0, 0),
             _ => (Operation::FlushData, 0, 0),
         };
-        let segments = if operation.moves_bytes() { self.segments(operation, length) } else { Vec::new() };
+        let segments =
+            if operation.moves_bytes() { self.segments(operation, length) } else { Vec::new() };
         let owner = self.expected.len() as u64;
         let (target, source) = (Target(target as u32), Source((owner % 3) as u32));
         Bio { operation, target, offset, length, segments: segments.into(), class, source, owner }
@@ -190,13 +196,17 @@ impl World {
             assert_eq!(*result, expected.result, "{bio:?}");
             let found = bytes_of(&self.device.arena, bio);
             for (found, expected) in found.iter().zip(&expected.bytes) {
-                assert!(expected.is_none_or(|expected| *found == expected), "a wrong byte read by {bio:?}");
+                assert!(
+                    expected.is_none_or(|expected| *found == expected),
+                    "a wrong byte read by {bio:?}"
+                );
             }
         }
         assert!(seen.iter().all(|&count| count == 1), "every bio ends exactly once: {seen:?}");
         for (file, model) in self.device.files.iter().zip(&self.files) {
             assert_eq!(file.len(), model.len());
-            let is_same = |(byte, model): (&u8, &Option<u8>)| model.is_none_or(|model| *byte == model);
+            let is_same =
+                |(byte, model): (&u8, &Option<u8>)| model.is_none_or(|model| *byte == model);
             assert!(file.iter().zip(model).all(is_same), "a wrong byte in the file");
         }
         self.check_counters();

@@ -86,7 +86,8 @@ fn contract_15_the_refused_go_first_next_time_in_order() {
 #[test]
 fn contract_15_nothing_overtakes_what_it_is_in_conflict_with() {
     let (mut queue, mut device) = (Queue::new(), device());
-    for (owner, (target, page)) in [(0, 0), (0, 0), (0, 8), (1, 0), (0, 0)].into_iter().enumerate() {
+    for (owner, (target, page)) in [(0, 0), (0, 0), (0, 8), (1, 0), (0, 0)].into_iter().enumerate()
+    {
         queue.submit(bio(Write, target, page, Background, owner as u64));
     }
     assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(3));

@@ -1,5 +1,5 @@
-//! What a watcher is told must be what happened: each bio on its way once, with the result its caller gets, on a
-//! device that refuses, shortens, interrupts and fails.
+//! What a watcher is told must be what happened: each bio on its way once, with the result its
+//! caller gets, on a device that refuses, shortens, interrupts and fails.
 
 mod common;
 
@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use common::{Erratic, Temper};
 use forebay_block::knobs::Knobs;
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Class, Ended, Frame, Operation, Queue, Segment, Source, Step, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Class, Ended, Frame, Operation, Queue, Segment, Source, Step, Tag, Target, Wait,
+};
 use proptest::prelude::*;
 
 const PAGES: u64 = 32;
@@ -28,13 +30,15 @@ fn bio(owner: u64, page: u64, writes: bool) -> Bio {
 
 /// Walks bios in groups of four; owners are numbers of arrival.
 fn walk(temper: Temper, seed: u64, asked: &[(u64, bool)], knobs: Knobs) -> (Vec<Step>, Vec<Ended>) {
-    let mut device = Erratic::new(temper, seed, vec![vec![1; (PAGES as usize) * PAGE]], asked.len());
+    let mut device =
+        Erratic::new(temper, seed, vec![vec![1; (PAGES as usize) * PAGE]], asked.len());
     device.bad_pages[0] = Some(5);
     let mut steps: Vec<Step> = Vec::new();
     let mut queue = Queue::with_walk(&mut steps);
     queue.set_knobs(knobs);
     let mut ended = Vec::new();
-    let mut bios = (0..).zip(asked).map(|(owner, &(page, writes))| bio(owner, page, writes)).peekable();
+    let mut bios =
+        (0..).zip(asked).map(|(owner, &(page, writes))| bio(owner, page, writes)).peekable();
     while bios.peek().is_some() || queue.staged() + queue.in_flight() > 0 {
         let room = queue.room().min(4);
         bios.by_ref().take(room).for_each(|bio| queue.submit(bio));
@@ -62,13 +66,20 @@ impl Reader {
     fn read(&mut self, step: Step, ended: &[Ended]) {
         match step {
             Step::Dispatched { asked, tag, bios } => {
-                assert_eq!(self.flying.insert(tag, asked.arrival), None, "{tag:?} is in two places");
+                assert_eq!(
+                    self.flying.insert(tag, asked.arrival),
+                    None,
+                    "{tag:?} is in two places"
+                );
                 assert!(bios >= 1);
                 *self.dispatched.entry(asked.arrival).or_default() += 1;
                 self.handed_over += 1;
             }
             Step::Rung { requests } => {
-                assert_eq!(requests, self.handed_over, "what was dispatched is what the doorbell hands over");
+                assert_eq!(
+                    requests, self.handed_over,
+                    "what was dispatched is what the doorbell hands over"
+                );
                 self.handed_over = 0;
             }
             Step::Completed { arrival, tag, .. } => {

@@ -1,21 +1,22 @@
-//! What is said of a file's frames, where somebody keeps account: so that another process can finish the writing if this
-//! one dies, at whichever instruction.
+//! What is said of a file's frames, where somebody keeps account: so that another process can
+//! finish the writing if this one dies, at whichever instruction.
 //!
-//! At every one of them the file as the kernel has it, with the youngest frame of each page that has to be written put
-//! over it as far as the size goes, and a cut that is under way made, holds every write that has returned, and of one
-//! that has not each byte as before it or as after it. So
+//! At every one of them the file as the kernel has it, with the youngest frame of each page that
+//! has to be written put over it as far as the size goes, and a cut that is under way made, holds
+//! every write that has returned, and of one that has not each byte as before it or as after it. So
 //!
-//! - the bytes are there before the frame is published, and the frames before the size: a write that moves the end is
-//!   there with its size or not at all;
-//! - what is published and has to be written stays so until it is written: a page that is touched again in its place is
-//!   not published anew, and one that was partial stays so, with all of its mask;
+//! - the bytes are there before the frame is published, and the frames before the size: a write
+//!   that moves the end is there with its size or not at all;
+//! - what is published and has to be written stays so until it is written: a page that is touched
+//!   again in its place is not published anew, and one that was partial stays so, with all of its
+//!   mask;
 //! - a clean frame that is written into is retired before the first byte changes;
-//! - what is written, or dropped, is retired under the same lock under which the cache hears of it: nothing newer can
-//!   have reached the file before;
+//! - what is written, or dropped, is retired under the same lock under which the cache hears of it:
+//!   nothing newer can have reached the file before;
 //! - what is to be cut off is said before the file system is told, and until the size is.
 //!
-//! Of two frames of a page the younger was published later, under the lock. Clean frames are for who takes the file over,
-//! and only of files that are ours alone.
+//! Of two frames of a page the younger was published later, under the lock. Clean frames are for
+//! who takes the file over, and only of files that are ours alone.
 
 use std::ops::Range;
 
@@ -37,7 +38,8 @@ pub enum Said {
     Clean,
 }
 
-/// Where the account of a file is kept. Each call is whole or has not been, whenever the process dies.
+/// Where the account of a file is kept. Each call is whole or has not been, whenever the process
+/// dies.
 pub trait Account {
     /// What was said of a frame, and not taken back.
     fn said(&self, frame: Frame) -> Option<Said>;
@@ -83,7 +85,8 @@ impl CachedFile {
         }
     }
 
-    /// What has become of frames, under the lock under which it has; and the size. Takes out what is of no other use.
+    /// What has become of frames, under the lock under which it has; and the size. Takes out what
+    /// is of no other use.
     pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
         for (page, frame) in settled.dirty_again.drain(..) {
             publish_whole(page, frame, account);
@@ -100,8 +103,8 @@ impl CachedFile {
         account.set_size(self.size);
     }
 
-    /// To which length a bio cuts the file, or lets it grow, at somebody's wish. (What gives space back ends where the
-    /// file does.)
+    /// To which length a bio cuts the file, or lets it grow, at somebody's wish. (What gives space
+    /// back ends where the file does.)
     #[must_use]
     pub fn cuts_to(bio: &Bio) -> Option<u64> {
         (bio.operation == Operation::SetLength && bio.class == Class::Waited).then_some(bio.offset)
@@ -119,7 +122,9 @@ fn publish_whole(page: u64, frame: Frame, account: &mut impl Account) {
 fn publish_part(page: u64, frame: Frame, bytes: Range<usize>, account: &mut impl Account) {
     match account.said(frame) {
         Some(Said::Partial) => account.add_to_mask(frame, bytes),
-        Some(Said::Dirty | Said::Clean) => unreachable!("a page of which bytes are missing was never whole"),
+        Some(Said::Dirty | Said::Clean) => {
+            unreachable!("a page of which bytes are missing was never whole")
+        }
         None => {
             account.clear_mask(frame);
             account.add_to_mask(frame, bytes);

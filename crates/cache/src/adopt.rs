@@ -1,7 +1,7 @@
 //! Pages that come with their memory: another program had the file before, and is gone.
 //!
-//! All of it happens before anybody uses the file. What frames hold and what was written of them the caller knows; here
-//! it becomes what it would be if this program had written, or read, it.
+//! All of it happens before anybody uses the file. What frames hold and what was written of them
+//! the caller knows; here it becomes what it would be if this program had written, or read, it.
 
 use std::ops::Range;
 
@@ -21,12 +21,17 @@ impl CachedFile {
         self.size = self.size.max(size);
     }
 
-    /// Pages of the file as the device has them, from `page` on, are in these frames; bytes beyond its end are zero.
+    /// Pages of the file as the device has them, from `page` on, are in these frames; bytes beyond
+    /// its end are zero.
     ///
     /// # Panics
     /// When others may have the file open: then it is not known what the device has.
     pub fn adopt_clean(&mut self, page: u64, frames: FrameRun, settled: &mut Settled) {
-        assert_eq!(self.liberties, Liberties::Exclusive, "clean pages are kept of files that are ours alone");
+        assert_eq!(
+            self.liberties,
+            Liberties::Exclusive,
+            "clean pages are kept of files that are ours alone"
+        );
         let mut first = frames.first;
         for (page, slot, count) in parts(page..page + u64::from(frames.count)) {
             let mask = bits(slot, count);
@@ -39,16 +44,16 @@ impl CachedFile {
         }
     }
 
-    /// A page that has to be written is in this frame; bytes beyond the end of the file are zero. It counts for one in
-    /// the level of dirty pages.
+    /// A page that has to be written is in this frame; bytes beyond the end of the file are zero.
+    /// It counts for one in the level of dirty pages.
     pub fn adopt_dirty(&mut self, page: u64, frame: Frame) {
         self.adopt_unwritten(page, frame);
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.present |= 1 << slot;
     }
 
-    /// The same, of which only some bytes were written; `spare` is for reading the others. Where none are missing, it is
-    /// free. Bytes of the frame beyond the end of the file are zero.
+    /// The same, of which only some bytes were written; `spare` is for reading the others. Where
+    /// none are missing, it is free. Bytes of the frame beyond the end of the file are zero.
     pub fn adopt_partial(
         &mut self,
         page: u64,
@@ -134,7 +139,9 @@ mod tests {
         for (page, came) in pages {
             let frame = frame_of(*page);
             match came {
-                Came::Clean => file.adopt_clean(*page, FrameRun { first: frame, count: 1 }, settled),
+                Came::Clean => {
+                    file.adopt_clean(*page, FrameRun { first: frame, count: 1 }, settled)
+                }
                 Came::Dirty => file.adopt_dirty(*page, frame),
                 Came::Partial(bytes) => {
                     let frames = (frame, spare_of(*page));

@@ -1,8 +1,9 @@
-//! Large writes that go from the caller's own buffer to the device, past the cache: under pressure the caller would have
-//! to wait for room anyway, and then copying its bytes first is only a cost.
+//! Large writes that go from the caller's own buffer to the device, past the cache: under pressure
+//! the caller would have to wait for room anyway, and then copying its bytes first is only a cost.
 //!
-//! The pages of such a write are busy while it is under way: who reads or writes them waits. Only where none of them is
-//! dirty or in use, below the end of the file, and whole; everything else goes through the cache.
+//! The pages of such a write are busy while it is under way: who reads or writes them waits. Only
+//! where none of them is dirty or in use, below the end of the file, and whole; everything else
+//! goes through the cache.
 
 use std::ops::Range;
 
@@ -21,8 +22,9 @@ pub struct Bypass {
 }
 
 impl CachedFile {
-    /// A write of whole pages past the cache begins; `None` where it has to go through the cache. Clean pages of the
-    /// range are dropped. Never on a shared file, where what is written is kept for a flush.
+    /// A write of whole pages past the cache begins; `None` where it has to go through the cache.
+    /// Clean pages of the range are dropped. Never on a shared file, where what is written is kept
+    /// for a flush.
     pub fn begin_bypass(&mut self, bytes: Range<u64>, settled: &mut Settled) -> Option<Bypass> {
         let pages = bytes.start / PAGE..bytes.end / PAGE;
         if self.liberties == Liberties::Shared {
@@ -50,7 +52,8 @@ impl CachedFile {
         Some(Bypass { flight, pages })
     }
 
-    /// It has ended, well or not: what the range holds after a failure nobody knows, so the next read looks.
+    /// It has ended, well or not: what the range holds after a failure nobody knows, so the next
+    /// read looks.
     pub fn end_bypass(&mut self, bypass: Bypass) {
         self.flights.end(bypass.flight);
         self.unflushed = true;

@@ -1,6 +1,7 @@
 //! The clean pages of a file: which of them may go, and how they go.
 //!
-//! In which order those of all files go is the evictor's affair (`evict.rs`); here is what it cannot know.
+//! In which order those of all files go is the evictor's affair (`evict.rs`); here is what it
+//! cannot know.
 
 use std::ops::Range;
 
@@ -21,8 +22,13 @@ pub struct CleanRun {
 }
 
 impl CachedFile {
-    /// Candidates of this file are judged: what may go is dropped; why the others stay is told to them.
-    pub fn evict<'a>(&mut self, candidates: impl Iterator<Item = &'a mut Candidate>, settled: &mut Settled) {
+    /// Candidates of this file are judged: what may go is dropped; why the others stay is told to
+    /// them.
+    pub fn evict<'a>(
+        &mut self,
+        candidates: impl Iterator<Item = &'a mut Candidate>,
+        settled: &mut Settled,
+    ) {
         for candidate in candidates {
             debug_assert_eq!(candidate.target, self.target);
             candidate.verdict = self.judge(candidate, settled);
@@ -67,7 +73,9 @@ impl CachedFile {
     /// Whether a page is clean, nobody uses it, and it is to go once it is read.
     #[must_use]
     pub fn is_passing(&self, page: u64) -> bool {
-        let passes = |(chunk, slot): (&Chunk, usize)| chunk.uses.passing(chunk.idle_clean() & 1 << slot) != 0;
+        let passes = |(chunk, slot): (&Chunk, usize)| {
+            chunk.uses.passing(chunk.idle_clean() & 1 << slot) != 0
+        };
         self.index.get(page).is_some_and(passes)
     }
 
@@ -103,7 +111,8 @@ impl CachedFile {
             while done < count {
                 let at = slot + done as usize;
                 let frame = chunk.frame(at).expect("a clean page has a frame");
-                let frames = FrameRun { first: frame, count: chunk.frames_in_a_row(at, count - done) };
+                let frames =
+                    FrameRun { first: frame, count: chunk.frames_in_a_row(at, count - done) };
                 settled.clean.push(CleanRun { page: first + at as u64, frames });
                 done += frames.count;
             }

@@ -1,9 +1,11 @@
-//! The way out when pages cannot be written: what is dirty is dropped, and the file is as its file system has it.
+//! The way out when pages cannot be written: what is dirty is dropped, and the file is as its file
+//! system has it.
 //!
-//! A page that could not be written stays dirty and fails every sync, for as long as its device takes nothing: that is
-//! right while somebody may yet repair the device, and otherwise holds memory for good. Dropping loses what was
-//! accepted and not written. So it is told: to those who wait for a sync now, and once to every other handle, like an
-//! error that was got over. A failed flush is not got over by this: the file stays poisoned.
+//! A page that could not be written stays dirty and fails every sync, for as long as its device
+//! takes nothing: that is right while somebody may yet repair the device, and otherwise holds
+//! memory for good. Dropping loses what was accepted and not written. So it is told: to those who
+//! wait for a sync now, and once to every other handle, like an error that was got over. A failed
+//! flush is not got over by this: the file stays poisoned.
 //!
 //! What is at the device is not dropped, for it may land at any time. Whoever drops holds the file
 //! ([`CachedFile::begin_discard`]): nothing new is started, and when what is under way has ended
@@ -16,16 +18,19 @@ use crate::limits::PAGE;
 use crate::ticket::Failure;
 use crate::writeback::settle::Settled;
 
-/// What those are told whose bytes were dropped at somebody's wish: the number of `ECANCELED`, which no device says.
+/// What those are told whose bytes were dropped at somebody's wish: the number of `ECANCELED`,
+/// which no device says.
 pub const DISCARDED: Errno = Errno(125);
 
 impl CachedFile {
-    /// Somebody wants to drop what is dirty: until [`CachedFile::end_discard`] nothing new is started.
+    /// Somebody wants to drop what is dirty: until [`CachedFile::end_discard`] nothing new is
+    /// started.
     pub fn begin_discard(&mut self) {
         self.discarding += 1;
     }
 
-    /// They have, or want to no longer. The context has to look at the file, and who waits for pages has to try again.
+    /// They have, or want to no longer. The context has to look at the file, and who waits for
+    /// pages has to try again.
     pub fn end_discard(&mut self) {
         self.discarding = self.discarding.checked_sub(1).expect("a discard ends once");
     }
@@ -37,8 +42,8 @@ impl CachedFile {
         self.flights.is_empty() && self.index.is_quiet()
     }
 
-    /// Drops every dirty page; the file is `disk_size` bytes long then, as its file system says. Returns the pages
-    /// dropped.
+    /// Drops every dirty page; the file is `disk_size` bytes long then, as its file system says.
+    /// Returns the pages dropped.
     ///
     /// # Panics
     /// While something is under way.
@@ -53,7 +58,8 @@ impl CachedFile {
             self.fill_errors.remove(page);
             self.drop_page(*page, settled);
         }
-        // So are clean ones from the end on, which may not be where it was: a write that failed may have moved it.
+        // So are clean ones from the end on, which may not be where it was: a write that failed may
+        // have moved it.
         self.drop_pages(disk_size / PAGE..u64::MAX, settled);
         if !self.is_device {
             (self.size, self.disk_size) = (disk_size, disk_size);

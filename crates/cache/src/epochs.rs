@@ -1,8 +1,8 @@
 //! Which writes a sync covers: those accepted before it, and no later ones.
 //!
-//! Each page carries the epoch in which it first became dirty; a sync closes the running epoch and waits until no
-//! page of that epoch or an older one is left. Redirtying puts a page into a younger epoch, so it cannot keep a
-//! sync from ending.
+//! Each page carries the epoch in which it first became dirty; a sync closes the running epoch and
+//! waits until no page of that epoch or an older one is left. Redirtying puts a page into a younger
+//! epoch, so it cannot keep a sync from ending.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,8 @@ impl Epochs {
     /// # Panics
     /// When fewer were counted: then a sync could return too early.
     pub fn remove(&mut self, epoch: u64, pages: usize) {
-        let at = self.counts.binary_search_by_key(&epoch, |entry| entry.0).expect("a page was counted");
+        let at =
+            self.counts.binary_search_by_key(&epoch, |entry| entry.0).expect("a page was counted");
         self.counts[at].1 = self.counts[at].1.checked_sub(pages).expect("a page was counted");
         if self.counts[at].1 == 0 {
             self.counts.remove(at);

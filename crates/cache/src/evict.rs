@@ -1,6 +1,7 @@
 //! Which clean page goes when memory is needed: S3-FIFO, which a scan does not wash out.
 //!
-//! J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023.
+//! J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi: "FIFO queues are all you need for cache
+//! eviction", SOSP 2023.
 //!
 //! ```text
 //!  becomes clean --> small (a tenth) --not used again--> goes; remembered for a while as a ghost
@@ -11,18 +12,21 @@
 //!                       +--not used--> goes
 //! ```
 //!
-//! Most pages are used once (all of a scan are), so they pass through the small queue only, and what is read again and
-//! again stays in the main one. Nothing moves when a page is used: a use only sets bits in the file's own tables, so
-//! readers share no lock; the queues are looked at when memory is needed.
+//! Most pages are used once (all of a scan are), so they pass through the small queue only, and
+//! what is read again and again stays in the main one. Nothing moves when a page is used: a use
+//! only sets bits in the file's own tables, so readers share no lock; the queues are looked at when
+//! memory is needed.
 //!
 //! # Who says what
-//! The queues are one per engine, over frames. What a page is, only its file knows, under its own lock. So eviction has
-//! three steps, and no lock is held from one to the next: [`Evictor::candidates`] takes pages from the queues,
-//! [`CachedFile::evict`](crate::CachedFile::evict) has each judged by its file, [`Evictor::settle`] puts back what stays.
+//! The queues are one per engine, over frames. What a page is, only its file knows, under its own
+//! lock. So eviction has three steps, and no lock is held from one to the next:
+//! [`Evictor::candidates`] takes pages from the queues,
+//! [`CachedFile::evict`](crate::CachedFile::evict) has each judged by its file, [`Evictor::settle`]
+//! puts back what stays.
 //!
-//! A page is entered while its file's lock is held and its frame leaves before it is free for others: so a frame in the
-//! queues always is the page it was entered for, clean or touched since. Memory is fixed: 24 bytes per frame for the
-//! queues, 8 to 16 for the ghosts.
+//! A page is entered while its file's lock is held and its frame leaves before it is free for
+//! others: so a frame in the queues always is the page it was entered for, clean or touched since.
+//! Memory is fixed: 24 bytes per frame for the queues, 8 to 16 for the ghosts.
 
 mod ghost;
 
@@ -110,8 +114,8 @@ pub enum Verdict {
 }
 
 impl Candidate {
-    /// Whether a clean page that nobody uses goes, having been used `uses` times (counted up to 3) since it was entered
-    /// or last asked about; and the uses it has left if not.
+    /// Whether a clean page that nobody uses goes, having been used `uses` times (counted up to 3)
+    /// since it was entered or last asked about; and the uses it has left if not.
     #[must_use]
     pub fn judge(&self, uses: u8) -> (Verdict, u8) {
         match uses {
@@ -127,7 +131,8 @@ impl Evictor {
     /// For an arena of so many frames.
     #[must_use]
     pub fn new(frames: u32) -> Self {
-        let slot = Slot { page: 0, target: Target(0), before: NONE, after: NONE, place: Place::Out };
+        let slot =
+            Slot { page: 0, target: Target(0), before: NONE, after: NONE, place: Place::Out };
         Self {
             slots: vec![slot; frames as usize],
             small: Queue::EMPTY,
@@ -150,12 +155,16 @@ impl Evictor {
         self.len() == 0
     }
 
-    /// A page has become clean. Does nothing where it is in a queue already. The caller holds the lock of its file, so
-    /// that the frame cannot become another page's meanwhile.
+    /// A page has become clean. Does nothing where it is in a queue already. The caller holds the
+    /// lock of its file, so that the frame cannot become another page's meanwhile.
     pub fn enter(&mut self, target: Target, page: u64, frame: Frame) {
         let slot = &mut self.slots[frame.0 as usize];
         if matches!(slot.place, Place::Small | Place::Main) {
-            debug_assert!((slot.target, slot.page) == (target, page), "frame {} has two pages", frame.0);
+            debug_assert!(
+                (slot.target, slot.page) == (target, page),
+                "frame {} has two pages",
+                frame.0
+            );
             return;
         }
         (slot.target, slot.page) = (target, page);
@@ -173,7 +182,8 @@ impl Evictor {
         }
     }
 
-    /// A file is closed: who gets its number next is another file, whatever is remembered of this one.
+    /// A file is closed: who gets its number next is another file, whatever is remembered of this
+    /// one.
     pub fn forget(&mut self, target: Target) {
         let number = target.0 as usize;
         if self.salts.len() <= number {
@@ -182,8 +192,8 @@ impl Evictor {
         self.salts[number] = self.salts[number].wrapping_add(1);
     }
 
-    /// Takes up to `wanted` pages that may go, those that should go first; returns how many. Each has to come back by
-    /// [`Evictor::settle`].
+    /// Takes up to `wanted` pages that may go, those that should go first; returns how many. Each
+    /// has to come back by [`Evictor::settle`].
     pub fn candidates(&mut self, wanted: usize, into: &mut Vec<Candidate>) -> usize {
         self.batches = self.batches.wrapping_add(1);
         let before = into.len();
@@ -224,7 +234,9 @@ impl Evictor {
             slot.place = Place::Out;
             match candidate.verdict {
                 Verdict::Dropped | Verdict::Gone | Verdict::NotAsked => {}
-                Verdict::Unread if candidate.was_small => self.push(candidate.frame.0, Place::Small),
+                Verdict::Unread if candidate.was_small => {
+                    self.push(candidate.frame.0, Place::Small)
+                }
                 Verdict::Unread | Verdict::Stays => self.push(candidate.frame.0, Place::Main),
             }
         }

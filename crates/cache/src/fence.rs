@@ -1,8 +1,9 @@
 //! Discards: a range of pages that is emptied, and fenced until that has ended.
 //!
-//! From the moment it is asked for nobody reads or writes in the range anew. What is on its way there ends first; then
-//! the device is told, and what is dirty there stays where it is meanwhile, unsent. Where the device has done it the
-//! pages are dropped, written or not; where it has not they are as they were.
+//! From the moment it is asked for nobody reads or writes in the range anew. What is on its way
+//! there ends first; then the device is told, and what is dirty there stays where it is meanwhile,
+//! unsent. Where the device has done it the pages are dropped, written or not; where it has not
+//! they are as they were.
 
 use std::ops::Range;
 
@@ -24,7 +25,8 @@ pub(crate) struct Fence {
 }
 
 impl CachedFile {
-    /// The whole pages of a range of bytes; the last one of a device counts as whole where the range reaches its end.
+    /// The whole pages of a range of bytes; the last one of a device counts as whole where the
+    /// range reaches its end.
     #[must_use]
     pub fn whole_pages(&self, bytes: &Range<u64>) -> Range<u64> {
         let end = if bytes.end == self.size { bytes.end.div_ceil(PAGE) } else { bytes.end / PAGE };
@@ -44,7 +46,8 @@ impl CachedFile {
 
     /// The next discard of which the range is quiet.
     pub(crate) fn next_discard(&mut self) -> Option<Bio> {
-        let overlaps = |one: &Range<u64>, other: &Range<u64>| one.start < other.end && other.start < one.end;
+        let overlaps =
+            |one: &Range<u64>, other: &Range<u64>| one.start < other.end && other.start < one.end;
         let ready = |fence: &&Fence| {
             let mut sent = self.fences.iter().filter(|other| other.is_sent);
             !fence.is_sent

@@ -1,14 +1,15 @@
 //! One cached file: its pages, its two sizes, what is in flight, who waits.
 //!
-//! Everything here happens under one lock, and nothing here takes long: bytes are copied outside of it. Callers
-//! use [`begin_write`](CachedFile::begin_write) and [`begin_read`](CachedFile::begin_read), copy, and publish; the
-//! context asks for the next bio and tells how each one ended.
+//! Everything here happens under one lock, and nothing here takes long: bytes are copied outside of
+//! it. Callers use [`begin_write`](CachedFile::begin_write) and
+//! [`begin_read`](CachedFile::begin_read), copy, and publish; the context asks for the next bio and
+//! tells how each one ended.
 //!
 //! # Two sizes
-//! `size` is what the program sees: the largest end accepted or set. `disk_size` is what the file system has.
-//! A write beyond `disk_size` moves it, and one such write is in flight at a time. The page that contains the end
-//! of `size` is never written direct: its exact bytes go through the kernel's cache, with nothing else of the
-//! file in flight.
+//! `size` is what the program sees: the largest end accepted or set. `disk_size` is what the file
+//! system has. A write beyond `disk_size` moves it, and one such write is in flight at a time. The
+//! page that contains the end of `size` is never written direct: its exact bytes go through the
+//! kernel's cache, with nothing else of the file in flight.
 //!
 //! A device has one size, and its end does not move: nothing of this is for it.
 
@@ -34,7 +35,8 @@ use crate::writeback::settle::Settled;
 /// What may be done to a file because nobody else has it open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Liberties {
-    /// We hold its lease: zeroes may be written over known holes, clean pages kept, reserved space given back.
+    /// We hold its lease: zeroes may be written over known holes, clean pages kept, reserved space
+    /// given back.
     Exclusive,
     /// Somebody else may have it open.
     Shared,
@@ -43,8 +45,8 @@ pub enum Liberties {
 /// What the file was when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// This open made it (or cut it to nothing under the lease): all of it is hole. `entry` tells whether its
-    /// directory entry is new and has to be made durable too.
+    /// This open made it (or cut it to nothing under the lease): all of it is hole. `entry` tells
+    /// whether its directory entry is new and has to be made durable too.
     Empty {
         /// Whether the directory entry is new.
         entry: Entry,
@@ -71,7 +73,8 @@ pub enum Reserving {
     Adaptive,
     /// The same, and so many bytes beyond the end of one that grows.
     Ahead(u64),
-    /// By the file system: new files are given an extent-size hint of so many bytes. Where it takes none, as `Adaptive`.
+    /// By the file system: new files are given an extent-size hint of so many bytes. Where it takes
+    /// none, as `Adaptive`.
     Hint(u64),
     /// Not now: nobody wants it.
     Paused,
@@ -107,13 +110,15 @@ pub struct CachedFile {
     pub(crate) epochs: Epochs,
     /// Frames of pages touched while in flight, with the epoch of what they carry.
     pub(crate) displaced: BTreeMap<u64, (Frame, u64)>,
-    /// Frames whose write has ended while a copy from them is being made; freed when that is published.
+    /// Frames whose write has ended while a copy from them is being made; freed when that is
+    /// published.
     pub(crate) parked: BTreeMap<u64, Frame>,
     /// Pages of which only some bytes are here.
     pub(crate) partials: BTreeMap<u64, Partial>,
     /// Frames that are being read into and are not the page's own, by fill and page.
     pub(crate) arriving: BTreeMap<(u32, u64), Frame>,
-    /// Epochs of pages whose write failed while a copy over it was being made: what is published stands for both.
+    /// Epochs of pages whose write failed while a copy over it was being made: what is published
+    /// stands for both.
     pub(crate) owed: BTreeMap<u64, u64>,
     pub(crate) flights: Flights,
     pub(crate) tickets: Tickets,
@@ -160,7 +165,8 @@ pub struct CachedFile {
     pub(crate) unwritable_pages: u64,
     pub(crate) write_error: Option<(u64, Errno)>,
     pub(crate) error_sequence: u64,
-    /// Pages that could not be read, until somebody is told; forgotten when the page has content again.
+    /// Pages that could not be read, until somebody is told; forgotten when the page has content
+    /// again.
     pub(crate) fill_errors: BTreeMap<u64, Errno>,
 }
 
@@ -225,14 +231,15 @@ impl CachedFile {
             fill_errors: BTreeMap::new(),
         };
         if let Origin::Existing(_) = origin {
-            // Nobody here knows what was written before and not flushed: a flush that fails is a failure.
+            // Nobody here knows what was written before and not flushed: a flush that fails is a
+            // failure.
             file.note_unkept();
         }
         file
     }
 
-    /// Its directory entry has still to be made durable, though the file was there: it was made and closed without a
-    /// sync.
+    /// Its directory entry has still to be made durable, though the file was there: it was made and
+    /// closed without a sync.
     pub fn set_entry(&mut self, entry: Entry) {
         self.entry = entry;
     }
@@ -307,7 +314,8 @@ impl CachedFile {
         self.space.add(bytes);
     }
 
-    /// An allocation up to this byte failed, and may have left space behind: a release gives it back.
+    /// An allocation up to this byte failed, and may have left space behind: a release gives it
+    /// back.
     pub fn note_litter(&mut self, end: u64) {
         self.littered = self.littered.max(end);
     }
@@ -320,14 +328,16 @@ impl CachedFile {
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
     }
 
-    /// Whether it is no longer than when it was opened, and ours alone: then most of what is written is written over.
+    /// Whether it is no longer than when it was opened, and ours alone: then most of what is
+    /// written is written over.
     #[must_use]
     pub fn has_not_grown(&self) -> bool {
-        self.liberties == Liberties::Exclusive && self.size <= self.origin_pages.saturating_mul(PAGE)
+        self.liberties == Liberties::Exclusive
+            && self.size <= self.origin_pages.saturating_mul(PAGE)
     }
 
-    /// Whether a bio just made writes only what the file had when it was opened, so that it needs no new space as far as
-    /// is known.
+    /// Whether a bio just made writes only what the file had when it was opened, so that it needs
+    /// no new space as far as is known.
     #[must_use]
     pub fn is_overwrite(&self, bio: &Bio) -> bool {
         bio.operation == Operation::Write
@@ -364,7 +374,8 @@ impl CachedFile {
         self.space.end().max(self.littered).saturating_sub(self.disk_size)
     }
 
-    /// Whether there is space beyond the end that is not the user's, so that the next open has something to give back.
+    /// Whether there is space beyond the end that is not the user's, so that the next open has
+    /// something to give back.
     #[must_use]
     pub fn leaves_space(&self) -> bool {
         self.leaves_space || self.reserved_beyond_end() > 0
@@ -373,14 +384,18 @@ impl CachedFile {
     /// The file system's size was looked at, on a shared file: others may have moved the end.
     pub fn observe_disk_size(&mut self, disk_size: u64, settled: &mut Settled) {
         let is_shared = self.liberties == Liberties::Shared;
-        if is_shared && !self.is_dirty() && self.flights.is_empty() && self.may_follow_cut(disk_size, settled)
+        if is_shared
+            && !self.is_dirty()
+            && self.flights.is_empty()
+            && self.may_follow_cut(disk_size, settled)
         {
             self.size = disk_size;
             self.disk_size = disk_size;
         }
     }
 
-    /// An error of a page write that this handle has not been told: `seen` is the handle's own mark.
+    /// An error of a page write that this handle has not been told: `seen` is the handle's own
+    /// mark.
     pub fn untold_error(&mut self, seen: &mut u64) -> Option<(u64, Errno)> {
         let untold = *seen < self.error_sequence;
         *seen = self.error_sequence;
@@ -393,14 +408,15 @@ impl CachedFile {
         if self.failing_pages > 0 { self.write_error } else { None }
     }
 
-    /// Pages that stay dirty because they could not be written, or not be read where a part of them was written.
+    /// Pages that stay dirty because they could not be written, or not be read where a part of them
+    /// was written.
     #[must_use]
     pub fn failing_pages(&self) -> u64 {
         self.failing_pages
     }
 
-    /// Pages of which the last write failed: unlike [`CachedFile::failing_pages`] also while it is tried again, so that
-    /// what is bounded by it stays so.
+    /// Pages of which the last write failed: unlike [`CachedFile::failing_pages`] also while it is
+    /// tried again, so that what is bounded by it stays so.
     #[must_use]
     pub fn unwritable_pages(&self) -> u64 {
         self.unwritable_pages
@@ -418,13 +434,14 @@ impl CachedFile {
         self.poisoned
     }
 
-    /// Drops every page, written or not; returns what they were charged. Only when nothing is in flight and no
-    /// handle is left: what was dirty is lost.
+    /// Drops every page, written or not; returns what they were charged. Only when nothing is in
+    /// flight and no handle is left: what was dirty is lost.
     pub fn discard(&mut self, settled: &mut Settled) {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages(0..u64::MAX, settled);
         debug_assert_eq!(self.unread, 0, "nothing is left to be read");
-        // Whoever asks for a release late is told that there is nothing to do: the file is not at the device any more.
+        // Whoever asks for a release late is told that there is nothing to do: the file is not at
+        // the device any more.
         self.space = Space::default();
         self.kept = Kept::default();
         // Nor for a flush: one whose lease is broken at this moment is asked for both.
@@ -432,8 +449,8 @@ impl CachedFile {
         self.entry = Entry::Old;
     }
 
-    /// The page that contains the end of the file, if the end is inside a page. A device has none: its last page is
-    /// written direct like the others, as long as it is.
+    /// The page that contains the end of the file, if the end is inside a page. A device has none:
+    /// its last page is written direct like the others, as long as it is.
     pub(crate) fn tail_page(&self) -> Option<u64> {
         (!self.is_device && !self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
     }
@@ -451,12 +468,14 @@ impl CachedFile {
 
     /// Whether a page that is not here is zero for sure.
     pub(crate) fn absent_is_zero(&self, page: u64) -> bool {
-        self.liberties == Liberties::Exclusive && (self.holes.is_zero(page) || page * PAGE >= self.disk_size)
+        self.liberties == Liberties::Exclusive
+            && (self.holes.is_zero(page) || page * PAGE >= self.disk_size)
     }
 
     /// Drops the pages of a range, whatever is in them; nobody uses them.
     pub(crate) fn drop_pages(&mut self, pages: Range<u64>, settled: &mut Settled) {
-        // Most are clean and used by nobody: they go by the chunk. At a close that is a whole cache, under locks.
+        // Most are clean and used by nobody: they go by the chunk. At a close that is a whole
+        // cache, under locks.
         self.drop_clean_in(&pages, settled);
         for page in self.index.pages_in(&pages) {
             self.drop_page(page, settled);

@@ -1,18 +1,20 @@
 //! The memory that holds pages: which frames are free.
 //!
-//! Frames that are neighbours in memory make one segment, and one copy: a large write should find a run of them, and
-//! single pages should not break up what is left of long ones. So free frames are told apart:
+//! Frames that are neighbours in memory make one segment, and one copy: a large write should find a
+//! run of them, and single pages should not break up what is left of long ones. So free frames are
+//! told apart:
 //!
 //! ```text
 //! words of 64   |1111111111111111|1111111111111111|0110100011111010|0000000000000000|
 //!               | whole          | whole          | ragged         | none free      |
 //! ```
 //!
-//! A *whole* block is 16 free frames (64 KiB) on a boundary of 16. Runs are taken from whole blocks, as many in a row
-//! as are wanted; what is smaller comes from ragged ones while there are any. Both are found over
-//! summaries of one bit per word, lowest first, from where it is known that there is none below: so a nearly full arena
-//! is not scanned, and who gives back what he takes stays in the same memory, which is all that is ever touched. (A list
-//! of freed frames would hand them out in the order they were written back.)
+//! A *whole* block is 16 free frames (64 KiB) on a boundary of 16. Runs are taken from whole
+//! blocks, as many in a row as are wanted; what is smaller comes from ragged ones while there are
+//! any. Both are found over summaries of one bit per word, lowest first, from where it is known
+//! that there is none below: so a nearly full arena is not scanned, and who gives back what he
+//! takes stays in the same memory, which is all that is ever touched. (A list of freed frames would
+//! hand them out in the order they were written back.)
 
 use forebay_block::Frame;
 
@@ -204,7 +206,8 @@ impl Frames {
         self.count -= run.count;
     }
 
-    /// Makes free frames of taken ones, or the other way round: `before` has the bits that all of them have now.
+    /// Makes free frames of taken ones, or the other way round: `before` has the bits that all of
+    /// them have now.
     fn turn(&mut self, run: FrameRun, before: u64, what: &str) {
         let first = u64::from(run.first.0);
         let end = first + u64::from(run.count);
@@ -241,10 +244,12 @@ impl Frames {
         Some(FrameRun { first: Frame(first), count })
     }
 
-    /// A run of up to `most` frames, of which there is at least one free: outside of whole blocks if there is one.
+    /// A run of up to `most` frames, of which there is at least one free: outside of whole blocks
+    /// if there is one.
     fn take_ragged(&mut self, most: u32) -> FrameRun {
         let ragged = next_bit(&self.ragged, self.ragged_cursor);
-        let word = ragged.or_else(|| next_bit(&self.whole, self.whole_cursor)).expect("a frame is free");
+        let word =
+            ragged.or_else(|| next_bit(&self.whole, self.whole_cursor)).expect("a frame is free");
         let free = match ragged {
             Some(_) => self.free[word] & !spread(whole_blocks(self.free[word])),
             None => self.free[word],
@@ -295,7 +300,8 @@ fn spread(firsts: u64) -> u64 {
 /// The next bit that is set, from `cursor` on and around.
 fn next_bit(summary: &[u64], cursor: usize) -> Option<usize> {
     let start = (cursor / 64).min(summary.len().checked_sub(1)?);
-    let masked = if cursor / 64 == start { summary[start] & (u64::MAX << (cursor % 64)) } else { 0 };
+    let masked =
+        if cursor / 64 == start { summary[start] & (u64::MAX << (cursor % 64)) } else { 0 };
     if masked != 0 {
         return Some(start * 64 + masked.trailing_zeros() as usize);
     }

@@ -1,9 +1,10 @@
 //! How fast a file grows: told by how long what was reserved beyond its end has lasted.
 //!
-//! Space reserved beyond the end of a stream should last for some seconds: less, and allocations are many and small,
-//! between those of other files; more, and space lies idle that others could have, and has to be given back. What a
-//! stream needs is known from its own last stretch: it has grown by so much since space was reserved for it before.
-//! Nothing here reads a clock, and nothing is kept but one point: a stream that has become slow reserves too much once.
+//! Space reserved beyond the end of a stream should last for some seconds: less, and allocations
+//! are many and small, between those of other files; more, and space lies idle that others could
+//! have, and has to be given back. What a stream needs is known from its own last stretch: it has
+//! grown by so much since space was reserved for it before. Nothing here reads a clock, and nothing
+//! is kept but one point: a stream that has become slow reserves too much once.
 
 use forebay_block::Moment;
 

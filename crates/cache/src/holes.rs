@@ -1,9 +1,9 @@
-//! What is known to be zero on disk: pages of a file that was empty when we got it alone, and that we have not
-//! sent data to since.
+//! What is known to be zero on disk: pages of a file that was empty when we got it alone, and that
+//! we have not sent data to since.
 //!
-//! Two uses: such a page need not be read before a part of it is written, and may be written along as zeroes to
-//! keep a request in one piece. Both only as long as nobody else has the file open. A page counts as written from
-//! the moment its data is sent, not from when it has arrived.
+//! Two uses: such a page need not be read before a part of it is written, and may be written along
+//! as zeroes to keep a request in one piece. Both only as long as nobody else has the file open. A
+//! page counts as written from the moment its data is sent, not from when it has arrived.
 //!
 //! The price is a bit per page written, and nothing for a file written from start to end.
 
@@ -65,7 +65,11 @@ impl Holes {
             let page = run.start - 1;
             // A whole group that was never written is taken in one step.
             let group = page / 64;
-            if self.known && page % 64 == 63 && group * 64 >= start && !self.written.contains_key(&group) {
+            if self.known
+                && page % 64 == 63
+                && group * 64 >= start
+                && !self.written.contains_key(&group)
+            {
                 run.start = group * 64;
             } else if self.is_zero(page) {
                 run.start = page;

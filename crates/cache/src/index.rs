@@ -1,8 +1,9 @@
 //! Which page has which frame, and in which state it is.
 //!
-//! Pages are kept in chunks of 64, so that a state is one bit of a word and "the next page in offset order that may
-//! be written" is a mask and a count of zeroes. A tree of chunks rather than a hash: writeback goes in offset
-//! order. Chunks with anything dirty are listed apart, so that writeback does not walk a large clean cache.
+//! Pages are kept in chunks of 64, so that a state is one bit of a word and "the next page in
+//! offset order that may be written" is a mask and a count of zeroes. A tree of chunks rather than
+//! a hash: writeback goes in offset order. Chunks with anything dirty are listed apart, so that
+//! writeback does not walk a large clean cache.
 //!
 //! A page without a bit in `present` has no content here. States, and who may do what:
 //!
@@ -103,7 +104,8 @@ impl Chunk {
         self.epochs[slot] = epoch;
     }
 
-    /// How many of `most` pages from `slot` on lie one after the other in memory, from that of `slot` on.
+    /// How many of `most` pages from `slot` on lie one after the other in memory, from that of
+    /// `slot` on.
     pub(crate) fn frames_in_a_row(&self, slot: usize, most: u32) -> u32 {
         let frames = &self.frames[slot..slot + most as usize];
         1 + frames.windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count() as u32
@@ -132,7 +134,8 @@ impl Chunk {
         self.epochs[slot..slot + count as usize].fill(epoch);
     }
 
-    /// Pins up to `most` pages from `slot` on for a reader; returns how many: a page may have too many readers already.
+    /// Pins up to `most` pages from `slot` on for a reader; returns how many: a page may have too
+    /// many readers already.
     pub(crate) fn pin(&mut self, slot: usize, most: u32) -> u32 {
         let mut count = 0;
         for pins in &mut self.pins[slot..slot + most as usize] {
@@ -156,7 +159,8 @@ impl Chunk {
 
     /// The pages that are clean, and that nobody uses.
     pub(crate) fn idle_clean(&self) -> u64 {
-        self.present & !(self.dirty | self.busy | self.filling | self.flight | self.pinned | self.held())
+        self.present
+            & !(self.dirty | self.busy | self.filling | self.flight | self.pinned | self.held())
     }
 
     /// The dirty pages that may be sent.
@@ -170,7 +174,8 @@ impl Chunk {
         (0..CHUNK_PAGES as usize).filter(late).fold(mask, |mask, at| mask & !(1 << at))
     }
 
-    /// Of `count` pages from `slot` on how many, from the first on, became dirty in the same epoch; and which.
+    /// Of `count` pages from `slot` on how many, from the first on, became dirty in the same epoch;
+    /// and which.
     pub(crate) fn epochs_in_a_row(&self, slot: usize, most: u32) -> (u64, u32) {
         let epochs = &self.epochs[slot..slot + most as usize];
         (epochs[0], epochs.iter().take_while(|epoch| **epoch == epochs[0]).count() as u32)
@@ -252,7 +257,8 @@ impl Index {
         }
     }
 
-    /// The first page from `from` on (and below `below`) of those that `which` picks of each chunk's dirty ones.
+    /// The first page from `from` on (and below `below`) of those that `which` picks of each
+    /// chunk's dirty ones.
     pub(crate) fn next_dirty(
         &self,
         from: u64,
@@ -331,17 +337,21 @@ impl Index {
     /// The same of a range of pages.
     pub(crate) fn is_quiet_in(&self, pages: &Range<u64>) -> bool {
         self.chunks.range(numbers(pages)).all(|(number, chunk)| {
-            (chunk.busy | chunk.filling | chunk.flight | chunk.pinned) & part_of(*number, pages) == 0
+            (chunk.busy | chunk.filling | chunk.flight | chunk.pinned) & part_of(*number, pages)
+                == 0
         })
     }
 
-    /// The chunks of a range of pages, each with the number of its first page and the bits of those that are in the
-    /// range.
-    pub(crate) fn chunks_in(&mut self, pages: &Range<u64>) -> impl Iterator<Item = (u64, u64, &mut Chunk)> {
+    /// The chunks of a range of pages, each with the number of its first page and the bits of those
+    /// that are in the range.
+    pub(crate) fn chunks_in(
+        &mut self,
+        pages: &Range<u64>,
+    ) -> impl Iterator<Item = (u64, u64, &mut Chunk)> {
         let pages = pages.clone();
-        self.chunks
-            .range_mut(numbers(&pages))
-            .map(move |(number, chunk)| (number * CHUNK_PAGES, part_of(*number, &pages), &mut **chunk))
+        self.chunks.range_mut(numbers(&pages)).map(move |(number, chunk)| {
+            (number * CHUNK_PAGES, part_of(*number, &pages), &mut **chunk)
+        })
     }
 
     /// Drops the chunks of a range of pages in which nothing is left.
@@ -375,6 +385,7 @@ fn numbers(pages: &Range<u64>) -> Range<u64> {
 /// The bits of those pages of a chunk that are in a range.
 fn part_of(number: u64, pages: &Range<u64>) -> u64 {
     let first = number * CHUNK_PAGES;
-    let (start, end) = (pages.start.saturating_sub(first), pages.end.saturating_sub(first).min(CHUNK_PAGES));
+    let (start, end) =
+        (pages.start.saturating_sub(first), pages.end.saturating_sub(first).min(CHUNK_PAGES));
     if start < end { bits(start as usize, (end - start) as u32) } else { 0 }
 }

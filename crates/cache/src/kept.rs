@@ -1,9 +1,9 @@
 //! On a shared file a written page keeps its frame until a flush that covers it has ended well.
 //!
-//! A direct write whose range another program has mapped may leave the kernel with a page it could not drop: older
-//! bytes, which it may write over ours. It says so once, by an error of the next flush, on every descriptor. So that
-//! is no failure of the device: written once more, through the kernel's cache, both agree. That takes the bytes, and
-//! so they are kept.
+//! A direct write whose range another program has mapped may leave the kernel with a page it could
+//! not drop: older bytes, which it may write over ours. It says so once, by an error of the next
+//! flush, on every descriptor. So that is no failure of the device: written once more, through the
+//! kernel's cache, both agree. That takes the bytes, and so they are kept.
 //!
 //! ```text
 //! Dirty --written--> kept --flush sent--> covered --flush ended well--> gone
@@ -11,14 +11,14 @@
 //!   +-- the flush failed: all of them, and until one ends well everything goes through the kernel's cache
 //! ```
 //!
-//! What is kept is read from here (it may not be what the kernel has), may be touched in place, and counts as dirty
-//! memory: it is a sync that makes room. Where nobody syncs the context does, when memory is short
-//! ([`CachedFile::next_reclaim`]).
+//! What is kept is read from here (it may not be what the kernel has), may be touched in place, and
+//! counts as dirty memory: it is a sync that makes room. Where nobody syncs the context does, when
+//! memory is short ([`CachedFile::next_reclaim`]).
 //!
-//! Only where *all* that was written since the last good flush is kept can a second one prove anything. What was
-//! written under the lease is not kept, so a flush belongs to giving the lease up, and to opening a shared file that was
-//! there ([`CachedFile::lacks_frames`]). And a second flush that fails with
-//! nothing but writes through the kernel's cache before it is a failure.
+//! Only where *all* that was written since the last good flush is kept can a second one prove
+//! anything. What was written under the lease is not kept, so a flush belongs to giving the lease
+//! up, and to opening a shared file that was there ([`CachedFile::lacks_frames`]). And a second
+//! flush that fails with nothing but writes through the kernel's cache before it is a failure.
 
 use forebay_block::{Bio, Class, Errno, Operation};
 
@@ -40,7 +40,8 @@ pub(crate) struct Kept {
     since: Written,
     /// ... and before that, since the last good one.
     before: Written,
-    /// A flush has failed and none has ended well since: what is written goes through the kernel's cache.
+    /// A flush has failed and none has ended well since: what is written goes through the kernel's
+    /// cache.
     rewriting: Option<Rewriting>,
     /// What the flush said.
     error: Option<Errno>,
@@ -60,7 +61,8 @@ struct Written {
 /// What the next flush that fails would mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rewriting {
-    /// Nothing was written past the kernel's cache since the last one failed: it would be a failure.
+    /// Nothing was written past the kernel's cache since the last one failed: it would be a
+    /// failure.
     AllCached,
     /// Direct writes that were on their way then have ended since.
     SomeDirect,
@@ -98,9 +100,14 @@ impl CachedFile {
         self.kept.rewrites
     }
 
-    /// A flush that nobody asked for, so that frames come back; `None` where it would bring none, or one is under way.
+    /// A flush that nobody asked for, so that frames come back; `None` where it would bring none,
+    /// or one is under way.
     pub fn next_reclaim(&mut self) -> Option<Bio> {
-        if self.kept.pages == 0 || self.flights.is_held() || self.flights.is_flushing() || self.draining {
+        if self.kept.pages == 0
+            || self.flights.is_held()
+            || self.flights.is_flushing()
+            || self.draining
+        {
             return None;
         }
         self.begin_flush();
@@ -117,7 +124,8 @@ impl CachedFile {
 
     /// What is dirty was dropped: where it was to be written once more, that is lost.
     pub(crate) fn give_up_rewriting(&mut self, settled: &mut Settled) {
-        // What was written before is as the file system has it, and a flush that fails is a failure.
+        // What was written before is as the file system has it, and a flush that fails is a
+        // failure.
         self.let_kept_go(settled);
         if self.kept.rewriting.take().is_some() {
             let errno = self.kept.error.expect("a flush has failed");
@@ -163,7 +171,8 @@ impl CachedFile {
         self.kept.since.unkept || self.kept.before.unkept
     }
 
-    /// A page is dropped; whether it was kept, and so has to be uncharged where nothing else charges it.
+    /// A page is dropped; whether it was kept, and so has to be uncharged where nothing else
+    /// charges it.
     pub(crate) fn unkeep(&mut self, page: u64) -> bool {
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is dropped has a chunk");
         let was_held = chunk.held() & (1 << slot) != 0;
@@ -193,7 +202,8 @@ impl CachedFile {
         self.end_keeping(0, settled);
     }
 
-    /// Frames of covered pages are free, and of kept ones too as `kept` says, but of those that are in use otherwise.
+    /// Frames of covered pages are free, and of kept ones too as `kept` says, but of those that are
+    /// in use otherwise.
     fn end_keeping(&mut self, kept: u64, settled: &mut Settled) {
         if self.kept.pages == 0 {
             return;
@@ -216,8 +226,8 @@ impl CachedFile {
         dropped.into_iter().for_each(|(first, mask)| self.drop_clean(first, mask, settled));
     }
 
-    /// A flush failed. True where that is got over: what was written since the last good one is dirty again, as of
-    /// before any sync that waits.
+    /// A flush failed. True where that is got over: what was written since the last good one is
+    /// dirty again, as of before any sync that waits.
     pub(crate) fn rewrite_kept(&mut self, errno: Errno, settled: &mut Settled) -> bool {
         let is_second = self.kept.rewriting == Some(Rewriting::AllCached);
         if self.liberties != Liberties::Shared || self.lacks_frames() || is_second {
@@ -238,8 +248,8 @@ impl CachedFile {
         true
     }
 
-    /// What was written of a page counts for nothing: what is here, on its way or being copied in stands for it, and
-    /// every sync that waits, waits for that.
+    /// What was written of a page counts for nothing: what is here, on its way or being copied in
+    /// stands for it, and every sync that waits, waits for that.
     fn redo_from_start(&mut self, page: u64, settled: &mut Settled) {
         const OLDEST: u64 = 0;
         let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
@@ -270,7 +280,8 @@ impl CachedFile {
         self.epochs.add(OLDEST, 1);
     }
 
-    /// Whether writes go through the kernel's cache: from a flush that failed to the next that ends well.
+    /// Whether writes go through the kernel's cache: from a flush that failed to the next that ends
+    /// well.
     #[must_use]
     pub fn is_rewriting(&self) -> bool {
         self.kept.rewriting.is_some()
@@ -281,8 +292,8 @@ impl CachedFile {
         self.kept.rewriting = Some(Rewriting::SomeDirect);
     }
 
-    /// The next run through the kernel's cache, of pages not after `covers`. It is alone at the device, so it is sent
-    /// when all else has ended.
+    /// The next run through the kernel's cache, of pages not after `covers`. It is alone at the
+    /// device, so it is sent when all else has ended.
     pub(crate) fn next_rewrite(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
         let which = |_: u64, chunk: &Chunk| match covers {
             Some(covers) => chunk.not_after(chunk.sendable(), covers),
@@ -313,7 +324,8 @@ impl CachedFile {
         Some(self.bio(Operation::WriteBuffered, first * PAGE, length, segments, class, flight))
     }
 
-    /// Others have cut a file that we keep pages of: those beyond are theirs to lose, unless somebody uses any.
+    /// Others have cut a file that we keep pages of: those beyond are theirs to lose, unless
+    /// somebody uses any.
     pub(crate) fn may_follow_cut(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
         if self.kept.pages == 0 || disk_size >= self.size {
             return true;

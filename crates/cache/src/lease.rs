@@ -1,17 +1,18 @@
 //! The lease of a file, as its cache sees it: had, being given up, gone.
 //!
-//! While we hold a file's write lease nobody else has the file open, and liberties are taken: zeroes are written over
-//! known holes, clean pages are kept, space is reserved ahead and given back. When another program opens the file the
-//! kernel holds it back and tells us. Then
+//! While we hold a file's write lease nobody else has the file open, and liberties are taken:
+//! zeroes are written over known holes, clean pages are kept, space is reserved ahead and given
+//! back. When another program opens the file the kernel holds it back and tells us. Then
 //!
 //! 1. no more liberties are taken, and clean pages go ([`CachedFile::begin_break`]);
-//! 2. what was accepted before is written out and flushed (`kept.rs` says why), and what is reserved beyond the end
-//!    given back: for that we still have the right, and nobody will have it afterwards;
+//! 2. what was accepted before is written out and flushed (`kept.rs` says why), and what is
+//!    reserved beyond the end given back: for that we still have the right, and nobody will have it
+//!    afterwards;
 //! 3. the lease goes ([`CachedFile::end_break`]), and with it the other program goes on.
 //!
-//! The second may take longer than the other program should wait; then the lease goes early, but never while a
-//! request is at the device that only its holder may make: zeroes that land after the other program's bytes would
-//! destroy them.
+//! The second may take longer than the other program should wait; then the lease goes early, but
+//! never while a request is at the device that only its holder may make: zeroes that land after the
+//! other program's bytes would destroy them.
 
 use crate::file::{CachedFile, Liberties};
 use crate::limits::PAGE;
@@ -25,10 +26,12 @@ impl CachedFile {
         self.liberties
     }
 
-    /// We have its lease now, and had not before: what is clean may be stale, its end may have moved.
+    /// We have its lease now, and had not before: what is clean may be stale, its end may have
+    /// moved.
     ///
-    /// False, and nothing has changed, where something of it is dirty, kept, in use or at the device: a page that is being
-    /// read right now may be older than what another program wrote before it went. Then the lease is to be let go.
+    /// False, and nothing has changed, where something of it is dirty, kept, in use or at the
+    /// device: a page that is being read right now may be older than what another program wrote
+    /// before it went. Then the lease is to be let go.
     #[must_use]
     pub fn own(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
@@ -42,7 +45,8 @@ impl CachedFile {
         true
     }
 
-    /// Somebody else opens it: liberties end now, the lease as soon as [`CachedFile::break_is_over`].
+    /// Somebody else opens it: liberties end now, the lease as soon as
+    /// [`CachedFile::break_is_over`].
     pub fn begin_break(&mut self, settled: &mut Settled) {
         if self.breaking.is_some() {
             return;
@@ -65,11 +69,12 @@ impl CachedFile {
         self.breaking.is_some()
     }
 
-    /// Whether everything is done that has to be done before the lease goes. What could not be written is not waited
-    /// for.
+    /// Whether everything is done that has to be done before the lease goes. What could not be
+    /// written is not waited for.
     #[must_use]
     pub fn break_is_over(&self) -> bool {
-        !self.breaking.is_some_and(|ticket| self.tickets.is_waiting(ticket)) && !self.takes_liberties()
+        !self.breaking.is_some_and(|ticket| self.tickets.is_waiting(ticket))
+            && !self.takes_liberties()
     }
 
     /// Whether a request is at the device that only the lease's holder may make.
@@ -80,7 +85,10 @@ impl CachedFile {
 
     /// The lease goes: nothing is given back any more.
     pub fn end_break(&mut self) {
-        assert!(!self.takes_liberties(), "what only the holder of a lease may do has ended before it goes");
+        assert!(
+            !self.takes_liberties(),
+            "what only the holder of a lease may do has ended before it goes"
+        );
         self.breaking = None;
     }
 

@@ -14,12 +14,13 @@ pub const EXTENDING_PAGES: u64 = EXTENDING_REQUEST_BYTES / PAGE;
 /// Segments one gathered request has at most.
 pub const GATHER_SEGMENTS: usize = REQUEST_SEGMENTS;
 
-/// Longest run of known holes written along as zeroes between two dirty runs, on a device of which the costs are not
-/// known. A page of zeroes costs one of 2 GB/s some 2 us, a request of its own 10 to 30 us (into unwritten space the
-/// latter).
+/// Longest run of known holes written along as zeroes between two dirty runs, on a device of which
+/// the costs are not known. A page of zeroes costs one of 2 GB/s some 2 us, a request of its own 10
+/// to 30 us (into unwritten space the latter).
 pub const GAP_PAGES: u64 = 8;
 
-/// The longest on any device: what is written for a page is bounded by it, and the room that has to be free.
+/// The longest on any device: what is written for a page is bounded by it, and the room that has to
+/// be free.
 pub const MOST_GAP_PAGES: u64 = 16;
 
 /// Pages one step of a write or a read handles under the lock.
@@ -28,24 +29,26 @@ pub const STEP_PAGES: usize = 64;
 /// Pages one read from the device brings at most.
 pub const FILL_PAGES: u64 = GATHER_PAGES;
 
-/// Pages that do not stay are written out from so many on in a file: as many as one request takes that moves its end. Until
-/// half of them are left: fewer would be smaller requests.
+/// Pages that do not stay are written out from so many on in a file: as many as one request takes
+/// that moves its end. Until half of them are left: fewer would be smaller requests.
 pub const UNCACHED_PAGES: u64 = EXTENDING_PAGES;
 
 /// Pages of the first window that is read ahead, unless the reads are larger: 64 KiB.
 pub const READAHEAD_FIRST_PAGES: u64 = 16;
 
-/// Pages of the largest window that is read ahead: one request. A reader has two of them ahead at most.
+/// Pages of the largest window that is read ahead: one request. A reader has two of them ahead at
+/// most.
 pub const READAHEAD_PAGES: u64 = GATHER_PAGES;
 
 /// Streams of reads told apart in one file.
 pub const STREAMS: usize = 8;
 
-/// A file is becoming dense, and space is reserved for all of its dirty span, from this share of dirty pages on:
-/// one in so many.
+/// A file is becoming dense, and space is reserved for all of its dirty span, from this share of
+/// dirty pages on: one in so many.
 pub const DENSE_ONE_IN: u64 = 32;
 
-/// Space is reserved for spans of this many pages and more; a shorter one is allocated by its one write.
+/// Space is reserved for spans of this many pages and more; a shorter one is allocated by its one
+/// write.
 pub const RESERVE_PAGES: u64 = 64;
 
 /// Space beyond the end: at most this part of the file ...
@@ -54,17 +57,20 @@ pub const AHEAD_OF_FILE: u64 = 16;
 /// ... and this part of the file system's free space.
 pub const AHEAD_OF_FREE: u64 = 100;
 
-/// Of a stream whose rate is known, so many seconds of its growth are reserved beyond the end, where that is less ...
+/// Of a stream whose rate is known, so many seconds of its growth are reserved beyond the end,
+/// where that is less ...
 pub const AHEAD_SECONDS: u64 = 8;
 
-/// ... and not less than a few of the requests that move the end, so that a slow one does not allocate for each.
+/// ... and not less than a few of the requests that move the end, so that a slow one does not
+/// allocate for each.
 pub const AHEAD_LEAST: u64 = 4 * EXTENDING_PAGES * PAGE;
 
-/// Where free space is in pieces, one reservation asks for so many of them: each is found, logged and locked for by
-/// itself, while the file takes no writes.
+/// Where free space is in pieces, one reservation asks for so many of them: each is found, logged
+/// and locked for by itself, while the file takes no writes.
 pub const RESERVE_PIECES: u64 = 64;
 
-/// ... and for so much at least: the run it is for, from the start of its stretch of [`GATHER_PAGES`].
+/// ... and for so much at least: the run it is for, from the start of its stretch of
+/// [`GATHER_PAGES`].
 pub const RESERVE_LEAST: u64 = 2 * GATHER_PAGES * PAGE;
 
 /// Runs sent before space is asked for once more, where there was none.
@@ -73,7 +79,8 @@ pub const SCARCE_PAUSE: u64 = 64;
 /// Entries of a file's table of holes (64 pages each) before it stops being kept: some 20 MiB.
 pub const HOLE_ENTRIES: usize = 1 << 20;
 
-/// The largest byte offset a file can have: the kernel's `loff_t`, less one page so that no sum overflows.
+/// The largest byte offset a file can have: the kernel's `loff_t`, less one page so that no sum
+/// overflows.
 pub const MAX_OFFSET: u64 = i64::MAX as u64 - PAGE;
 
 /// The smallest cache: one largest request.

@@ -1,4 +1,5 @@
-//! Pages of which only some bytes are here: a write of a hundred bytes does not wait for the page to be read.
+//! Pages of which only some bytes are here: a write of a hundred bytes does not wait for the page
+//! to be read.
 //!
 //! ```text
 //! absent --write of a part--> partial --more writes--> all of it written --> Dirty
@@ -6,13 +7,14 @@
 //!                                +--wanted: sent, read, or asked for--> filled-+
 //! ```
 //!
-//! The bytes that were written are told by a mask of a bit each. The others come from the device, into a frame of
-//! their own (direct I/O cannot read into the middle of a page), and from there into the page: bytes that were written,
-//! before the read or during it, stay. That frame is taken when the page becomes partial, so that filling it never
-//! waits for memory, and is free again when the page is whole. Until then the page is not sent.
+//! The bytes that were written are told by a mask of a bit each. The others come from the device,
+//! into a frame of their own (direct I/O cannot read into the middle of a page), and from there
+//! into the page: bytes that were written, before the read or during it, stay. That frame is taken
+//! when the page becomes partial, so that filling it never waits for memory, and is free again when
+//! the page is whole. Until then the page is not sent.
 //!
-//! A page that is being read in when a writer comes becomes partial, too: what was to be the page's frame becomes the
-//! one it is filled from.
+//! A page that is being read in when a writer comes becomes partial, too: what was to be the page's
+//! frame becomes the one it is filled from.
 
 use std::ops::Range;
 
@@ -75,7 +77,8 @@ impl Mask {
 
 /// The words a range touches, each with the bits of it.
 fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    parts(range.start as u64..range.end as u64).map(|(at, bit, count)| ((at / 64) as usize, bits(bit, count)))
+    parts(range.start as u64..range.end as u64)
+        .map(|(at, bit, count)| ((at / 64) as usize, bits(bit, count)))
 }
 
 /// A page of which some bytes are missing.
@@ -94,13 +97,13 @@ pub(crate) enum Rest {
     OnDevice(Frame),
     /// On their way, with the flight of this number.
     OnTheWay(u32),
-    /// In this frame, of which the first so many bytes are the device's and the others zero; the page is being copied
-    /// into, and is made whole when that is published.
+    /// In this frame, of which the first so many bytes are the device's and the others zero; the
+    /// page is being copied into, and is made whole when that is published.
     Here(Frame, usize),
 }
 
-/// Bytes to be copied within memory: of frame `from` into the same places of frame `to`; those from `filled` on are
-/// zero instead. Made under the lock of the file, before anybody sees the page.
+/// Bytes to be copied within memory: of frame `from` into the same places of frame `to`; those from
+/// `filled` on are zero instead. Made under the lock of the file, before anybody sees the page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Patch {
     /// The page, which is whole then.

@@ -1,7 +1,8 @@
 //! The caller's side of a read: pin the pages that are here, copy without the lock, let go.
 //!
-//! Pages that are not here are read into frames by the context, as one request for a run of them. On a shared
-//! file nothing is kept: a read starts by dropping clean pages of its range, so it sees what is on disk now.
+//! Pages that are not here are read into frames by the context, as one request for a run of them.
+//! On a shared file nothing is kept: a read starts by dropping clean pages of its range, so it sees
+//! what is on disk now.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
 use crate::writeback::settle::Settled;
 
-/// One copy from memory into the caller's buffer: of one page, or of several that lie one after the other in the file
-/// and in memory.
+/// One copy from memory into the caller's buffer: of one page, or of several that lie one after the
+/// other in the file and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadStep {
     /// The first page read.
@@ -73,7 +74,8 @@ impl CachedFile {
         self.drop_clean_in(&(range.start / PAGE..range.end.div_ceil(PAGE)), settled);
     }
 
-    /// Plans copies of up to a step of `[offset, offset + length)`, which the caller has cut to the file's size.
+    /// Plans copies of up to a step of `[offset, offset + length)`, which the caller has cut to the
+    /// file's size.
     pub fn begin_read(
         &mut self,
         offset: u64,
@@ -102,7 +104,8 @@ impl CachedFile {
         }
     }
 
-    /// The first of the wanted pages, and those after it that are alike and neighbours in memory, up to so many.
+    /// The first of the wanted pages, and those after it that are alike and neighbours in memory,
+    /// up to so many.
     fn begin_step(
         &mut self,
         wanted: Range<u64>,
@@ -155,11 +158,15 @@ impl CachedFile {
             .take(most as usize)
             .take_while(|page| self.is_absent(*page) && self.absent_is_zero(*page))
             .count();
-        if zeroes > 0 { Ok(step(None, zeroes as u64)) } else { Err(self.begin_fill(wanted, reader, stash)) }
+        if zeroes > 0 {
+            Ok(step(None, zeroes as u64))
+        } else {
+            Err(self.begin_fill(wanted, reader, stash))
+        }
     }
 
-    /// The copies are made: the pages are let go, and those that do not stay are dropped once they were read to their
-    /// end.
+    /// The copies are made: the pages are let go, and those that do not stay are dropped once they
+    /// were read to their end.
     pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
             let end = step.page * PAGE + (step.at + step.length) as u64;
@@ -183,7 +190,12 @@ impl CachedFile {
         self.index.get(page).is_none_or(|(chunk, slot)| chunk.here() & (1 << slot) == 0)
     }
 
-    fn begin_fill(&mut self, wanted: Range<u64>, reader: Reader, stash: &mut FrameRuns) -> ReadStop {
+    fn begin_fill(
+        &mut self,
+        wanted: Range<u64>,
+        reader: Reader,
+        stash: &mut FrameRuns,
+    ) -> ReadStop {
         self.streams.missed(wanted.start);
         if let Some(errno) = self.fill_errors.remove(&wanted.start) {
             self.index.tidy(wanted.start);
@@ -201,8 +213,8 @@ impl CachedFile {
         }
     }
 
-    /// A read of some bytes begins: which pages should be read ahead of it (perhaps none), given so many frames for that;
-    /// and the page it goes on in, if it has read a part of it before.
+    /// A read of some bytes begins: which pages should be read ahead of it (perhaps none), given so
+    /// many frames for that; and the page it goes on in, if it has read a part of it before.
     pub fn advise(&mut self, bytes: Range<u64>, frames: u64) -> (Range<u64>, Option<u64>) {
         // Others' writes would not be seen in what was read ahead.
         if self.liberties == Liberties::Shared || bytes.is_empty() {
@@ -214,18 +226,21 @@ impl CachedFile {
         (advice.ahead, advice.is_same_page.then_some(page))
     }
 
-    /// Of some pages those that are neither here nor on their way, counted. Pages that are zero for sure may be among them.
+    /// Of some pages those that are neither here nor on their way, counted. Pages that are zero for
+    /// sure may be among them.
     #[must_use]
     pub fn missing(&self, pages: Range<u64>) -> u64 {
         let here = |(page, slot, count)| {
-            self.index.get(page).map_or(0, |(chunk, _)| (chunk.here() & bits(slot, count)).count_ones())
+            self.index
+                .get(page)
+                .map_or(0, |(chunk, _)| (chunk.here() & bits(slot, count)).count_ones())
         };
         let count = pages.end.saturating_sub(pages.start);
         count - parts(pages).map(|part| u64::from(here(part))).sum::<u64>()
     }
 
-    /// Reads what is not here of some pages, as far as the frames go: as [`CachedFile::advise`] said, or of a range that
-    /// somebody is reading. The bios are to be submitted in order.
+    /// Reads what is not here of some pages, as far as the frames go: as [`CachedFile::advise`]
+    /// said, or of a range that somebody is reading. The bios are to be submitted in order.
     pub fn fill_ahead(
         &mut self,
         pages: Range<u64>,
@@ -263,8 +278,9 @@ impl CachedFile {
         stash: &mut FrameRuns,
     ) -> Option<Bio> {
         let wanted = wanted.start..wanted.end.min(wanted.start + FILL_PAGES);
-        let fills =
-            |page: &u64| self.is_absent(*page) && (*page == wanted.start || !self.absent_is_zero(*page));
+        let fills = |page: &u64| {
+            self.is_absent(*page) && (*page == wanted.start || !self.absent_is_zero(*page))
+        };
         let most = wanted.clone().take_while(fills).count() as u32;
         let mut segments = Segments::default();
         let mut page = wanted.start;
@@ -300,7 +316,8 @@ impl CachedFile {
         self.send_fill_of_partial(page, Class::Waited).map_or(ReadStop::Busy, ReadStop::Fill)
     }
 
-    /// What is missing of a partial page, and of its neighbours, is read; `None` where it is on its way.
+    /// What is missing of a partial page, and of its neighbours, is read; `None` where it is on its
+    /// way.
     pub(crate) fn send_fill_of_partial(&mut self, page: u64, class: Class) -> Option<Bio> {
         let wanted = |partial: Option<&Partial>| match partial.map(|partial| partial.rest) {
             Some(Rest::OnDevice(spare)) => Some(spare),
@@ -328,8 +345,9 @@ impl CachedFile {
     }
 
     fn fill(&mut self, pages: Range<u64>, segments: Segments, class: Class) -> Bio {
-        let flight =
-            self.flights.start(Flight::Fill { pages: pages.clone(), waited: class == Class::Waited });
+        let flight = self
+            .flights
+            .start(Flight::Fill { pages: pages.clone(), waited: class == Class::Waited });
         let length = self.bytes_of(&pages);
         let segments = segments.cut_to(length);
         self.bio(Operation::Read, pages.start * PAGE, length, segments, class, flight)

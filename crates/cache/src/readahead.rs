@@ -1,9 +1,11 @@
 //! Readahead: who reads on finds the bytes there.
 //!
-//! The idea is on-demand readahead (F. Wu, H. Xi, C. Xu: "On the design of a new Linux readahead framework", ACM SIGOPS
-//! Operating Systems Review 42(5), 2008): nothing is read ahead until reads go on where earlier ones ended (a small
-//! one twice, for among many random ones some do so by chance); then a window, and as soon as the reader enters a window the next one, twice as large, up to a bound. So the reader is one
-//! window behind the device, and what is read in vain is no more than was read before.
+//! The idea is on-demand readahead (F. Wu, H. Xi, C. Xu: "On the design of a new Linux readahead
+//! framework", ACM SIGOPS Operating Systems Review 42(5), 2008): nothing is read ahead until reads
+//! go on where earlier ones ended (a small one twice, for among many random ones some do so by
+//! chance); then a window, and as soon as the reader enters a window the next one, twice as large,
+//! up to a bound. So the reader is one window behind the device, and what is read in vain is no
+//! more than was read before.
 //!
 //! ```text
 //!   read    read  read ...                  here the next window is asked for
@@ -12,14 +14,16 @@
 //!             \____ asked for here        ^ mark
 //! ```
 //!
-//! Differences: a file has several streams (readers of one file, or one reader of several parts), told apart by where
-//! they have got to; and how much may be read ahead is said by the caller, from what memory there is.
+//! Differences: a file has several streams (readers of one file, or one reader of several parts),
+//! told apart by where they have got to; and how much may be read ahead is said by the caller, from
+//! what memory there is.
 
 use std::ops::Range;
 
 use crate::limits::{PAGE, READAHEAD_FIRST_PAGES, READAHEAD_PAGES, STREAMS};
 
-/// A stream that has shown itself outlives so many times as many reads elsewhere as one that has not.
+/// A stream that has shown itself outlives so many times as many reads elsewhere as one that has
+/// not.
 const SHOWN_LIVES: u64 = 16;
 
 /// Smallest window for want of memory: below it, requests cost more than they bring.
@@ -96,13 +100,17 @@ impl Streams {
 
     /// Of a window that was advised, only the pages below `end` are being read.
     pub fn cut(&mut self, advised: &Range<u64>, end: u64) {
-        let cut = self.streams.iter_mut().find(|stream| stream.ahead == advised.end && stream.ahead > end);
+        let cut = self
+            .streams
+            .iter_mut()
+            .find(|stream| stream.ahead == advised.end && stream.ahead > end);
         if let Some(stream) = cut {
             stream.ahead = end;
         }
     }
 
-    /// A page that was read ahead was not there when its reader came: memory is too short for such windows.
+    /// A page that was read ahead was not there when its reader came: memory is too short for such
+    /// windows.
     pub fn missed(&mut self, page: u64) {
         let ahead = |stream: &&mut Stream| (stream.from / PAGE..stream.asked).contains(&page);
         if let Some(stream) = self.streams.iter_mut().find(ahead) {
@@ -130,8 +138,9 @@ impl Streams {
             return;
         }
         let reads = self.reads;
-        let idle =
-            |stream: &&mut Stream| (reads - stream.used) / if stream.is_shown { SHOWN_LIVES } else { 1 };
+        let idle = |stream: &&mut Stream| {
+            (reads - stream.used) / if stream.is_shown { SHOWN_LIVES } else { 1 }
+        };
         if let Some(idlest) = self.streams.iter_mut().max_by_key(idle) {
             *idlest = stream;
         }
@@ -139,8 +148,9 @@ impl Streams {
 }
 
 impl Stream {
-    /// Whether a read goes on where the last one ended: there, or before it (that may have got less than it asked for), or
-    /// in the same page again, or a little further on, within what was read ahead.
+    /// Whether a read goes on where the last one ended: there, or before it (that may have got less
+    /// than it asked for), or in the same page again, or a little further on, within what was read
+    /// ahead.
     fn goes_on_with(&self, bytes: &Range<u64>) -> bool {
         let least = (self.next / PAGE * PAGE).min(self.from + 1);
         let most = self.next.next_multiple_of(PAGE).max((self.ahead * PAGE).saturating_sub(1));

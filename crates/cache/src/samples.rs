@@ -1,9 +1,10 @@
 //! How long writes take to reach the device, and to be durable: told of one write in so many.
 //!
-//! A stamp on every write would cost more than the write. So one in [`ONE_IN`] is stamped with its page and the time,
-//! and the first after the file had nothing dirty, in a list with few places. It is told a first time when that page has
-//! been written, and a second time when a flush has ended well that began after that: then, and not before, it was
-//! durable. Time is an argument, and only needed for those that are stamped.
+//! A stamp on every write would cost more than the write. So one in [`ONE_IN`] is stamped with its
+//! page and the time, and the first after the file had nothing dirty, in a list with few places. It
+//! is told a first time when that page has been written, and a second time when a flush has ended
+//! well that began after that: then, and not before, it was durable. Time is an argument, and only
+//! needed for those that are stamped.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -61,7 +62,8 @@ impl Told {
 }
 
 impl Samples {
-    /// A write is accepted; whether it is to be [stamped](Samples::accepted). `first`: the file had nothing dirty.
+    /// A write is accepted; whether it is to be [stamped](Samples::accepted). `first`: the file had
+    /// nothing dirty.
     #[inline]
     pub fn is_due(&mut self, first: bool) -> bool {
         self.left = self.left.saturating_sub(1);
@@ -119,9 +121,11 @@ impl Samples {
 
     /// The flush that began last has ended well.
     pub fn flushed(&mut self, now: Moment, told: &mut Told) {
-        let covered = self.written.iter().take_while(|written| written.flushes < self.flushes).count();
-        told.durable
-            .extend(self.written.drain(..covered).map(|written| now.nanoseconds_since(written.since)));
+        let covered =
+            self.written.iter().take_while(|written| written.flushes < self.flushes).count();
+        told.durable.extend(
+            self.written.drain(..covered).map(|written| now.nanoseconds_since(written.since)),
+        );
     }
 
     /// Pages from this one on are gone.

@@ -1,9 +1,10 @@
 //! Space reserved ahead of data, so that a file lies in one piece.
 //!
-//! Random writes into holes make an extent each; the same writes into space that was allocated in one call make
-//! one extent in all. So a span is allocated before its first page is sent, where the file is becoming dense
-//! there; and a little beyond the end of a file that grows. What is reserved is remembered, to be given back:
-//! beyond the end when the file is closed, below it where nothing was ever written.
+//! Random writes into holes make an extent each; the same writes into space that was allocated in
+//! one call make one extent in all. So a span is allocated before its first page is sent, where the
+//! file is becoming dense there; and a little beyond the end of a file that grows. What is reserved
+//! is remembered, to be given back: beyond the end when the file is closed, below it where nothing
+//! was ever written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -106,7 +107,8 @@ impl CachedFile {
         let start = (lowest / GATHER_PAGES * GATHER_PAGES).max(self.origin_pages);
         let dirty = self.index.count_dirty(start);
         if end - start < RESERVE_PAGES || dirty * DENSE_ONE_IN < end - start {
-            // Counting costs a step per 64 pages, so a sparse file is looked at again after as many runs.
+            // Counting costs a step per 64 pages, so a sparse file is looked at again after as many
+            // runs.
             self.reserve_pause = dirty / 64;
             return None;
         }
@@ -121,14 +123,15 @@ impl CachedFile {
             Reserving::Ahead(bytes) => fixed(bytes, self.free_bytes),
             _ => ahead(self.size, self.free_bytes, self.growth.bytes_per_second()),
         };
-        // Random pages of a new file reach to its end as well, but most of what is below is not there yet.
+        // Random pages of a new file reach to its end as well, but most of what is below is not
+        // there yet.
         let is_stream = growing && dirty * 2 > end - start;
         let purpose = if is_stream { ReservedFor::Stream } else { ReservedFor::Dense };
         Some(self.at_once(first, start * PAGE..end * PAGE + beyond, purpose))
     }
 
-    /// As much of a reservation as is asked for at once: all, but where that is too much the part that the run from
-    /// `first` on is for.
+    /// As much of a reservation as is asked for at once: all, but where that is too much the part
+    /// that the run from `first` on is for.
     fn at_once(&self, first: u64, all: Range<u64>, purpose: ReservedFor) -> Reservation {
         let bytes = if all.end - all.start <= self.reserve_most {
             all
@@ -144,8 +147,9 @@ impl CachedFile {
         self.reserve_most = bytes.max(RESERVE_LEAST) / PAGE * PAGE;
     }
 
-    /// The file was given an extent-size hint of so many bytes when it was made: the file system allocates such stretches
-    /// at once, and what of the last one lies beyond the end is ours to give back.
+    /// The file was given an extent-size hint of so many bytes when it was made: the file system
+    /// allocates such stretches at once, and what of the last one lies beyond the end is ours to
+    /// give back.
     pub fn set_extent_hint(&mut self, bytes: u64) {
         self.extent_hint = bytes;
     }
@@ -196,8 +200,8 @@ impl CachedFile {
         }
     }
 
-    /// The last stretch below the end that was reserved, and where a whole request's worth was never written. A
-    /// shorter one stays: giving it back would split the file.
+    /// The last stretch below the end that was reserved, and where a whole request's worth was
+    /// never written. A shorter one stays: giving it back would split the file.
     pub(crate) fn last_unused(&self) -> Option<Range<u64>> {
         let end = self.disk_size / PAGE;
         self.space.ranges().rev().find_map(|range| {
@@ -212,13 +216,13 @@ impl CachedFile {
 const NO_SPACE: Errno = Errno(28);
 const OVER_QUOTA: Errno = Errno(122);
 
-/// How many bytes beyond the end a growing file may reserve: whole pages. So many seconds of its growth, where that is
-/// known, and never more than the file's and the file system's part.
+/// How many bytes beyond the end a growing file may reserve: whole pages. So many seconds of its
+/// growth, where that is known, and never more than the file's and the file system's part.
 #[must_use]
 pub fn ahead(size: u64, free_bytes: u64, bytes_per_second: Option<u64>) -> u64 {
     let most = (size / AHEAD_OF_FILE).min(free_bytes / AHEAD_OF_FREE);
-    let wanted =
-        bytes_per_second.map_or(u64::MAX, |rate| rate.saturating_mul(AHEAD_SECONDS).max(AHEAD_LEAST));
+    let wanted = bytes_per_second
+        .map_or(u64::MAX, |rate| rate.saturating_mul(AHEAD_SECONDS).max(AHEAD_LEAST));
     most.min(wanted) / PAGE * PAGE
 }
 
@@ -227,8 +231,8 @@ fn fixed(bytes: u64, free_bytes: u64) -> u64 {
     bytes.min(free_bytes / AHEAD_OF_FREE) / PAGE * PAGE
 }
 
-/// How many bytes one reservation may ask for, where free space comes in pieces of so many; `None` where none was found
-/// to be in pieces.
+/// How many bytes one reservation may ask for, where free space comes in pieces of so many; `None`
+/// where none was found to be in pieces.
 #[must_use]
 pub fn at_most(piece_bytes: Option<u64>) -> u64 {
     piece_bytes.map_or(u64::MAX, |piece| piece.saturating_mul(RESERVE_PIECES).max(RESERVE_LEAST))
@@ -237,8 +241,9 @@ pub fn at_most(piece_bytes: Option<u64>) -> u64 {
 /// Of what lies in larger pieces it is not said that it lies in pieces.
 const LARGE_PIECE: u64 = 16 << 20;
 
-/// How large the pieces are that free space is taken to come in, where they were taken to be of `before` bytes and a
-/// reservation of `bytes` has got `pieces`. Two are none: the last bit of one place, and the next.
+/// How large the pieces are that free space is taken to come in, where they were taken to be of
+/// `before` bytes and a reservation of `bytes` has got `pieces`. Two are none: the last bit of one
+/// place, and the next.
 #[must_use]
 pub fn piece_bytes(before: Option<u64>, pieces: u64, bytes: u64) -> Option<u64> {
     let now = match (before, pieces) {

@@ -10,20 +10,23 @@
 //!                       0                              limit
 //! ```
 //!
-//! The price of a bound on memory is that a writer faster than the device waits. Up to the limit nobody is slowed: the
-//! room is there to take bursts. At the limit writers share what the device writes out: who waits goes in the order it
-//! came, and is granted as many pages as the device writes in [`GRANT_TIME`], divided by those who wait, so that a round
-//! of all of them takes about that long. On a slow device grants are small and waits no longer; on a fast one they are
-//! large, so that a wake is not paid for every page. Writers begin to wait where the largest grant does not fit any
-//! more: so who comes later finds no room that is too little for who waits already, and overtakes nobody. A file that has little dirty (a log beside a bulk load) is not made
-//! to wait for others: it runs into the room between the limit and the cache.
+//! The price of a bound on memory is that a writer faster than the device waits. Up to the limit
+//! nobody is slowed: the room is there to take bursts. At the limit writers share what the device
+//! writes out: who waits goes in the order it came, and is granted as many pages as the device
+//! writes in [`GRANT_TIME`], divided by those who wait, so that a round of all of them takes about
+//! that long. On a slow device grants are small and waits no longer; on a fast one they are large,
+//! so that a wake is not paid for every page. Writers begin to wait where the largest grant does
+//! not fit any more: so who comes later finds no room that is too little for who waits already, and
+//! overtakes nobody. A file that has little dirty (a log beside a bulk load) is not made to wait
+//! for others: it runs into the room between the limit and the cache.
 //!
 //! # Several devices
-//! One limit for all would be filled by the slowest device: its pages stay longest. So each that is written may have the
-//! part of the limit that its measured rate earns, and a least part; alone it has all. (The kernel divides its limit by
-//! each device's share of recent completions: P. Zijlstra, "per device dirty throttling", 2007. A rate measured while
-//! the device was busy says the same at once, and of a device that was idle too.) The least part is there for each
-//! even where others fill the limit, as one that hangs may have done before.
+//! One limit for all would be filled by the slowest device: its pages stay longest. So each that is
+//! written may have the part of the limit that its measured rate earns, and a least part; alone it
+//! has all. (The kernel divides its limit by each device's share of recent completions: P.
+//! Zijlstra, "per device dirty throttling", 2007. A rate measured while the device was busy says
+//! the same at once, and of a device that was idle too.) The least part is there for each even
+//! where others fill the limit, as one that hangs may have done before.
 
 use std::time::Duration;
 
@@ -96,8 +99,8 @@ impl Throttle {
         Part { limit: self.limit, background: self.background }
     }
 
-    /// The parts of devices that are written together, by the pages each writes in a second. One of which that is not
-    /// known counts as the fastest: it is measured as soon as it is written to.
+    /// The parts of devices that are written together, by the pages each writes in a second. One of
+    /// which that is not known counts as the fastest: it is measured as soon as it is written to.
     #[must_use]
     pub fn parts(&self, rates: &[Option<u64>]) -> Vec<Part> {
         if let [_] = rates {
@@ -109,7 +112,8 @@ impl Throttle {
         let part = |of: u128| {
             let earned = (u128::from(self.limit) * of / all.max(1)) as u64;
             let limit = earned.max(self.least());
-            let background = u128::from(limit) * u128::from(self.background) / u128::from(self.limit.max(1));
+            let background =
+                u128::from(limit) * u128::from(self.background) / u128::from(self.limit.max(1));
             Part { limit, background: (background as u64).max(1) }
         };
         rates.iter().map(|of| part(rate(of))).collect()
@@ -120,11 +124,13 @@ impl Throttle {
     pub fn admit(&self, dirty: Dirty, part: Part) -> Admission {
         let spare = self.limit / SPARE_ONE_IN + self.small;
         let has_room = self.fits(dirty, part, self.largest_grant());
-        let is_small = dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare);
+        let is_small =
+            dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare);
         if has_room || is_small { Admission::Granted } else { Admission::Wait }
     }
 
-    /// Pages granted at a time where so many wait for a device that writes so many pages in a second.
+    /// Pages granted at a time where so many wait for a device that writes so many pages in a
+    /// second.
     #[must_use]
     pub fn grant(&self, rate: Option<u64>, waiting: u64) -> u64 {
         let Some(rate) = rate else { return self.grant };
@@ -141,7 +147,8 @@ impl Throttle {
     #[must_use]
     pub fn fits(&self, dirty: Dirty, part: Part, grant: u64) -> bool {
         let of_device = dirty.of_device + grant;
-        (dirty.all + grant <= self.limit || of_device <= self.least()) && of_device <= part.limit.max(grant)
+        (dirty.all + grant <= self.limit || of_device <= self.least())
+            && of_device <= part.limit.max(grant)
     }
 
     /// The least part of a device.
@@ -165,7 +172,11 @@ mod tests {
         assert_eq!(throttle.admit(dirty(1008, 900), whole), Admission::Granted);
         assert_eq!(throttle.admit(dirty(1009, 900), whole), Admission::Wait);
         assert_eq!(throttle.admit(dirty(1024, 1), whole), Admission::Granted);
-        assert_eq!(throttle.admit(dirty(1024 + 64 + 16, 1), whole), Admission::Wait, "many small ones");
+        assert_eq!(
+            throttle.admit(dirty(1024 + 64 + 16, 1), whole),
+            Admission::Wait,
+            "many small ones"
+        );
     }
 
     #[test]
@@ -231,7 +242,10 @@ mod tests {
         assert_eq!(parts[1].background, 1200);
         for rates in [vec![Some(0), Some(0)], vec![None, None, None], vec![Some(u64::MAX); 3]] {
             let parts = throttle.parts(&rates);
-            assert!(parts.iter().all(|part| (312..=10_000).contains(&part.limit)), "{rates:?}: {parts:?}");
+            assert!(
+                parts.iter().all(|part| (312..=10_000).contains(&part.limit)),
+                "{rates:?}: {parts:?}"
+            );
             assert!(parts.windows(2).all(|two| two[0] == two[1]), "{rates:?}: {parts:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! What somebody waits for: a sync, a close, a change of length.
 //!
-//! A ticket is taken under the file's lock and fixes what it covers then; the context works it off; its result is
-//! kept until it is fetched, exactly once, or nobody will.
+//! A ticket is taken under the file's lock and fixes what it covers then; the context works it off;
+//! its result is kept until it is fetched, exactly once, or nobody will.
 
 use forebay_block::Errno;
 
@@ -22,11 +22,11 @@ pub enum Request {
     FlushAll,
     /// The file is cut or grown to this many bytes.
     SetLength(u64),
-    /// Everything accepted before is written, and space reserved but not used is given back. On a shared file it is
-    /// flushed too: what is kept for a flush cannot be let go of before.
+    /// Everything accepted before is written, and space reserved but not used is given back. On a
+    /// shared file it is flushed too: what is kept for a flush cannot be let go of before.
     Release,
-    /// The device need not keep these pages, which are dropped: of `first` and those after it, so many. Only of a
-    /// device, and not beyond its end.
+    /// The device need not keep these pages, which are dropped: of `first` and those after it, so
+    /// many. Only of a device, and not beyond its end.
     Discard {
         /// The first page.
         first: u64,
@@ -107,8 +107,8 @@ impl Tickets {
         }
     }
 
-    /// A page could not be written. A flush would prove nothing any more, and its ticket ends; who wanted pages to be
-    /// written out has the others written first, for it may be the last to ask.
+    /// A page could not be written. A flush would prove nothing any more, and its ticket ends; who
+    /// wanted pages to be written out has the others written first, for it may be the last to ask.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
         self.fail_flushes(failure);
         for ticket in self.waiting.iter_mut().filter(|ticket| ticket.request.writes()) {
@@ -133,7 +133,9 @@ impl Tickets {
 
     /// Ends every ticket that covers what will never be written.
     pub(crate) fn fail_covering(&mut self, covers_some: impl Fn(u64) -> bool, failure: Failure) {
-        self.fail(|ticket| (ticket.request.writes() && covers_some(ticket.covers)).then_some(failure));
+        self.fail(|ticket| {
+            (ticket.request.writes() && covers_some(ticket.covers)).then_some(failure)
+        });
     }
 
     /// Ends with a failure those that have one.

@@ -1,8 +1,9 @@
-//! How often the pages of a chunk were read, and whether they stay: a few bits per page, so that a use costs a reader
-//! some operations on words it has locked anyway, and no lock that others want.
+//! How often the pages of a chunk were read, and whether they stay: a few bits per page, so that a
+//! use costs a reader some operations on words it has locked anyway, and no lock that others want.
 //!
-//! Only reads count: a clean page is worth something to a reader alone. A read that brings its page in is what the page
-//! is here for, not a use of it; so is the first read of one that was read ahead.
+//! Only reads count: a clean page is worth something to a reader alone. A read that brings its page
+//! in is what the page is here for, not a use of it; so is the first read of one that was read
+//! ahead.
 
 /// Whether pages stay after they were written, or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +34,8 @@ impl Uses {
         self.pass(mask, caching);
     }
 
-    /// Pages are read; those of `again` were just before, by the same reader. Returns how many were waiting for it.
+    /// Pages are read; those of `again` were just before, by the same reader. Returns how many were
+    /// waiting for it.
     pub(crate) fn read(&mut self, mask: u64, again: u64, caching: Caching) -> u32 {
         let waiting = self.unread & mask;
         self.unread &= !mask;

@@ -1,8 +1,8 @@
 //! The caller's side of a write: take the pages, copy without the lock, publish.
 //!
-//! `begin_write` answers with copies to make and why it stopped; nobody else reads, sends or drops those pages
-//! until they are published. So a copy may be slow (the source may have to be read from another file first) and
-//! holds nobody up but users of the same pages.
+//! `begin_write` answers with copies to make and why it stopped; nobody else reads, sends or drops
+//! those pages until they are published. So a copy may be slow (the source may have to be read from
+//! another file first) and holds nobody up but users of the same pages.
 
 use forebay_block::Frame;
 
@@ -14,8 +14,8 @@ use crate::partial::{Mask, Partial, Patch, Rest};
 use crate::uses::Caching;
 use crate::writeback::settle::Settled;
 
-/// One copy from the caller's buffer into memory: into one page, or into several whole ones that lie one after the
-/// other in the file and in memory.
+/// One copy from the caller's buffer into memory: into one page, or into several whole ones that
+/// lie one after the other in the file and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
     /// The first page written to.
@@ -39,7 +39,8 @@ impl Copy {
 
     /// Their frames.
     pub fn frames(&self) -> impl Iterator<Item = Frame> + use<> {
-        (self.frame.0..self.frame.0 + (self.at + self.length).div_ceil(PAGE as usize) as u32).map(Frame)
+        (self.frame.0..self.frame.0 + (self.at + self.length).div_ceil(PAGE as usize) as u32)
+            .map(Frame)
     }
 }
 
@@ -75,8 +76,8 @@ pub struct Published {
 }
 
 impl CachedFile {
-    /// Plans copies of up to a step of `[offset, offset + length)`; frames come from `stash`. Returns the bytes
-    /// planned, the frames newly charged to the dirty level, and why it stopped.
+    /// Plans copies of up to a step of `[offset, offset + length)`; frames come from `stash`.
+    /// Returns the bytes planned, the frames newly charged to the dirty level, and why it stopped.
     pub fn begin_write(
         &mut self,
         offset: u64,
@@ -116,7 +117,12 @@ impl CachedFile {
     }
 
     /// Whole pages from `page` on, as many of `most` as are alike and neighbours in memory.
-    fn begin_run(&mut self, page: u64, most: u64, stash: &mut FrameRuns) -> Result<Copy, WriteStop> {
+    fn begin_run(
+        &mut self,
+        page: u64,
+        most: u64,
+        stash: &mut FrameRuns,
+    ) -> Result<Copy, WriteStop> {
         if self.is_frozen() {
             return Err(WriteStop::Busy);
         }
@@ -139,7 +145,8 @@ impl CachedFile {
             (run.first, run.count)
         } else if here > 0 {
             let count = chunk.frames_in_a_row(slot, here);
-            self.charged += u64::from((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
+            self.charged +=
+                u64::from((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
             (chunk.frame(slot).expect("a present page has a frame"), count)
         } else if sending > 0 {
             let Some(run) = stash.take_run(sending) else { return Err(WriteStop::NoFrames) };
@@ -162,8 +169,13 @@ impl CachedFile {
         Ok(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing })
     }
 
-    /// The whole of a page that is partial, or being read in: what was to come is not needed any more.
-    fn begin_over_incomplete(&mut self, page: u64, stash: &mut FrameRuns) -> Result<Frame, WriteStop> {
+    /// The whole of a page that is partial, or being read in: what was to come is not needed any
+    /// more.
+    fn begin_over_incomplete(
+        &mut self,
+        page: u64,
+        stash: &mut FrameRuns,
+    ) -> Result<Frame, WriteStop> {
         let (chunk, slot) = self.index.chunk_mut(page);
         let bit = 1 << slot;
         if chunk.partial & bit != 0 {
@@ -180,7 +192,8 @@ impl CachedFile {
         Ok(frame)
     }
 
-    /// A page that is being read in gets another frame; what arrives stays apart. The number of the fill.
+    /// A page that is being read in gets another frame; what arrives stays apart. The number of the
+    /// fill.
     fn divert_fill(&mut self, page: u64, frame: Frame) -> u32 {
         // An older fill may still be on its way for what the page was before.
         let mut fills = self.flights.fills_of(page);
@@ -214,40 +227,41 @@ impl CachedFile {
         if (chunk.busy | chunk.pinned) & bit != 0 {
             return Err(WriteStop::Busy);
         }
-        let (frame, prepare) = if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
-            self.charged += u64::from((chunk.dirty | chunk.held()) & bit == 0);
-            (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
-        } else if chunk.present & bit != 0 {
-            let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
-            let old = chunk.take_frame(slot).expect("a page in flight has a frame");
-            self.displaced.insert(page, (old, chunk.epoch(slot)));
-            chunk.sending &= !bit;
-            chunk.set_frame(slot, frame);
-            self.charged += 1;
-            (frame, if replaces { Prepare::Zero } else { Prepare::From(old) })
-        } else {
-            let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
-            if chunk.filling & bit != 0 {
-                let flight = self.divert_fill(page, frame);
-                self.begin_partial(page, Rest::OnTheWay(flight));
-                (frame, Prepare::Nothing)
+        let (frame, prepare) =
+            if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
+                self.charged += u64::from((chunk.dirty | chunk.held()) & bit == 0);
+                (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
+            } else if chunk.present & bit != 0 {
+                let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+                let old = chunk.take_frame(slot).expect("a page in flight has a frame");
+                self.displaced.insert(page, (old, chunk.epoch(slot)));
+                chunk.sending &= !bit;
+                chunk.set_frame(slot, frame);
+                self.charged += 1;
+                (frame, if replaces { Prepare::Zero } else { Prepare::From(old) })
             } else {
-                if rest_is_zero {
-                    chunk.set_frame(slot, frame);
-                    self.charged += 1;
+                let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+                if chunk.filling & bit != 0 {
+                    let flight = self.divert_fill(page, frame);
+                    self.begin_partial(page, Rest::OnTheWay(flight));
+                    (frame, Prepare::Nothing)
                 } else {
-                    let Some(spare) = stash.take() else {
-                        stash.push(frame);
-                        return Err(WriteStop::NoFrames);
-                    };
-                    chunk.set_frame(slot, frame);
-                    self.charged += 1;
-                    self.begin_partial(page, Rest::OnDevice(spare));
+                    if rest_is_zero {
+                        chunk.set_frame(slot, frame);
+                        self.charged += 1;
+                    } else {
+                        let Some(spare) = stash.take() else {
+                            stash.push(frame);
+                            return Err(WriteStop::NoFrames);
+                        };
+                        chunk.set_frame(slot, frame);
+                        self.charged += 1;
+                        self.begin_partial(page, Rest::OnDevice(spare));
+                    }
+                    self.fill_errors.remove(&page);
+                    (frame, if rest_is_zero { Prepare::Zero } else { Prepare::Nothing })
                 }
-                self.fill_errors.remove(&page);
-                (frame, if rest_is_zero { Prepare::Zero } else { Prepare::Nothing })
-            }
-        };
+            };
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.busy |= 1 << slot;
         Ok(Copy { page, frame, at, length, prepare })
@@ -265,9 +279,14 @@ impl CachedFile {
         self.partials.contains_key(&page)
     }
 
-    /// The copies are made: their pages are dirty, and the file is as long as they reach. What `settled` then tells to
-    /// be zeroed or patched has to be, under the same lock.
-    pub fn publish(&mut self, copies: &[Copy], caching: Caching, settled: &mut Settled) -> Published {
+    /// The copies are made: their pages are dirty, and the file is as long as they reach. What
+    /// `settled` then tells to be zeroed or patched has to be, under the same lock.
+    pub fn publish(
+        &mut self,
+        copies: &[Copy],
+        caching: Caching,
+        settled: &mut Settled,
+    ) -> Published {
         let first = self.epochs.is_empty();
         for copy in copies {
             let end = copy.page * PAGE + (copy.at + copy.length) as u64;
@@ -337,7 +356,13 @@ impl CachedFile {
     }
 
     /// What is missing of a partial page comes from a frame, which is free then.
-    pub(crate) fn make_whole(&mut self, page: u64, from: Frame, filled: usize, settled: &mut Settled) {
+    pub(crate) fn make_whole(
+        &mut self,
+        page: u64,
+        from: Frame,
+        filled: usize,
+        settled: &mut Settled,
+    ) {
         let (chunk, slot) = self.index.chunk_mut(page);
         let to = chunk.frame(slot).expect("a partial page has a frame");
         let bytes = self.partials[&page].mask.missing();

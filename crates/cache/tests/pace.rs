@@ -1,4 +1,5 @@
-//! The flight of a device against a model of the device: it does what a deep queue would, in about the set time.
+//! The flight of a device against a model of the device: it does what a deep queue would, in about
+//! the set time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,8 +16,8 @@ const SECOND: u64 = 1_000_000_000;
 const SLOTS: usize = 112;
 const TIME: Duration = Duration::from_millis(2);
 
-/// A device in closed form: a request holds one of so many units for the latency, then moves over a link that carries
-/// one at a time.
+/// A device in closed form: a request holds one of so many units for the latency, then moves over a
+/// link that carries one at a time.
 #[derive(Clone, Copy, Debug)]
 struct Profile {
     units: usize,
@@ -126,13 +127,19 @@ impl Run {
             self.pace.look(Moment::from_nanoseconds(self.now));
         }
         let seconds = (self.now - start) as f64 / SECOND as f64;
-        Seen { bytes_per_second: moved as f64 / seconds, mean: took as f64 / count as f64, longest, deepest }
+        Seen {
+            bytes_per_second: moved as f64 / seconds,
+            mean: took as f64 / count as f64,
+            longest,
+            deepest,
+        }
     }
 }
 
 const FAST: Profile = Profile { units: 64, latency: 80_000, bandwidth: 3_300_000_000, gap: 9_000 };
 const DISK: Profile = Profile { units: 1, latency: 8_000_000, bandwidth: 150_000_000, gap: 0 };
-const FAR: Profile = Profile { units: 64, latency: 5_000_000, bandwidth: 1_000_000_000, gap: 20_000 };
+const FAR: Profile =
+    Profile { units: 64, latency: 5_000_000, bandwidth: 1_000_000_000, gap: 20_000 };
 
 /// Runs for as long as many requests take, to warm up and then to be seen.
 fn settle(run: &mut Run, bytes: u64) -> Seen {
@@ -158,8 +165,8 @@ fn check_share(profile: Profile, bytes: u64, least: f64) {
     assert!(seen.mean <= most_in_flight(profile, bytes), "{profile:?}, {bytes} bytes: {seen:?}");
 }
 
-/// How long a request may be in flight, on average: the set time; or, where it takes longer by itself, that with
-/// another one before it.
+/// How long a request may be in flight, on average: the set time; or, where it takes longer by
+/// itself, that with another one before it.
 fn most_in_flight(profile: Profile, bytes: u64) -> f64 {
     let alone = (profile.latency + profile.moving(bytes)) as f64;
     (TIME.as_nanos() as f64 * 1.3).max(2.3 * alone)
@@ -203,7 +210,8 @@ fn a_far_device_has_the_depth_it_needs() {
 fn a_device_that_becomes_ten_times_slower_or_faster() {
     for bytes in [4 * KIB, 128 * KIB, MIB] {
         let mut run = Run::new(FAST, Bound::Time(TIME));
-        let slow = Profile { units: 8, latency: 800_000, bandwidth: FAST.bandwidth / 10, gap: 90_000 };
+        let slow =
+            Profile { units: 8, latency: 800_000, bandwidth: FAST.bandwidth / 10, gap: 90_000 };
         settle(&mut run, bytes);
         for profile in [slow, FAST, slow, FAST] {
             let now = run.now;
@@ -213,8 +221,14 @@ fn a_device_that_becomes_ten_times_slower_or_faster() {
             run.go(bytes, rest + 12 * (TIME.as_nanos() as u64).max(8 * profile.period(bytes)));
             let seen = run.go(bytes, SECOND);
             let share = seen.bytes_per_second / deep(profile, bytes).bytes_per_second;
-            assert!(share >= 0.93, "{profile:?}, {bytes} bytes: {share:.3} of a deep queue: {seen:?}");
-            assert!(seen.mean <= most_in_flight(profile, bytes), "{profile:?}, {bytes} bytes: {seen:?}");
+            assert!(
+                share >= 0.93,
+                "{profile:?}, {bytes} bytes: {share:.3} of a deep queue: {seen:?}"
+            );
+            assert!(
+                seen.mean <= most_in_flight(profile, bytes),
+                "{profile:?}, {bytes} bytes: {seen:?}"
+            );
         }
     }
 }
@@ -244,7 +258,8 @@ fn large_and_small_requests_together() {
     assert!(seen.longest as f64 <= 2.0 * TIME.as_nanos() as f64, "{seen:?}");
 }
 
-/// Half of the time there is little to write: that the device does little then says nothing about it.
+/// Half of the time there is little to write: that the device does little then says nothing about
+/// it.
 #[test]
 fn what_was_not_full_teaches_nothing() {
     let mut run = Run::new(FAST, Bound::Time(TIME));
@@ -316,22 +331,28 @@ fn a_depth_is_a_depth() {
     assert!(run.pace.pages_per_second().is_some_and(|pages| pages > 100_000));
 }
 
-/// The same devices each time: near the edge of what can be told apart one in some thousand is not found out in time.
+/// The same devices each time: near the edge of what can be told apart one in some thousand is not
+/// found out in time.
 #[test]
 fn any_device_is_kept_busy_for_the_set_time() {
-    let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let profile = (1usize..128, 10_000u64..4_000_000, 50_000_000u64..10_000_000_000, 500u64..50_000);
+    let config =
+        ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let profile =
+        (1usize..128, 10_000u64..4_000_000, 50_000_000u64..10_000_000_000, 500u64..50_000);
     let pages = prop_oneof![Just(1u64), Just(16), Just(256), Just(2048)];
     let tried = runner.run(&(profile, pages), |((units, latency, bandwidth, gap), pages)| {
-        // A last tenth is left where half as much again in flight would gain no more than a twelfth.
+        // A last tenth is left where half as much again in flight would gain no more than a
+        // twelfth.
         check_share(Profile { units, latency, bandwidth, gap }, pages * 4 * KIB, 0.85);
         Ok(())
     });
     tried.unwrap();
 }
 
-/// The longest gap is one that costs as much as the request it saves; where requests are alike that is not known.
+/// The longest gap is one that costs as much as the request it saves; where requests are alike that
+/// is not known.
 #[test]
 fn the_longest_gap_costs_what_a_request_does() {
     // A page takes 2 us on the link.

@@ -496,7 +496,8 @@ pub(crate) enum Engine {
 /// A share in percent, as `2%`.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let percent: f64 = number.parse().map_err(|_| "not a share in percent, such as 2%".to_owned())?;
+    let percent: f64 =
+        number.parse().map_err(|_| "not a share in percent, such as 2%".to_owned())?;
     if percent > 0.0 && percent <= 100.0 {
         return Ok(percent / 100.0);
     }
@@ -512,7 +513,11 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// A share of a whole.
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "not a number, such as 0.1".to_owned())?;
-    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err("not between 0 and 1, such as 0.1".to_owned()) }
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err("not between 0 and 1, such as 0.1".to_owned())
+    }
 }
 
 /// What was typed, or what to show instead (help, version).
@@ -575,7 +580,8 @@ mod tests {
             &["ctl", "--help"],
             &["doctor", "--help"],
         ] {
-            let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into)) else {
+            let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into))
+            else {
                 panic!("{words:?}")
             };
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");

@@ -1,5 +1,5 @@
-//! `forebay compare --check-against-fio` and `--check-against-itself`: may the lab be believed? Exit code 1 where it
-//! may not.
+//! `forebay compare --check-against-fio` and `--check-against-itself`: may the lab be believed?
+//! Exit code 1 where it may not.
 
 use std::time::Duration;
 
@@ -41,10 +41,12 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     let needed = load.file_bytes * 2;
     if manifest.storage.free_bytes < needed {
         let (free, needed) = (manifest.storage.free_bytes >> 20, needed.div_ceil(1 << 20));
-        return Err(Failure::failed(format!("{free} MiB free: use --dir with {needed} MiB or more free")));
+        return Err(Failure::failed(format!(
+            "{free} MiB free: use --dir with {needed} MiB or more free"
+        )));
     }
-    let scratch =
-        Scratch::new_in(&request.directory).map_err(|error| not_writable(&request.directory, &error))?;
+    let scratch = Scratch::new_in(&request.directory)
+        .map_err(|error| not_writable(&request.directory, &error))?;
     announce(request, version.as_deref(), &load);
     let ground = Ground {
         scratch: &scratch,
@@ -77,7 +79,9 @@ fn run(request: &CheckRequest, ground: &Ground<'_>) -> Result<Outcome, CheckErro
     let mut runner = wiring::runner(ground.stop, &[], &watching);
     let format = request.format;
     match request.against {
-        Against::Fio => against_fio(ground, &mut runner, &mut say).map(|found| of_fio(found, format)),
+        Against::Fio => {
+            against_fio(ground, &mut runner, &mut say).map(|found| of_fio(found, format))
+        }
         Against::Itself => {
             against_itself(ground, &mut runner, &mut say).map(|found| of_itself(found, format))
         }
@@ -88,8 +92,9 @@ fn of_fio(found: forebay_lab::check::Fio, format: Format) -> Outcome {
     let apart = found.marked(Mark::Apart);
     Outcome {
         text: report::fio(&found, format),
-        fails: (apart > 0)
-            .then(|| format!("{apart} of {} figures do not agree with fio", found.agreements.len())),
+        fails: (apart > 0).then(|| {
+            format!("{apart} of {} figures do not agree with fio", found.agreements.len())
+        }),
         rows: found.rows,
         comparisons: found.agreements.into_iter().map(|agreement| agreement.comparison).collect(),
     }

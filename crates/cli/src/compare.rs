@@ -1,7 +1,8 @@
-//! `forebay compare`: tell what will be done, do it, show what came out. Leaves nothing but the result.
+//! `forebay compare`: tell what will be done, do it, show what came out. Leaves nothing but the
+//! result.
 //!
-//! All that will be run is planned before anything is: a suite whose last part cannot be planned costs no run of its
-//! first. Then part after part runs, and what came out is one document.
+//! All that will be run is planned before anything is: a suite whose last part cannot be planned
+//! costs no run of its first. Then part after part runs, and what came out is one document.
 
 mod left_out;
 mod resume;
@@ -93,7 +94,9 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     if let Some(repeated) = &request.repeated {
         let size = |planned: &Planned<'_>| planned.plan.size.map(|size| size.data_bytes());
         let sizes = planned.iter().map(|planned| (planned.part.name.as_str(), size(planned)));
-        sizes.into_iter().try_for_each(|(part, size)| check_size(&repeated.document, part, size))?;
+        sizes
+            .into_iter()
+            .try_for_each(|(part, size)| check_size(&repeated.document, part, size))?;
     }
     if let Some(limit) = request.time_limit {
         share_out(&mut planned, limit);
@@ -109,7 +112,11 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     tunings::check_before(request, planned.iter().map(|planned| &planned.plan))?;
     let writes = writes::check(request, planned.iter().map(|planned| &planned.plan))?;
     let record = resume::open(request, &planned, &manifest)?;
-    planned.iter().flat_map(|planned| planned.plan.announcement()).chain(writes).for_each(|line| say(&line));
+    planned
+        .iter()
+        .flat_map(|planned| planned.plan.announcement())
+        .chain(writes)
+        .for_each(|line| say(&line));
 
     let document = measure(request, &settings, planned, manifest, (&stop, record))?;
     // The file before the table: a reader of the table may have gone.
@@ -141,7 +148,8 @@ fn plan<'a>(
     settings: &Settings,
     (free_bytes, room): (u64, Room),
 ) -> Result<Vec<Planned<'a>>, Failure> {
-    let recorded = request.resume.as_deref().map(Record::seed_of).transpose().map_err(Failure::usage)?;
+    let recorded =
+        request.resume.as_deref().map(Record::seed_of).transpose().map_err(Failure::usage)?;
     let seed = request.seed.or(recorded.flatten()).unwrap_or_else(fresh_seed);
     let target = match &request.target {
         TargetAsked::Read(target) => Some(target),
@@ -178,7 +186,9 @@ fn plan<'a>(
     }
     if planned.is_empty() {
         let form = request.form;
-        return Err(Failure::usage(format!("the suite has nothing in its {form} form (add [part.{form}])")));
+        return Err(Failure::usage(format!(
+            "the suite has nothing in its {form} form (add [part.{form}])"
+        )));
     }
     Ok(planned)
 }
@@ -199,18 +209,23 @@ fn measure(
     mut manifest: Manifest,
     (stop, record): (&Stop, Option<RefCell<Record>>),
 ) -> Result<Document, Failure> {
-    let scratch =
-        Scratch::new_in(&request.directory).map_err(|error| not_writable(&request.directory, &error))?;
+    let scratch = Scratch::new_in(&request.directory)
+        .map_err(|error| not_writable(&request.directory, &error))?;
     // What has ended is kept where rounds are.
-    let left_behind = if record.is_some() { "what had ended goes on with --resume" } else { NOTHING_LEFT };
+    let left_behind =
+        if record.is_some() { "what had ended goes on with --resume" } else { NOTHING_LEFT };
     if let Some(spec) = &request.scratch {
         say(&format!("Making {spec} ..."));
-        let (storage, made) = scratch.make_file_system(spec, stop).map_err(|error| match error {
-            FileSystemError::Refused(_) => Failure::usage(error),
-            FileSystemError::Failed { .. } => Failure::failed(error),
-            FileSystemError::Interrupted => Failure::Interrupted(left_behind),
-        })?;
-        tunings::check_made(Path::new(&storage.device), planned.iter().map(|planned| &planned.plan))?;
+        let (storage, made) =
+            scratch.make_file_system(spec, stop).map_err(|error| match error {
+                FileSystemError::Refused(_) => Failure::usage(error),
+                FileSystemError::Failed { .. } => Failure::failed(error),
+                FileSystemError::Interrupted => Failure::Interrupted(left_behind),
+            })?;
+        tunings::check_made(
+            Path::new(&storage.device),
+            planned.iter().map(|planned| &planned.plan),
+        )?;
         manifest.storage = storage;
         manifest.file_system = Some(made);
         manifest.ground = format!("made for this: {spec}");
@@ -281,7 +296,8 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
     document.rows.extend(mem::take(&mut judged.rows));
     document.comparisons.extend(mem::take(&mut judged.comparisons));
     document.differences.extend(mem::take(&mut judged.differences));
-    let cells = outcome.measured.iter().flat_map(|one| schema::cells(&one.job, &one.arm, &one.rounds));
+    let cells =
+        outcome.measured.iter().flat_map(|one| schema::cells(&one.job, &one.arm, &one.rounds));
     document.cells.extend(cells);
 
     let rounds = u32::try_from(outcome.orders.len()).unwrap_or(u32::MAX);
@@ -354,7 +370,9 @@ pub(crate) fn remove_leftovers(directory: &Path) {
         }
         match leftover.remove() {
             Ok(()) => say(&format!("Removed {path}, left by a run{owner} that was killed.")),
-            Err(error) => say(&format!("{path} was left by a killed run{owner}: {error} (rm -r it)")),
+            Err(error) => {
+                say(&format!("{path} was left by a killed run{owner}: {error} (rm -r it)"))
+            }
         }
     }
 }

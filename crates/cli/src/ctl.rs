@@ -91,9 +91,13 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let get = |name: &str| Ask::Get { name: Some(name.to_owned()) };
-        let set = |name: &str, value: &str| Ask::Set { name: name.to_owned(), value: value.to_owned() };
+        let set =
+            |name: &str, value: &str| Ask::Set { name: name.to_owned(), value: value.to_owned() };
         let (code, what) = failed(ctl(&socket, &get("plug")));
-        assert!(code == 1 && what.contains("No such file") && what.contains("only while it runs"), "{what}");
+        assert!(
+            code == 1 && what.contains("No such file") && what.contains("only while it runs"),
+            "{what}"
+        );
         let engine = forebay::Engine::builder().cache_bytes(8 << 20).build().unwrap();
         engine.serve_control(&socket).unwrap();
         for (ask, expected) in [
@@ -123,7 +127,10 @@ mod tests {
         let text = table(&knobs);
         assert_eq!(text.lines().count(), knobs.len());
         assert!(text.starts_with("plug              adaptive"), "{text}");
-        assert!(text.contains("live   never, always, adaptive\n") && text.contains("  fixed  "), "{text}");
+        assert!(
+            text.contains("live   never, always, adaptive\n") && text.contains("  fixed  "),
+            "{text}"
+        );
         let text = numbers(&[("bios".into(), 7), ("requests".into(), 12)]);
         assert_eq!(text, "bios      7\nrequests  12\n");
     }

@@ -1,7 +1,8 @@
 //! The program `forebay`.
 //!
-//! What was typed (`args`) becomes what is meant (`meaning`), which is then done. Exit codes: 0 done, 1 it failed,
-//! 2 what was typed cannot be meant, 130 the user ended it; of `doctor` 0, 1 and 2 say how well Forebay does.
+//! What was typed (`args`) becomes what is meant (`meaning`), which is then done. Exit codes: 0
+//! done, 1 it failed, 2 what was typed cannot be meant, 130 the user ended it; of `doctor` 0, 1 and
+//! 2 say how well Forebay does.
 
 mod args;
 mod build;

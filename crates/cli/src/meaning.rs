@@ -1,5 +1,5 @@
-//! What it means. Everything typed that cannot be meant is refused here, before anything is done: a comparison of
-//! ten minutes must not end with "no such directory".
+//! What it means. Everything typed that cannot be meant is refused here, before anything is done: a
+//! comparison of ten minutes must not end with "no such directory".
 
 mod repeat;
 
@@ -29,8 +29,8 @@ use forebay_uring::net::Address;
 pub(crate) use repeat::{Repeated, check_size};
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs, RunArgs,
-    SimulateArgs, Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs,
+    RunArgs, SimulateArgs, Verb, WalkArgs, Way,
 };
 use crate::doctor;
 use crate::failure::Failure;
@@ -166,9 +166,13 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
             Verb::Compare(typed) if typed.check_against_fio => check(*typed, Against::Fio),
             Verb::Compare(typed) if typed.check_against_itself => check(*typed, Against::Itself),
-            Verb::Compare(typed) => compare(*typed).map(|request| Command::Compare(Box::new(request))),
+            Verb::Compare(typed) => {
+                compare(*typed).map(|request| Command::Compare(Box::new(request)))
+            }
             Verb::Run(typed) => run(typed).map(Command::Run),
-            Verb::Report(typed) => report::meant(typed).map(|request| Command::Report(Box::new(request))),
+            Verb::Report(typed) => {
+                report::meant(typed).map(|request| Command::Report(Box::new(request)))
+            }
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
             Verb::Doctor(DoctorArgs { path, json }) => {
                 let form = if json { doctor::Form::Json } else { doctor::Form::Text };
@@ -201,7 +205,9 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
     };
     let named = match (&typed.suite, &typed.suite_file) {
-        (Some(name), _) if name.as_os_str() == ALL => Some(shipped(&SHIPPED.map(|(name, _)| name))?),
+        (Some(name), _) if name.as_os_str() == ALL => {
+            Some(shipped(&SHIPPED.map(|(name, _)| name))?)
+        }
         (Some(path), _) if job_file::is_job_file(path) => {
             Some(vec![job_file::suite(path, &mut Beside).map_err(refused)?])
         }
@@ -214,8 +220,12 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         (Some(_), true) => Form::Quick,
         (Some(_), false) => Form::Full,
     };
-    if typed.scale.is_some() && typed.suite.as_deref().map(Path::new).is_some_and(job_file::is_job_file) {
-        return Err(Failure::usage("--scale: a job file has its own sizes and times (change those)"));
+    if typed.scale.is_some()
+        && typed.suite.as_deref().map(Path::new).is_some_and(job_file::is_job_file)
+    {
+        return Err(Failure::usage(
+            "--scale: a job file has its own sizes and times (change those)",
+        ));
     }
     let suites = match named {
         Some(suites) => suites,
@@ -231,11 +241,14 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     };
     let suites = match (&typed.part, suites.len()) {
         (None, _) => suites,
-        (Some(part), 1) => {
-            suites.into_iter().map(|suite| suite.only(part).map_err(refused)).collect::<Result<_, _>>()?
-        }
+        (Some(part), 1) => suites
+            .into_iter()
+            .map(|suite| suite.only(part).map_err(refused))
+            .collect::<Result<_, _>>()?,
         (Some(_), _) => {
-            return Err(Failure::usage("--part: of which suite? (name it: `forebay compare SUITE`)"));
+            return Err(Failure::usage(
+                "--part: of which suite? (name it: `forebay compare SUITE`)",
+            ));
         }
     };
     let own: Result<Vec<OwnArm>, _> = typed.own_arms.iter().map(|text| text.parse()).collect();
@@ -261,7 +274,9 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         form,
         scale: typed.scale,
         scratch: typed.scratch.map(|text| scratch(&text, typed.allow_write_device)).transpose()?,
-        target: typed.target.map_or(Ok(TargetAsked::None), |path| target(path, typed.allow_write_device))?,
+        target: typed
+            .target
+            .map_or(Ok(TargetAsked::None), |path| target(path, typed.allow_write_device))?,
         directory: directory("--dir", typed.dir)?,
         rounds: typed.rounds,
         time_limit: typed.seconds.map(Duration::from_secs),
@@ -301,7 +316,9 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         args::Engine::Null => Engine::Null,
     };
     if !engine.is_forebay() && !typed.settings.is_empty() {
-        return Err(Failure::usage("--set: only forebay has knobs (leave it away, or use --engine forebay)"));
+        return Err(Failure::usage(
+            "--set: only forebay has knobs (leave it away, or use --engine forebay)",
+        ));
     }
     if !engine.is_forebay() && typed.control.is_some() {
         return Err(Failure::usage(
@@ -387,7 +404,8 @@ fn netbench(typed: NetbenchArgs) -> Result<Netbench, Failure> {
 /// To be read; or to be written over, if nobody else uses it.
 fn target(path: PathBuf, may_be_written: bool) -> Result<TargetAsked, Failure> {
     if !may_be_written {
-        let target = Target::look(&path).map_err(|why| Failure::usage(format!("--target {why}")))?;
+        let target =
+            Target::look(&path).map_err(|why| Failure::usage(format!("--target {why}")))?;
         return Ok(TargetAsked::Read(target));
     }
     match forebay_lab::load::check_target(&path) {
@@ -428,8 +446,9 @@ fn file_to_write(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
 
 fn seed(text: &str) -> Result<u64, Failure> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16)
-        .map_err(|_| Failure::usage(format!("--seed {text}: not a seed (give up to 16 hexadecimal digits)")))
+    u64::from_str_radix(digits, 16).map_err(|_| {
+        Failure::usage(format!("--seed {text}: not a seed (give up to 16 hexadecimal digits)"))
+    })
 }
 
 fn settings(typed: &[String]) -> Result<Vec<(String, String)>, Failure> {
@@ -439,7 +458,9 @@ fn settings(typed: &[String]) -> Result<Vec<(String, String)>, Failure> {
             Some((key, value)) if !key.trim().is_empty() => {
                 Ok((key.trim().to_owned(), value.trim().to_owned()))
             }
-            _ => Err(Failure::usage(format!("--set {text}: not KEY=VALUE (for example --set flight=32)"))),
+            _ => Err(Failure::usage(format!(
+                "--set {text}: not KEY=VALUE (for example --set flight=32)"
+            ))),
         })
         .collect()
 }
@@ -504,8 +525,11 @@ mod tests {
         assert_eq!(check(&["compare", "--check-against-fio"]), (Against::Fio, ROUNDS, 1.0));
         let small = ["compare", "--check-against-itself", "--rounds", "2", "--scale", "0.1"];
         assert_eq!(check(&small), (Against::Itself, 2, 0.1));
-        let limits = ["--max-writes=1g", "--until=2%", "--cpus=0", "--resume=rounds", "--arm=x=forebay"];
-        for other in ["plug", "--quick", "--list", "--check-against-itself"].into_iter().chain(limits) {
+        let limits =
+            ["--max-writes=1g", "--until=2%", "--cpus=0", "--resume=rounds", "--arm=x=forebay"];
+        for other in
+            ["plug", "--quick", "--list", "--check-against-itself"].into_iter().chain(limits)
+        {
             assert!(
                 matches!(meant(&["compare", "--check-against-fio", other]), Err(Failure::Usage(_))),
                 "{other}"
@@ -523,7 +547,8 @@ mod tests {
         let options = request.options;
         assert_eq!((options.engine, options.leniency), (Engine::Null, Leniency::Lenient));
         assert_eq!((options.devices, options.seed), (Devices::Refuse, 0x7f));
-        let refused = meant(&["run", "Cargo.toml", "--engine", "kernel", "--set", "flight=8"]).unwrap_err();
+        let refused =
+            meant(&["run", "Cargo.toml", "--engine", "kernel", "--set", "flight=8"]).unwrap_err();
         assert!(matches!(refused, Failure::Usage(what) if what.contains("only forebay has knobs")));
     }
 

@@ -42,6 +42,8 @@ impl Write for Beside {
 pub(crate) fn write_json(document: &Document, path: &Path) -> Result<(), Failure> {
     document.write(path).map_err(|error| {
         let path = path.display();
-        Failure::failed(format!("{path} could not be written: {error} (give --json a path that can)"))
+        Failure::failed(format!(
+            "{path} could not be written: {error} (give --json a path that can)"
+        ))
     })
 }

@@ -1,5 +1,5 @@
-//! Where a result goes besides the terminal and `--json`: a page, fio's own files, a bundle. What could not be written
-//! there is refused before anything is run.
+//! Where a result goes besides the terminal and `--json`: a page, fio's own files, a bundle. What
+//! could not be written there is refused before anything is run.
 
 use std::fs;
 use std::io::{self, Write};
@@ -32,7 +32,8 @@ impl Outputs {
             move |error| Failure::usage(format!("{option} {error}"))
         };
         if let Some(path) = &html {
-            file(path).map_err(|why| Failure::usage(format!("--html {}: {why}", path.display())))?;
+            file(path)
+                .map_err(|why| Failure::usage(format!("--html {}: {why}", path.display())))?;
         }
         if let Some(path) = &fio {
             Bundle::new_in(path).map_err(refused("--fio-json"))?;
@@ -53,7 +54,8 @@ impl Outputs {
         };
         if let Some(path) = &self.html {
             let page = report::html(document);
-            whole_file::write(path, |mut file| file.write_all(page.as_bytes())).map_err(failed(path))?;
+            whole_file::write(path, |mut file| file.write_all(page.as_bytes()))
+                .map_err(failed(path))?;
         }
         if let Some(path) = &self.fio {
             write_fio_files(document, path).map_err(failed(path))?;

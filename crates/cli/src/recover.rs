@@ -11,7 +11,9 @@ use crate::output::print;
 pub(crate) fn recover(image: &Path, run: Run) -> Result<(), Failure> {
     let files = match image::recover(image, run) {
         Ok(files) => files,
-        Err(error) if error.kind() == forebay::ErrorKind::InvalidInput => return Err(Failure::usage(error)),
+        Err(error) if error.kind() == forebay::ErrorKind::InvalidInput => {
+            return Err(Failure::usage(error));
+        }
         Err(error) => return Err(Failure::failed(error)),
     };
     print(&lines(&files, run))?;

@@ -24,7 +24,9 @@ pub(crate) struct ReportRequest {
 /// As it was typed; what cannot be read is refused.
 pub(crate) fn meant(typed: ReportArgs) -> Result<ReportRequest, Failure> {
     if typed.other.is_some() && (typed.html.is_some() || typed.fio_json.is_some()) {
-        return Err(Failure::usage("--html and --fio-json are of one result (leave the other out)"));
+        return Err(Failure::usage(
+            "--html and --fio-json are of one result (leave the other out)",
+        ));
     }
     Ok(ReportRequest {
         result: read(&typed.result)?,

@@ -22,10 +22,16 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
     let mut manifest = Manifest::gather(&request.directory);
     build::tell(&mut manifest);
     if options.engine.is_forebay() {
-        manifest.engine = wiring::describe_engine(None, &options.settings, options.control.as_deref())?
-            .map_err(Failure::failed)?;
+        manifest.engine =
+            wiring::describe_engine(None, &options.settings, options.control.as_deref())?
+                .map_err(Failure::failed)?;
     }
-    let report = run_groups(options, &mut Beside, &mut wiring::group_runner(&stop, &request.watching), &stop);
+    let report = run_groups(
+        options,
+        &mut Beside,
+        &mut wiring::group_runner(&stop, &request.watching),
+        &stop,
+    );
     if let (Err(_), Some(path)) = (&report, &options.control) {
         wiring::remove_control(path);
     }
@@ -65,7 +71,9 @@ fn failure(error: RunError) -> Failure {
         RunError::Read { .. }
         | RunError::Parse(_)
         | RunError::Cell(
-            CellError::Invalid { .. } | CellError::Unavailable { .. } | CellError::ArmRefused { .. },
+            CellError::Invalid { .. }
+            | CellError::Unavailable { .. }
+            | CellError::ArmRefused { .. },
         ) => Failure::usage(error),
         RunError::Cell(_) | RunError::Tell(_) => Failure::failed(error),
     }

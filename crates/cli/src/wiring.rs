@@ -23,7 +23,8 @@ pub(crate) fn cell_main() -> ExitCode {
     child::cell_main()
 }
 
-/// What runs the groups of a job file, each in a process of its own; ends the running one soon after `stop` is set.
+/// What runs the groups of a job file, each in a process of its own; ends the running one soon
+/// after `stop` is set.
 pub(crate) fn group_runner(
     stop: &Stop,
     watching: &Watching,
@@ -45,8 +46,8 @@ impl Watching {
     }
 }
 
-/// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control socket can be, are
-/// refused before anything is done.
+/// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control
+/// socket can be, are refused before anything is done.
 pub(crate) fn describe_engine(
     cache_bytes: Option<u64>,
     settings: &[(String, String)],
@@ -83,8 +84,8 @@ pub(crate) fn remove_control(path: &Path) {
     let _ = forebay_uring::local::remove_leftover(path);
 }
 
-/// What runs the cells of a comparison, on these processors if there are any; ends the running one soon after `stop` is
-/// set.
+/// What runs the cells of a comparison, on these processors if there are any; ends the running one
+/// soon after `stop` is set.
 pub(crate) fn runner(stop: &Stop, processors: &[u32], watching: &Watching) -> impl CellRunner {
     let (processors, watching) = (processors.to_vec(), watching.clone());
     Runner { stop: stop.clone(), processors, watching, next: String::new() }

@@ -18,22 +18,40 @@ fn said(words: &[&str]) -> (Option<i32>, String) {
 fn bad_input_is_code_2_and_one_line_with_the_remedy() {
     let cases: &[(&[&str], &str)] = &[
         (&[], "nothing to do (try `forebay compare`"),
-        (&["compair"], "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')"),
+        (
+            &["compair"],
+            "unrecognized subcommand 'compair' (a similar subcommand exists: 'compare')",
+        ),
         (&["compare", "--round", "3"], "a similar argument exists: '--rounds'"),
         (
             &["compare", "plag"],
             "plag: no such suite (there are: completion, layout, order, plug, writeback; or",
         ),
-        (&["compare", "--target", "/dev/null"], "--target /dev/null: neither a file nor a block device"),
-        (&["compare", "layout", "--target", "Cargo.toml"], "nothing that is run reads a file that is there"),
+        (
+            &["compare", "--target", "/dev/null"],
+            "--target /dev/null: neither a file nor a block device",
+        ),
+        (
+            &["compare", "layout", "--target", "Cargo.toml"],
+            "nothing that is run reads a file that is there",
+        ),
         (&["compare", "--cpus", "1-"], "--cpus: 1-: not a list of processors (as 0-3,6)"),
         (&["compare", "--until", "0%"], "not between 0% and 100%, such as 2%"),
         (&["compare", "--max-writes", "much"], "much: no number of bytes"),
         (&["compare", "layout", "--max-writes", "1m"], "it would write"),
         (&["compare", "--resume", "/tmp"], "--resume /tmp: a directory (name a file in it)"),
-        (&["compare", "layout", "--resume", "Cargo.toml"], "Cargo.toml: not a record of a comparison"),
-        (&["compare", "layout", "--arm", "mine=forebya"], "forebya: no such engine; did you mean forebay?"),
-        (&["compare", "layout", "--arm", "a=forebay,flihgt=8"], "no such key; did you mean flight?"),
+        (
+            &["compare", "layout", "--resume", "Cargo.toml"],
+            "Cargo.toml: not a record of a comparison",
+        ),
+        (
+            &["compare", "layout", "--arm", "mine=forebya"],
+            "forebya: no such engine; did you mean forebay?",
+        ),
+        (
+            &["compare", "layout", "--arm", "a=forebay,flihgt=8"],
+            "no such key; did you mean flight?",
+        ),
         (&["compare", "layout", "--arm", "a=forebay,flight=-1"], "--arm a: flight=-1: "),
         (
             &["compare", "layout", "--arms", "forebya"],
@@ -52,15 +70,24 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["compare", "./no-such.toml"], "./no-such.toml: No such file"),
         (&["compare", "--suite", "/dev/null"], "/dev/null:1:1: missing field `name`"),
         (&["compare", "plug", "--set", "flight=8"], "no knob `flight` (there are: plug, merge"),
-        (&["compare", "plug", "--set", "plug=often"], "--set plug=often: allowed: never, always, adaptive"),
+        (
+            &["compare", "plug", "--set", "plug=often"],
+            "--set plug=often: allowed: never, always, adaptive",
+        ),
         (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: there is no knob `flihgt`"),
         (&["compare", "--rounds", "0"], "0 is not in 1..=1000"),
         (&["compare", "--rounds", "many"], "invalid digit found in string"),
         (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 27 or less"),
         (&["compare", "--seconds", "0"], "0 is not in 1..="),
         (&["compare", "--scale", "2"], "not between 0 and 1"),
-        (&["compare", "--seed", "xyz"], "--seed xyz: not a seed (give up to 16 hexadecimal digits)"),
-        (&["compare", "--set", "flight"], "--set flight: not KEY=VALUE (for example --set flight=32)"),
+        (
+            &["compare", "--seed", "xyz"],
+            "--seed xyz: not a seed (give up to 16 hexadecimal digits)",
+        ),
+        (
+            &["compare", "--set", "flight"],
+            "--set flight: not KEY=VALUE (for example --set flight=32)",
+        ),
         (&["compare", "--set", "=3"], "not KEY=VALUE"),
         (&["compare", "--dir", "/no/such/place"], "--dir /no/such/place: No such file"),
         (&["compare", "--dir", "/dev/null"], "not a directory (give an existing directory)"),
@@ -74,9 +101,15 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["simulate"], "<NAME> (see `forebay --help`)"),
         (&["simulate", "writebakc"], "writebakc: no such simulation; did you mean writeback?"),
         (&["simulate", "nothing"], "nothing: no such simulation (there are: writeback"),
-        (&["simulate", "writeback", "--set", "gruops=4"], "gruops=4: no such setting; did you mean groups?"),
+        (
+            &["simulate", "writeback", "--set", "gruops=4"],
+            "gruops=4: no such setting; did you mean groups?",
+        ),
         (&["simulate", "writeback", "--set", "layout=hole"], "no such layout; did you mean holes?"),
-        (&["simulate", "writeback", "--set", "cores=0"], "cores=0: not possible (give a whole number, 1 to"),
+        (
+            &["simulate", "writeback", "--set", "cores=0"],
+            "cores=0: not possible (give a whole number, 1 to",
+        ),
         (
             &["simulate", "writeback", "--set", "window=4k", "--set", "request=8k"],
             "window=4k: less than a request",
@@ -96,7 +129,9 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
 #[test]
 fn words_that_are_not_text_are_no_panic() {
     let strange = OsStr::from_bytes(b"\xff\xfe");
-    for words in [vec![strange], vec![OsStr::new("compare"), strange], vec![OsStr::new("run"), strange]] {
+    for words in
+        [vec![strange], vec![OsStr::new("compare"), strange], vec![OsStr::new("run"), strange]]
+    {
         let output = forebay().args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
@@ -138,7 +173,8 @@ fn version_and_help() {
 
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
-    let mut child = forebay().arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        forebay().arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -175,7 +211,9 @@ fn a_walk_of_pages_shows_their_states_on_a_real_file() {
     let output = forebay().args(["walk", "page", "--dir"]).arg(parent.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    for state in ["filling", "dirty", "dirty again", "writeback", "clean", "absent", "partial", "failing"] {
+    for state in
+        ["filling", "dirty", "dirty again", "writeback", "clean", "absent", "partial", "failing"]
+    {
         assert!(text.contains(&format!("  {state} ")), "no page is {state}: {text}");
     }
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
@@ -184,7 +222,8 @@ fn a_walk_of_pages_shows_their_states_on_a_real_file() {
 #[test]
 fn a_simulation_replays_and_is_read_by_people_and_programs() {
     let simulated = |more: &[&str]| {
-        let small = ["simulate", "writeback", "--set", "amount=1m", "--set", "contexts=3", "--seed", "7f"];
+        let small =
+            ["simulate", "writeback", "--set", "amount=1m", "--set", "contexts=3", "--seed", "7f"];
         let output = forebay().args(small).args(more).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -194,7 +233,10 @@ fn a_simulation_replays_and_is_read_by_people_and_programs() {
     assert!(text.contains("4 groups, 12 cores, seed 7f") && text.contains("knee"), "{text}");
     assert_eq!(simulated(&[]), text);
     let json: serde_json::Value = serde_json::from_str(&simulated(&["--json"])).unwrap();
-    assert_eq!((json["simulation"].as_str(), json["seed"].as_str()), (Some("writeback"), Some("7f")));
+    assert_eq!(
+        (json["simulation"].as_str(), json["seed"].as_str()),
+        (Some("writeback"), Some("7f"))
+    );
     assert_eq!(json["settings"]["amount"], "1m");
     // Three layouts, each with one context, and with two and three by each of three affinities.
     let cells = json["cells"].as_array().unwrap();
@@ -223,7 +265,11 @@ fn what_a_killed_run_left_is_removed_and_said() {
     fs::create_dir(&dead).unwrap();
     fs::write(dead.join("owner"), "4242\n").unwrap();
     // Refused only after the leftover was looked for.
-    let output = forebay().args(["compare", "--rounds", "500", "--dir"]).arg(parent.path()).output().unwrap();
+    let output = forebay()
+        .args(["compare", "--rounds", "500", "--dir"])
+        .arg(parent.path())
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("left by a run (process 4242) that was killed"), "{text}");
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
@@ -241,7 +287,10 @@ fn the_suites_are_told() {
             && text.contains("writeback    Why does writeback from several"),
         "{text}"
     );
-    assert!(text.contains("(full, quick, bare)") && text.lines().all(|line| line.len() <= 80), "{text}");
+    assert!(
+        text.contains("(full, quick, bare)") && text.lines().all(|line| line.len() <= 80),
+        "{text}"
+    );
 }
 
 #[test]

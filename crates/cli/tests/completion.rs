@@ -1,4 +1,5 @@
-//! `forebay compare completion` as it is built, as small as it can be: real cells, every job, every kind of arm.
+//! `forebay compare completion` as it is built, as small as it can be: real cells, every job, every
+//! kind of arm.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,10 @@ use std::process::{Command, Output};
 fn compare(suite: &str, directory: &Path) -> (String, String, String) {
     let json = directory.join("result.json");
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .args(["compare", suite, "--quick", "--scale", "0.0001", "--rounds", "1", "--seed", "7f3a", "--dir"])
+        .args([
+            "compare", suite, "--quick", "--scale", "0.0001", "--rounds", "1", "--seed", "7f3a",
+            "--dir",
+        ])
         .arg(directory)
         .arg("--json")
         .arg(&json)
@@ -49,24 +53,41 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
             assert!(figure(block, line) > 0.0, "{line}: {block}");
         }
         assert!(figure(block, "avg bios/run") >= 1.0, "{block}");
-        for word in
-            ["delay", "immediate", "adaptive", "delta", "forebay-adaptive-again ", "kernel-direct-1m "]
-        {
+        for word in [
+            "delay",
+            "immediate",
+            "adaptive",
+            "delta",
+            "forebay-adaptive-again ",
+            "kernel-direct-1m ",
+        ] {
             assert!(block.contains(word), "{word}: {block}");
         }
     }
     let mixed = block(&out, "D mixed 50/50 r/w 64k qd32");
-    assert!(figure(mixed, "read BW (MB/s)") > 0.0 && figure(mixed, "write p999 (us)") > 0.0, "{mixed}");
-    for word in
-        ["Who pays for a held completion?", "copy-4k:", "copy-128k:", "ns per call", "forebay-depth-32 "]
-    {
+    assert!(
+        figure(mixed, "read BW (MB/s)") > 0.0 && figure(mixed, "write p999 (us)") > 0.0,
+        "{mixed}"
+    );
+    for word in [
+        "Who pays for a held completion?",
+        "copy-4k:",
+        "copy-128k:",
+        "ns per call",
+        "forebay-depth-32 ",
+    ] {
         assert!(out.contains(word), "{word}: {out}{err}");
     }
     // Every arm of every part, whatever each wrote.
-    assert!(out.contains("completion: every arm: verified ") || out.contains("left out: "), "{out}");
+    assert!(
+        out.contains("completion: every arm: verified ") || out.contains("left out: "),
+        "{out}"
+    );
     assert!(out.contains("copy: every arm: verified 33554432 bytes"), "{out}");
     assert!(out.contains("sync-beside: every arm: verified "), "{out}");
-    for word in [r#""table": "completion""#, r#""run_bytes""#, r#""system_context_switches_per_gib""#] {
+    for word in
+        [r#""table": "completion""#, r#""run_bytes""#, r#""system_context_switches_per_gib""#]
+    {
         assert!(json.contains(word), "{word}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the result is left");
@@ -77,7 +98,8 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
     let directory = directory();
     let text = include_str!("../../../suites/completion.toml");
     let (first, _) = text.split_once("[[part]]\nname = \"copy\"").unwrap();
-    let own = first.replace("workloads = [\"A\", \"C\", \"D\"]", "workloads = [\"B\", \"E\", \"F\"]");
+    let own =
+        first.replace("workloads = [\"A\", \"C\", \"D\"]", "workloads = [\"B\", \"E\", \"F\"]");
     let own = own.replace("name = \"completion\"\ntitle = \"Who", "name = \"mine\"\ntitle = \"Who");
     assert!(own.contains("\"B\", \"E\", \"F\"]\narms") && own.contains("name = \"mine\""), "{own}");
     let suite = directory.path().join("mine.toml");
@@ -86,17 +108,26 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
     for job in ["B seq 128k qd128", "F mem-pressure (dirty 64 MiB, 4 writers)"] {
         assert!(figure(block(&out, job), "BW (MB/s)") > 0.0, "{out}");
     }
-    if let Some(skipped) = err.lines().find(|line| line.starts_with("E raw 128k qd128 is skipped: ")) {
+    if let Some(skipped) =
+        err.lines().find(|line| line.starts_with("E raw 128k qd128 is skipped: "))
+    {
         // Nobody but root makes a loop device, and not everywhere.
         eprintln!("{skipped}");
     } else {
         assert!(block_of_device(&out).contains("kernel-direct-1m "), "{out}");
     }
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "only the suite and the result are left");
-    let loops =
-        fs::read_dir("/sys/block").unwrap().flatten().map(|entry| entry.path().join("loop/backing_file"));
+    assert_eq!(
+        fs::read_dir(directory.path()).unwrap().count(),
+        2,
+        "only the suite and the result are left"
+    );
+    let loops = fs::read_dir("/sys/block")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path().join("loop/backing_file"));
     let ours = |path: &std::path::PathBuf| {
-        fs::read_to_string(path).is_ok_and(|file| file.starts_with(directory.path().to_str().unwrap()))
+        fs::read_to_string(path)
+            .is_ok_and(|file| file.starts_with(directory.path().to_str().unwrap()))
     };
     assert_eq!(loops.filter(ours).count(), 0, "the loop device is detached");
 }

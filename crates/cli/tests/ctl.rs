@@ -1,4 +1,5 @@
-//! `forebay run --control` and `forebay ctl`: the built program asks the built program, while it runs a job.
+//! `forebay run --control` and `forebay ctl`: the built program asks the built program, while it
+//! runs a job.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -38,7 +39,12 @@ fn a_run_is_asked_and_set_while_it_goes_on() {
         .unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     // The engine that is tried first serves it for a moment too: until something was written.
-    while !ctl(&socket, &["stats", "accepted_bytes"]).1.trim().parse().is_ok_and(|bytes: u64| bytes > 0) {
+    while !ctl(&socket, &["stats", "accepted_bytes"])
+        .1
+        .trim()
+        .parse()
+        .is_ok_and(|bytes: u64| bytes > 0)
+    {
         assert!(Instant::now() < until && run.try_wait().unwrap().is_none(), "{}", said(run));
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -53,14 +59,20 @@ fn a_run_is_asked_and_set_while_it_goes_on() {
         if change == "live" {
             assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "", ""), "{line}");
         } else {
-            assert!(code == Some(2) && err.contains("cannot be changed while the engine runs: "), "{err}");
+            assert!(
+                code == Some(2) && err.contains("cannot be changed while the engine runs: "),
+                "{err}"
+            );
         }
     }
     assert_eq!(ctl(&socket, &["set", "plug", "never"]).0, Some(0));
     assert_eq!(ctl(&socket, &["get", "plug"]).1, "never\n");
     assert!(ctl(&socket, &["stats"]).1.lines().count() > 30);
     let (code, _, err) = ctl(&socket, &["set", "plgu", "never"]);
-    assert_eq!((code, err.as_str()), (Some(2), "forebay: plgu: no such knob; did you mean plug?\n"));
+    assert_eq!(
+        (code, err.as_str()),
+        (Some(2), "forebay: plgu: no such knob; did you mean plug?\n")
+    );
     // Another run on the same socket is refused before it does anything.
     let other = forebay(&["run"]).arg(&job).arg("--control").arg(&socket).output().unwrap();
     let err = String::from_utf8(other.stderr).unwrap();
@@ -86,7 +98,9 @@ fn what_cannot_be_asked_is_told_with_a_code() {
     drop(UnixListener::bind(&socket).unwrap());
     let (code, _, err) = ctl(&socket, &["get"]);
     assert!(code == Some(1) && err.contains("no engine serves it any more"), "{err}");
-    for words in [&[][..], &["put"], &["set"], &["set", "plug"], &["get", "a", "b"], &["stats", "a", "b"]] {
+    for words in
+        [&[][..], &["put"], &["set"], &["set", "plug"], &["get", "a", "b"], &["stats", "a", "b"]]
+    {
         let (code, _, err) = ctl(&socket, words);
         assert!(code == Some(2) && err.lines().count() == 1, "{words:?}: {err}");
     }

@@ -1,4 +1,5 @@
-//! `forebay doctor` as it is built, on real file systems and devices, beside what their own programs say of them.
+//! `forebay doctor` as it is built, on real file systems and devices, beside what their own
+//! programs say of them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +27,8 @@ fn examined(command: &mut Command) -> (i32, Value) {
     let report: Value = serde_json::from_slice(&stdout).unwrap();
     let code = status.code().unwrap();
     // The code is that of the findings.
-    let levels: Vec<_> = findings(&report).iter().map(|finding| finding["level"].as_str().unwrap()).collect();
+    let levels: Vec<_> =
+        findings(&report).iter().map(|finding| finding["level"].as_str().unwrap()).collect();
     let is_less = levels.iter().any(|level| ["degraded", "missing"].contains(level));
     let expected = match report["strength"].as_str().unwrap() {
         "full" => 0,
@@ -71,7 +73,8 @@ fn directory() -> TempDir {
 
 fn said(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let Output { status, stdout, stderr } = output.map_err(|error| format!("{program}: {error}"))?;
+    let Output { status, stdout, stderr } =
+        output.map_err(|error| format!("{program}: {error}"))?;
     if status.success() {
         return Ok(String::from_utf8_lossy(&stdout).into_owned());
     }
@@ -80,14 +83,16 @@ fn said(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
 
 /// Does as a remedy says.
 fn obey(line: &str) {
-    said("/bin/sh", &[OsStr::new("-ec"), OsStr::new(line)]).unwrap_or_else(|error| panic!("{line}: {error}"));
+    said("/bin/sh", &[OsStr::new("-ec"), OsStr::new(line)])
+        .unwrap_or_else(|error| panic!("{line}: {error}"));
 }
 
 fn is_root() -> bool {
     said("id", &[OsStr::new("-u")]).unwrap() == "0\n"
 }
 
-/// What only root can make; without root, or the programs, that is said. In continuous integration it must be there.
+/// What only root can make; without root, or the programs, that is said. In continuous integration
+/// it must be there.
 fn made_by_root<T>(test: &str, make: impl FnOnce() -> Result<T, String>) -> Option<T> {
     if !is_root() {
         println!("skipped {test}: only root can make file systems and devices");
@@ -171,7 +176,10 @@ fn a_directory_a_file_and_nothing_are_places() {
     fs::write(&file, vec![7; 1 << 20]).unwrap();
     let of_directory = report(directory.path());
     let of_file = report(&file);
-    assert_eq!((of_directory["kind"].as_str(), of_file["kind"].as_str()), (Some("directory"), Some("file")));
+    assert_eq!(
+        (of_directory["kind"].as_str(), of_file["kind"].as_str()),
+        (Some("directory"), Some("file"))
+    );
     assert_eq!(of_directory["schema"], 1);
     for name in [
         "kernel",
@@ -214,7 +222,10 @@ fn a_directory_a_file_and_nothing_are_places() {
     assert!(text.contains("\nKernel and io_uring\n") && text.contains("\nFiles there\n"), "{text}");
     // But for words that cannot be broken.
     for line in text.lines().filter(|line| line.chars().count() > 72) {
-        assert!(line.trim_start().trim_start_matches(['#', '$', ' ']).split(' ').count() <= 2, "{line}");
+        assert!(
+            line.trim_start().trim_start_matches(['#', '$', ' ']).split(' ').count() <= 2,
+            "{line}"
+        );
     }
 }
 
@@ -238,7 +249,8 @@ fn what_is_no_place_is_refused_in_one_line() {
 fn the_queue_is_told_as_sys_tells_it() {
     let directory = directory();
     let report = report(directory.path());
-    let Some(scheduler) = findings(&report).iter().find(|finding| finding["name"] == "scheduler") else {
+    let Some(scheduler) = findings(&report).iter().find(|finding| finding["name"] == "scheduler")
+    else {
         println!("skipped: the directory is on no block device of its own");
         return;
     };
@@ -253,11 +265,15 @@ fn the_queue_is_told_as_sys_tells_it() {
     let Ok(number) = number else { return };
     let disk = PathBuf::from(format!("/sys/dev/block/{}", number.trim())).canonicalize().unwrap();
     let disk = if disk.join("queue").is_dir() { disk } else { disk.parent().unwrap().to_owned() };
-    let told = |file: &str| fs::read_to_string(disk.join("queue").join(file)).unwrap().trim().to_owned();
+    let told =
+        |file: &str| fs::read_to_string(disk.join("queue").join(file)).unwrap().trim().to_owned();
     assert!(told("scheduler").contains(scheduler["found"].as_str().unwrap()));
     assert_eq!(found(&report, "nr_requests"), told("nr_requests"));
     assert_eq!(found(&report, "nomerges"), told("nomerges"));
-    assert!(found(&report, "request size").starts_with(&format!("up to {} KiB", told("max_sectors_kb"))));
+    assert!(
+        found(&report, "request size")
+            .starts_with(&format!("up to {} KiB", told("max_sectors_kb")))
+    );
     assert!(found(&report, "write cache").starts_with(&told("write_cache")));
     assert!(found(&report, "blocks").starts_with(&format!("{} bytes", told("logical_block_size"))));
 }
@@ -277,7 +293,9 @@ fn xfs_is_told_as_xfs_info_tells_it_and_inode32_can_be_remedied() {
     assert!(info.contains("agcount=9"), "{info}");
     assert!(found(&before, "allocation groups").starts_with("9 of 910 GiB"), "{before:#}");
     assert!(found(&before, "geometry").contains("in blocks of 4 KiB"), "{before:#}");
-    for name in ["direct I/O", "write lease", "reservation", "reservation mark", "free space in pieces"] {
+    for name in
+        ["direct I/O", "write lease", "reservation", "reservation mark", "free space in pieces"]
+    {
         assert_eq!(level(&before, name), "full", "{before:#}");
     }
     obey(remedy(&before, "inode32"));
@@ -297,7 +315,9 @@ fn options_and_hints_of_xfs_are_found_and_remedied() {
     said("xfs_io", &[&hint, &[point.as_os_str()][..]].concat()).unwrap();
     let before = report(&point);
     assert_eq!(found(&before, "allocsize"), "mounted with allocsize=65536k");
-    for name in ["allocsize", "wsync", "sync", "dirsync", "discard", "extent-size hint", "free space"] {
+    for name in
+        ["allocsize", "wsync", "sync", "dirsync", "discard", "extent-size hint", "free space"]
+    {
         assert_eq!(level(&before, name), "degraded", "{before:#}");
     }
     assert_eq!(found(&before, "extent-size hint"), "1 MiB");
@@ -315,7 +335,9 @@ fn options_and_hints_of_xfs_are_found_and_remedied() {
 fn free_space_in_pieces_is_found_on_xfs_and_ext4() {
     let test = "free_space_in_pieces";
     for (kind, make) in [("xfs", ["-q", "-f"]), ("ext4", ["-q", "-F"])] {
-        let Some(mount) = made_by_root(test, || Mount::new(kind, &make, "rw", 320 * MIB)) else { return };
+        let Some(mount) = made_by_root(test, || Mount::new(kind, &make, "rw", 320 * MIB)) else {
+            return;
+        };
         let point = mount.point();
         let whole = report(&point);
         assert_eq!(level(&whole, "free space in pieces"), "full", "{whole:#}");
@@ -355,7 +377,9 @@ fn ext4_that_journals_data_has_no_direct_io_until_it_is_remedied() {
 #[test]
 fn tmpfs_is_memory_and_can_be_mounted_read_only() {
     let test = "tmpfs_is_memory";
-    let Some(mount) = made_by_root(test, || Mount::new("tmpfs", &[], "ro,size=64m", 0)) else { return };
+    let Some(mount) = made_by_root(test, || Mount::new("tmpfs", &[], "ro,size=64m", 0)) else {
+        return;
+    };
     let before = report(&mount.point());
     assert_eq!((found(&before, "type"), level(&before, "type")), ("tmpfs", "degraded"));
     assert_eq!((level(&before, "ro"), level(&before, "access")), ("missing", "degraded"));
@@ -383,7 +407,10 @@ fn a_device_is_read_and_never_written_and_one_in_use_is_refused() {
     // Read-only: whatever wrote would be told.
     let (code, free) = examined(&mut forebay(&["--json"], &device));
     let detached = said("losetup", &["--detach".as_ref(), device.as_os_str()]);
-    assert_eq!((code, level(&free, "access"), found(&free, "access")), (1, "degraded", "read only"));
+    assert_eq!(
+        (code, level(&free, "access"), found(&free, "access")),
+        (1, "degraded", "read only")
+    );
     assert_eq!(level(&free, "uncached write"), "not_known");
     assert!(found(&free, "direct I/O").ends_with(" bytes"), "{free:#}");
     assert_eq!(remedy(&free, "access"), format!("blockdev --setrw {}", device.display()));
@@ -397,7 +424,8 @@ fn who_forbids_io_uring_is_told() {
         [(libc::EPERM, "forbidden by a seccomp filter"), (libc::ENOSYS, "seccomp filter")]
     {
         let mut command = forebay(&["--json"], directory.path());
-        // SAFETY: between fork and exec nothing but system calls with memory of this function's own.
+        // SAFETY: between fork and exec nothing but system calls with memory of this function's
+        // own.
         unsafe { command.pre_exec(move || refuse_io_uring(errno)) };
         let (code, report) = examined(&mut command);
         assert_eq!(code, 1);
@@ -407,7 +435,8 @@ fn who_forbids_io_uring_is_told() {
     }
 }
 
-/// From now on the kernel answers `io_uring_setup` with this error, in this thread and what it becomes.
+/// From now on the kernel answers `io_uring_setup` with this error, in this thread and what it
+/// becomes.
 fn refuse_io_uring(errno: i32) -> io::Result<()> {
     const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
     // Where the number of the call is in what the filter looks at, and where the architecture.
@@ -432,7 +461,8 @@ fn refuse_io_uring(errno: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the program and its instructions, as many as it says, are read during the call.
-    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    let set =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -440,14 +470,19 @@ fn refuse_io_uring(errno: i32) -> io::Result<()> {
 fn another_user_learns_what_he_may() {
     let test = "another_user_learns";
     let made = || {
-        let directory =
-            tempfile::Builder::new().prefix("forebay-").tempdir().map_err(|error| error.to_string())?;
+        let directory = tempfile::Builder::new()
+            .prefix("forebay-")
+            .tempdir()
+            .map_err(|error| error.to_string())?;
         said("setpriv", &["--version".as_ref()]).map(|_| directory)
     };
     let Some(directory) = made_by_root(test, made) else { return };
     let file = directory.path().join("file");
     fs::write(&file, "x").unwrap();
-    obey(&format!("chmod 755 {0}; chmod 644 {0}/file; chown 65534 {0}/file", directory.path().display()));
+    obey(&format!(
+        "chmod 755 {0}; chmod 644 {0}/file; chown 65534 {0}/file",
+        directory.path().display()
+    ));
     // The program itself may lie where nobody else may go.
     let program = directory.path().join("forebay");
     fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();

@@ -1,5 +1,5 @@
-//! What is left when a comparison or a run does not come to its end: nothing of ours, a code, a line. Real cells,
-//! real signals, sent to the program alone and not to its children.
+//! What is left when a comparison or a run does not come to its end: nothing of ours, a code, a
+//! line. Real cells, real signals, sent to the program alone and not to its children.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -145,7 +145,8 @@ fn a_comparison_comes_to_its_end_and_names_the_engine_that_ran() {
 fn a_run_that_is_ended_keeps_its_files_but_those_that_were_to_go() {
     let directory = directory();
     let job = directory.path().join("job.fio");
-    let text = "[global]\nsize=1m\nrw=randwrite\ntime_based\nruntime=60\n[stays]\n[goes]\nunlink=1\n";
+    let text =
+        "[global]\nsize=1m\nrw=randwrite\ntime_based\nruntime=60\n[stays]\n[goes]\nunlink=1\n";
     fs::write(&job, text).unwrap();
     for (engine, signal) in [("forebay", SIGTERM), ("kernel", SIGINT)] {
         let words = ["run", job.to_str().unwrap(), "--engine", engine, "--dir"];
@@ -155,6 +156,9 @@ fn a_run_that_is_ended_keeps_its_files_but_those_that_were_to_go() {
         let (code, out, err) = end(child);
         assert_eq!((code, out.as_str()), (Some(130), ""), "{err}");
         assert!(err.starts_with("forebay: interrupted; the job's files stay"), "{err}");
-        assert!(directory.path().join("stays.0.0").exists() && !directory.path().join("goes.0.0").exists());
+        assert!(
+            directory.path().join("stays.0.0").exists()
+                && !directory.path().join("goes.0.0").exists()
+        );
     }
 }

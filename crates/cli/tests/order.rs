@@ -76,15 +76,29 @@ fn the_suite_has_no_knobs_to_set() {
 
 #[test]
 fn a_bench_tells_a_line_a_second_and_percentiles() {
-    let (code, out, err) =
-        forebay(&["netbench", "--server", "epoll", "--order", "lifo", "--seconds", "1", "--work", "1"]);
+    let (code, out, err) = forebay(&[
+        "netbench",
+        "--server",
+        "epoll",
+        "--order",
+        "lifo",
+        "--seconds",
+        "1",
+        "--work",
+        "1",
+    ]);
     assert_eq!(code, Some(0), "{err}");
     let first = out.lines().next().unwrap();
-    assert!(first.starts_with("epoll port=") && first.contains(": rps:") && first.contains(" Bps:"), "{out}");
+    assert!(
+        first.starts_with("epoll port=") && first.contains(": rps:") && first.contains(" Bps:"),
+        "{out}"
+    );
     assert!(first.contains(" idle=") && first.contains(" user="), "{out}");
-    for word in
-        ["4 connections x 2 messages of 9 bytes: ", "latency us: p50 ", "passed by messages sent later"]
-    {
+    for word in [
+        "4 connections x 2 messages of 9 bytes: ",
+        "latency us: p50 ",
+        "passed by messages sent later",
+    ] {
         assert!(out.contains(word), "{word}: {out}");
     }
 }
@@ -100,8 +114,15 @@ fn the_ends_may_be_two_programs() {
     let mut output = BufReader::new(server.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     let (_, port) = line.trim().split_once("port=").unwrap_or_else(|| panic!("{line}"));
-    let (code, out, err) =
-        forebay(&["netbench", "--connect", &format!("127.0.0.1:{port}"), "--seconds", "1", "--size", "100"]);
+    let (code, out, err) = forebay(&[
+        "netbench",
+        "--connect",
+        &format!("127.0.0.1:{port}"),
+        "--seconds",
+        "1",
+        "--size",
+        "100",
+    ]);
     server.kill().unwrap();
     server.wait().unwrap();
     output.read_to_string(&mut line).unwrap();

@@ -1,5 +1,5 @@
-//! A comparison on what the user has: his file, his device, his processors, his arms, his job file; and one that goes on.
-//! Real cells, as small as they can be.
+//! A comparison on what the user has: his file, his device, his processors, his arms, his job file;
+//! and one that goes on. Real cells, as small as they can be.
 
 use std::fs;
 use std::io::Read;
@@ -102,8 +102,15 @@ fn a_job_file_is_a_suite_of_one() {
     let directory = directory();
     let (job, result) = (directory.path().join("job.fio"), directory.path().join("result.json"));
     fs::write(&job, "[w]\nrw=randwrite\nbs=4k\nsize=1m\nioengine=io_uring\niodepth=8\n").unwrap();
-    let words =
-        ["compare", job.to_str().unwrap(), "--quick", "--rounds", "1", "--json", result.to_str().unwrap()];
+    let words = [
+        "compare",
+        job.to_str().unwrap(),
+        "--quick",
+        "--rounds",
+        "1",
+        "--json",
+        result.to_str().unwrap(),
+    ];
     let (code, out, err) = run(&words, directory.path());
     assert_eq!(code, Some(0), "{err}");
     let document = json(&result);
@@ -132,7 +139,10 @@ fn what_was_ended_goes_on_and_two_do_not_run_in_one_place() {
     wait_for(|| (lines() > 2).then_some(()));
     let (code, _, err) = run(&[&reads[..], &more[..4]].concat(), directory.path());
     assert_eq!(code, Some(1), "{err}");
-    assert!(err.contains("another comparison runs there") && err.contains("wait for its end"), "{err}");
+    assert!(
+        err.contains("another comparison runs there") && err.contains("wait for its end"),
+        "{err}"
+    );
     kill(child.id(), "-2");
     let (code, err) = end(child);
     assert_eq!(code, Some(130), "{err}");
@@ -198,7 +208,8 @@ fn settings_of_the_machine_go_back_whatever_ends_the_comparison() {
 
     // By a signal, and by one that cannot be caught: then the next one does it.
     for signal in ["-15", "-9"] {
-        let child = forebay(&[&words[..], &["--scale", "1"]].concat(), directory.path()).spawn().unwrap();
+        let child =
+            forebay(&[&words[..], &["--scale", "1"]].concat(), directory.path()).spawn().unwrap();
         wait_for(|| (set() == "2").then_some(()));
         kill(child.id(), signal);
         let (_, err) = end(child);
@@ -232,7 +243,9 @@ fn settings_that_cannot_be_are_refused_before_anything_has_run() {
     let (code, _, err) = run(&words, directory.path());
     assert_eq!(code, Some(2), "{err}");
     assert!(
-        err.contains("--arm x: queue.nomerge: there is no such setting here; did you mean queue.nomerges?"),
+        err.contains(
+            "--arm x: queue.nomerge: there is no such setting here; did you mean queue.nomerges?"
+        ),
         "{err}"
     );
     assert_eq!(err.lines().count(), 1, "{err}");

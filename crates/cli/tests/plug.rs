@@ -1,4 +1,5 @@
-//! `forebay compare plug` as it is built, as small as it can be: real cells, through every way it has.
+//! `forebay compare plug` as it is built, as small as it can be: real cells, through every way it
+//! has.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -32,12 +33,19 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
     }
     assert!(out.lines().all(|line| line.chars().count() <= 72), "{out}");
     // fio may not be installed here: then that is said.
-    assert!(out.contains("fio: fio-") || out.contains("left out: fio: fio is not installed"), "{out}");
+    assert!(
+        out.contains("fio: fio-") || out.contains("left out: fio: fio is not installed"),
+        "{out}"
+    );
     assert!(err.contains("below 4 rounds no verdict is given"), "{err}");
 
     let json = fs::read_to_string(&json).unwrap();
-    for word in [r#""suite": "plug""#, r#""table": "ladder""#, r#""differences""#, r#""device": "free:200""#]
-    {
+    for word in [
+        r#""suite": "plug""#,
+        r#""table": "ladder""#,
+        r#""differences""#,
+        r#""device": "free:200""#,
+    ] {
         assert!(json.contains(word), "{word}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the result is left");

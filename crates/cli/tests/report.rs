@@ -1,5 +1,5 @@
-//! A comparison that somebody else does again: bundles, results shown again and side by side, and the document's fields as
-//! they are documented. Real cells, as small as they can be.
+//! A comparison that somebody else does again: bundles, results shown again and side by side, and
+//! the document's fields as they are documented. Real cells, as small as they can be.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -86,7 +86,8 @@ struct Said {
 
 fn forebay(words: &[&str], directory: &Path) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    let Output { status, stdout, stderr } = command.args(words).current_dir(directory).output().unwrap();
+    let Output { status, stdout, stderr } =
+        command.args(words).current_dir(directory).output().unwrap();
     let (out, err) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     assert!(!err.contains("panicked"), "{err}");
     Said { code: status.code(), out, err }
@@ -148,7 +149,8 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     let here = directory.path();
     fs::write(here.join("small.toml"), SUITE).unwrap();
     let words = ["compare", "./small.toml", "--quick", "--seed", "7f3a", "--html", "page.html"];
-    let first = forebay(&[&words[..], &["--bundle", "first", "--fio-json", "cells"]].concat(), here);
+    let first =
+        forebay(&[&words[..], &["--bundle", "first", "--fio-json", "cells"]].concat(), here);
     assert_eq!(first.code, Some(0), "{}{}", first.out, first.err);
     assert!(first.out.lines().all(|line| line.chars().count() <= 72), "{}", first.out);
     let bundle = here.join("first");
@@ -156,7 +158,9 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     assert_eq!(fs::read_to_string(bundle.join("job-files/01-small.toml")).unwrap(), SUITE);
     let page = fs::read_to_string(bundle.join("result.html")).unwrap();
     assert_eq!(fs::read_to_string(here.join("page.html")).unwrap(), page);
-    for heading in ["round by round", "How long a write took", "What was written from moment to moment"] {
+    for heading in
+        ["round by round", "How long a write took", "What was written from moment to moment"]
+    {
         assert!(page.contains(heading), "{heading}");
     }
 
@@ -195,7 +199,8 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
             assert_eq!(other["parts"][part][field], result["parts"][part][field], "{field}");
         }
     }
-    let third = forebay(&["compare", "--from", "second", "--markdown", "--json", "third.json"], here);
+    let third =
+        forebay(&["compare", "--from", "second", "--markdown", "--json", "third.json"], here);
     assert_eq!(third.code, Some(0), "{}{}", third.out, third.err);
 
     // Shown again without running anything.
@@ -209,7 +214,9 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     let both = forebay(&["report", "first", "second"], here);
     assert_eq!(both.code, Some(0), "{}", both.err);
     assert!(both.out.lines().all(|line| line.chars().count() <= 72), "{}", both.out);
-    for words in ["A: ", "B: ", "B/A [95 %]", "not paired by round", "Random 4k writes, 2 new files"] {
+    for words in
+        ["A: ", "B: ", "B/A [95 %]", "not paired by round", "Random 4k writes, 2 new files"]
+    {
         assert!(both.out.contains(words), "{words}: {}", both.out);
     }
     assert!(!both.out.contains("no ratios"), "{}", both.out);
@@ -281,12 +288,16 @@ fn a_target_is_never_taken_from_a_bundle() {
     bundle("target", &["--target", "/dev/null", "--allow-write-device"]);
     let Said { code, err, .. } = forebay(&["compare", "--from", "target"], here);
     assert!(
-        code == Some(2) && err.contains("it was taken with --target /dev/null: say which it is here"),
+        code == Some(2)
+            && err.contains("it was taken with --target /dev/null: say which it is here"),
         "{err}"
     );
     bundle("scratch", &["--scratch", "ext4,size=1g,device=/dev/null", "--allow-write-device"]);
     let Said { code, err, .. } = forebay(&["compare", "--from", "scratch"], here);
-    assert!(code == Some(2) && err.contains("it made file systems on a device: say on which here"), "{err}");
+    assert!(
+        code == Some(2) && err.contains("it made file systems on a device: say on which here"),
+        "{err}"
+    );
     bundle("run", &[]);
     fs::remove_file(here.join("run/job-files/01-small.toml")).unwrap();
     let Said { code, err, .. } = forebay(&["compare", "--from", "run"], here);

@@ -5,7 +5,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Smaller versions of the six workloads that the delay of completions is argued with on the kernel lists.
+/// Smaller versions of the six workloads that the delay of completions is argued with on the kernel
+/// lists.
 const JOBS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 struct Bench {
@@ -31,7 +32,8 @@ impl Bench {
     fn run(&self, job_file: &Path, words: &[&str]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.arg("run").arg(job_file).args(["--dir", self.path().to_str().unwrap()]).args(words);
-        let Output { status, stdout, stderr } = command.env("DEVICE", "in-its-place").output().unwrap();
+        let Output { status, stdout, stderr } =
+            command.env("DEVICE", "in-its-place").output().unwrap();
         let err = String::from_utf8(stderr).unwrap();
         assert!(!err.contains("panicked"), "{err}");
         Said { code: status.code(), out: String::from_utf8(stdout).unwrap(), err }
@@ -76,7 +78,8 @@ fn every_job_runs_through_every_engine() {
             assert_eq!(out.contains("io_uring: "), engine == "forebay", "{out}");
             assert_eq!(out.contains("total                        read "), name == "d", "{out}");
             let json = fs::read_to_string(&json).unwrap();
-            for word in [r#""schema": 1"#, r#""comparisons": []"#, r#""job": "total""#, "elapsed_s"] {
+            for word in [r#""schema": 1"#, r#""comparisons": []"#, r#""job": "total""#, "elapsed_s"]
+            {
                 assert!(json.contains(word), "{word}: {json}");
             }
         }
@@ -90,7 +93,10 @@ fn files_have_the_length_the_job_says_and_one_that_is_removed_is_gone() {
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(said.err.matches("group_reporting").count(), 1, "{}", said.err);
     for number in 0..4 {
-        assert_eq!(fs::metadata(bench.path().join(format!("f.{number}.0"))).unwrap().len(), 16 << 20);
+        assert_eq!(
+            fs::metadata(bench.path().join(format!("f.{number}.0"))).unwrap().len(),
+            16 << 20
+        );
     }
     let said = bench.run_text("[gone]\nsize=64k\nrw=write\nunlink=1\nverify=crc32c\n", &[]);
     assert!(said.out.contains("note: verified 65536 bytes"), "{}{}", said.out, said.err);
@@ -100,7 +106,8 @@ fn files_have_the_length_the_job_says_and_one_that_is_removed_is_gone() {
 #[test]
 fn groups_have_rows_and_costs_of_their_own() {
     let bench = Bench::new();
-    let text = "[one]\nsize=1m\nrw=write\n[two]\nstonewall\nsize=1m\nrw=randread\nfilename=one.0.0\n";
+    let text =
+        "[one]\nsize=1m\nrw=write\n[two]\nstonewall\nsize=1m\nrw=randread\nfilename=one.0.0\n";
     let Said { code, out, err } = bench.run_text(text, &[]);
     assert_eq!(code, Some(0), "{err}");
     for word in ["total, group 1", "total, group 2", " read ", "write"] {
@@ -128,14 +135,34 @@ fn what_a_result_has_to_say_is_noted() {
 #[test]
 fn what_cannot_be_meant_is_refused_with_a_remedy() {
     let cases: &[(&str, &[&str], &str)] = &[
-        ("[a]\nsize=1m\niodepht=3\n", &[], "job.fio:3: iodepht: no such option; did you mean iodepth?"),
-        ("[a]\nsize=1mq\n", &[], "job.fio:2: size=1mq: allowed: a whole number with k, m, g, t or p"),
+        (
+            "[a]\nsize=1m\niodepht=3\n",
+            &[],
+            "job.fio:3: iodepht: no such option; did you mean iodepth?",
+        ),
+        (
+            "[a]\nsize=1mq\n",
+            &[],
+            "job.fio:2: size=1mq: allowed: a whole number with k, m, g, t or p",
+        ),
         ("[a]\nrw=writ\n", &[], "job.fio:2: rw=writ: allowed: read, write"),
         ("", &[], "there is no job"),
-        ("[a]\nfilename=missing\n", &[], "missing: it is not there or empty, and the job has no size="),
-        ("[a]\nsize=4k\ndirectory=nowhere\n", &[], "nowhere: there is no such directory; make it first"),
+        (
+            "[a]\nfilename=missing\n",
+            &[],
+            "missing: it is not there or empty, and the job has no size=",
+        ),
+        (
+            "[a]\nsize=4k\ndirectory=nowhere\n",
+            &[],
+            "nowhere: there is no such directory; make it first",
+        ),
         ("[a]\nsize=4k\nrw=write\ndirect=1\n", &[], "(set direct=0, or use --engine kernel)"),
-        ("[a]\nsize=80p\nrw=write\n", &["--engine", "kernel"], "(use a smaller size, or another --dir)"),
+        (
+            "[a]\nsize=80p\nrw=write\n",
+            &["--engine", "kernel"],
+            "(use a smaller size, or another --dir)",
+        ),
         ("[a]\nsize=4k\nfilename=/dev/null\n", &[], "neither a file nor a block device"),
         ("[a]\nsize=4k\n", &["--set", "cash_bytes=8m"], "no knob `cash_bytes` (there are: plug,"),
         ("[a]\nsize=4k\n", &["--set", "cache_bytes=3"], "(allowed: 8388608 to "),
@@ -157,11 +184,13 @@ fn a_directory_nothing_can_be_made_in_is_a_failure_with_its_path() {
     assert!(said.err.starts_with("forebay: /proc"), "{}", said.err);
 }
 
-/// Each through Forebay, which serves no devices: what a broken refusal would do is refused once more behind it.
+/// Each through Forebay, which serves no devices: what a broken refusal would do is refused once
+/// more behind it.
 #[test]
 fn block_devices_are_written_neither_unasked_nor_mounted() {
     let devices = fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_device = |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
+    let is_device =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
     let Some(device) = devices.filter(is_device).min() else {
         eprintln!("skipped: there is no block device here");
         return;

@@ -20,7 +20,8 @@ fn run(words: &[&str]) -> (Option<i32>, String, String) {
 fn it_stands_by_an_engine() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 << 20).survive(Keeper::program(FOREBAY)).build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).survive(Keeper::program(FOREBAY)).build().unwrap();
     let keeper = engine.keeper().unwrap().process.unwrap();
     let name = fs::read_to_string(format!("/proc/{keeper}/comm")).unwrap();
     assert_eq!(name.trim(), "forebay-keeper");

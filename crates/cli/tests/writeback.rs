@@ -1,5 +1,5 @@
-//! `forebay compare writeback` as it is built, as small as it can be; and file systems of a comparison's own: made,
-//! refused, and gone again however it ends.
+//! `forebay compare writeback` as it is built, as small as it can be; and file systems of a
+//! comparison's own: made, refused, and gone again however it ends.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,8 @@ fn is_root(test: &str) -> bool {
 /// Loop devices over files below a directory.
 fn attached(directory: &Path) -> usize {
     let devices = fs::read_dir("/sys/block").unwrap().flatten();
-    let backing = devices.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    let backing =
+        devices.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
     backing.filter(|path| Path::new(path.trim()).starts_with(directory)).count()
 }
 
@@ -75,7 +76,9 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
     }
     assert!(out.contains("ways: every arm: verified ") || out.contains("left out: "), "{out}");
     let json = fs::read_to_string(&json).unwrap();
-    for word in [r#""table": "factors""#, r#""factor": "concurrency""#, r#""job": "factors/A-12x12""#] {
+    for word in
+        [r#""table": "factors""#, r#""factor": "concurrency""#, r#""job": "factors/A-12x12""#]
+    {
         assert!(json.contains(word), "{word}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the result is left");
@@ -88,8 +91,16 @@ fn a_file_system_for_each_cell_is_made_told_and_gone() {
         return;
     }
     let directory = directory();
-    let words =
-        ["--rounds", "1", "--scale", "0.25", "--part", "append", "--scratch", "ext4,size=256m,aged,sparse"];
+    let words = [
+        "--rounds",
+        "1",
+        "--scale",
+        "0.25",
+        "--part",
+        "append",
+        "--scratch",
+        "ext4,size=256m,aged,sparse",
+    ];
     let (code, out, err) = said(forebay(&words, directory.path()).output().unwrap());
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.starts_with("ext4 on /dev/loop"), "{out}");
@@ -142,7 +153,10 @@ fn what_cannot_be_had_is_refused_before_anything_is_done() {
         (&["--set", "affinity=grop"], "group"),
     ];
     let as_root: &[(&[&str], &str)] = &[
-        (&["--scratch", "xfs,device=/dev/null", "--allow-write-device"], "/dev/null: not a block device"),
+        (
+            &["--scratch", "xfs,device=/dev/null", "--allow-write-device"],
+            "/dev/null: not a block device",
+        ),
         (&["--scratch", "xfs,size=900000g"], "MiB are free"),
         (&["--scratch", "xfs,size=2g,sparse,agcount=100000"], "mkfs.xfs: "),
     ];
@@ -154,7 +168,9 @@ fn what_cannot_be_had_is_refused_before_anything_is_done() {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "{words:?}");
     }
     assert_nothing_is_left(directory.path());
-    let plain =
-        Command::new(env!("CARGO_BIN_EXE_forebay")).args(["compare", "--part", "ways"]).output().unwrap();
+    let plain = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["compare", "--part", "ways"])
+        .output()
+        .unwrap();
     assert!(said(plain).2.contains("--part: of which suite?"));
 }

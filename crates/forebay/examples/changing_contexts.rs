@@ -1,6 +1,7 @@
-//! The longest that a write waits while the number of writeback contexts goes 1, 8, 2, 1, ... every 100 ms, beside the
-//! longest with one context all the time: eight threads write 4 KiB at random into two files each, slower than the device
-//! takes it, so that nobody waits for room. Rounds of both in turn, so that what drifts hits both.
+//! The longest that a write waits while the number of writeback contexts goes 1, 8, 2, 1, ... every
+//! 100 ms, beside the longest with one context all the time: eight threads write 4 KiB at random
+//! into two files each, slower than the device takes it, so that nobody waits for room. Rounds of
+//! both in turn, so that what drifts hits both.
 //!
 //! ```text
 //! cargo run --release -p forebay --example changing_contexts -- DIRECTORY 60
@@ -44,7 +45,8 @@ fn main() -> forebay::Result<()> {
 }
 
 fn one_round(directory: &Path, length: Duration, numbers: &[&str]) -> forebay::Result<()> {
-    let engine = Engine::builder().cache_bytes(512 << 20).dirty_age(Duration::from_millis(50)).build()?;
+    let engine =
+        Engine::builder().cache_bytes(512 << 20).dirty_age(Duration::from_millis(50)).build()?;
     let open = |number: u64| engine.open(directory.join(number.to_string()), Open::create());
     let files: Vec<File> = (0..FILES).map(open).collect::<forebay::Result<_>>()?;
     let (has_ended, numbered) = (&AtomicBool::new(false), 1..);
@@ -84,7 +86,8 @@ fn write(files: &[File], seed: u64, has_ended: &AtomicBool) -> Vec<Duration> {
     let mut waits = Vec::new();
     while !has_ended.load(Ordering::Relaxed) {
         // Knuth's generator (The Art of Computer Programming 2, 3.3.4).
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let file = &files[(random >> 60) as usize % files.len()];
         let start = Instant::now();
         file.write_at(&data, (random >> 32) % FILE_PAGES * PAGE).expect("a write is accepted");

@@ -1,7 +1,7 @@
 //! Reads pages of a file at random places, past every cache, many at once: `direct FILE [READS]`.
 //!
-//! Thirty-two reads are held in a plug and reach the device with one system call; buffers come from the engine's pool
-//! and go from read to read. What it prints is measured over all reads.
+//! Thirty-two reads are held in a plug and reach the device with one system call; buffers come from
+//! the engine's pool and go from read to read. What it prints is measured over all reads.
 
 use std::time::Instant;
 
@@ -24,7 +24,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut batch = Vec::new();
         for buffer in buffers.drain(..) {
             // Knuth's MMIX generator; its upper bits are good enough for places.
-            place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            place = place
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             batch.push(file.read_at_async(buffer, (place >> 33) % pages * 4096));
         }
         drop(plug);

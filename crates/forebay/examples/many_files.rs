@@ -1,6 +1,7 @@
-//! What a write costs with many files open, beside what it costs with one: 4 KiB each, at random, over the same bytes.
-//! Measured is how long it takes until all are accepted, with every file written once before, and less than what starts
-//! writeback: what the device takes for small files is its own. Rounds of both in turn, so that what drifts hits both.
+//! What a write costs with many files open, beside what it costs with one: 4 KiB each, at random,
+//! over the same bytes. Measured is how long it takes until all are accepted, with every file
+//! written once before, and less than what starts writeback: what the device takes for small files
+//! is its own. Rounds of both in turn, so that what drifts hits both.
 //!
 //! ```text
 //! ulimit -n 20000; cargo run --release -p forebay --example many_files -- DIRECTORY 10000
@@ -51,7 +52,8 @@ fn one_round(directory: &Path, count: u64, pages: u64) -> forebay::Result<Durati
     let start = Instant::now();
     for _ in 0..WRITES {
         // Knuth's generator (The Art of Computer Programming 2, 3.3.4).
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         write((random >> 32) % pages)?;
     }
     let accepted = start.elapsed();

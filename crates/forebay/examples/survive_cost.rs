@@ -1,6 +1,6 @@
-//! What a keeper costs a write that stays in memory: 4 KiB each, at random and in order, over the same 64 MiB, none of it
-//! written back meanwhile; with a keeper and without, in turn, so that what drifts hits both. And what the keeper takes
-//! of memory and of a processor.
+//! What a keeper costs a write that stays in memory: 4 KiB each, at random and in order, over the
+//! same 64 MiB, none of it written back meanwhile; with a keeper and without, in turn, so that what
+//! drifts hits both. And what the keeper takes of memory and of a processor.
 //!
 //! ```text
 //! cargo run --release -p forebay --example survive_cost -- DIRECTORY
@@ -27,7 +27,10 @@ fn main() -> forebay::Result<()> {
     keeper::run_if_asked();
     let directory = std::env::args().nth(1).expect("survive_cost DIRECTORY");
     let path = Path::new(&directory).join("survive_cost");
-    println!("{:>6} {:>22} {:>22} {:>16}", "round", "at random (ns)", "in order (ns)", "without : with");
+    println!(
+        "{:>6} {:>22} {:>22} {:>16}",
+        "round", "at random (ns)", "in order (ns)", "without : with"
+    );
     let mut ratios = [Vec::new(), Vec::new()];
     for round in 1..=ROUNDS {
         // Which is first changes, too.
@@ -67,7 +70,8 @@ fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
     let start = Instant::now();
     for _ in 0..PASSES * PAGES {
         // Knuth's generator (The Art of Computer Programming 2, 3.3.4).
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         file.write_at(&data, (random >> 32) % PAGES * PAGE)?;
     }
     let at_random = start.elapsed();
@@ -85,10 +89,16 @@ fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
 
 /// What the keeper took so far.
 fn tell_keeper(process: u32) {
-    let read = |what: &str| std::fs::read_to_string(format!("/proc/{process}/{what}")).unwrap_or_default();
-    let own =
-        read("status").lines().find_map(|line| line.strip_prefix("VmRSS:").map(str::trim).map(str::to_owned));
+    let read =
+        |what: &str| std::fs::read_to_string(format!("/proc/{process}/{what}")).unwrap_or_default();
+    let own = read("status")
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:").map(str::trim).map(str::to_owned));
     // Fields 14 and 15, in ticks: see proc(5).
     let ticks: Vec<String> = read("stat").split(' ').skip(13).take(2).map(str::to_owned).collect();
-    eprintln!("keeper: {} in memory, {} ticks of a processor", own.unwrap_or_default(), ticks.join("+"));
+    eprintln!(
+        "keeper: {} in memory, {} ticks of a processor",
+        own.unwrap_or_default(),
+        ticks.join("+")
+    );
 }

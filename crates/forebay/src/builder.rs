@@ -53,8 +53,8 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Bytes of memory for data: one fixed arena. Unless told, 256 MiB or a sixteenth of memory (or of the cgroup's
-    /// limit), whichever is less; at least 8 MiB.
+    /// Bytes of memory for data: one fixed arena. Unless told, 256 MiB or a sixteenth of memory (or
+    /// of the cgroup's limit), whichever is less; at least 8 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.settings.cache_bytes = Some(bytes);
@@ -104,20 +104,22 @@ impl Builder {
         self
     }
 
-    /// Whom to tell of errors that no caller waits for. It is called on the engine's own thread, and must not wait
-    /// for the engine; once that thread has ended, by whoever drops the handle. Unless told, they are logged.
+    /// Whom to tell of errors that no caller waits for. It is called on the engine's own thread,
+    /// and must not wait for the engine; once that thread has ended, by whoever drops the handle.
+    /// Unless told, they are logged.
     #[must_use]
     pub fn on_error(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.on_error = Box::new(told);
         self
     }
 
-    /// Has a second process stand by: should this one die, it finishes what was accepted, so that written data survives
-    /// the process as it does with the kernel's page cache. See [`keeper`](crate::keeper).
+    /// Has a second process stand by: should this one die, it finishes what was accepted, so that
+    /// written data survives the process as it does with the kernel's page cache. See
+    /// [`keeper`](crate::keeper).
     ///
-    /// [`Builder::build`] starts it and waits until it is there; each first open and last close of a file waits for one
-    /// answer of it, which takes microseconds, and a second at most. A thread of the engine's waits for its end, and tells
-    /// [`Builder::on_error`] of that.
+    /// [`Builder::build`] starts it and waits until it is there; each first open and last close of
+    /// a file waits for one answer of it, which takes microseconds, and a second at most. A thread
+    /// of the engine's waits for its end, and tells [`Builder::on_error`] of that.
     #[must_use]
     pub fn survive(mut self, keeper: Keeper) -> Self {
         self.is_survived = true;
@@ -125,7 +127,8 @@ impl Builder {
         self
     }
 
-    /// Keeps an account of what is not written yet in memory that another process can be given, and gives it to nobody.
+    /// Keeps an account of what is not written yet in memory that another process can be given, and
+    /// gives it to nobody.
     #[doc(hidden)]
     #[must_use]
     pub fn survivable(mut self) -> Self {
@@ -133,13 +136,14 @@ impl Builder {
         self
     }
 
-    /// Any knob by its name, as a command line gives it; [`Builder::knobs`] lists them. Beside those of
-    /// [`Engine::set`] there are `cache_bytes` and `buffer_bytes` (bytes, or with k, m, g), and `engine` (`auto`,
-    /// `io_uring`, `threads`: by which system calls; `auto` takes a thread pool only where io_uring is missing or
-    /// forbidden).
+    /// Any knob by its name, as a command line gives it; [`Builder::knobs`] lists them. Beside
+    /// those of [`Engine::set`] there are `cache_bytes` and `buffer_bytes` (bytes, or with k, m,
+    /// g), and `engine` (`auto`, `io_uring`, `threads`: by which system calls; `auto` takes a
+    /// thread pool only where io_uring is missing or forbidden).
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what there is.
+    /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what
+    /// there is.
     pub fn set(mut self, key: &str, value: &str) -> Result<Self> {
         knobs::set(&mut self.settings, key, value)?;
         Ok(self)
@@ -151,13 +155,13 @@ impl Builder {
         knobs::list(&self.settings)
     }
 
-    /// Makes the engine: its memory, its ring (or a thread pool in its place), its thread; more of both where more
-    /// `contexts` are asked for.
+    /// Makes the engine: its memory, its ring (or a thread pool in its place), its thread; more of
+    /// both where more `contexts` are asked for.
     ///
     /// # Errors
     /// `Keeper` where there is to be one and it cannot be started, or is of another version;
-    /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is not to be had, or
-    /// has no memory; `Io` where the system gives no memory or thread.
+    /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is
+    /// not to be had, or has no memory; `Io` where the system gives no memory or thread.
     pub fn build(mut self) -> Result<Engine> {
         may_make()?;
         let bytes = self.settings.cache_bytes();
@@ -169,16 +173,19 @@ impl Builder {
         self.make(arena, false)
     }
 
-    /// Makes an engine of what a dead program's keeper holds: its memory becomes this engine's, with every page that was
-    /// in it, and its files are open here, as they were open there. `socket` is where that keeper listens
-    /// ([`Keeper::socket`]). Blocks: until the keeper has written and synced what the dead program had accepted.
+    /// Makes an engine of what a dead program's keeper holds: its memory becomes this engine's,
+    /// with every page that was in it, and its files are open here, as they were open there.
+    /// `socket` is where that keeper listens ([`Keeper::socket`]). Blocks: until the keeper has
+    /// written and synced what the dead program had accepted.
     ///
-    /// The cache is as large as that memory, whatever was told; everything else is as it was told to this builder. With
-    /// [`Builder::survive`] the new engine has a keeper of its own, which may have the same socket, before the old one
-    /// lets go. What the old keeper could not write is dirty here, and is tried again.
+    /// The cache is as large as that memory, whatever was told; everything else is as it was told
+    /// to this builder. With [`Builder::survive`] the new engine has a keeper of its own, which may
+    /// have the same socket, before the old one lets go. What the old keeper could not write is
+    /// dirty here, and is tried again.
     ///
-    /// Every file the dead program had open for writing is in [`Adopted::files`] with one handle, those that have no path
-    /// any more too; [`Engine::open`] shares them. Each has to be closed, or dropped, as any other.
+    /// Every file the dead program had open for writing is in [`Adopted::files`] with one handle,
+    /// those that have no path any more too; [`Engine::open`] shares them. Each has to be closed,
+    /// or dropped, as any other.
     ///
     /// ```no_run
     /// use forebay::{Engine, Keeper};
@@ -195,9 +202,10 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// `Keeper` where nobody listens there, or who does is another user, no keeper, one of another version, or one whose
-    /// program lives; and where the files cannot be taken over, or not be given to a keeper of this engine's. As
-    /// [`Builder::build`], too. The old keeper has everything still then, and waits for the next who asks.
+    /// `Keeper` where nobody listens there, or who does is another user, no keeper, one of another
+    /// version, or one whose program lives; and where the files cannot be taken over, or not be
+    /// given to a keeper of this engine's. As [`Builder::build`], too. The old keeper has
+    /// everything still then, and waits for the next who asks.
     pub fn adopt(mut self, socket: impl AsRef<Path>) -> Result<Adopted> {
         may_make()?;
         // Dropped last: until it is told otherwise the keeper has everything.
@@ -207,7 +215,8 @@ impl Builder {
         let is_survived = self.is_survived;
         let engine = self.make(Arc::clone(&arena), true)?;
         let (files, pages) = engine.take_over(handed, |keeper| {
-            // The new one first: whoever dies between the two leaves everything to both, and not to none.
+            // The new one first: whoever dies between the two leaves everything to both, and not to
+            // none.
             Handed::make_room(&channel)?;
             keeper.confirm()?;
             Handed::tell_taken(&channel);
@@ -227,11 +236,12 @@ impl Builder {
     /// An engine with this memory, which may be another keeper's still; its settings are checked.
     fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
         let settings = self.settings;
-        let buffers =
-            Buffers::new(settings.buffer_bytes as usize).map_err(failed("no memory for buffers"))?;
+        let buffers = Buffers::new(settings.buffer_bytes as usize)
+            .map_err(failed("no memory for buffers"))?;
         let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
         let level = Level::new(settings.throttle());
-        let started = self.keeper.map(|keeper| Standby::start(keeper, &arena, on_trial)).transpose()?;
+        let started =
+            self.keeper.map(|keeper| Standby::start(keeper, &arena, on_trial)).transpose()?;
         let (keeper, process) = started.unzip();
         let alive = keeper.as_ref().and_then(Standby::alive);
         let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena), alive);
@@ -247,7 +257,10 @@ impl Builder {
 
 fn may_make() -> Result<()> {
     if wait::is_ours() {
-        return Err(Error::new(ErrorKind::WouldDeadlock, "an engine cannot be made by an engine's thread"));
+        return Err(Error::new(
+            ErrorKind::WouldDeadlock,
+            "an engine cannot be made by an engine's thread",
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A writeback context: one thread, one backend, one set of files. Everything that reaches the device passes here.
+//! A writeback context: one thread, one backend, one set of files. Everything that reaches the
+//! device passes here.
 //!
 //! ```text
 //! callers --messages--> look at files --> next bios --> queue --one doorbell--> backend
@@ -6,8 +7,9 @@
 //!    +---- woken once per run <---- settle in order <---- run <---- reap <---------+
 //! ```
 //!
-//! A pass is bounded: what somebody waits for first, then what is too old, then the background, file by file in
-//! turn. The thread sleeps in the doorbell and nowhere else, and without a timer when nothing is dirty.
+//! A pass is bounded: what somebody waits for first, then what is too old, then the background,
+//! file by file in turn. The thread sleeps in the doorbell and nowhere else, and without a timer
+//! when nothing is dirty.
 
 mod ends;
 mod guest;
@@ -79,7 +81,8 @@ impl Sender {
         Self { messages, waker }
     }
 
-    /// Never blocks. Only the first message of a batch wakes; to a context that has ended it is lost.
+    /// Never blocks. Only the first message of a batch wakes; to a context that has ended it is
+    /// lost.
     pub(crate) fn send(&self, message: Message) {
         if self.messages.push(message) == WasEmpty::Yes {
             self.waker.wake();
@@ -212,7 +215,8 @@ impl Writeback {
             let message = match self.messages.pop() {
                 Pop::Node(message) => message,
                 Pop::Empty => return false,
-                // Somebody is in the middle of a push, whose wake may be behind us: no sleep before it is through.
+                // Somebody is in the middle of a push, whose wake may be behind us: no sleep before
+                // it is through.
                 Pop::Busy => return true,
             };
             match message {
@@ -224,7 +228,9 @@ impl Writeback {
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
                 Message::Lent(inode, bio) => self.guests.lent(inode, bio),
                 Message::Returned(_, ended) => self.guests.returned(ended),
-                Message::Direct(message) => self.direct.take(message, &mut self.backend, &self.shared),
+                Message::Direct(message) => {
+                    self.direct.take(message, &mut self.backend, &self.shared)
+                }
                 Message::Knobs(knobs) => self.set_knobs(knobs),
                 Message::Look => {}
                 Message::Place => self.place_all(),
@@ -237,7 +243,8 @@ impl Writeback {
     fn serve_files(&mut self) {
         self.serve_waited();
         self.give_leases_up();
-        // Before anything ages: what is left of a file without handles is dropped, not tried again for ever.
+        // Before anything ages: what is left of a file without handles is dropped, not tried again
+        // for ever.
         self.let_go();
         self.tick();
         self.serve_uncached();
@@ -261,8 +268,8 @@ impl Writeback {
         self.flights.iter_mut().for_each(|flight| flight.pace.set_bound(bound));
     }
 
-    /// How much of what may be on its way to a file system may be from here. A time is of the device's work that this
-    /// context sees, which is its part; a depth is shared out.
+    /// How much of what may be on its way to a file system may be from here. A time is of the
+    /// device's work that this context sees, which is its part; a depth is shared out.
     fn bound(&self) -> Bound {
         match self.knobs.flight {
             Bound::Time(time) => Bound::Time(time),
@@ -293,14 +300,18 @@ impl Writeback {
 
     /// Says what part of the level each file system has that is being written.
     fn share_out(&mut self) {
-        let told = self.flights.iter_mut().filter_map(|flight| flight.tell_written().then_some(())).count();
+        let told = self
+            .flights
+            .iter_mut()
+            .filter_map(|flight| flight.tell_written().then_some(()))
+            .count();
         if told > 0 || self.flights.len() > 1 {
             self.shared.share_out();
         }
     }
 
-    /// Whether somebody waits for what is in flight, beside those whose bios say so: a throttled writer, or who needs a
-    /// frame, or a page that is being written or read.
+    /// Whether somebody waits for what is in flight, beside those whose bios say so: a throttled
+    /// writer, or who needs a frame, or a page that is being written or read.
     fn is_awaited(&self) -> Awaited {
         let waits_for_pages = || self.flights.iter().any(|flight| flight.volume.has_waiting());
         let is_awaited =
@@ -318,16 +329,17 @@ impl Writeback {
     }
 
     fn report_broken(&self, errno: Errno) {
-        let error = crate::Error::new(crate::ErrorKind::Io, "the backend is broken; the engine stops")
-            .because(std::io::Error::from_raw_os_error(errno.0));
+        let error =
+            crate::Error::new(crate::ErrorKind::Io, "the backend is broken; the engine stops")
+                .because(std::io::Error::from_raw_os_error(errno.0));
         tracing::error!(%error);
         self.shared.stop();
         (self.shared.on_error)(&error);
     }
 }
 
-/// Whoever waits for a direct operation hears that there is no context for it any more: those that never started, here;
-/// the others when what the context owns is dropped after this.
+/// Whoever waits for a direct operation hears that there is no context for it any more: those that
+/// never started, here; the others when what the context owns is dropped after this.
 impl Drop for Writeback {
     fn drop(&mut self) {
         if self.number == 0 {
@@ -336,7 +348,8 @@ impl Drop for Writeback {
         loop {
             match self.messages.pop() {
                 Pop::Node(Message::Direct(message)) => {
-                    // What a panic of the callback, which tells itself, must not stop: the others wait.
+                    // What a panic of the callback, which tells itself, must not stop: the others
+                    // wait.
                     let refuse = std::panic::AssertUnwindSafe(|| Flow::refuse(message));
                     let _ = std::panic::catch_unwind(refuse);
                 }

@@ -1,10 +1,12 @@
-//! The writeback contexts of an engine: how many there are, who has which files, and the way to each.
+//! The writeback contexts of an engine: how many there are, who has which files, and the way to
+//! each.
 //!
-//! The first one is there from the beginning, and has the files that are open past the cache. The others are started
-//! when they are first wanted, and stand by once they are not: without files they sleep, and cost no processor.
+//! The first one is there from the beginning, and has the files that are open past the cache. The
+//! others are started when they are first wanted, and stand by once they are not: without files
+//! they sleep, and cost no processor.
 //!
-//! The number and the affinity say where a file belongs; each context looks whether what it has is its own, and hands
-//! over what is not (`context/handover.rs`).
+//! The number and the affinity say where a file belongs; each context looks whether what it has is
+//! its own, and hands over what is not (`context/handover.rs`).
 
 pub(crate) mod auto;
 mod finder;
@@ -52,7 +54,8 @@ struct State {
     /// By which system calls; and the memory.
     choice: Choice,
     arena: Arc<Arena>,
-    /// What each has to hold, so that another process knows when all are gone; `None` once no more may start.
+    /// What each has to hold, so that another process knows when all are gone; `None` once no more
+    /// may start.
     alive: Option<Arc<Alive>>,
     /// Goes with the last thread; `None` once no more may start.
     ended: Option<mpsc::Sender<()>>,
@@ -125,7 +128,8 @@ impl Contexts {
             }
             Message::Lent(..) => unreachable!("it is lent to one that was chosen"),
             Message::Direct(_) => self.send_to(0, message),
-            // Those that stand by have nothing to look at, once they have handed over what they had.
+            // Those that stand by have nothing to look at, once they have handed over what they
+            // had.
             Message::Look => self.tell(self.active(), || Message::Look),
             Message::Place => self.tell_all(|| Message::Place),
             Message::Stop => self.tell_all(|| Message::Stop),
@@ -135,7 +139,10 @@ impl Contexts {
 
     /// Sends a message to one that is started.
     pub(crate) fn send_to(&self, context: usize, message: Message) {
-        self.senders[context].get().expect("files are given to contexts that are started").send(message);
+        self.senders[context]
+            .get()
+            .expect("files are given to contexts that are started")
+            .send(message);
     }
 
     /// A context says whether something of its own is dirty.
@@ -174,9 +181,9 @@ impl Contexts {
         started.for_each(|sender| sender.send(message()));
     }
 
-    /// Spreads the files among so many from now on, by this affinity; those that there are not yet are started, with
-    /// these knobs. Returns when they have been told, not when the files are where they belong. What the first one runs
-    /// on, in one line, where it was started by this.
+    /// Spreads the files among so many from now on, by this affinity; those that there are not yet
+    /// are started, with these knobs. Returns when they have been told, not when the files are
+    /// where they belong. What the first one runs on, in one line, where it was started by this.
     ///
     /// Whoever calls holds the lock of the settings, so that all hear of changes in their order.
     ///
@@ -208,8 +215,8 @@ impl Contexts {
             return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
         };
         let number = self.started();
-        let mut backend =
-            Backend::chosen(state.choice, Arc::clone(&state.arena), RING_ENTRIES).map_err(no_backend)?;
+        let mut backend = Backend::chosen(state.choice, Arc::clone(&state.arena), RING_ENTRIES)
+            .map_err(no_backend)?;
         if let Some(alive) = &state.alive {
             // Where it cannot, that has been logged: the keeper waits for this process alone then.
             let _ = backend.set_alive(alive);
@@ -227,7 +234,8 @@ impl Contexts {
         self.living.fetch_add(1, Ordering::AcqRel);
         let run = move || {
             wait::mark_as_ours();
-            // A bug of ours must not leave callers waiting for ever; the panic itself has been reported.
+            // A bug of ours must not leave callers waiting for ever; the panic itself has been
+            // reported.
             let run = std::panic::AssertUnwindSafe(|| context.run());
             let how = std::panic::catch_unwind(run).unwrap_or(End::Broken);
             orphans.contexts.end(&orphans, how);
@@ -244,7 +252,8 @@ impl Contexts {
         Ok(description)
     }
 
-    /// One has ended: with the last one, or when one is broken, nobody may wait for the engine any more.
+    /// One has ended: with the last one, or when one is broken, nobody may wait for the engine any
+    /// more.
     fn end(&self, shared: &Shared, how: End) {
         let was_last = self.living.fetch_sub(1, Ordering::AcqRel) == 1;
         if was_last || how == End::Broken {

@@ -70,7 +70,8 @@ impl Counters {
         Self::add(counter, bytes);
     }
 
-    /// So many requests of background writeback are in flight to a file system. Only the context says so.
+    /// So many requests of background writeback are in flight to a file system. Only the context
+    /// says so.
     pub(crate) fn note_flight(&self, requests: usize) {
         if requests as u64 > self.peak_flight.load(Ordering::Relaxed) {
             self.peak_flight.store(requests as u64, Ordering::Relaxed);
@@ -78,7 +79,12 @@ impl Counters {
     }
 
     /// What the queue of a context has counted, and how long what it ended last was held.
-    pub(crate) fn set_queue(&self, context: usize, counters: forebay_block::Counters, held: Duration) {
+    pub(crate) fn set_queue(
+        &self,
+        context: usize,
+        counters: forebay_block::Counters,
+        held: Duration,
+    ) {
         let mut queues = lock(&self.queues);
         if queues.len() <= context {
             queues.resize(context + 1, OfQueue::default());

@@ -35,9 +35,9 @@ use crate::wait;
 
 /// A cache, its memory, its ring and its thread. Clones are the same engine.
 ///
-/// Dropping the last clone writes everything out, waits for it (60 s unless told otherwise) and tells
-/// [`Builder::on_error`] what went wrong; [`Engine::shutdown`] does it in the open. Handles that are left answer
-/// `Shutdown` from then on.
+/// Dropping the last clone writes everything out, waits for it (60 s unless told otherwise) and
+/// tells [`Builder::on_error`] what went wrong; [`Engine::shutdown`] does it in the open. Handles
+/// that are left answer `Shutdown` from then on.
 #[derive(Clone, Debug)]
 pub struct Engine {
     owner: Arc<Owner>,
@@ -103,7 +103,8 @@ impl Engine {
                 lease::on_break(&shared, Target(key as u32));
             }
         });
-        let watch = watch.map_err(|error| Error::new(ErrorKind::Io, "no watch for leases").because(error))?;
+        let watch = watch
+            .map_err(|error| Error::new(ErrorKind::Io, "no watch for leases").because(error))?;
         let owner = Owner {
             shared,
             leases: Leases(watch),
@@ -117,18 +118,20 @@ impl Engine {
         Ok(Self { owner: Arc::new(owner) })
     }
 
-    /// Opens a file. Blocks: it looks at the file system, and waits a few seconds for another program's lease.
+    /// Opens a file. Blocks: it looks at the file system, and waits a few seconds for another
+    /// program's lease.
     ///
-    /// A regular file is read and written with direct I/O where its file system grants it; where not,
-    /// [`File::describe`] says why and everything works through the kernel's cache.
+    /// A regular file is read and written with direct I/O where its file system grants it; where
+    /// not, [`File::describe`] says why and everything works through the kernel's cache.
     ///
-    /// A block device is opened exclusively, for reading too: nobody can mount it, or open it so, until its handles are
-    /// closed. It keeps the size it had then.
+    /// A block device is opened exclusively, for reading too: nobody can mount it, or open it so,
+    /// until its handles are closed. It keeps the size it had then.
     ///
     /// # Errors
-    /// `Open` with the system's reason; `Busy` when another engine has it open for writing, or for a block device that
-    /// is mounted or held; `Unsupported` for what is neither regular file nor block device, and for a handle of a
-    /// device that would append or cut; `NotPermitted` when it is open here already and cannot be written.
+    /// `Open` with the system's reason; `Busy` when another engine has it open for writing, or for
+    /// a block device that is mounted or held; `Unsupported` for what is neither regular file nor
+    /// block device, and for a handle of a device that would append or cut; `NotPermitted` when it
+    /// is open here already and cannot be written.
     pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
         let path = path.as_ref();
         let shared = &self.owner.shared;
@@ -145,30 +148,35 @@ impl Engine {
         Ok(file)
     }
 
-    /// Changes a knob while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`, `doorbell`, `completion`,
-    /// `order`, `flight` (how much writeback has in flight: `time=MICROSECONDS` of each device's work, or a depth),
-    /// `dirty_age` (us, ms, s): from the next pass of whom it concerns. `contexts` (among how many writeback contexts,
-    /// threads each, files are spread; `auto`: as many as bring something) and `affinity` (by what: `single` for the
-    /// first one alone, `hash` by the file, `directory`, `group` by allocation group where the file system has some and by
-    /// directory where not): files go to their new context with writes in flight, and meanwhile wait for no more than
-    /// those. `dirty_bytes`, `background_bytes` (bytes, or with k, m, g): at once; where less may be dirty than is,
-    /// writers wait until it is written. What of these two was
-    /// never set follows the other. `prealloc` (`off`; `adaptive`; a number of bytes: the same, and
-    /// so many beyond the end of a file that grows, up to a hundredth of what is free; `extsize=BYTES`: on XFS files made
-    /// from now on have the file system allocate stretches of so many, sparse ones too and for good, and all others are as
-    /// with `adaptive`): for what is reserved from now on; what is reserved already is given back when its file is closed. `uncached` (`off`, `on`): for what is written and read from now
-    /// on, by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does not block, but for
-    /// the time that starting a thread and its ring takes.
+    /// Changes a knob while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`,
+    /// `doorbell`, `completion`, `order`, `flight` (how much writeback has in flight:
+    /// `time=MICROSECONDS` of each device's work, or a depth), `dirty_age` (us, ms, s): from the
+    /// next pass of whom it concerns. `contexts` (among how many writeback contexts, threads each,
+    /// files are spread; `auto`: as many as bring something) and `affinity` (by what: `single` for
+    /// the first one alone, `hash` by the file, `directory`, `group` by allocation group where the
+    /// file system has some and by directory where not): files go to their new context with writes
+    /// in flight, and meanwhile wait for no more than those. `dirty_bytes`, `background_bytes`
+    /// (bytes, or with k, m, g): at once; where less may be dirty than is, writers wait until it is
+    /// written. What of these two was never set follows the other. `prealloc` (`off`; `adaptive`; a
+    /// number of bytes: the same, and so many beyond the end of a file that grows, up to a
+    /// hundredth of what is free; `extsize=BYTES`: on XFS files made from now on have the file
+    /// system allocate stretches of so many, sparse ones too and for good, and all others are as
+    /// with `adaptive`): for what is reserved from now on; what is reserved already is given back
+    /// when its file is closed. `uncached` (`off`, `on`): for what is written and read from now on,
+    /// by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does
+    /// not block, but for the time that starting a thread and its ring takes.
     ///
     /// # Errors
-    /// `Io` or `Unsupported` where another context could not be started: nothing has changed then. `InvalidInput` for an
-    /// unknown name or value, and for what cannot be changed any more, or not with the others as
-    /// they are: nothing has changed then. The message names what there is. `Shutdown` when the engine has been.
+    /// `Io` or `Unsupported` where another context could not be started: nothing has changed then.
+    /// `InvalidInput` for an unknown name or value, and for what cannot be changed any more, or not
+    /// with the others as they are: nothing has changed then. The message names what there is.
+    /// `Shutdown` when the engine has been.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         self.owner.shared.set(name, value)
     }
 
-    /// What a knob stands at, as [`Engine::set`] takes it: what was told, or what it is unless told. Does not block.
+    /// What a knob stands at, as [`Engine::set`] takes it: what was told, or what it is unless
+    /// told. Does not block.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown name; the message names what there is.
@@ -192,9 +200,12 @@ impl Engine {
             ));
         }
         if open.truncate && !open.write {
-            return Err(Error::new(ErrorKind::InvalidInput, "a handle for reading cannot cut the file")
-                .at_path(path)
-                .remedy("open it with Open::write().truncate(true)"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a handle for reading cannot cut the file",
+            )
+            .at_path(path)
+            .remedy("open it with Open::write().truncate(true)"));
         }
         Ok(())
     }
@@ -324,8 +335,9 @@ impl Engine {
         table.insert(Arc::clone(inode));
     }
 
-    /// Has the file system allocate large stretches for a file that was made just now, where that is wanted; of so many
-    /// bytes. What it allocates beyond the end is ours, so the file is marked as for any reservation.
+    /// Has the file system allocate large stretches for a file that was made just now, where that
+    /// is wanted; of so many bytes. What it allocates beyond the end is ours, so the file is marked
+    /// as for any reservation.
     fn hint(&self, path: &Path, file: &forebay_uring::File, liberties: Liberties) -> Option<u64> {
         let Reserving::Hint(bytes) = self.owner.shared.reserving() else { return None };
         if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
@@ -343,8 +355,8 @@ impl Engine {
         }
     }
 
-    /// Whether space may be reserved in a file that was there. Space beyond its end is the user's, and could not be
-    /// told from ours when that is given back.
+    /// Whether space may be reserved in a file that was there. Space beyond its end is the user's,
+    /// and could not be told from ours when that is given back.
     fn reserving(&self, file: &forebay_uring::File, length: u64) -> Reserving {
         let beyond = length.next_multiple_of(PAGE);
         match file.has_space_from(beyond) {
@@ -359,32 +371,37 @@ impl Engine {
         self.owner.shared.stats()
     }
 
-    /// How long completions were held so that they end together, each as long as the first of those it ended with: the
-    /// least of a range, four ranges to a doubling and zero for what was not held, and how many; the shortest first. What
-    /// the kernel gathers before it tells of any is not among it. Does not block.
+    /// How long completions were held so that they end together, each as long as the first of those
+    /// it ended with: the least of a range, four ranges to a doubling and zero for what was not
+    /// held, and how many; the shortest first. What the kernel gathers before it tells of any is
+    /// not among it. Does not block.
     #[must_use]
     pub fn holds(&self) -> Vec<(Duration, u64)> {
         self.owner.shared.holds()
     }
 
-    /// Its keeper, where it has one ([`Builder::survive`]). Does not block longer than the keeper takes to answer, where it
-    /// is being asked something.
+    /// Its keeper, where it has one ([`Builder::survive`]). Does not block longer than the keeper
+    /// takes to answer, where it is being asked something.
     #[must_use]
     pub fn keeper(&self) -> Option<KeeperState> {
         self.owner.shared.keeper.as_ref().map(Standby::state)
     }
 
-    /// Serves a control socket at a path, until the engine ends: programs of the same user, and of root, read its numbers
-    /// and get and set its knobs by it, with [`Control`](crate::Control), `forebay ctl`, or by hand. A thread of its own
-    /// does that, which uses no processor while nobody says anything. The socket has mode 0600; others are refused even
-    /// where that was changed. What stands at the path stays, but a socket of the same user that no process serves.
+    /// Serves a control socket at a path, until the engine ends: programs of the same user, and of
+    /// root, read its numbers and get and set its knobs by it, with [`Control`](crate::Control),
+    /// `forebay ctl`, or by hand. A thread of its own does that, which uses no processor while
+    /// nobody says anything. The socket has mode 0600; others are refused even where that was
+    /// changed. What stands at the path stays, but a socket of the same user that no process
+    /// serves.
     ///
-    /// A request is a line of at most 256 bytes, of words: `get`, `get NAME`, `set NAME VALUE`, `stats`, `stats NAME`.
-    /// The answer is some lines, told apart by their first word, of which the last one is `ok`, or `error` with a kind
-    /// (`invalid`, `refused`, `shutdown`, `failed`) and the reason. Before it come: to `get`, a line `knob NAME VALUE
-    /// live|fixed CHOICES` for each; to `get NAME` and `stats NAME`, `value VALUE`; to `stats`, a line `number NAME
-    /// NUMBER` for each. Requests may be sent ahead; they are answered in their order. After a line that is too long the
-    /// connection is closed. There may be 16 connections; one more closes the one that was silent longest.
+    /// A request is a line of at most 256 bytes, of words: `get`, `get NAME`, `set NAME VALUE`,
+    /// `stats`, `stats NAME`. The answer is some lines, told apart by their first word, of which
+    /// the last one is `ok`, or `error` with a kind (`invalid`, `refused`, `shutdown`, `failed`)
+    /// and the reason. Before it come: to `get`, a line `knob NAME VALUE live|fixed CHOICES` for
+    /// each; to `get NAME` and `stats NAME`, `value VALUE`; to `stats`, a line `number NAME NUMBER`
+    /// for each. Requests may be sent ahead; they are answered in their order. After a line that is
+    /// too long the connection is closed. There may be 16 connections; one more closes the one that
+    /// was silent longest.
     ///
     /// ```text
     /// $ echo get plug | nc -NU engine.socket
@@ -393,8 +410,9 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// `Busy` where a process serves a socket there, or this engine serves one already; `InvalidInput` where something
-    /// else stands there, or another user's socket; `Open` with the system's reason.
+    /// `Busy` where a process serves a socket there, or this engine serves one already;
+    /// `InvalidInput` where something else stands there, or another user's socket; `Open` with the
+    /// system's reason.
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let owner = &self.owner;
@@ -418,15 +436,16 @@ impl Engine {
         self.owner.description.clone()
     }
 
-    /// Writes everything out, gives back what was reserved, and stops. Handles that are left answer `Shutdown`.
+    /// Writes everything out, gives back what was reserved, and stops. Handles that are left answer
+    /// `Shutdown`.
     ///
     /// Written out is not flushed: what has to survive the machine's death needs a sync before.
     ///
     /// # Errors
-    /// The first page that could not be written; `TimedOut` when the device did not finish in time: then the memory
-    /// in flight is left to the device; `Io` when the engine could not go on, and had not written all. What is not
-    /// written a keeper goes on with, where there is one, and nobody gets at the files before it is done. A second call
-    /// does nothing.
+    /// The first page that could not be written; `TimedOut` when the device did not finish in time:
+    /// then the memory in flight is left to the device; `Io` when the engine could not go on, and
+    /// had not written all. What is not written a keeper goes on with, where there is one, and
+    /// nobody gets at the files before it is done. A second call does nothing.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.owner.shutdown(timeout)
     }
@@ -439,7 +458,10 @@ impl Owner {
             return Err(Error::new(ErrorKind::Forked, "the engine belongs to the parent process"));
         }
         if wait::is_ours() {
-            return Err(Error::new(ErrorKind::WouldDeadlock, "shutting down from an engine's own thread"));
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "shutting down from an engine's own thread",
+            ));
         }
         let _opening = lock(&self.opening);
         if self.is_over.swap(true, Ordering::AcqRel) {
@@ -452,7 +474,8 @@ impl Owner {
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                let late = Error::new(ErrorKind::TimedOut, "a write was still being copied; it is lost");
+                let late =
+                    Error::new(ErrorKind::TimedOut, "a write was still being copied; it is lost");
                 result = Err(late);
                 break;
             }
@@ -460,7 +483,8 @@ impl Owner {
             result = self.release_all(deadline);
         }
         if shared.is_orphaned() {
-            // Nobody was there who could have done what was asked: what counts is whether there was anything to do.
+            // Nobody was there who could have done what was asked: what counts is whether there was
+            // anything to do.
             result = self.owed();
         }
         if result.is_err() {
@@ -469,25 +493,30 @@ impl Owner {
         }
         self.leases.0.shutdown();
         shared.contexts.stop();
-        // Disconnected: the threads have ended. Otherwise one goes on waiting for the device, with the memory.
+        // Disconnected: the threads have ended. Otherwise one goes on waiting for the device, with
+        // the memory.
         let has_ended = lock(&self.has_ended);
-        let waited = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            Some(left) => has_ended.recv_timeout(left.max(Duration::from_millis(100))),
-            None => has_ended.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
-        };
+        let waited =
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(left) => has_ended.recv_timeout(left.max(Duration::from_millis(100))),
+                None => has_ended.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+            };
         drop(has_ended);
         if let Some(control) = lock(&self.control).take() {
             control.end();
         }
         if waited == Err(mpsc::RecvTimeoutError::Timeout) {
-            let late =
-                Error::new(ErrorKind::TimedOut, "requests are still in flight; their memory is left to them");
+            let late = Error::new(
+                ErrorKind::TimedOut,
+                "requests are still in flight; their memory is left to them",
+            );
             result = result.and(Err(late));
         }
         if let Some(keeper) = &shared.keeper {
             match &result {
                 Ok(()) => keeper.say_goodbye(),
-                // What could not be written it may be able to, once the device has let go of what is in flight.
+                // What could not be written it may be able to, once the device has let go of what
+                // is in flight.
                 Err(_) => keeper.leave_it(),
             }
         }
@@ -511,7 +540,8 @@ impl Owner {
     fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
         let mut after = After::default();
         let table = self.shared.table();
-        // Under the table's lock: what is asked of a file that is let go of in between nobody would answer.
+        // Under the table's lock: what is asked of a file that is let go of in between nobody would
+        // answer.
         let inodes = table.inodes().into_iter();
         let asked = inodes.map(|inode| {
             let id = inode.ask_with(Request::Release, &mut after);
@@ -523,7 +553,8 @@ impl Owner {
         let mut result = Ok(());
         for ticket in tickets {
             let inode = Arc::clone(ticket.inode());
-            let one = wait::block_on_until(ticket, deadline).unwrap_or_else(|| Err(Error::late(&inode.path)));
+            let one = wait::block_on_until(ticket, deadline)
+                .unwrap_or_else(|| Err(Error::late(&inode.path)));
             if one.is_ok() {
                 inode.unmark();
             }
@@ -544,7 +575,8 @@ impl Drop for Owner {
     }
 }
 
-/// Opens a file or device with what writers would need, where that is permitted: readers share the descriptor.
+/// Opens a file or device with what writers would need, where that is permitted: readers share the
+/// descriptor.
 fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
     let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
     let create = match (open.create_new, open.create) {
@@ -552,11 +584,15 @@ fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
         (_, true) => Create::IfMissing,
         _ => Create::No,
     };
-    let mut how = How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
+    let mut how =
+        How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
     let mut opened = device::open_patiently(path, &how);
     if !open.write
         && let Err(error) = &opened
-        && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY))
+        && matches!(
+            error.raw_os_error(),
+            Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY)
+        )
     {
         // Readers share the descriptor that writers would need, where there may be any.
         how.access = Access::Read;
@@ -568,7 +604,8 @@ fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
         }
         // A directory, or a socket; or a node whose device is gone.
         Err(error)
-            if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO)) && !is_device(path) =>
+            if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO))
+                && !is_device(path) =>
         {
             return Err(not_served(path).because(error));
         }
@@ -605,7 +642,9 @@ fn give_back_after_crash(path: &Path, file: &forebay_uring::File, length: u64) {
     let given_back = file.truncate(length).and_then(|()| file.remove_reservation_mark());
     match given_back {
         Ok(()) => tracing::info!(path = %path.display(), "gave back space reserved before a crash"),
-        Err(error) => tracing::warn!(path = %path.display(), %error, "could not give back reserved space"),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "could not give back reserved space")
+        }
     }
 }
 
@@ -626,10 +665,13 @@ fn cannot_look(error: std::io::Error) -> Error {
 
 fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
     match cause.raw_os_error() {
-        Some(libc::EACCES) => error
-            .remedy("writing needs permission to read too: a part of a page is read before it is changed"),
+        Some(libc::EACCES) => error.remedy(
+            "writing needs permission to read too: a part of a page is read before it is changed",
+        ),
         Some(libc::EROFS) => error.remedy("it can be read only: open it with Open::read"),
-        Some(libc::EWOULDBLOCK) => error.remedy("another program holds a lease on it and does not let go"),
+        Some(libc::EWOULDBLOCK) => {
+            error.remedy("another program holds a lease on it and does not let go")
+        }
         _ => error,
     }
 }

@@ -1,11 +1,14 @@
-//! Directory entries that an engine made and that are not durable yet, of files it has closed since.
+//! Directory entries that an engine made and that are not durable yet, of files it has closed
+//! since.
 //!
-//! The first sync of a file we created also syncs its directory. Where the file is closed before that sync, the next
-//! open finds a file that is there, and would promise what no flush has covered: so the engine remembers.
+//! The first sync of a file we created also syncs its directory. Where the file is closed before
+//! that sync, the next open finds a file that is there, and would promise what no flush has
+//! covered: so the engine remembers.
 //!
-//! The memory is bounded. When it is full it forgets, and remembers that it has: from then on the first sync after
-//! any open syncs the directory too, which is never wrong and costs one flush. A file that was removed meanwhile
-//! leaves its identity here, and whoever gets that identity next pays the same.
+//! The memory is bounded. When it is full it forgets, and remembers that it has: from then on the
+//! first sync after any open syncs the directory too, which is never wrong and costs one flush. A
+//! file that was removed meanwhile leaves its identity here, and whoever gets that identity next
+//! pays the same.
 
 use std::collections::HashSet;
 
@@ -35,8 +38,8 @@ impl Entries {
         self.has_forgotten = true;
     }
 
-    /// A file that was there is opened: whether its directory entry may not be durable. Whoever asks has it to see
-    /// to from now on.
+    /// A file that was there is opened: whether its directory entry may not be durable. Whoever
+    /// asks has it to see to from now on.
     pub(crate) fn take(&mut self, identity: Identity) -> bool {
         self.unsynced.remove(&identity) || self.has_forgotten
     }

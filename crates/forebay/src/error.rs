@@ -10,19 +10,20 @@ use forebay_block::Errno;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's argument cannot be served: an offset near 2^63, a value out of range, an unknown key.
+    /// The caller's argument cannot be served: an offset near 2^63, a value out of range, an
+    /// unknown key.
     InvalidInput,
     /// The file could not be opened or looked at.
     Open,
     /// The handle was not opened for this.
     NotPermitted,
-    /// The file system has no space (or quota) left, or the block device ends before the write does. Told at the
-    /// write, before the bytes were accepted.
+    /// The file system has no space (or quota) left, or the block device ends before the write
+    /// does. Told at the write, before the bytes were accepted.
     NoSpace,
     /// A read or write failed at the device. A page that could not be written stays dirty.
     Io,
-    /// A flush failed: what was written since the last good one may be gone. Every sync fails until all handles
-    /// of the file are closed.
+    /// A flush failed: what was written since the last good one may be gone. Every sync fails until
+    /// all handles of the file are closed.
     Poisoned,
     /// This kernel, file system or kind of file cannot do it.
     Unsupported,
@@ -32,15 +33,17 @@ pub enum ErrorKind {
     Shutdown,
     /// The call came from a forked child: the cache belongs to the parent.
     Forked,
-    /// A blocking call from a place that must not block: one of the engine's own threads or callbacks.
+    /// A blocking call from a place that must not block: one of the engine's own threads or
+    /// callbacks.
     WouldDeadlock,
-    /// Another program holds the file (an `OFD` lock of another engine) or the block device (mounted, or open
-    /// exclusively), or it is open in this engine in another way.
+    /// Another program holds the file (an `OFD` lock of another engine) or the block device
+    /// (mounted, or open exclusively), or it is open in this engine in another way.
     Busy,
     /// A bounded pool of memory has no room left.
     NoMemory,
-    /// The keeper ([`Builder::survive`](crate::Builder::survive)) could not be started, cannot hold another file, or is
-    /// gone: until another one is there, what is not synced lives in this process alone.
+    /// The keeper ([`Builder::survive`](crate::Builder::survive)) could not be started, cannot hold
+    /// another file, or is gone: until another one is there, what is not synced lives in this
+    /// process alone.
     Keeper,
 }
 
@@ -58,7 +61,8 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 
 /// A failure, with what is needed to act on it.
 ///
-/// Its debug form is its message and kind, so that a program whose `main` returns it says something readable.
+/// Its debug form is its message and kind, so that a program whose `main` returns it says something
+/// readable.
 pub struct Error {
     kind: ErrorKind,
     what: String,

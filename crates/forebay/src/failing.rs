@@ -1,9 +1,10 @@
 //! Pages that cannot be written: how many there may be, and the way out.
 //!
-//! A page that could not be written stays dirty and keeps its memory, for as long as its device takes nothing. So that
-//! one bad file or one dead device does not hold the memory of all: a file may have so many of them, and a device, and
-//! who would write more hears at the write why that is in vain. Those on the device beyond its share (they became dirty
-//! before anybody knew) are not held against who writes elsewhere.
+//! A page that could not be written stays dirty and keeps its memory, for as long as its device
+//! takes nothing. So that one bad file or one dead device does not hold the memory of all: a file
+//! may have so many of them, and a device, and who would write more hears at the write why that is
+//! in vain. Those on the device beyond its share (they became dirty before anybody knew) are not
+//! held against who writes elsewhere.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,8 +35,8 @@ impl Failing {
         }
     }
 
-    /// Tells the level how many are beyond the device's share, which may have become others, or the share another; whom
-    /// to wake is appended.
+    /// Tells the level how many are beyond the device's share, which may have become others, or the
+    /// share another; whom to wake is appended.
     pub(crate) fn look_again(&self, shared: &Shared, wakers: &mut Vec<Waker>) {
         // Held until the level has heard, so that it hears of one after the other.
         let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +72,8 @@ impl Inode {
         failing.look_again(shared, &mut after.wakers);
     }
 
-    /// Why a write would be in vain: it would add to pages that cannot be written, of which there are too many.
+    /// Why a write would be in vain: it would add to pages that cannot be written, of which there
+    /// are too many.
     pub(crate) fn refusal(&self, shared: &Shared, state: &State) -> Option<Error> {
         let failing = &self.volume.failing;
         let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(shared));
@@ -84,11 +86,13 @@ impl Inode {
         };
         let cause = std::io::Error::from_raw_os_error(errno);
         let what = format!("too many pages {whose} could not be written; nothing more is accepted");
-        let error = Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
+        let error =
+            Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
         Some(error.remedy("sync to try again, or give up with `discard_dirty`"))
     }
 
-    /// One step of dropping what is dirty: `Ready` with the pages dropped. The caller holds the file.
+    /// One step of dropping what is dirty: `Ready` with the pages dropped. The caller holds the
+    /// file.
     pub(crate) fn poll_discard(
         self: &Arc<Self>,
         shared: &Shared,
@@ -108,7 +112,9 @@ impl Inode {
             drop(state);
             // Nothing of ours changes it while the file is held.
             let disk_size = self.file.length().map_err(|error| {
-                Error::new(ErrorKind::Io, "could not look at the file").at_path(&self.path).because(error)
+                Error::new(ErrorKind::Io, "could not look at the file")
+                    .at_path(&self.path)
+                    .because(error)
             })?;
             let mut state = self.lock();
             // A reader or a writer that had begun before is not hindered by the hold.

@@ -28,11 +28,12 @@ use crate::wait;
 
 /// An open file.
 ///
-/// Handles of one inode share one cache, whatever name they were opened by. Reads and writes are atomic per page of
-/// 4 KiB. Dropping a handle starts writing out what is dirty and tells nobody but
-/// [`Builder::on_error`](crate::Builder::on_error) how that ended; [`File::close`] tells.
+/// Handles of one inode share one cache, whatever name they were opened by. Reads and writes are
+/// atomic per page of 4 KiB. Dropping a handle starts writing out what is dirty and tells nobody
+/// but [`Builder::on_error`](crate::Builder::on_error) how that ended; [`File::close`] tells.
 ///
-/// A dropped future has written, or appended, some prefix of its data; a dropped sync goes on unheard.
+/// A dropped future has written, or appended, some prefix of its data; a dropped sync goes on
+/// unheard.
 #[derive(Debug)]
 pub struct File {
     pub(crate) shared: Arc<Shared>,
@@ -45,12 +46,17 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<Inode>, open: Open, patience: Duration) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        inode: Arc<Inode>,
+        open: Open,
+        patience: Duration,
+    ) -> Self {
         Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
     }
 
-    /// Reads into `buffer` from `offset` on. Returns the bytes read: less than asked only at the end of the file.
-    /// Blocks where a page has to come from the device.
+    /// Reads into `buffer` from `offset` on. Returns the bytes read: less than asked only at the
+    /// end of the file. Blocks where a page has to come from the device.
     ///
     /// # Errors
     /// `Io` when the device could not be read.
@@ -66,10 +72,15 @@ impl File {
         self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
     }
 
-    pub(crate) async fn read_into(&self, mut buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
+    pub(crate) async fn read_into(
+        &self,
+        mut buffer: SlicesMut<'_, '_>,
+        offset: u64,
+    ) -> Result<usize> {
         self.shared.check()?;
         self.inode.start_read(&self.shared, offset, buffer.len());
-        let mut reading = Reading::new(offset..offset.saturating_add(buffer.len() as u64), self.caching());
+        let mut reading =
+            Reading::new(offset..offset.saturating_add(buffer.len() as u64), self.caching());
         let mut done = 0;
         while buffer.len() > 0 {
             let Some(position) = offset.checked_add(done as u64) else { break };
@@ -89,18 +100,21 @@ impl File {
         Ok(done)
     }
 
-    /// Writes all of `data` at `offset`, at memory speed while there is room; blocks where the dirty limit is
-    /// reached. What it returns `Ok` for is accepted: in memory, and durable after the next sync.
+    /// Writes all of `data` at `offset`, at memory speed while there is room; blocks where the
+    /// dirty limit is reached. What it returns `Ok` for is accepted: in memory, and durable after
+    /// the next sync.
     ///
-    /// While it would have to wait for room, a write of 1 MiB and more whose offset and memory are aligned (to a page, and
-    /// as the device asks) and that lies below the end of the file goes straight from `data` to the device.
+    /// While it would have to wait for room, a write of 1 MiB and more whose offset and memory are
+    /// aligned (to a page, and as the device asks) and that lies below the end of the file goes
+    /// straight from `data` to the device.
     ///
     /// # Errors
-    /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or appending; `NoSpace`
-    /// when the file system is nearly full and has no room for it, or the block device ends before; `Io` when it would
-    /// have to wait for room while pages of the file cannot be written; `Io` or `NoSpace`, as the device said, when there
-    /// are too many such pages: of the file a sixteenth of `dirty_bytes`, of its device a quarter. After an error a prefix
-    /// may have been accepted.
+    /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or
+    /// appending; `NoSpace` when the file system is nearly full and has no room for it, or the
+    /// block device ends before; `Io` when it would have to wait for room while pages of the file
+    /// cannot be written; `Io` or `NoSpace`, as the device said, when there are too many such
+    /// pages: of the file a sixteenth of `dirty_bytes`, of its device a quarter. After an error a
+    /// prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let past = self.write_past(data, offset)?;
         if past > 0 && past == data.len() {
@@ -109,7 +123,8 @@ impl File {
         wait::block_on(self.write_at_async(&data[past..], offset + past as u64))
     }
 
-    /// Under pressure the front of a large aligned write goes from the caller's buffer to the device. Returns how much.
+    /// Under pressure the front of a large aligned write goes from the caller's buffer to the
+    /// device. Returns how much.
     pub(crate) fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
         if data.len() < BYPASS_BYTES {
             return Ok(0);
@@ -123,7 +138,8 @@ impl File {
             && self.inode.admission(&self.shared, data.len() - done) == Admission::Wait
         {
             let left = data.len() - done;
-            let part = &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
+            let part =
+                &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
             let position = offset + done as u64;
             match self.inode.bypass(&self.shared, part, position) {
                 None => break,
@@ -143,7 +159,8 @@ impl File {
         Ok(done)
     }
 
-    /// As [`File::write_at`]. The data is copied while the future is polled; a dropped one has accepted a prefix.
+    /// As [`File::write_at`]. The data is copied while the future is polled; a dropped one has
+    /// accepted a prefix.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -156,8 +173,8 @@ impl File {
         self.write_all(data, offset).await.1
     }
 
-    /// Writes all of `data` at the end of the file and returns where that was. Appends do not overlap, whichever
-    /// handle they came by. Blocks as [`File::write_at`].
+    /// Writes all of `data` at the end of the file and returns where that was. Appends do not
+    /// overlap, whichever handle they came by. Blocks as [`File::write_at`].
     ///
     /// # Errors
     /// As [`File::write_at`]; `Unsupported` on a block device.
@@ -260,8 +277,8 @@ impl File {
         self.len() == 0
     }
 
-    /// The path by which the file was opened first, of all handles it has. Somebody may have renamed it since, or removed
-    /// it.
+    /// The path by which the file was opened first, of all handles it has. Somebody may have
+    /// renamed it since, or removed it.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inode.path
@@ -280,30 +297,31 @@ impl File {
         }
     }
 
-    /// The writeback context that has the file now, counted from zero: which one that is says the knob `affinity`
-    /// ([`Engine::set`](crate::Engine::set)).
+    /// The writeback context that has the file now, counted from zero: which one that is says the
+    /// knob `affinity` ([`Engine::set`](crate::Engine::set)).
     #[must_use]
     pub fn context(&self) -> usize {
         self.inode.home.context()
     }
 
-    /// How what is written of the file lies on its device, and what is reserved for it. Blocks: the file system is asked,
-    /// and writes out what the kernel's cache holds of the file.
+    /// How what is written of the file lies on its device, and what is reserved for it. Blocks: the
+    /// file system is asked, and writes out what the kernel's cache holds of the file.
     ///
     /// # Errors
-    /// `Unsupported` where the file system does not tell, and on a block device; `WouldDeadlock` from one of the engine's
-    /// own threads.
+    /// `Unsupported` where the file system does not tell, and on a block device; `WouldDeadlock`
+    /// from one of the engine's own threads.
     pub fn layout(&self) -> Result<Layout> {
         self.shared.check()?;
         wait::may_block()?;
         Layout::of(&self.inode)
     }
 
-    /// Cuts or grows the file. Declaring a length before writing is the fast path for new files: nothing then moves
-    /// the end. Blocks until the file system has done it.
+    /// Cuts or grows the file. Declaring a length before writing is the fast path for new files:
+    /// nothing then moves the end. Blocks until the file system has done it.
     ///
     /// # Errors
-    /// `InvalidInput` for a length no file can have; `Unsupported` on a block device; `Io` with the system's reason.
+    /// `InvalidInput` for a length no file can have; `Unsupported` on a block device; `Io` with the
+    /// system's reason.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
@@ -323,18 +341,19 @@ impl File {
         wait::block_on(self.ask(Request::SetLength(length)))
     }
 
-    /// Tells a block device that it need not keep a range; pages in it that are not written yet are dropped. Reads and
-    /// writes of the range that begin meanwhile wait; those that have begun end first. Blocks until the device has done
-    /// it.
+    /// Tells a block device that it need not keep a range; pages in it that are not written yet are
+    /// dropped. Reads and writes of the range that begin meanwhile wait; those that have begun end
+    /// first. Blocks until the device has done it.
     ///
-    /// Only whole pages of 4 KiB (at the end of the device, what there is of one) are discarded: what the range has of
-    /// others stays. **What is read from a discarded range is unspecified**, zeroes or not, until it is written
-    /// again. Nothing is flushed: durable, it is after the next sync.
+    /// Only whole pages of 4 KiB (at the end of the device, what there is of one) are discarded:
+    /// what the range has of others stays. **What is read from a discarded range is unspecified**,
+    /// zeroes or not, until it is written again. Nothing is flushed: durable, it is after the next
+    /// sync.
     ///
     /// # Errors
-    /// `Unsupported` on a regular file, and where the device cannot discard; `NotPermitted` on a handle for reading;
-    /// `NoSpace` where the device ends before the range does; `Io` with the system's reason. After an error
-    /// everything is as it was.
+    /// `Unsupported` on a regular file, and where the device cannot discard; `NotPermitted` on a
+    /// handle for reading; `NoSpace` where the device ends before the range does; `Io` with the
+    /// system's reason. After an error everything is as it was.
     pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
         wait::block_on(self.discard_async(offset, length))
     }
@@ -359,12 +378,13 @@ impl File {
         self.ask(Request::Discard { first: pages.start, pages: pages.end - pages.start }).await
     }
 
-    /// Makes everything accepted before the call durable: written, and the file flushed (`fdatasync`); the first
-    /// time also the directory entry of a file we made. Blocks.
+    /// Makes everything accepted before the call durable: written, and the file flushed
+    /// (`fdatasync`); the first time also the directory entry of a file we made. Blocks.
     ///
     /// # Errors
-    /// `Io` while a page cannot be written (it stays dirty; sync again to try again), and once for an error that has
-    /// since been got over; `Poisoned` from a failed flush until all handles are closed.
+    /// `Io` while a page cannot be written (it stays dirty; sync again to try again), and once for
+    /// an error that has since been got over; `Poisoned` from a failed flush until all handles are
+    /// closed.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }
@@ -400,14 +420,16 @@ impl File {
         self.and_untold(result)
     }
 
-    /// Drops what was accepted and is not written: the way out when a device takes nothing any more, or when what was
-    /// written is not wanted. The file is then as its file system has it, its size included. Returns the bytes of the
-    /// pages dropped; a page of which a part was written is dropped whole.
+    /// Drops what was accepted and is not written: the way out when a device takes nothing any
+    /// more, or when what was written is not wanted. The file is then as its file system has it,
+    /// its size included. Returns the bytes of the pages dropped; a page of which a part was
+    /// written is dropped whole.
     ///
-    /// What is at the device is waited for, and is not dropped when it lands; so on a device that hangs this blocks.
-    /// Who waits for a sync of dropped bytes hears that they are dropped (`Io`, with `ECANCELED`), and so does every
-    /// other handle, once. A file that a failed flush has poisoned stays so until all its handles are closed. What was
-    /// accepted before an earlier sync ended well is durable, and is not touched.
+    /// What is at the device is waited for, and is not dropped when it lands; so on a device that
+    /// hangs this blocks. Who waits for a sync of dropped bytes hears that they are dropped (`Io`,
+    /// with `ECANCELED`), and so does every other handle, once. A file that a failed flush has
+    /// poisoned stays so until all its handles are closed. What was accepted before an earlier sync
+    /// ended well is durable, and is not touched.
     ///
     /// # Errors
     /// `NotPermitted` on a handle for reading; `Io` when the file's size cannot be told.
@@ -423,7 +445,8 @@ impl File {
         self.may_write()?;
         let hold = Hold::new(&self.inode, &self.shared);
         let dropped =
-            poll_fn(|context| plugged_no_more(self.inode.poll_discard(&self.shared, context))).await;
+            poll_fn(|context| plugged_no_more(self.inode.poll_discard(&self.shared, context)))
+                .await;
         drop(hold);
         let pages = dropped?;
         // It knows.
@@ -431,8 +454,9 @@ impl File {
         Ok(pages * PAGE)
     }
 
-    /// Writes everything out (without flushing) and lets go of the file; the last handle gives back space that was
-    /// reserved and not used. The last chance to hear an error. Blocks, as long as the engine's `close_timeout`.
+    /// Writes everything out (without flushing) and lets go of the file; the last handle gives back
+    /// space that was reserved and not used. The last chance to hear an error. Blocks, as long as
+    /// the engine's `close_timeout`.
     ///
     /// # Errors
     /// As [`File::sync_data`]; `TimedOut` when the device did not finish in time.
@@ -440,7 +464,8 @@ impl File {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = Instant::now().checked_add(patience);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
-            Err(Error::late(&path).remedy("the writing goes on; Builder::on_error is told how it ends"))
+            Err(Error::late(&path)
+                .remedy("the writing goes on; Builder::on_error is told how it ends"))
         })
     }
 
@@ -452,12 +477,14 @@ impl File {
         self.shared.check()?;
         let (id, last) = self.let_go(Inode::ask);
         let result = Ticket::new(Arc::clone(&self.inode), id).await;
-        // Read before the file is let go of; whoever has not synced hears of a failed flush here or never.
+        // Read before the file is let go of; whoever has not synced hears of a failed flush here or
+        // never.
         let poisoned = self.inode.lock().cache.poisoned();
         if last == Last::Yes {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
-        let flushed = poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))));
+        let flushed =
+            poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))));
         self.and_untold(result.and(flushed))
     }
 
@@ -476,13 +503,16 @@ impl File {
         Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
     }
 
-    /// An error of an earlier page write is told once to each handle, even when it has been got over.
+    /// An error of an earlier page write is told once to each handle, even when it has been got
+    /// over.
     pub(crate) fn and_untold(&self, result: Result<()>) -> Result<()> {
         let mut seen = self.seen.load(Ordering::Relaxed);
         let untold = self.inode.lock().cache.untold_error(&mut seen);
         self.seen.store(seen, Ordering::Relaxed);
         match (result, untold) {
-            (Ok(()), Some((offset, errno))) => Err(self.inode.failure(Failure::Write { offset, errno })),
+            (Ok(()), Some((offset, errno))) => {
+                Err(self.inode.failure(Failure::Write { offset, errno }))
+            }
             (result, _) => result,
         }
     }
@@ -491,7 +521,9 @@ impl File {
         self.may_write()?;
         if self.open.append {
             let error = Error::new(ErrorKind::NotPermitted, "the file was opened for appending");
-            return Err(error.at_path(&self.inode.path).remedy("use append, or open it with Open::write"));
+            return Err(error
+                .at_path(&self.inode.path)
+                .remedy("use append, or open it with Open::write"));
         }
         Ok(())
     }
@@ -524,7 +556,9 @@ impl File {
             return check_device_end(&self.inode.path, size, end, offset);
         }
         let refuse = |what: &str| {
-            Err(Error::new(ErrorKind::InvalidInput, what).at_path(&self.inode.path).at_offset(offset))
+            Err(Error::new(ErrorKind::InvalidInput, what)
+                .at_path(&self.inode.path)
+                .at_offset(offset))
         };
         match end {
             Some(end) if end <= MAX_OFFSET && self.inode.can_reach(end) => Ok(()),
@@ -543,7 +577,8 @@ impl Drop for File {
     }
 }
 
-/// Something asked of the context, to be waited for; dropped, it goes on and nobody hears how it ends.
+/// Something asked of the context, to be waited for; dropped, it goes on and nobody hears how it
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     inode: Arc<Inode>,
@@ -610,21 +645,30 @@ pub(crate) async fn make_room<'a>(
     }
     let made = inode.make_room(shared, offset, length);
     if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
-        // What it took before it failed is nobody's; how the writing out goes is told to those who sync.
+        // What it took before it failed is nobody's; how the writing out goes is told to those who
+        // sync.
         let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)).await;
     }
     made.map(|()| None)
 }
 
 /// Whether what is to be changed ends on a device; offset and end as the caller has them.
-pub(crate) fn check_device_end(path: &Path, size: u64, end: Option<u64>, offset: u64) -> Result<()> {
+pub(crate) fn check_device_end(
+    path: &Path,
+    size: u64,
+    end: Option<u64>,
+    offset: u64,
+) -> Result<()> {
     if end.is_some_and(|end| end <= size) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::NoSpace, format!("beyond the end of the block device, which has {size} bytes"))
-        .at_path(path)
-        .at_offset(offset)
-        .remedy("nothing of it was done"))
+    Err(Error::new(
+        ErrorKind::NoSpace,
+        format!("beyond the end of the block device, which has {size} bytes"),
+    )
+    .at_path(path)
+    .at_offset(offset)
+    .remedy("nothing of it was done"))
 }
 
 /// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.

@@ -1,7 +1,8 @@
-//! What a context has on its way to one file system, how much that may be, and which of its files are dirty.
+//! What a context has on its way to one file system, how much that may be, and which of its files
+//! are dirty.
 //!
-//! One for each file system (device number), so that a slow one holds up no other: each has a flight of its own, and
-//! a turn of its own among its files.
+//! One for each file system (device number), so that a slow one holds up no other: each has a
+//! flight of its own, and a turn of its own among its files.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -37,10 +38,11 @@ impl Flight {
         Self { context, volume, pace, dirty, in_turn: false, is_told: false }
     }
 
-    /// Who has most to write is swept first: it is densest, and what has little is left to gather until its age. Of those
-    /// who have about as much, it is who costs the file system least.
+    /// Who has most to write is swept first: it is densest, and what has little is left to gather
+    /// until its age. Of those who have about as much, it is who costs the file system least.
     pub(crate) fn bring_dirtiest_forward(&mut self) {
-        let in_place = self.dirty.front().is_some_and(|inode| self.volume.overwrites_in_place(&inode.file));
+        let in_place =
+            self.dirty.front().is_some_and(|inode| self.volume.overwrites_in_place(&inode.file));
         let look = |inode: &Arc<Inode>| {
             let state = inode.lock();
             let effort = if in_place { state.cache.effort() } else { None };
@@ -52,7 +54,8 @@ impl Flight {
         }
     }
 
-    /// A bio goes to the queue. What moves no bytes takes no part: a flush is not the device's rate.
+    /// A bio goes to the queue. What moves no bytes takes no part: a flush is not the device's
+    /// rate.
     pub(crate) fn sent(&mut self, bio: &Bio, now: impl FnOnce() -> Moment) {
         if bio.operation.moves_bytes() {
             self.pace.sent(bio.class, bio.length, now);
@@ -68,7 +71,8 @@ impl Flight {
         }
     }
 
-    /// Tells the file system whether something of it is dirty here, or on its way. Whether that is new.
+    /// Tells the file system whether something of it is dirty here, or on its way. Whether that is
+    /// new.
     pub(crate) fn tell_written(&mut self) -> bool {
         let is_written = !self.dirty.is_empty() || self.pace.requests() > 0;
         let is_new = std::mem::replace(&mut self.is_told, is_written) != is_written;
@@ -95,8 +99,8 @@ struct Weight {
     effort: Option<Effort>,
 }
 
-/// Whose turn it is: of those with half as much as the dirtiest and more, who costs least, and then the dirtiest. (A
-/// third of the effort is worth no more than twice the requests.)
+/// Whose turn it is: of those with half as much as the dirtiest and more, who costs least, and then
+/// the dirtiest. (A third of the effort is worth no more than twice the requests.)
 fn next_of(weights: &[Weight]) -> Option<usize> {
     let most = weights.iter().map(|weight| weight.pages).max()?;
     let has_much = |(_, weight): &(usize, &Weight)| weight.pages >= most.div_ceil(2);
@@ -110,7 +114,8 @@ pub(crate) fn free_slots(flights: &[Flight], class: Class) -> usize {
 }
 
 /// What the knob `flight` takes.
-pub(crate) const CHOICES: &str = "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
+pub(crate) const CHOICES: &str =
+    "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
 
 /// The knob `flight`: a depth, or `time=MICROSECONDS`.
 pub(crate) fn bound(value: &str) -> Option<Bound> {
@@ -135,9 +140,17 @@ mod tests {
             next_of(&[weigh(9, hole), weigh(5, overwrite), weigh(8, Some(Effort::Reserved))]),
             Some(1)
         );
-        assert_eq!(next_of(&[weigh(9, hole), weigh(4, overwrite)]), Some(0), "little is left to gather");
+        assert_eq!(
+            next_of(&[weigh(9, hole), weigh(4, overwrite)]),
+            Some(0),
+            "little is left to gather"
+        );
         assert_eq!(next_of(&[weigh(7, overwrite), weigh(9, overwrite), weigh(9, hole)]), Some(1));
-        assert_eq!(next_of(&[weigh(6, None), weigh(9, None), weigh(3, None)]), Some(1), "copies on write");
+        assert_eq!(
+            next_of(&[weigh(6, None), weigh(9, None), weigh(3, None)]),
+            Some(1),
+            "copies on write"
+        );
     }
 
     #[test]
@@ -145,7 +158,9 @@ mod tests {
         assert_eq!(bound("7"), Some(Bound::Depth(7)));
         assert_eq!(bound("112"), Some(Bound::Depth(FLIGHT)));
         assert_eq!(bound("time=2000"), Some(Bound::Time(Duration::from_millis(2))));
-        for value in ["0", "113", "", "time", "time=", "time=99", "time=1000001", "time=2ms", "-1", "2 ms"] {
+        for value in
+            ["0", "113", "", "time", "time=", "time=99", "time=1000001", "time=2ms", "-1", "2 ms"]
+        {
             assert_eq!(bound(value), None, "{value}");
         }
         for edge in ["time=100", "time=1000000"] {

@@ -1,8 +1,8 @@
 //! Where a file belongs: which writeback context has it, and by what that is decided.
 //!
-//! The context that has a file is the only one that sends anything of it, so a file's order needs no lock between
-//! contexts. It changes by a handover (`context/handover.rs`), under the file's lock; whoever sends a message reads it
-//! without, and a message that comes too late is sent on.
+//! The context that has a file is the only one that sends anything of it, so a file's order needs
+//! no lock between contexts. It changes by a handover (`context/handover.rs`), under the file's
+//! lock; whoever sends a message reads it without, and a message that comes too late is sent on.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -21,7 +21,8 @@ pub(crate) enum Affinity {
     Hash,
     /// By its directory: files of one have the same.
     Directory,
-    /// By the allocation group its blocks lie in, where the file system tells; else by its directory.
+    /// By the allocation group its blocks lie in, where the file system tells; else by its
+    /// directory.
     #[default]
     Group,
 }
@@ -98,12 +99,14 @@ impl Home {
         self.context.load(Ordering::Acquire)
     }
 
-    /// Another context has the file from now on: whoever reads it sends to that one, which has heard of the file before.
+    /// Another context has the file from now on: whoever reads it sends to that one, which has
+    /// heard of the file before.
     pub(crate) fn set_context(&self, context: usize) {
         self.context.store(context, Ordering::Release);
     }
 
-    /// Looks again where the file's blocks are, at what was written last. A system call. Whether that has changed.
+    /// Looks again where the file's blocks are, at what was written last. A system call. Whether
+    /// that has changed.
     pub(crate) fn look(&self, file: &File, volume: &Volume, offset: u64) -> bool {
         let Some(group) = group_of_data(file, volume, offset) else { return false };
         self.is_seen.store(true, Ordering::Relaxed);
@@ -118,7 +121,8 @@ impl Home {
             Affinity::Directory => self.directory,
             Affinity::Group => match self.group.load(Ordering::Relaxed) {
                 NO_GROUP => self.directory,
-                // In turn, so that neighbouring groups do not meet; file systems begin at different contexts.
+                // In turn, so that neighbouring groups do not meet; file systems begin at different
+                // contexts.
                 group => u64::from(group) + volume.number() as u64,
             },
         };
@@ -144,7 +148,13 @@ mod tests {
 
     fn home(own: u64, directory: u64, group: Option<u32>) -> Home {
         let group = AtomicU32::new(group.unwrap_or(NO_GROUP));
-        Home { context: AtomicUsize::new(0), own, directory, group, is_seen: AtomicBool::new(false) }
+        Home {
+            context: AtomicUsize::new(0),
+            own,
+            directory,
+            group,
+            is_seen: AtomicBool::new(false),
+        }
     }
 
     #[test]
@@ -152,7 +162,9 @@ mod tests {
         for name in Affinity::CHOICES.split(", ") {
             assert_eq!(Affinity::by_name(name).unwrap().name(), name);
         }
-        assert!(Affinity::ALL.into_iter().enumerate().all(|(at, affinity)| affinity as usize == at));
+        assert!(
+            Affinity::ALL.into_iter().enumerate().all(|(at, affinity)| affinity as usize == at)
+        );
         assert_eq!(Affinity::by_name("groups"), None);
     }
 
@@ -165,7 +177,11 @@ mod tests {
         assert_eq!(place(Affinity::Hash), 1);
         assert_eq!(place(Affinity::Directory), 2);
         assert_eq!(place(Affinity::Group), 3);
-        assert_eq!(home(5, 6, None).place(Affinity::Group, 4, &volume), 2, "without groups by directory");
+        assert_eq!(
+            home(5, 6, None).place(Affinity::Group, 4, &volume),
+            2,
+            "without groups by directory"
+        );
         assert_eq!(home(5, 6, Some(0)).place(Affinity::Group, 4, &Volume::new(1)), 1);
     }
 

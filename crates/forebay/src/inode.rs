@@ -1,7 +1,8 @@
-//! An open inode: the one cache of a file that all handles of an engine share, whatever name they came by.
+//! An open inode: the one cache of a file that all handles of an engine share, whatever name they
+//! came by.
 //!
-//! Two locks are never held together here but the file's state and then the pool's, and no lock is held across a
-//! copy, a system call or a wake.
+//! Two locks are never held together here but the file's state and then the pool's, and no lock is
+//! held across a copy, a system call or a wake.
 
 pub(crate) mod adopt;
 mod reading;
@@ -19,8 +20,8 @@ use forebay_cache::limits::{GATHER_PAGES, MAX_OFFSET, PAGE, STEP_PAGES, UNCACHED
 use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Request, Settled,
-    TicketId, WriteStop,
+    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Request,
+    Settled, TicketId, WriteStop,
 };
 use forebay_uring::{Direct, Identity, Kind, clock};
 
@@ -176,7 +177,17 @@ impl Inode {
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
         let home = Home::new(&file, &path, &volume);
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
-        Self { target, identity, path, file, volume, home, fixed_size, reach, state: Mutex::new(state) }
+        Self {
+            target,
+            identity,
+            path,
+            file,
+            volume,
+            home,
+            fixed_size,
+            reach,
+            state: Mutex::new(state),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -224,8 +235,8 @@ impl Inode {
                     let state = self.lock();
                     // A device that takes nothing makes no room.
                     let failing = state.cache.failing();
-                    let failing =
-                        failing.map(|(offset, errno)| self.failure(Failure::Write { offset, errno }));
+                    let failing = failing
+                        .map(|(offset, errno)| self.failure(Failure::Write { offset, errno }));
                     return match failing.or_else(|| self.refusal(shared, &state)) {
                         Some(error) => Poll::Ready(Err(error)),
                         None => Poll::Pending,
@@ -237,8 +248,10 @@ impl Inode {
             *queued = None;
             let mut state = self.lock();
             state.credit += granted;
-            // Under the lock: what is accepted before a shutdown looks at the file is written out by it.
-            if let Err(error) = shared.check().and(self.refusal(shared, &state).map_or(Ok(()), Err)) {
+            // Under the lock: what is accepted before a shutdown looks at the file is written out
+            // by it.
+            if let Err(error) = shared.check().and(self.refusal(shared, &state).map_or(Ok(()), Err))
+            {
                 state.give_back_unused(&mut after);
                 drop(state);
                 after.finish(shared);
@@ -249,7 +262,8 @@ impl Inode {
             {
                 drop(state);
                 *queued = Some(shared.level.queue(self.target, &self.volume));
-                // Where nothing is on its way to the device, the context finds out who sits on unused credit.
+                // Where nothing is on its way to the device, the context finds out who sits on
+                // unused credit.
                 shared.send(Message::Look);
                 continue;
             }
@@ -271,7 +285,8 @@ impl Inode {
                 shared.refill(&mut state.stash, wanted);
             }
             let State { cache, stash, .. } = &mut *state;
-            let (planned, charged, stop) = cache.begin_write(offset, data.len(), stash, &mut copies);
+            let (planned, charged, stop) =
+                cache.begin_write(offset, data.len(), stash, &mut copies);
             let from_credit = charged.min(state.credit);
             state.credit -= from_credit;
             let crossed = [shared.level.add(charged - from_credit), state.recount()];
@@ -300,7 +315,13 @@ impl Inode {
         }
     }
 
-    fn publish(self: &Arc<Self>, shared: &Shared, copies: &[Copy], caching: Caching, after: &mut After) {
+    fn publish(
+        self: &Arc<Self>,
+        shared: &Shared,
+        copies: &[Copy],
+        caching: Caching,
+        after: &mut After,
+    ) {
         let mut state = self.lock();
         let published = state.cache.publish(copies, caching, &mut after.settled);
         state.tell_unread(shared);
@@ -331,8 +352,9 @@ impl Inode {
         state.page_wakers.drain_into(&mut after.wakers);
     }
 
-    /// Writes from the caller's buffer to the device, on the caller's thread, which may wait. `None` where it has to go
-    /// through the cache; an error where some of it may have been written.
+    /// Writes from the caller's buffer to the device, on the caller's thread, which may wait.
+    /// `None` where it has to go through the cache; an error where some of it may have been
+    /// written.
     pub(crate) fn bypass(
         self: &Arc<Self>,
         shared: &Shared,
@@ -345,7 +367,8 @@ impl Inode {
         }
         let mut after = After::default();
         let mut state = self.lock();
-        let begun = state.cache.begin_bypass(offset..offset + data.len() as u64, &mut after.settled);
+        let begun =
+            state.cache.begin_bypass(offset..offset + data.len() as u64, &mut after.settled);
         let _ = state.recount();
         state.tell_unread(shared);
         state.tell_arena(shared, &mut after);
@@ -367,7 +390,8 @@ impl Inode {
         Some(written)
     }
 
-    /// Whether a write of so many bytes would have to wait for room, at its beginning or on its way.
+    /// Whether a write of so many bytes would have to wait for room, at its beginning or on its
+    /// way.
     pub(crate) fn admission(&self, shared: &Shared, length: usize) -> Admission {
         shared.level.admit_all(&self.volume, length as u64 / PAGE)
     }
@@ -378,8 +402,8 @@ impl Inode {
         self.volume.room_for(&self.file, length, unwritten)
     }
 
-    /// Allocates space for a write that is not accepted yet: "no space" is told there rather than lost at the
-    /// writeback.
+    /// Allocates space for a write that is not accepted yet: "no space" is told there rather than
+    /// lost at the writeback.
     pub(crate) fn make_room(&self, shared: &Shared, offset: u64, length: u64) -> Result<()> {
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
         let mut state = self.lock();
@@ -397,18 +421,22 @@ impl Inode {
             }
             Err(error) if is_full(&error) => {
                 self.lock().cache.note_litter(bytes.end);
-                Err(Error::new(ErrorKind::NoSpace, "no space for the write; nothing of it was accepted")
-                    .at_path(&self.path)
-                    .at_offset(offset)
-                    .because(error)
-                    .remedy("free space on the file system and write again"))
+                Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "no space for the write; nothing of it was accepted",
+                )
+                .at_path(&self.path)
+                .at_offset(offset)
+                .because(error)
+                .remedy("free space on the file system and write again"))
             }
             // A file system without allocation ahead; whether there is room, the write will tell.
             Err(_) => Ok(()),
         }
     }
 
-    /// Leaves the mark by which the next open after a crash knows that space beyond the end is ours.
+    /// Leaves the mark by which the next open after a crash knows that space beyond the end is
+    /// ours.
     pub(crate) fn mark_reserved(&self, state: &mut State, end: u64) -> bool {
         if !state.marked && end > state.cache.disk_size() {
             state.marked = self.file.set_reservation_mark(end).is_ok();
@@ -430,15 +458,20 @@ impl Inode {
         self.ask_locked(&mut self.lock(), request, after)
     }
 
-    fn ask_locked(self: &Arc<Self>, state: &mut State, request: Request, after: &mut After) -> TicketId {
+    fn ask_locked(
+        self: &Arc<Self>,
+        state: &mut State,
+        request: Request,
+        after: &mut After,
+    ) -> TicketId {
         let id = state.cache.ask(request);
         state.give_back_unused(after);
         self.kick(state, after);
         id
     }
 
-    /// As `ask`, with nobody to wait for it: how it fails is told to the engine's callback. (Given up later, it might
-    /// have failed already, unheard.)
+    /// As `ask`, with nobody to wait for it: how it fails is told to the engine's callback. (Given
+    /// up later, it might have failed already, unheard.)
     pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: Request) {
         let mut after = After::default();
         let mut state = self.lock();
@@ -492,8 +525,8 @@ impl Inode {
         Poll::Ready(())
     }
 
-    /// Only those who wait for this are woken: whoever gives the turn up because it has to wait for a page would
-    /// wake itself, else, and others like it.
+    /// Only those who wait for this are woken: whoever gives the turn up because it has to wait for
+    /// a page would wake itself, else, and others like it.
     pub(crate) fn end_append(&self) {
         let mut state = self.lock();
         state.appending = false;
@@ -510,7 +543,11 @@ impl Inode {
     }
 
     /// Resolves when the context has let go of the file, or somebody has opened it again.
-    pub(crate) fn poll_closed(self: &Arc<Self>, shared: &Shared, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_closed(
+        self: &Arc<Self>,
+        shared: &Shared,
+        context: &Context<'_>,
+    ) -> Poll<()> {
         let is_held = shared.table().is_held(self);
         let mut state = self.lock();
         if state.is_closed || state.is_orphan || is_held {
@@ -542,8 +579,15 @@ impl Inode {
         state
     }
 
-    /// Bios of the file have ended, in this order: one lock for all that a run of completions has of it.
-    pub(crate) fn settle(&self, shared: &Shared, ended: &[Ended], now: Moment, after: &mut After) -> Left {
+    /// Bios of the file have ended, in this order: one lock for all that a run of completions has
+    /// of it.
+    pub(crate) fn settle(
+        &self,
+        shared: &Shared,
+        ended: &[Ended],
+        now: Moment,
+        after: &mut After,
+    ) -> Left {
         self.look_at_space(shared, ended);
         let mut state = self.lock();
         let rewrites = state.cache.rewrites();
@@ -585,12 +629,16 @@ impl Inode {
 
     /// Space was allocated, or was to be: how much is left, and in which pieces it came.
     fn look_at_space(&self, shared: &Shared, ended: &[Ended]) {
-        for Ended { bio, result } in ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate) {
+        for Ended { bio, result } in
+            ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
+        {
             self.volume.look(&self.file);
             match result {
                 Ok(_) => match self.file.pieces_of(bio.offset..bio.end()) {
                     Ok(found) => self.volume.note_pieces(found),
-                    Err(error) => tracing::debug!(%error, "the file system does not tell where a file lies"),
+                    Err(error) => {
+                        tracing::debug!(%error, "the file system does not tell where a file lies")
+                    }
                 },
                 Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => {}
                 Err(_) => Counters::add(&shared.counters.unreserved_failed, 1),
@@ -608,11 +656,14 @@ impl Inode {
     /// What a failed ticket means to the caller.
     pub(crate) fn failure(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Write { offset, errno: DISCARDED } => {
-                self.io_error("what was written here was dropped by `discard_dirty`", offset, DISCARDED)
-            }
+            Failure::Write { offset, errno: DISCARDED } => self.io_error(
+                "what was written here was dropped by `discard_dirty`",
+                offset,
+                DISCARDED,
+            ),
             Failure::Write { offset, errno } => {
-                let error = self.io_error("could not write a page out; it stays dirty", offset, errno);
+                let error =
+                    self.io_error("could not write a page out; it stays dirty", offset, errno);
                 if is_full(&std::io::Error::from_raw_os_error(errno.0)) {
                     error.remedy("free space on the file system, then sync again")
                 } else {
@@ -655,7 +706,8 @@ impl State {
         let _ = self.recount();
     }
 
-    /// Counts anew what it has of its file system's share of the level. Whatever changed it, the next count is right.
+    /// Counts anew what it has of its file system's share of the level. Whatever changed it, the
+    /// next count is right.
     pub(crate) fn recount(&mut self) -> Crossed {
         let now = self.cache.dirty_pages() + self.credit;
         let before = std::mem::replace(&mut self.counted, now);
@@ -679,7 +731,12 @@ impl State {
     }
 
     /// Judges which of its clean pages may go, and drops those.
-    pub(crate) fn evict(&mut self, shared: &Shared, candidates: &mut [Candidate], after: &mut After) {
+    pub(crate) fn evict(
+        &mut self,
+        shared: &Shared,
+        candidates: &mut [Candidate],
+        after: &mut After,
+    ) {
         self.cache.evict(candidates.iter_mut(), &mut after.settled);
         self.tell_unread(shared);
         self.tell_arena(shared, after);

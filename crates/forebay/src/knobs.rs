@@ -1,8 +1,8 @@
-//! The knobs of an engine: the one list of them, each with its name, what it can be set to, and how it is read and
-//! told. Those of the queue are in its own list, and stand here before the others.
+//! The knobs of an engine: the one list of them, each with its name, what it can be set to, and how
+//! it is read and told. Those of the queue are in its own list, and stand here before the others.
 //!
-//! A knob is a field of [`Settings`], its entry here, and one place that acts on it: `Shared::apply` where it can be
-//! changed while the engine runs, `Builder::build` where not.
+//! A knob is a field of [`Settings`], its entry here, and one place that acts on it:
+//! `Shared::apply` where it can be changed while the engine runs, `Builder::build` where not.
 
 use std::fmt;
 use std::time::Duration;
@@ -81,7 +81,9 @@ const OWN: [Own; 11] = [
         choices: Affinity::CHOICES,
         fixed: None,
         get: |settings| settings.affinity.name().to_owned(),
-        set: |settings, value| Affinity::by_name(value).map(|affinity| settings.affinity = affinity),
+        set: |settings, value| {
+            Affinity::by_name(value).map(|affinity| settings.affinity = affinity)
+        },
     },
     Own {
         name: "flight",
@@ -141,7 +143,9 @@ const OWN: [Own; 11] = [
     Own {
         name: "buffer_bytes",
         choices: BYTES,
-        fixed: Some("the pool of buffers is one piece of memory, and parts of it are lent to callers"),
+        fixed: Some(
+            "the pool of buffers is one piece of memory, and parts of it are lent to callers",
+        ),
         get: |settings| settings.buffer_bytes.to_string(),
         set: |settings, value| bytes(value).map(|bytes| settings.buffer_bytes = bytes),
     },
@@ -196,7 +200,8 @@ pub(crate) fn get(settings: &Settings, name: &str) -> Result<String> {
 /// Sets a knob; whether that goes with the others is not looked at.
 ///
 /// # Errors
-/// `InvalidInput` for an unknown name, or a value that cannot be read; the message names what there is.
+/// `InvalidInput` for an unknown name, or a value that cannot be read; the message names what there
+/// is.
 pub(crate) fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
     find(name)?.set(settings, value)
 }
@@ -209,7 +214,9 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
     let knob = find(name)?;
     if let Some(why) = knob.fixed() {
         let what = format!("`{name}` cannot be changed while the engine runs: {why}");
-        return Err(Error::new(ErrorKind::InvalidInput, what).remedy("set it before the engine is made"));
+        return Err(
+            Error::new(ErrorKind::InvalidInput, what).remedy("set it before the engine is made")
+        );
     }
     knob.set(settings, value)
 }
@@ -346,7 +353,9 @@ mod tests {
             assert_eq!(told_reserving(reserving(value).unwrap()), again);
             assert_eq!(reserving(again), reserving(value));
         }
-        for value in ["extsize=", "extsize=0", "extsize=6000", "extsize=2g", "extsize", "extsize=off", "on"] {
+        for value in
+            ["extsize=", "extsize=0", "extsize=6000", "extsize=2g", "extsize", "extsize=off", "on"]
+        {
             assert_eq!(reserving(value), None, "{value}");
         }
     }
@@ -357,7 +366,11 @@ mod tests {
         let knobs = list(&settings);
         for (at, knob) in knobs.iter().enumerate() {
             let is_word = knob.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-            assert!(is_word && knobs[..at].iter().all(|other| other.name != knob.name), "{}", knob.name);
+            assert!(
+                is_word && knobs[..at].iter().all(|other| other.name != knob.name),
+                "{}",
+                knob.name
+            );
             assert!(!knob.value.is_empty() && !knob.value.contains([' ', '\n']), "{knob:?}");
             assert!(!knob.choices.is_empty() && !knob.choices.contains('\n'), "{knob:?}");
         }
@@ -381,7 +394,8 @@ mod tests {
     fn what_cannot_be_is_refused_with_what_can() {
         let mut settings = Settings::default();
         for Knob { name, choices, change: may_change, .. } in list(&settings) {
-            for value in ["", " ", "nothing", "-1", "0x10", "18446744073709551616", "time=", "1\n2"] {
+            for value in ["", " ", "nothing", "-1", "0x10", "18446744073709551616", "time=", "1\n2"]
+            {
                 let error = set(&mut settings, &name, value).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidInput);
                 assert!(error.to_string().contains(&choices), "{error}");

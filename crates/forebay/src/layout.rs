@@ -7,13 +7,15 @@ use crate::inode::Inode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Layout {
-    /// Its extents, as its file system counts them: what is reserved counts for itself beside what is written.
+    /// Its extents, as its file system counts them: what is reserved counts for itself beside what
+    /// is written.
     pub extents: u64,
     /// Bytes of space it has, those reserved beyond its end included.
     pub allocated_bytes: u64,
     /// Bytes reserved beyond its end now, which its close gives back.
     pub reserved_bytes: u64,
-    /// Bytes of the stretches its file system was told to allocate for it; zero where it was not told.
+    /// Bytes of the stretches its file system was told to allocate for it; zero where it was not
+    /// told.
     pub extent_hint_bytes: u64,
 }
 

@@ -1,8 +1,9 @@
 //! The level of dirty pages of an engine, and the writers that wait for it to fall.
 //!
-//! Freed room goes to whoever waits longest, among those whose file system may have more: a waiter is granted so many
-//! pages at once, charged already, and runs on them without asking again. So nobody overtakes on the same file system,
-//! a slow one holds up nobody else, and a wait costs two context switches per grant rather than per page.
+//! Freed room goes to whoever waits longest, among those whose file system may have more: a waiter
+//! is granted so many pages at once, charged already, and runs on them without asking again. So
+//! nobody overtakes on the same file system, a slow one holds up nobody else, and a wait costs two
+//! context switches per grant rather than per page.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +21,8 @@ use crate::volume::Volume;
 /// The level.
 #[derive(Debug)]
 pub(crate) struct Level {
-    /// Pages from which on writers wait, and background writeback works. Changed one after the other; between the two
-    /// the lower one still holds.
+    /// Pages from which on writers wait, and background writeback works. Changed one after the
+    /// other; between the two the lower one still holds.
     limit: AtomicU64,
     background: AtomicU64,
     dirty: AtomicU64,
@@ -139,7 +140,8 @@ impl Level {
         Throttle::new(self.limit(), self.background())
     }
 
-    /// Changes where writers wait and writeback works; whom to wake is appended. Whether the limit was another.
+    /// Changes where writers wait and writeback works; whom to wake is appended. Whether the limit
+    /// was another.
     pub(crate) fn set_throttle(&self, throttle: Throttle, wakers: &mut Vec<Waker>) -> bool {
         self.background.store(throttle.background, Ordering::Relaxed);
         let before = self.limit.swap(throttle.limit, Ordering::AcqRel);
@@ -153,8 +155,8 @@ impl Level {
         self.dirty().saturating_sub(self.beyond.load(Ordering::Acquire))
     }
 
-    /// So many pages of a device were beyond its share, and are now; whom to wake is appended. Who waits to write to
-    /// that device hears why, and who waits for room elsewhere may have it.
+    /// So many pages of a device were beyond its share, and are now; whom to wake is appended. Who
+    /// waits to write to that device hears why, and who waits for room elsewhere may have it.
     pub(crate) fn change_beyond(&self, before: u64, now: u64, wakers: &mut Vec<Waker>) {
         if before < now {
             self.beyond.fetch_add(now - before, Ordering::AcqRel);
@@ -221,7 +223,10 @@ impl Level {
 
     fn part(&self, volume: &Volume) -> Part {
         let (part, whole) = (volume.share.part(), self.throttle().whole());
-        Part { limit: part.limit.min(whole.limit), background: part.background.min(whole.background) }
+        Part {
+            limit: part.limit.min(whole.limit),
+            background: part.background.min(whole.background),
+        }
     }
 
     /// Pages became dirty.
@@ -235,7 +240,11 @@ impl Level {
             self.peak.fetch_max(now, Ordering::Relaxed);
         }
         let background = self.background();
-        if before < background && now >= background { Crossed::Background } else { Crossed::Nothing }
+        if before < background && now >= background {
+            Crossed::Background
+        } else {
+            Crossed::Nothing
+        }
     }
 
     /// Pages are dirty no more; whom to wake is appended.
@@ -267,12 +276,15 @@ impl Level {
             let grant = self.throttle().grant(line.volume.share.rate(), line.waiters.len() as u64);
             let dirty = self.dirty_of(&line.volume, 0);
             let number = line.waiters.front()?.number;
-            self.throttle().fits(dirty, self.part(&line.volume), grant).then_some((number, at, grant))
+            self.throttle()
+                .fits(dirty, self.part(&line.volume), grant)
+                .then_some((number, at, grant))
         });
         lines.min().map(|(_, at, grant)| (at, grant))
     }
 
-    /// A page of a file could not be written: who waits to write more of it has to look, and keeps its place.
+    /// A page of a file could not be written: who waits to write more of it has to look, and keeps
+    /// its place.
     pub(crate) fn look_again(&self, target: Target, wakers: &mut Vec<Waker>) {
         if self.queued.load(Ordering::Acquire) == 0 {
             return;
@@ -296,7 +308,8 @@ impl Level {
         let waiter = waiting.push(target, volume);
         self.queued.fetch_add(1, Ordering::Release);
         drop(waiting);
-        // The level may have fallen between the look and the queueing, with nobody there to be told.
+        // The level may have fallen between the look and the queueing, with nobody there to be
+        // told.
         let mut wakers = Vec::new();
         self.remove(0, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
@@ -385,7 +398,8 @@ mod tests {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
         assert_eq!(add(&level, &volume, 1024), Crossed::Background);
         assert_eq!(level.admit(&volume, 900), Admission::Wait);
-        let (mut first, mut second) = (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+        let (mut first, mut second) =
+            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         remove(&level, &volume, 16, &mut wakers);
@@ -401,7 +415,8 @@ mod tests {
     fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
         add(&level, &volume, 1024);
-        let (mut mine, mut other) = (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
+        let (mut mine, mut other) =
+            (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
         assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
         let mut wakers = Vec::new();
         level.look_again(Target(1), &mut wakers);
@@ -430,7 +445,8 @@ mod tests {
     fn a_place_given_up_gives_its_share_to_the_next() {
         let (level, volume) = (level(), Arc::new(Volume::new(0)));
         add(&level, &volume, 1024);
-        let (first, mut second) = (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+        let (first, mut second) =
+            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
         remove(&level, &volume, 16, &mut Vec::new());
         drop(first);
         assert_eq!(poll(&mut second), Poll::Ready(16));
@@ -451,7 +467,8 @@ mod tests {
         assert_eq!(level.admit(&slow, 32), Admission::Wait);
         let mut first = level.queue(Target(0), &slow);
         assert!(poll(&mut first).is_pending(), "there is room, and not for it");
-        // The fast one fills the rest; its writer came later, and goes on as soon as it has written something.
+        // The fast one fills the rest; its writer came later, and goes on as soon as it has written
+        // something.
         level.add(992);
         let _ = fast.share.recount(0, 992);
         let mut second = level.queue(Target(1), &fast);

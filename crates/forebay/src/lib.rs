@@ -1,12 +1,12 @@
 //! Fast, predictable buffered file I/O from user space on Linux.
 //!
-//! An [`Engine`] keeps written data in a fixed memory budget of its own and writes it out over io_uring: gathered in
-//! offset order into large direct requests, with space reserved ahead so that files lie in one piece, and with syncs
-//! that go before bulk writeback. Files stay ordinary files.
+//! An [`Engine`] keeps written data in a fixed memory budget of its own and writes it out over
+//! io_uring: gathered in offset order into large direct requests, with space reserved ahead so that
+//! files lie in one piece, and with syncs that go before bulk writeback. Files stay ordinary files.
 //!
-//! **Until a sync (or `close`) returns, written data lives in this process**: `kill -9`, an abort or an exit without
-//! `close` loses it, which the kernel's page cache would not, unless a second process stands by ([`keeper`]). Other
-//! programs may not see it before that either.
+//! **Until a sync (or `close`) returns, written data lives in this process**: `kill -9`, an abort
+//! or an exit without `close` loses it, which the kernel's page cache would not, unless a second
+//! process stands by ([`keeper`]). Other programs may not see it before that either.
 //!
 //! ```no_run
 //! use forebay::{Engine, Open};
@@ -21,13 +21,14 @@
 //! # }
 //! ```
 //!
-//! Every verb has a blocking and an asynchronous form; the futures run on any executor, and the blocking form is the
-//! asynchronous one driven on the caller's thread.
+//! Every verb has a blocking and an asynchronous form; the futures run on any executor, and the
+//! blocking form is the asynchronous one driven on the caller's thread.
 //!
 //! # Past the cache
 //!
-//! [`Engine::open_direct`] gives a [`DirectFile`], whose reads and writes go from the caller's own buffer to the device,
-//! submitted from any thread and awaited or not; [`Engine::plug`] hands several over together.
+//! [`Engine::open_direct`] gives a [`DirectFile`], whose reads and writes go from the caller's own
+//! buffer to the device, submitted from any thread and awaited or not; [`Engine::plug`] hands
+//! several over together.
 //!
 //! ```no_run
 //! use forebay::{Engine, Open};
@@ -48,10 +49,11 @@
 //! ```
 //!
 //! # Where a write is, in order
-//! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames, `pool` where frame
-//! numbers become memory, `home` which context has it, `context` the thread through which everything reaches the device,
-//! `contexts` all of them; and around them `engine`, `builder`, `settings` and `knobs`, `layout`, `table` (open inodes),
-//! `volume` (room on the file system), `shared`, `wait`, `control` (others' way to the knobs).
+//! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames,
+//! `pool` where frame numbers become memory, `home` which context has it, `context` the thread
+//! through which everything reaches the device, `contexts` all of them; and around them `engine`,
+//! `builder`, `settings` and `knobs`, `layout`, `table` (open inodes), `volume` (room on the file
+//! system), `shared`, `wait`, `control` (others' way to the knobs).
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

@@ -1,5 +1,5 @@
-//! Every bound of an engine's own, derived and checked at compile time. Those of the parts are in their crates'
-//! `limits`.
+//! Every bound of an engine's own, derived and checked at compile time. Those of the parts are in
+//! their crates' `limits`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,20 +10,22 @@ use forebay_cache::limits::{MIN_CACHE_PAGES, PAGE};
 /// Messages a context takes before it looks at the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
 
-/// Writeback contexts: as many as a large machine has use for. However many allocation groups a file system has.
+/// Writeback contexts: as many as a large machine has use for. However many allocation groups a
+/// file system has.
 pub(crate) const CONTEXTS: usize = 64;
 
-/// Bytes written of a file before it is looked again in which allocation group they are: one system call for as many
-/// large requests as make it nothing.
+/// Bytes written of a file before it is looked again in which allocation group they are: one system
+/// call for as many large requests as make it nothing.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 
-/// Bios of others' files that an idle context has at most: enough for a device to have work, and little for one whose own
-/// files become dirty to wait for.
+/// Bios of others' files that an idle context has at most: enough for a device to have work, and
+/// little for one whose own files become dirty to wait for.
 pub(crate) const LENT: usize = 16;
 
 const _: () = assert!(LENT < PLUG_BIOS);
 
-/// How long it is watched what a number of contexts brings: long against a handover, short against a load.
+/// How long it is watched what a number of contexts brings: long against a handover, short against
+/// a load.
 pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);
 
 /// What an extent-size hint can be: the largest is XFS's own.
@@ -34,14 +36,16 @@ const _: () = assert!(*EXTENT_HINTS.end() <= u32::MAX as u64, "the kernel takes 
 /// Files among which the one with most dirty pages is swept next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 
-/// How long a device is kept busy by what is in flight, unless told: what a read beside it waits for. Long against what
-/// a context takes to hear of an end and send the next.
+/// How long a device is kept busy by what is in flight, unless told: what a read beside it waits
+/// for. Long against what a context takes to hear of an end and send the next.
 pub(crate) const FLIGHT_TIME: Duration = Duration::from_millis(2);
 
 /// What can be told.
-pub(crate) const FLIGHT_TIMES: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_secs(1);
+pub(crate) const FLIGHT_TIMES: RangeInclusive<Duration> =
+    Duration::from_micros(100)..=Duration::from_secs(1);
 
-/// Requests of one class in flight, on all file systems together: small ones need depth to reach the device's rate.
+/// Requests of one class in flight, on all file systems together: small ones need depth to reach
+/// the device's rate.
 pub(crate) const FLIGHT: usize = 112;
 
 /// Bios taken from one file before the next one has a turn, in one pass.
@@ -50,14 +54,15 @@ pub(crate) const RUN_PER_FILE: usize = 32;
 /// Frames collected when none is free: a step's worth.
 pub(crate) const RECLAIM_FRAMES: usize = forebay_cache::limits::STEP_PAGES;
 
-/// Writes of this many bytes and more may go past the cache: what reaches the device's bandwidth one at a time.
+/// Writes of this many bytes and more may go past the cache: what reaches the device's bandwidth
+/// one at a time.
 pub(crate) const BYPASS_BYTES: usize = REQUEST_BYTES as usize;
 
 /// Bytes of one such write before it is looked again whether there is room.
 pub(crate) const BYPASS_BYTES_AT_ONCE: usize = 8 * BYPASS_BYTES;
 
-/// Pages a file has dirty or on their way when who writes what does not stay waits for some to end: enough for the device
-/// to have work while more is gathered.
+/// Pages a file has dirty or on their way when who writes what does not stay waits for some to end:
+/// enough for the device to have work while more is gathered.
 pub(crate) const UNCACHED_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::UNCACHED_PAGES;
 
 /// Clean pages asked about in one go when room is made.
@@ -69,10 +74,12 @@ pub(crate) const LOW_ONE_IN: u32 = 32;
 /// ... until these are: the room is made in batches, and writers and readers find frames in runs.
 pub(crate) const HIGH_ONE_IN: u32 = 16;
 
-/// Of the frames below which room is made, the part that nothing is read ahead into: that is for who waits.
+/// Of the frames below which room is made, the part that nothing is read ahead into: that is for
+/// who waits.
 pub(crate) const RESERVE_OF_LOW: u32 = 4;
 
-/// Frames that may hold what was brought in and not read yet, before nothing more is read ahead: one in so many.
+/// Frames that may hold what was brought in and not read yet, before nothing more is read ahead:
+/// one in so many.
 pub(crate) const UNREAD_ONE_IN: u32 = 4;
 
 /// Of a read that is larger than a request, requests that are on their way at a time.
@@ -96,8 +103,8 @@ pub(crate) const CACHE_OF_MEMORY: u64 = 16;
 /// The largest cache: frames are numbered by 32 bits, and one number says "none".
 pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
 
-/// Files made here and closed without a sync, of which the engine remembers that their directory is to be synced: 16
-/// bytes each, a megabyte and a half with the table's own.
+/// Files made here and closed without a sync, of which the engine remembers that their directory is
+/// to be synced: 16 bytes each, a megabyte and a half with the table's own.
 pub(crate) const UNSYNCED_ENTRIES: usize = 1 << 16;
 
 /// How often a lease is asked for, a millisecond apart, while somebody has the file open.
@@ -133,19 +140,23 @@ pub(crate) const DIRECT_FLIGHT: usize = TAGS / 2;
 /// Places of the queue that direct bios leave to cached files.
 pub(crate) const DIRECT_LEAVES: usize = PLUG_BIOS / 4;
 
-/// Direct operations that have started and not ended. Each has memory lent to the device, in one piece or two, of which
-/// a million can be told apart; and as many times the tags as find neighbours to be merged with.
+/// Direct operations that have started and not ended. Each has memory lent to the device, in one
+/// piece or two, of which a million can be told apart; and as many times the tags as find
+/// neighbours to be merged with.
 pub(crate) const DIRECT_OPERATIONS: usize = 16 * TAGS;
 
 const _: () = assert!(2 * DIRECT_OPERATIONS < 1 << 20 && DIRECT_OPERATIONS > DIRECT_FLIGHT);
 
-/// Bytes of one direct operation: below the 2 GiB at which the kernel cuts a request, and numbered by 32 bits.
+/// Bytes of one direct operation: below the 2 GiB at which the kernel cuts a request, and numbered
+/// by 32 bits.
 pub(crate) const DIRECT_BYTES: u64 = 1 << 30;
 
-/// Operations of one direct file that are looked through for one that may start. Those behind wait for their turn.
+/// Operations of one direct file that are looked through for one that may start. Those behind wait
+/// for their turn.
 pub(crate) const GATE_WINDOW: usize = 128;
 
-/// Bytes of the pool of buffers unless told: sixteen large requests. Taken page by page, when first touched.
+/// Bytes of the pool of buffers unless told: sixteen large requests. Taken page by page, when first
+/// touched.
 pub(crate) const DEFAULT_BUFFER_BYTES: u64 = 16 * REQUEST_BYTES;
 
 /// The largest pool of buffers.
@@ -153,24 +164,29 @@ pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 40;
 
 const _: () = assert!(DIRECT_LEAVES < PLUG_BIOS && DIRECT_FLIGHT < TAGS);
 
-/// Pages of one file that cannot be written: this part of the dirty limit. Who would add to them hears of it.
+/// Pages of one file that cannot be written: this part of the dirty limit. Who would add to them
+/// hears of it.
 pub(crate) const FAILING_OF_FILE: u64 = 16;
 
-/// The same of all files of one device, of which several may be bad before the device counts as dead.
+/// The same of all files of one device, of which several may be bad before the device counts as
+/// dead.
 pub(crate) const FAILING_OF_DEVICE: u64 = 4;
 
 const _: () = assert!(FAILING_OF_DEVICE < FAILING_OF_FILE, "one file does not stop its device");
 
-/// What `dirty_age` can be: looking for what is old costs little at the one end, and is over some day at the other.
+/// What `dirty_age` can be: looking for what is old costs little at the one end, and is over some
+/// day at the other.
 pub(crate) const DIRTY_AGES: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
 
 /// The least `dirty_bytes`: some large requests.
 pub(crate) const MIN_DIRTY_BYTES: u64 = 4 * REQUEST_BYTES;
 
-const _: () = assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache may have some dirty");
+const _: () =
+    assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache may have some dirty");
 
-/// Bytes of a request to a control socket, with what ends it: the longest there is has fewer than a hundred.
+/// Bytes of a request to a control socket, with what ends it: the longest there is has fewer than a
+/// hundred.
 pub(crate) const CONTROL_LINE_BYTES: usize = 256;
 
 /// Bytes read from one client of a control socket before the next one has a turn.
@@ -203,7 +219,8 @@ pub(crate) const KEEPER_PAUSE: Duration = Duration::from_millis(250);
 /// ... up to this.
 pub(crate) const KEEPER_PAUSE_MOST: Duration = Duration::from_secs(60);
 
-/// Files given to a new keeper before its answers are heard: a channel holds a few hundred messages.
+/// Files given to a new keeper before its answers are heard: a channel holds a few hundred
+/// messages.
 pub(crate) const KEEPER_BATCH: usize = 32;
 
 /// Bytes of a path that a keeper is told.

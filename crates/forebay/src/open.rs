@@ -1,4 +1,5 @@
-//! How a file is opened: what the handle may do, and what happens to a file that is there or is not.
+//! How a file is opened: what the handle may do, and what happens to a file that is there or is
+//! not.
 
 /// Options of [`crate::Engine::open`]. Start from one of the constructors, refine, pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,8 +59,9 @@ impl Open {
         self
     }
 
-    /// Whether pages go when they are written, or read, instead of staying as clean ones; as the engine's knob `uncached`
-    /// says unless told. Of several handles of one file, the one that touches a page decides.
+    /// Whether pages go when they are written, or read, instead of staying as clean ones; as the
+    /// engine's knob `uncached` says unless told. Of several handles of one file, the one that
+    /// touches a page decides.
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.uncached = Some(uncached);

@@ -1,7 +1,8 @@
 //! The arena and its free frames, shared by callers and context.
 //!
-//! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame that a plan of
-//! copies names is, until the plan is published or ended, read and written by nobody else in a conflicting way.
+//! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame
+//! that a plan of copies names is, until the plan is published or ended, read and written by nobody
+//! else in a conflicting way.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -145,14 +146,16 @@ impl Pool {
                     self.zero(copy.frame, 0..copy.at);
                     self.zero(copy.frame, copy.at + copy.length..PAGE);
                 }
-                // SAFETY: `copy.frame` is planned for us alone; the old frame is in flight as the source of a write,
-                // so nobody changes it, and it is not freed before the page is published: its page is busy.
+                // SAFETY: `copy.frame` is planned for us alone; the old frame is in flight as the
+                // source of a write, so nobody changes it, and it is not freed before the page is
+                // published: its page is busy.
                 Prepare::From(old) => unsafe { self.arena.copy_frame(old, copy.frame) },
             }
             let mut done = 0;
             while done < copy.length {
                 let part = from.take(copy.length - done);
-                // SAFETY: the page is busy: until it is published nobody else reads, sends or drops its frame.
+                // SAFETY: the page is busy: until it is published nobody else reads, sends or drops
+                // its frame.
                 unsafe { self.arena.copy_in(copy.frame, copy.at + done, part) };
                 done += part.len();
             }
@@ -167,7 +170,8 @@ impl Pool {
                 let part = into.take(step.length - done);
                 match step.frame {
                     None => part.fill(0),
-                    // SAFETY: the page is pinned: its frame is neither written nor freed until the plan is ended.
+                    // SAFETY: the page is pinned: its frame is neither written nor freed until the
+                    // plan is ended.
                     Some(frame) => unsafe { self.arena.copy_out(frame, step.at + done, part) },
                 }
                 done += part.len();
@@ -175,8 +179,8 @@ impl Pool {
         }
     }
 
-    /// Zeroes a part of a frame of which the caller has the only use: a planned copy, or a page under the file's
-    /// lock that nobody has pinned.
+    /// Zeroes a part of a frame of which the caller has the only use: a planned copy, or a page
+    /// under the file's lock that nobody has pinned.
     pub(crate) fn zero(&self, frame: Frame, range: std::ops::Range<usize>) {
         if !range.is_empty() {
             // SAFETY: the only use, as said above.
@@ -184,12 +188,13 @@ impl Pool {
         }
     }
 
-    /// Copies what was missing of a page to where it is missing. Under the file's lock: the bytes that are missing are
-    /// nobody's yet, and the frame they come from is the caller's alone.
+    /// Copies what was missing of a page to where it is missing. Under the file's lock: the bytes
+    /// that are missing are nobody's yet, and the frame they come from is the caller's alone.
     pub(crate) fn patch(&self, patch: &Patch) {
         for bytes in &patch.bytes {
             let filled = patch.filled.clamp(bytes.start, bytes.end);
-            // SAFETY: nobody reads or writes the missing bytes of a page, and nobody else knows the frame they are in.
+            // SAFETY: nobody reads or writes the missing bytes of a page, and nobody else knows the
+            // frame they are in.
             unsafe { self.arena.copy_part(patch.from, patch.to, bytes.start..filled) };
             self.zero(patch.to, filled..bytes.end);
         }

@@ -13,8 +13,8 @@ use crate::contexts::Wanted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Affinity;
 use crate::limits::{
-    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME, MAX_BUFFER_BYTES,
-    MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
+    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
+    MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
 };
 
 /// What every knob stands at.
@@ -59,8 +59,9 @@ impl Default for Settings {
 impl Settings {
     /// Bytes of the arena.
     pub(crate) fn cache_bytes(&self) -> u64 {
-        let default =
-            || DEFAULT_CACHE_BYTES.min(probe::memory_limit() / CACHE_OF_MEMORY).max(MIN_CACHE_BYTES);
+        let default = || {
+            DEFAULT_CACHE_BYTES.min(probe::memory_limit() / CACHE_OF_MEMORY).max(MIN_CACHE_BYTES)
+        };
         self.cache_bytes.unwrap_or_else(default)
     }
 

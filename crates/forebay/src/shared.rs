@@ -1,5 +1,5 @@
-//! What all threads of an engine share: the pool of frames, the level of dirty pages, the table of open inodes, and
-//! the way to the contexts.
+//! What all threads of an engine share: the pool of frames, the level of dirty pages, the table of
+//! open inodes, and the way to the contexts.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,8 @@ use crate::inode::After;
 use crate::keeper::standby::Standby;
 use crate::level::Level;
 use crate::limits::{
-    EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, RESERVE_OF_LOW, STARVED_BELOW, UNREAD_ONE_IN,
+    EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, RESERVE_OF_LOW, STARVED_BELOW,
+    UNREAD_ONE_IN,
 };
 use crate::mutex::lock;
 use crate::pool::Pool;
@@ -137,14 +138,16 @@ impl Shared {
         self.level.wake_all();
     }
 
-    /// No context is left that would give a lease up when another program asks for it, or write under it.
+    /// No context is left that would give a lease up when another program asks for it, or write
+    /// under it.
     pub(crate) fn release_leases(&self) {
         let inodes = self.table().inodes();
         inodes.iter().for_each(|inode| inode.file.release_lease());
     }
 
-    /// What is not written is left to the keeper, where there is one. Lock and lease stay with the open files, which it has,
-    /// too: nobody gets in before it is done, and no context closes a file.
+    /// What is not written is left to the keeper, where there is one. Lock and lease stay with the
+    /// open files, which it has, too: nobody gets in before it is done, and no context closes a
+    /// file.
     pub(crate) fn leave_files(&self) {
         if !self.keeper.as_ref().is_some_and(Standby::is_there) {
             return;
@@ -154,7 +157,8 @@ impl Shared {
         inodes.iter().for_each(|inode| inode.file.leave());
     }
 
-    /// This process does nothing more about what is not written: the keeper, where there is one, does it now.
+    /// This process does nothing more about what is not written: the keeper, where there is one,
+    /// does it now.
     pub(crate) fn leave_to_keeper(&self) {
         self.leave_files();
         if let Some(keeper) = &self.keeper {
@@ -186,8 +190,11 @@ impl Shared {
     pub(crate) fn share_out(&self) {
         let volumes = self.table().volumes();
         if let Some(volumes) = volumes {
-            let written: Vec<_> =
-                volumes.iter().map(|volume| &**volume).filter(|volume| volume.share.is_written()).collect();
+            let written: Vec<_> = volumes
+                .iter()
+                .map(|volume| &**volume)
+                .filter(|volume| volume.share.is_written())
+                .collect();
             self.level.share_out(&written);
         }
     }
@@ -210,8 +217,8 @@ impl Shared {
         self.pool.take(wanted.max(generous), stash);
     }
 
-    /// Makes room ahead of whoever wants it next, where little is left: a part of it, in batches; the next caller makes
-    /// the next part. While somebody is at it, the others go on.
+    /// Makes room ahead of whoever wants it next, where little is left: a part of it, in batches;
+    /// the next caller makes the next part. While somebody is at it, the others go on.
     pub(crate) fn make_room_ahead(&self) {
         let (free, frames) = (self.pool.free(), self.pool.arena().frames());
         if free >= frames / LOW_ONE_IN || self.evicting.swap(true, Ordering::Acquire) {
@@ -222,10 +229,11 @@ impl Shared {
         self.evicting.store(false, Ordering::Release);
     }
 
-    /// Too few frames are free: evicts clean pages, or makes `waker` be woken when frames come back. True when there is
-    /// something to take now.
+    /// Too few frames are free: evicts clean pages, or makes `waker` be woken when frames come
+    /// back. True when there is something to take now.
     pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
-        // A page that was used three times stays for as many rounds, one that nobody has read yet for one.
+        // A page that was used three times stays for as many rounds, one that nobody has read yet
+        // for one.
         let all = self.pool.evictor().len();
         if self.evict(RECLAIM_FRAMES, 4 * all + EVICT_BATCH) < RECLAIM_FRAMES {
             self.collect_unused();
@@ -254,7 +262,8 @@ impl Shared {
             self.ask_files(&mut batch, &mut after);
             self.pool.evictor().settle(&batch);
             after.finish(self);
-            dropped += batch.iter().filter(|candidate| candidate.verdict == Verdict::Dropped).count();
+            dropped +=
+                batch.iter().filter(|candidate| candidate.verdict == Verdict::Dropped).count();
         }
         Counters::add(&self.counters.evicted_pages, dropped as u64);
         dropped
@@ -274,7 +283,8 @@ impl Shared {
     /// Frames that reading ahead may take: none that somebody may want sooner.
     pub(crate) fn room_ahead(&self) -> u64 {
         let frames = self.pool.arena().frames();
-        let spare = u64::from(self.pool.free().saturating_sub(frames / LOW_ONE_IN / RESERVE_OF_LOW));
+        let spare =
+            u64::from(self.pool.free().saturating_sub(frames / LOW_ONE_IN / RESERVE_OF_LOW));
         let unread = self.unread.load(Ordering::Relaxed);
         u64::from(frames / UNREAD_ONE_IN).saturating_sub(unread).min(spare)
     }

@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn pieces_are_filled_one_after_the_other() {
         let (mut one, mut two) = ([0; 3], [0; 5]);
-        let mut slices = [IoSliceMut::new(&mut []), IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+        let mut slices =
+            [IoSliceMut::new(&mut []), IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
         let mut left = SlicesMut::new(&mut slices);
         let mut byte = 0;
         while left.len() > 1 {

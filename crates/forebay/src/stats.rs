@@ -9,13 +9,15 @@ use forebay_cache::limits::PAGE;
 use crate::counters::OfQueue;
 use crate::shared::Shared;
 
-/// The numbers, and their names: a number is told by its field and by [`Stats::named`], and nowhere else.
+/// The numbers, and their names: a number is told by its field and by [`Stats::named`], and nowhere
+/// else.
 macro_rules! numbers {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
         /// Counters of an engine since it was made.
         ///
-        /// What ends in `_bytes` is in bytes, in `_us` in microseconds, in `_pages` in pages of 4096 bytes; the others
-        /// are counts. They are read one after the other, while the engine goes on.
+        /// What ends in `_bytes` is in bytes, in `_us` in microseconds, in `_pages` in pages of
+        /// 4096 bytes; the others are counts. They are read one after the other, while the engine
+        /// goes on.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         #[non_exhaustive]
         pub struct Stats {
@@ -56,14 +58,15 @@ numbers! {
     completion_holds,
     /// Bios ended in completion runs, well or not.
     completed_bios,
-    /// Requests sent again because they ended short, interrupted, would have blocked, or failed with others.
+    /// Requests sent again because they ended short, interrupted, would have blocked, or failed
+    /// with others.
     resubmitted,
     /// Syncs asked for.
     syncs,
     /// Flushes of a file that reached the device.
     flushes,
-    /// Times a flush failed on a file that another program has mapped, and what it covered was written once more,
-    /// through the kernel's cache.
+    /// Times a flush failed on a file that another program has mapped, and what it covered was
+    /// written once more, through the kernel's cache.
     rewrites,
     /// Times a writer waited for room.
     throttle_waits,
@@ -77,7 +80,8 @@ numbers! {
     contexts,
     /// Times a file went from one context to another.
     handovers,
-    /// Bios that went through another context than their file's, which had no room for them: overwrites.
+    /// Bios that went through another context than their file's, which had no room for them:
+    /// overwrites.
     lent,
     /// Bytes of space asked for ahead of data: the next three together.
     reserved_bytes,
@@ -87,13 +91,16 @@ numbers! {
     reserved_stream_bytes,
     /// ... and for lengths that were declared.
     reserved_declared_bytes,
-    /// Bytes of space allocated before a write was accepted, because the file system was nearly full.
+    /// Bytes of space allocated before a write was accepted, because the file system was nearly
+    /// full.
     reserved_scarce_bytes,
-    /// Bytes of reserved space given back, counted as reserved: some of them a file system may have had none for.
+    /// Bytes of reserved space given back, counted as reserved: some of them a file system may have
+    /// had none for.
     given_back_bytes,
     /// Times no space was asked for ahead of data because the file system was nearly full ...
     unreserved_scarce,
-    /// ... because the file could not be marked, so that nobody would have given it back after a crash ...
+    /// ... because the file could not be marked, so that nobody would have given it back after a
+    /// crash ...
     unreserved_unmarked,
     /// ... and times it was asked for in vain.
     unreserved_failed,
@@ -103,13 +110,15 @@ numbers! {
     plugged,
     /// Bytes of the arena (fixed).
     arena_bytes,
-    /// How long completions were held so that they end together, in microseconds: the 99th percentile.
+    /// How long completions were held so that they end together, in microseconds: the 99th
+    /// percentile.
     hold_p99_us,
     /// From a write's acceptance until the device had written it, in microseconds: the median ...
     written_latency_p50_us,
     /// ... and the 99th percentile, in microseconds.
     written_latency_p99_us,
-    /// From a write's acceptance until it was durable, in microseconds, of what syncs covered: the median ...
+    /// From a write's acceptance until it was durable, in microseconds, of what syncs covered: the
+    /// median ...
     writeback_latency_p50_us,
     /// ... and the 99th percentile, in microseconds.
     writeback_latency_p99_us,

@@ -1,4 +1,5 @@
-//! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for the device.
+//! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for
+//! the device.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -61,8 +62,8 @@ impl Table {
         assert!(before.is_none(), "an inode has one cache");
     }
 
-    /// A handle goes; whether it is the last is told before it has gone, so that what is asked for with it is asked
-    /// while the inode is still held.
+    /// A handle goes; whether it is the last is told before it has gone, so that what is asked for
+    /// with it is asked while the inode is still held.
     pub(crate) fn is_last(&self, identity: Identity) -> Last {
         match self.by_identity.get(&identity) {
             Some(entry) if entry.handles > 1 => Last::No,
@@ -71,14 +72,16 @@ impl Table {
     }
 
     pub(crate) fn drop_handle(&mut self, identity: Identity) {
-        let entry = self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
+        let entry =
+            self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
         entry.handles -= 1;
     }
 
     /// Takes an inode out if it has no handle.
     pub(crate) fn remove_unused(&mut self, inode: &Arc<Inode>) -> bool {
         let entry = self.by_identity.get(&inode.identity);
-        let unused = entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
+        let unused =
+            entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
             self.by_identity.remove(&inode.identity);
             self.by_target.remove(&inode.target);
@@ -125,7 +128,8 @@ impl Table {
     /// As [`Table::remove_unused`], past the cache.
     pub(crate) fn remove_unused_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
         let entry = self.direct.get(&inode.identity);
-        let unused = entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
+        let unused =
+            entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
             self.direct.remove(&inode.identity);
         }
@@ -161,7 +165,8 @@ impl Table {
     /// These numbers are taken, and no others.
     pub(crate) fn take_targets(&mut self, taken: &BTreeSet<u32>) {
         self.next_target = taken.last().map_or(0, |last| last + 1);
-        self.free_targets = (0..self.next_target).rev().filter(|number| !taken.contains(number)).collect();
+        self.free_targets =
+            (0..self.next_target).rev().filter(|number| !taken.contains(number)).collect();
     }
 
     pub(crate) fn free_target(&mut self, target: Target) {
@@ -171,7 +176,9 @@ impl Table {
     /// The file system of a device number, or the device itself.
     pub(crate) fn volume(&mut self, device: u64, kind: Kind) -> Arc<Volume> {
         let number = self.volumes.len();
-        Arc::clone(self.volumes.entry((device, kind)).or_insert_with(|| Arc::new(Volume::new(number))))
+        Arc::clone(
+            self.volumes.entry((device, kind)).or_insert_with(|| Arc::new(Volume::new(number))),
+        )
     }
 
     /// The most allocation groups of a file system here; as many as can be where one does not tell.
@@ -200,8 +207,13 @@ mod tests {
     #[test]
     fn contract_15_a_device_is_no_file_systems_volume() {
         let mut table = Table::default();
-        let asked =
-            [(7, Kind::Regular), (7, Kind::Block), (8, Kind::Block), (7, Kind::Regular), (7, Kind::Block)];
+        let asked = [
+            (7, Kind::Regular),
+            (7, Kind::Block),
+            (8, Kind::Block),
+            (7, Kind::Regular),
+            (7, Kind::Block),
+        ];
         let numbers = asked.map(|(device, kind)| table.volume(device, kind).number());
         assert_eq!(numbers, [0, 1, 2, 0, 1]);
     }

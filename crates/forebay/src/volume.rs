@@ -1,11 +1,13 @@
 //! A file system that files of an engine lie on: how much room it has.
 //!
-//! A cache accepts bytes before it has space for them. While there is plenty that is sound; near the end space is
-//! allocated before a write is accepted. Asking the file system each time would cost a system call per write, so
-//! what was accepted since the last look is taken off what was seen then.
+//! A cache accepts bytes before it has space for them. While there is plenty that is sound; near
+//! the end space is allocated before a write is accepted. Asking the file system each time would
+//! cost a system call per write, so what was accepted since the last look is taken off what was
+//! seen then.
 //!
-//! What was accepted while there was plenty is a pledge: its space is not allocated yet. Before the first allocation
-//! near the end, pledges are redeemed by writing them out; else the allocations would take their space away.
+//! What was accepted while there was plenty is a pledge: its space is not allocated yet. Before the
+//! first allocation near the end, pledges are redeemed by writing them out; else the allocations
+//! would take their space away.
 
 use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,7 +27,8 @@ const fn times_with_gaps(longest: u64) -> u64 {
     TIMES + longest
 }
 
-const _: () = assert!(times_with_gaps(MOST_GAP_PAGES) <= 20, "gaps are for file systems with room for them");
+const _: () =
+    assert!(times_with_gaps(MOST_GAP_PAGES) <= 20, "gaps are for file systems with room for them");
 
 /// The file system is looked at again after this part of its free space was accepted.
 const LOOK_AFTER: u64 = 64;
@@ -44,7 +47,8 @@ pub(crate) enum Room {
 pub(crate) struct Share {
     /// Pages dirty, being written, or granted to writers.
     dirty: AtomicU64,
-    /// The part of the limit and of the background level. Above both while it is written alone: then theirs hold.
+    /// The part of the limit and of the background level. Above both while it is written alone:
+    /// then theirs hold.
     limit: AtomicU64,
     background: AtomicU64,
     /// Pages it writes in a second; zero while that is not known.
@@ -91,7 +95,8 @@ impl Share {
     }
 
     pub(crate) fn part(&self) -> Part {
-        let [limit, background] = [&self.limit, &self.background].map(|of| of.load(Ordering::Relaxed));
+        let [limit, background] =
+            [&self.limit, &self.background].map(|of| of.load(Ordering::Relaxed));
         Part { limit, background }
     }
 
@@ -128,7 +133,8 @@ impl Share {
             writers.resize(context + 1, Writer::default());
         }
         change(&mut writers[context]);
-        let all: u64 = writers.iter().filter(|writer| writer.writes).map(|writer| writer.rate).sum();
+        let all: u64 =
+            writers.iter().filter(|writer| writer.writes).map(|writer| writer.rate).sum();
         let rate = if all > 0 { all } else { writers[context].rate };
         if rate > 0 {
             self.rate.store(rate, Ordering::Relaxed);
@@ -158,7 +164,8 @@ pub(crate) struct Volume {
     geometry: OnceLock<Option<Geometry>>,
     /// Whether it overwrites in place, in the same way.
     in_place: OnceLock<bool>,
-    /// Bytes of the pieces that its free space comes in; zero where it was not found to be in pieces.
+    /// Bytes of the pieces that its free space comes in; zero where it was not found to be in
+    /// pieces.
     piece: AtomicU64,
 }
 
@@ -183,9 +190,14 @@ impl Volume {
         self.number
     }
 
-    /// How many places there are to write to at a time without a fight for a lock; no bound where that is not told.
+    /// How many places there are to write to at a time without a fight for a lock; no bound where
+    /// that is not told.
     pub(crate) fn groups(&self) -> usize {
-        self.geometry.get().copied().flatten().map_or(usize::MAX, |geometry| geometry.groups as usize)
+        self.geometry
+            .get()
+            .copied()
+            .flatten()
+            .map_or(usize::MAX, |geometry| geometry.groups as usize)
     }
 
     /// Its allocation groups, where it has some; asked once, by a file on it.
@@ -268,8 +280,8 @@ impl Volume {
         self.look(file);
     }
 
-    /// Where gaps of so many pages between dirty ones may be written along: only over reserved space, unless all that is
-    /// dirty has room with its gaps too.
+    /// Where gaps of so many pages between dirty ones may be written along: only over reserved
+    /// space, unless all that is dirty has room with its gaps too.
     pub(crate) fn gaps(&self, file: &File, unwritten: u64, longest: u64) -> Gaps {
         let needed = unwritten.saturating_mul(times_with_gaps(longest));
         if self.free_bytes() < needed.saturating_mul(2) {

@@ -1,7 +1,8 @@
 //! Waiting: blocking calls are the asynchronous ones, driven on the caller's thread.
 //!
-//! So there is one implementation of every verb, and a blocking call costs a future on the stack and, only where it
-//! really waits, a park. The engine's own threads must never wait for the engine; they are marked, and refused.
+//! So there is one implementation of every verb, and a blocking call costs a future on the stack
+//! and, only where it really waits, a park. The engine's own threads must never wait for the
+//! engine; they are marked, and refused.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -46,8 +47,11 @@ pub(crate) fn may_block() -> Result<()> {
     if !is_ours() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::WouldDeadlock, "a call that has to wait, from one of the engine's own threads")
-        .remedy("hand the work to another thread, or use the asynchronous form"))
+    Err(Error::new(
+        ErrorKind::WouldDeadlock,
+        "a call that has to wait, from one of the engine's own threads",
+    )
+    .remedy("hand the work to another thread, or use the asynchronous form"))
 }
 
 /// Runs a future to its end on this thread, which may wait.
@@ -67,7 +71,8 @@ pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
 
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    block_on_until(future, None).unwrap_or_else(|| unreachable!("without a deadline there is an end"))
+    block_on_until(future, None)
+        .unwrap_or_else(|| unreachable!("without a deadline there is an end"))
 }
 
 /// Runs a future to its end, or until the deadline: then `None`, and the future is dropped.

@@ -1,5 +1,5 @@
-//! Who waits for a change of a file's pages, and how many that are on a file system: while there are any, its
-//! completions are not held back.
+//! Who waits for a change of a file's pages, and how many that are on a file system: while there
+//! are any, its completions are not held back.
 
 use std::sync::Arc;
 use std::task::Waker;

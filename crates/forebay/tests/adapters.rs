@@ -44,7 +44,11 @@ impl Positioned for Blocking<'_> {
 
 #[test]
 fn a_cursor_is_as_one_over_a_vector() {
-    assert_as_over_a_vector(&engine(), |file, take| take(&mut Blocking(file.cursor())), "through a cursor");
+    assert_as_over_a_vector(
+        &engine(),
+        |file, take| take(&mut Blocking(file.cursor())),
+        "through a cursor",
+    );
 }
 
 #[test]
@@ -105,7 +109,8 @@ fn vectors_are_one_stretch() {
     let pieces = |random: &mut Random| -> Vec<usize> {
         (0..random.below(1200))
             .map(|_| {
-                [random.below(3), random.below(300), random.below(9000)][random.below(3) as usize] as usize
+                [random.below(3), random.below(300), random.below(9000)][random.below(3) as usize]
+                    as usize
             })
             .collect()
     };
@@ -155,13 +160,16 @@ fn appended_vectors_and_buffers_stand_together() {
                     let body = vec![thread; 50 + round * 37 % 9000];
                     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
                     if round % 2 == 0 {
-                        log.append_vectored(&[&[thread][..], &length, &body].map(IoSlice::new)).unwrap();
+                        log.append_vectored(&[&[thread][..], &length, &body].map(IoSlice::new))
+                            .unwrap();
                     } else {
                         // More pieces than are planned at once.
-                        let pieces = body.chunks(body.len().div_ceil(100)).map(Bytes::copy_from_slice);
-                        let body: Box<dyn Buf> =
-                            pieces.fold(Box::new(Bytes::new()), |all, piece| Box::new(all.chain(piece)));
-                        log.append_buf(Buf::chain(Buf::chain(&[thread][..], &length[..]), body)).unwrap();
+                        let pieces =
+                            body.chunks(body.len().div_ceil(100)).map(Bytes::copy_from_slice);
+                        let body: Box<dyn Buf> = pieces
+                            .fold(Box::new(Bytes::new()), |all, piece| Box::new(all.chain(piece)));
+                        log.append_buf(Buf::chain(Buf::chain(&[thread][..], &length[..]), body))
+                            .unwrap();
                     }
                 }
                 log.close().unwrap();
@@ -202,8 +210,12 @@ fn a_direct_file_takes_the_buffers_of_bytes() {
 
 #[test]
 fn contract_09_no_space_is_told_to_a_cursor() {
-    let Some(mount) = Mount::new("no_space_is_told_to_a_cursor", FileSystem::Ext4, 24 * MIB) else { return };
-    let full = |result: io::Result<u64>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let Some(mount) = Mount::new("no_space_is_told_to_a_cursor", FileSystem::Ext4, 24 * MIB) else {
+        return;
+    };
+    let full = |result: io::Result<u64>| {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull)
+    };
     let path = mount.path().join("file");
     let engine = engine();
     let file = engine.open(&path, Open::create()).unwrap();

@@ -1,4 +1,5 @@
-//! A program dies, and another goes on where it stopped: with its files, its memory, and all that had been accepted.
+//! A program dies, and another goes on where it stopped: with its files, its memory, and all that
+//! had been accepted.
 //!
 //! What dies is a child of this program; what adopts is another child, or this.
 //!
@@ -35,7 +36,8 @@ fn keeper() {
 
 /// An engine that is survived, with a socket for who goes on.
 fn builder(directory: &Path) -> Builder {
-    let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
+    let keeper =
+        kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
     Engine::builder().cache_bytes(24 << 20).survive(keeper)
 }
 
@@ -75,7 +77,8 @@ fn act(what: &str, directory: &Path, path: &Path) -> Option<u32> {
         _ => builder(directory),
     };
     let engine = builder.build().unwrap();
-    let file = engine.open(path, Open::write()).or_else(|_| engine.open(path, Open::create())).unwrap();
+    let file =
+        engine.open(path, Open::write()).or_else(|_| engine.open(path, Open::create())).unwrap();
     match what {
         "warm" => {
             file.write_at(&pattern(1, WARM), 0).unwrap();
@@ -121,7 +124,8 @@ fn child_that_dies() {
 /// A child that does something with a file and is killed then, when `before` is done.
 fn die(what: &str, directory: &Path, path: &Path, before: impl FnOnce()) -> u32 {
     adopt_orphans();
-    let (mut child, told) = start(CHILD, &format!("{what}\n{}\n{}", directory.display(), path.display()));
+    let (mut child, told) =
+        start(CHILD, &format!("{what}\n{}\n{}", directory.display(), path.display()));
     before();
     kept::kill(&mut child, libc::SIGKILL);
     told.parse().unwrap()
@@ -167,7 +171,9 @@ fn contract_04_and_06_a_warm_cache_is_taken_over() {
     warm[1 << 20..(1 << 20) + 100_000].copy_from_slice(&pattern(2, 100_000));
     assert!(read_all(named(&files, "warm")) == warm);
     // By another handle, too.
-    assert!(read_all(&engine.open(directory.join("read"), Open::read()).unwrap()) == pattern(3, READ));
+    assert!(
+        read_all(&engine.open(directory.join("read"), Open::read()).unwrap()) == pattern(3, READ)
+    );
     assert_eq!(engine.stats().read_bytes, 0, "what was in memory is");
     let mut part = pattern(6, 20_000);
     part[5000..5004].copy_from_slice(b"here");
@@ -179,7 +185,8 @@ fn contract_04_and_06_a_warm_cache_is_taken_over() {
 
     // And on: over what is clean, in parts, at the end, beyond it, and with its length.
     let file = named(&files, "warm");
-    for (offset, length) in [(0, 4096), (5000, 100), (1_000_000, 70_000), (WARM as u64 + 9000, 10)] {
+    for (offset, length) in [(0, 4096), (5000, 100), (1_000_000, 70_000), (WARM as u64 + 9000, 10)]
+    {
         let bytes = pattern(7 + offset, length);
         file.write_at(&bytes, offset).unwrap();
         warm.resize(warm.len().max(offset as usize + length), 0);
@@ -219,7 +226,8 @@ fn contract_04_without_a_keeper_of_its_own() {
     let impossible = Engine::builder().dirty_bytes(1 << 40).adopt(&socket).unwrap_err();
     assert_eq!(impossible.kind(), ErrorKind::InvalidInput, "{impossible}");
     // Nor has one that gets no keeper, though that was to listen there.
-    let lonely = Engine::builder().survive(Keeper::program("/bin/false").socket(&socket)).adopt(&socket);
+    let lonely =
+        Engine::builder().survive(Keeper::program("/bin/false").socket(&socket)).adopt(&socket);
     refused(lonely);
     assert!(eventually(SOON, || socket.exists()), "the old one listens again");
     let Adopted { engine, files, clean_pages, .. } = Engine::adopt(&socket).unwrap();
@@ -230,7 +238,10 @@ fn contract_04_without_a_keeper_of_its_own() {
     file.write_at(&pattern(6, 5000), 100).unwrap();
     // As if nobody had had it: leased, and locked.
     assert!(!file.describe().contains("shared"), "{}", file.describe());
-    assert_eq!(Engine::new().unwrap().open(&path, Open::write()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(
+        Engine::new().unwrap().open(&path, Open::write()).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
     drop((engine, files));
     let mut content = pattern(5, 300_000);
     content[100..5100].copy_from_slice(&pattern(6, 5000));
@@ -271,7 +282,8 @@ fn contract_02_pages_written_in_parts_are_taken_over_though_they_fill_the_cache(
     let Some(mount) = Mount::new("adopt_many_parts", FileSystem::Ext4, 512 * MIB) else { return };
     let (_guard, directory) = place();
     let path = mount.path().canonicalize().unwrap().join("file");
-    // Holes, which this engine did not make: so a part of a page is one, until the others are there.
+    // Holes, which this engine did not make: so a part of a page is one, until the others are
+    // there.
     let same = std::fs::File::create(&path).unwrap();
     same.set_len(16 << 20).unwrap();
     // Nothing can be written to it: neither space nor time help.
@@ -302,7 +314,10 @@ fn contract_10_a_block_device_is_taken_over() {
     let mut start = vec![0; 300_000];
     file.read_at(&mut start, 0).unwrap();
     assert!(start == pattern(5, 300_000) && engine.stats().read_bytes <= 4096);
-    assert_eq!(Engine::new().unwrap().open(device.path(), Open::read()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(
+        Engine::new().unwrap().open(device.path(), Open::read()).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
     file.write_at(&pattern(6, 10_000), 77).unwrap();
     assert!(file.write_at(&[0; 10], (8 << 20) - 5).is_err());
     files.into_iter().next().unwrap().close().unwrap();
@@ -388,7 +403,8 @@ fn who_pretends_to_be_a_keeper_is_refused() {
     let one = [&[34][..], &number(0), &1_u16.to_le_bytes()].concat();
     let said = answered(&directory, &[]);
     assert!(said.contains("gone"), "{said}");
-    let said = answered(&directory, &[([&[17][..], &5_u16.to_le_bytes(), b"tired"].concat(), None)]);
+    let said =
+        answered(&directory, &[([&[17][..], &5_u16.to_le_bytes(), b"tired"].concat(), None)]);
     assert!(said.contains("tired"), "{said}");
     let end = || (vec![35], None);
     for messages in [
@@ -484,7 +500,8 @@ fn contract_06_whoever_opens_a_file_meanwhile_is_let_in() {
 
 const FILES: usize = 4;
 
-/// Of these the last one is open elsewhere, so it is no generation's alone, and the one before has no name.
+/// Of these the last one is open elsewhere, so it is no generation's alone, and the one before has
+/// no name.
 const SHARED: usize = FILES - 1;
 const NAMELESS: usize = FILES - 2;
 
@@ -499,7 +516,8 @@ enum Verb {
     Sync,
 }
 
-/// A row of steps without end: whoever makes it makes the same. A step that is made twice is made once.
+/// A row of steps without end: whoever makes it makes the same. A step that is made twice is made
+/// once.
 struct Workload {
     random: Random,
     number: u64,
@@ -539,7 +557,8 @@ impl Workload {
     /// The bytes of the step: no other has them.
     fn data(&self, length: usize) -> Vec<u8> {
         let salt = mix(self.number ^ mix(self.random.0));
-        let words = (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
+        let words =
+            (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
         words.flatten().take(length).collect()
     }
 
@@ -559,7 +578,9 @@ impl Workload {
         match verb {
             Verb::Write(offset, length) => file.write_at(&self.data(*length), *offset).unwrap(),
             Verb::SetLength(length) => file.set_len(*length).unwrap(),
-            Verb::Read(offset, length) => drop(file.read_at(&mut vec![0; *length], *offset).unwrap()),
+            Verb::Read(offset, length) => {
+                drop(file.read_at(&mut vec![0; *length], *offset).unwrap())
+            }
             Verb::Sync => file.sync_data().unwrap(),
         }
     }
@@ -572,7 +593,12 @@ impl Progress {
     fn at(directory: &Path) -> Self {
         let mut how = OpenOptions::new();
         Self(
-            how.read(true).write(true).create(true).truncate(false).open(directory.join("progress")).unwrap(),
+            how.read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(directory.join("progress"))
+                .unwrap(),
         )
     }
 
@@ -600,7 +626,8 @@ fn begin(engine: &Engine, directory: &Path) -> Vec<File> {
     files
 }
 
-/// Everything that returned before is there, and nothing else; the workload, and the content, where it goes on.
+/// Everything that returned before is there, and nothing else; the workload, and the content, where
+/// it goes on.
 fn check(files: &[File], directory: &Path, seed: u64, context: &str) -> (Workload, Vec<Vec<u8>>) {
     let progress = Progress::at(directory);
     let (begun, returned) = (progress.told(0), progress.told(1));
@@ -664,7 +691,8 @@ fn child_that_goes_on() {
     let (directory, seed): (&Path, u64) = (directory.as_ref(), seed.parse().unwrap());
     let mut random = Random(seed ^ mix(generation.parse().unwrap()));
     let (engine, files, clean) = go_on(directory, &mut random);
-    let (mut workload, _) = check(&files, directory, seed, &format!("generation {generation}, seed {seed}"));
+    let (mut workload, _) =
+        check(&files, directory, seed, &format!("generation {generation}, seed {seed}"));
     process::tell(format_args!("{} {clean}", engine.keeper().unwrap().process.unwrap()));
     let progress = Progress::at(directory);
     loop {
@@ -687,7 +715,8 @@ fn generations(directory: &Path) {
     let mut keepers = Vec::new();
     let mut clean_pages = 0;
     for generation in 0..count {
-        let (mut child, told) = start(GOES_ON, &format!("{}\n{seed}\n{generation}", directory.display()));
+        let (mut child, told) =
+            start(GOES_ON, &format!("{}\n{seed}\n{generation}", directory.display()));
         let (keeper, clean) = told.split_once(' ').unwrap();
         keepers.push(keeper.parse().unwrap());
         clean_pages += clean.parse::<u64>().unwrap();
@@ -698,9 +727,15 @@ fn generations(directory: &Path) {
     }
     let (engine, files, clean) = go_on(directory, &mut random);
     for keeper in keepers {
-        assert_eq!(wait_for_orphan(keeper, SOON), 0, "seed {seed}: {}", kept::said(&directory.join("log")));
+        assert_eq!(
+            wait_for_orphan(keeper, SOON),
+            0,
+            "seed {seed}: {}",
+            kept::said(&directory.join("log"))
+        );
     }
-    let (mut workload, mut contents) = check(&files, directory, seed, &format!("the last, seed {seed}"));
+    let (mut workload, mut contents) =
+        check(&files, directory, seed, &format!("the last, seed {seed}"));
     for _ in 0..1000 {
         let (number, verb) = workload.next();
         workload.make(&verb, &files[number]);

@@ -27,7 +27,8 @@ fn keeper() {
 
 /// An engine that is survived, of which nothing is written before its end.
 fn builder(directory: &Path) -> Builder {
-    let keeper = kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
+    let keeper =
+        kept::keeper().socket(directory.join("socket")).log(directory.join("log")).linger(SOON);
     let builder = Engine::builder().cache_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
     builder.survive(keeper.patience(Duration::from_millis(300)))
 }

@@ -1,4 +1,5 @@
-//! What users do wrong: each has an answer that says what it is, and nothing is accepted or changed.
+//! What users do wrong: each has an answer that says what it is, and nothing is accepted or
+//! changed.
 
 mod support;
 
@@ -27,7 +28,11 @@ fn a_file_that_cannot_be_made_says_why() {
     let missing = directory.path().join("missing/file");
     for open in [Open::read(), Open::write(), Open::create(), Open::create_new(), Open::append()] {
         let error = engine.open(&missing, open).unwrap_err();
-        assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::ENOENT)), "{error}");
+        assert_eq!(
+            (error.kind(), error.os_error()),
+            (ErrorKind::Open, Some(libc::ENOENT)),
+            "{error}"
+        );
         assert!(error.to_string().contains("missing/file"), "{error}");
     }
     let there = directory.path().join("there");
@@ -74,14 +79,20 @@ fn as_nobody(test: &str) {
 
 #[test]
 fn a_read_only_file_system_is_read_and_not_written() {
-    let Some(mount) = Mount::new("read_only_file_system", FileSystem::Ext4, 32 * MIB) else { return };
+    let Some(mount) = Mount::new("read_only_file_system", FileSystem::Ext4, 32 * MIB) else {
+        return;
+    };
     let path = mount.path().join("file");
     std::fs::write(&path, pattern(1, 10_000)).unwrap();
     mount.make_read_only();
     let engine = small_engine();
     for open in [Open::write(), Open::create(), Open::append()] {
         let error = engine.open(&path, open).unwrap_err();
-        assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::EROFS)), "{error}");
+        assert_eq!(
+            (error.kind(), error.os_error()),
+            (ErrorKind::Open, Some(libc::EROFS)),
+            "{error}"
+        );
     }
     let file = engine.open(&path, Open::read()).unwrap();
     let mut buffer = vec![0; 20_000];
@@ -123,7 +134,8 @@ fn what_is_neither_file_nor_device_is_unsupported() {
     let others = [directory.path(), &fifo, Path::new("/dev/null"), Path::new("/dev/zero")];
     for path in others {
         for open in [Open::read(), Open::write(), Open::create(), Open::append()] {
-            let (engine, at, what) = (engine.clone(), path.to_owned(), format!("{path:?}, {open:?}"));
+            let (engine, at, what) =
+                (engine.clone(), path.to_owned(), format!("{path:?}, {open:?}"));
             let kind = within(SOON, "opening no file", move || kind_of(engine.open(at, open)));
             assert_eq!(kind, ErrorKind::Unsupported, "{what}");
         }
@@ -145,7 +157,10 @@ fn contract_06_a_second_engine_is_told_that_the_file_is_busy() {
     assert!(found[..50_000] == pattern(1, 50_000) && found[50_000..] == pattern(2, 50_000));
     file.close().unwrap();
     let mut opened = None;
-    assert!(eventually(SOON, || two.open(&path, Open::write()).is_ok()), "the lock outlives the close");
+    assert!(
+        eventually(SOON, || two.open(&path, Open::write()).is_ok()),
+        "the lock outlives the close"
+    );
     opened.get_or_insert_with(|| two.open(&path, Open::write()).unwrap()).sync_data().unwrap();
 }
 
@@ -221,7 +236,9 @@ fn largest_offset(path: &Path) -> u64 {
 
 #[test]
 fn contract_08_beyond_what_ext4_can_hold_is_refused_and_nothing_is_accepted() {
-    let Some(mount) = Mount::new("beyond_what_ext4_can_hold", FileSystem::Ext4, 64 * MIB) else { return };
+    let Some(mount) = Mount::new("beyond_what_ext4_can_hold", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
     let engine = small_engine();
     let path = mount.path().join("file");
     let file = engine.open(&path, Open::create()).unwrap();
@@ -260,14 +277,21 @@ fn knobs_out_of_range_are_refused_with_the_range() {
     for builder in wrong {
         assert_eq!(kind_of(builder.build()), ErrorKind::InvalidInput);
     }
-    for (key, value) in [("cash", "1"), ("cache_bytes", "-1"), ("flight", "many"), ("dirty_age", "3")] {
-        assert_eq!(kind_of(Engine::builder().set(key, value)), ErrorKind::InvalidInput, "{key} = {value}");
+    for (key, value) in
+        [("cash", "1"), ("cache_bytes", "-1"), ("flight", "many"), ("dirty_age", "3")]
+    {
+        assert_eq!(
+            kind_of(Engine::builder().set(key, value)),
+            ErrorKind::InvalidInput,
+            "{key} = {value}"
+        );
     }
 }
 
 /// Direct I/O refused: everything works through the kernel's cache, and the file says so.
 fn works_buffered(directory: &Path) {
-    let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
     let path = directory.join("buffered");
     let file = engine.open(&path, Open::create()).unwrap();
     println!("{}", file.describe());

@@ -1,5 +1,5 @@
-//! Contract 10: block devices. Loop devices of odd sizes, with sectors of 512 and 4096 bytes, whole or from the middle
-//! of an image, through the cache and past it.
+//! Contract 10: block devices. Loop devices of odd sizes, with sectors of 512 and 4096 bytes, whole
+//! or from the middle of an image, through the cache and past it.
 
 mod support;
 
@@ -67,8 +67,10 @@ impl Model {
 
     fn assert(&self, offset: usize, found: &[u8], what: &str) {
         let expected = self.bytes[offset..].iter().zip(&self.known[offset..]);
-        let differs =
-            found.iter().zip(expected).position(|(found, (expected, known))| *known && found != expected);
+        let differs = found
+            .iter()
+            .zip(expected)
+            .position(|(found, (expected, known))| *known && found != expected);
         assert_eq!(differs.map(|at| at + offset), None, "{what}: first byte that differs");
     }
 }
@@ -89,7 +91,8 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
     let mut random = Random(seed);
     let size = shape.size();
     let engine = engine_by(way);
-    let open = || engine.open(device.path(), Open::write().uncached(seed.is_multiple_of(2))).unwrap();
+    let open =
+        || engine.open(device.path(), Open::write().uncached(seed.is_multiple_of(2))).unwrap();
     let mut handles = vec![open()];
     let mut model = Model::of(device.stored());
     for operation in 0..operations {
@@ -158,7 +161,9 @@ fn contract_10_has_the_size_it_has() {
         assert_eq!((file.len(), file.describe()), (size, "direct".to_owned()));
         let data = pattern(1, 1000);
         file.write_at(&data, size - 1000).unwrap();
-        for (offset, length) in [(size - 999, 1000), (size, 1), (size + 5000, 10), (u64::MAX - 5, 10)] {
+        for (offset, length) in
+            [(size - 999, 1000), (size, 1), (size + 5000, 10), (u64::MAX - 5, 10)]
+        {
             let error = file.write_at(&data[..length], offset).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
             assert!(error.to_string().contains(&format!("{size} bytes")), "{error}");
@@ -176,7 +181,10 @@ fn contract_10_has_the_size_it_has() {
         // Open here, and opened anew.
         for _ in 0..2 {
             assert_eq!(kind_of(engine.open(path, Open::append())), ErrorKind::Unsupported);
-            assert_eq!(kind_of(engine.open(path, Open::write().truncate(true))), ErrorKind::Unsupported);
+            assert_eq!(
+                kind_of(engine.open(path, Open::write().truncate(true))),
+                ErrorKind::Unsupported
+            );
             let error = engine.open(path, Open::create_new()).unwrap_err();
             assert_eq!(error.os_error(), Some(libc::EEXIST), "{error}");
         }
@@ -199,7 +207,8 @@ fn contract_10_a_part_of_an_image_leaves_the_rest_alone() {
     let around = std::fs::OpenOptions::new().write(true).open(device.image()).unwrap();
     around.set_len(shape.offset + shape.bytes + 5000).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&around, &[0xaa; 1024], 0).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&around, &[0xbb; 5000], shape.offset + shape.bytes).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&around, &[0xbb; 5000], shape.offset + shape.bytes)
+        .unwrap();
     let engine = engine();
     let file = engine.open(device.path(), Open::write()).unwrap();
     let data = pattern(3, shape.bytes as usize);
@@ -218,12 +227,19 @@ fn contract_10_synced_is_on_the_device() {
         let file = engine.open(device.path(), Open::write()).unwrap();
         let data = pattern(1, shape.size() as usize);
         file.write_at(&data, 0).unwrap();
-        assert!(device.stored().iter().all(|byte| *byte == 0), "nothing is written before it is asked for");
+        assert!(
+            device.stored().iter().all(|byte| *byte == 0),
+            "nothing is written before it is asked for"
+        );
         let before = engine.stats();
         file.sync_data().unwrap();
         let after = engine.stats();
         assert_eq!(after.flushes - before.flushes, 1, "a completion alone proves nothing");
-        assert_eq!(after.written_bytes - before.written_bytes, shape.size(), "whole sectors, and no more");
+        assert_eq!(
+            after.written_bytes - before.written_bytes,
+            shape.size(),
+            "whole sectors, and no more"
+        );
         assert!(device.stored() == data);
         // A few bytes: read, changed, and written whole.
         file.write_at(b"few", 100_000).unwrap();
@@ -285,14 +301,16 @@ fn contract_10_a_discard_leaves_the_rest_alone() {
     }
 }
 
-/// Threads whose pages lie side by side discard them and write them again, while pages of theirs are in flight.
+/// Threads whose pages lie side by side discard them and write them again, while pages of theirs
+/// are in flight.
 #[test]
 fn contract_10_what_is_written_after_a_discard_stays() {
     const THREADS: u64 = 4;
     let shape = Shape::new(2 * MIB, 512);
     let Some(device) = Device::new("what_is_written_after_a_discard", shape) else { return };
     for way in ["auto", "threads"] {
-        let builder = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
+        let builder =
+            Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB).close_timeout(SOON);
         let builder = builder.dirty_age(Duration::from_millis(1)).set("engine", way).unwrap();
         let engine = builder.build().unwrap();
         let file = engine.open(device.path(), Open::write()).unwrap();
@@ -339,7 +357,8 @@ fn contract_10_a_discard_that_is_refused_changes_nothing() {
     // A file system that has no holes.
     let Some(memory) = Memory::new("a_discard_that_is_refused", "ramfs") else { return };
     let inside = tempfile::tempdir_in(memory.path()).unwrap();
-    let Some(device) = Device::new_in("a_discard_that_is_refused", Shape::new(MIB, 512), inside) else {
+    let Some(device) = Device::new_in("a_discard_that_is_refused", Shape::new(MIB, 512), inside)
+    else {
         return;
     };
     let engine = patient_engine();
@@ -361,11 +380,17 @@ fn contract_10_a_discard_that_is_refused_changes_nothing() {
 
 #[test]
 fn contract_10_what_is_mounted_is_busy() {
-    let Some(mount) = Mount::new("what_is_mounted_is_busy", FileSystem::Ext4, 32 * MIB) else { return };
+    let Some(mount) = Mount::new("what_is_mounted_is_busy", FileSystem::Ext4, 32 * MIB) else {
+        return;
+    };
     let engine = engine();
     for open in [Open::read(), Open::write(), Open::create()] {
         let error = engine.open(mount.device(), open.clone()).unwrap_err();
-        assert_eq!((error.kind(), error.os_error()), (ErrorKind::Busy, Some(libc::EBUSY)), "{error}");
+        assert_eq!(
+            (error.kind(), error.os_error()),
+            (ErrorKind::Busy, Some(libc::EBUSY)),
+            "{error}"
+        );
         assert!(error.to_string().contains("umount /"), "{error}");
         assert_eq!(kind_of(engine.open_direct(mount.device(), open)), ErrorKind::Busy);
     }
@@ -400,7 +425,10 @@ fn contract_10_one_engine_has_it() {
         let said: Vec<String> =
             BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).collect();
         assert!(child.wait().unwrap().success(), "{said:?}");
-        assert!(said.iter().any(|line| process::told(line).is_some_and(|told| told.starts_with("busy"))));
+        assert!(
+            said.iter()
+                .any(|line| process::told(line).is_some_and(|told| told.starts_with("busy")))
+        );
         // Whoever wants to mount it.
         assert_eq!(claim(device.path()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
         assert_eq!(kind_of(one.open_direct(device.path(), Open::read())), ErrorKind::Busy);
@@ -421,15 +449,16 @@ fn contract_10_it_is_free_when_it_is_closed() {
         return free_at_once(Path::new(&path));
     }
     let Some(device) = Device::new(FREE_TEST, Shape::new(MIB, 512)) else { return };
-    // In a process that starts no other: between its fork and its exec, a child that another test starts has every
-    // descriptor open too, and the device is held for as long.
+    // In a process that starts no other: between its fork and its exec, a child that another test
+    // starts has every descriptor open too, and the device is held for as long.
     let child = process::start_child(FREE_TEST, device.path().to_str().unwrap());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(device.stored()[5..12] == *b"dropped");
 }
 
-/// When the last handle is closed nobody holds the device: not after a while, but when `close` returns.
+/// When the last handle is closed nobody holds the device: not after a while, but when `close`
+/// returns.
 fn free_at_once(device: &Path) {
     for way in ["auto", "threads"] {
         let engine = engine_by(way);
@@ -458,7 +487,8 @@ fn contract_10_a_device_is_one_by_whatever_name() {
     std::os::unix::fs::symlink(device.path(), &link).unwrap();
     let number = std::os::unix::fs::MetadataExt::rdev(&std::fs::metadata(device.path()).unwrap());
     let numbers = (libc::major(number).to_string(), libc::minor(number).to_string());
-    let arguments = [node.as_os_str(), OsStr::new("b"), OsStr::new(&numbers.0), OsStr::new(&numbers.1)];
+    let arguments =
+        [node.as_os_str(), OsStr::new("b"), OsStr::new(&numbers.0), OsStr::new(&numbers.1)];
     process::run("mknod", &arguments).unwrap();
     let engine = engine();
     let names = [device.path(), &link, &node];
@@ -477,7 +507,9 @@ fn contract_10_a_device_is_one_by_whatever_name() {
 
 #[test]
 fn contract_10_a_device_that_refuses_writes_is_read() {
-    let Some(mut device) = Device::new("refuses_writes", Shape::new(MIB + 512, 512)) else { return };
+    let Some(mut device) = Device::new("refuses_writes", Shape::new(MIB + 512, 512)) else {
+        return;
+    };
     let engine = engine();
     let file = engine.open(device.path(), Open::write()).unwrap();
     let data = pattern(1, MIB as usize + 512);
@@ -487,7 +519,10 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
     let error = engine.open(device.path(), Open::write()).unwrap_err();
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::EROFS)), "{error}");
     assert!(error.to_string().contains("Open::read"), "{error}");
-    assert_eq!(engine.open_direct(device.path(), Open::write()).unwrap_err().os_error(), Some(libc::EROFS));
+    assert_eq!(
+        engine.open_direct(device.path(), Open::write()).unwrap_err().os_error(),
+        Some(libc::EROFS)
+    );
     let file = engine.open(device.path(), Open::read()).unwrap();
     assert_eq!(kind_of(engine.open(device.path(), Open::write())), ErrorKind::NotPermitted);
     assert_eq!(kind_of(file.write_at(b"x", 0)), ErrorKind::NotPermitted);
@@ -500,7 +535,8 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
     assert!(read.unwrap() == data.len() && buffer[..data.len()] == data);
 }
 
-/// The image in a memory file system that is full: pages that find no place stay, and a sync says so.
+/// The image in a memory file system that is full: pages that find no place stay, and a sync says
+/// so.
 #[test]
 fn contract_10_what_the_device_cannot_store_is_told_by_the_sync() {
     let test = "what_the_device_cannot_store";
@@ -543,7 +579,11 @@ fn contract_10_a_device_that_goes_away_is_an_error() {
     let mut buffer = [0; 5000];
     assert_eq!(kind_of(file.read_at(&mut buffer, 2 * MIB)), ErrorKind::Io);
     file.write_at(b"few", 3 * MIB).unwrap();
-    assert_eq!(kind_of(file.read_at(&mut buffer, 3 * MIB)), ErrorKind::Io, "what is around it is gone");
+    assert_eq!(
+        kind_of(file.read_at(&mut buffer, 3 * MIB)),
+        ErrorKind::Io,
+        "what is around it is gone"
+    );
     assert_eq!(file.read_at(&mut buffer, MIB).unwrap(), 5000, "this one is here");
     assert!(buffer == [8; 5000]);
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
@@ -616,8 +656,10 @@ fn contract_10_a_node_without_a_device_says_so() {
     let directory = support::directory();
     let node = directory.path().join("node");
     // Numbers kept for experiments: nothing serves them.
-    process::run("mknod", &[node.as_os_str(), OsStr::new("b"), OsStr::new("120"), OsStr::new("7")]).unwrap();
+    process::run("mknod", &[node.as_os_str(), OsStr::new("b"), OsStr::new("120"), OsStr::new("7")])
+        .unwrap();
     let engine = engine();
-    let error = within(SOON, "opening a dead node", move || engine.open(node, Open::read())).unwrap_err();
+    let error =
+        within(SOON, "opening a dead node", move || engine.open(node, Open::read())).unwrap_err();
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::ENXIO)), "{error}");
 }

@@ -28,7 +28,8 @@ fn contract_11_past_the_cache_or_through_it_the_bytes_are_the_same() {
     let mut model = vec![0_u8; LENGTH as usize];
     let mut state = 7_u64;
     let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     for step in 0..150_u64 {
@@ -44,7 +45,10 @@ fn contract_11_past_the_cache_or_through_it_the_bytes_are_the_same() {
         if random(4) == 0 {
             let mut back = vec![0; length];
             assert_eq!(file.read_at(&mut back, offset).unwrap(), length);
-            assert!(back == model[range], "step {step}: {length} bytes at {offset} read back otherwise");
+            assert!(
+                back == model[range],
+                "step {step}: {length} bytes at {offset} read back otherwise"
+            );
             continue;
         }
         let data = support::pattern(step, length);

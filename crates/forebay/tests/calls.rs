@@ -1,5 +1,5 @@
-//! Calls at the wrong time or from the wrong place: after a shutdown, from the engine's own callback, in a forked
-//! child, or against a deadline. Each is answered, and none hangs.
+//! Calls at the wrong time or from the wrong place: after a shutdown, from the engine's own
+//! callback, in a forked child, or against a deadline. Each is answered, and none hangs.
 
 mod support;
 
@@ -42,7 +42,8 @@ fn after_shutdown_every_call_says_so() {
     assert!(std::fs::read(&path).unwrap() == pattern(1, 100_000));
 }
 
-/// Shutting down while others write: each of their calls is served or told `Shutdown`, and none hangs.
+/// Shutting down while others write: each of their calls is served or told `Shutdown`, and none
+/// hangs.
 #[test]
 fn contract_05_shutdown_while_others_write() {
     let directory = support::directory();
@@ -77,7 +78,8 @@ fn contract_05_shutdown_while_others_write() {
 
 #[test]
 fn contract_12_a_blocking_call_from_the_callback_is_refused() {
-    let Some(mount) = Mount::new("blocking_call_from_the_callback", FileSystem::Ext4, 64 * MIB) else {
+    let Some(mount) = Mount::new("blocking_call_from_the_callback", FileSystem::Ext4, 64 * MIB)
+    else {
         return;
     };
     let elsewhere = support::directory();
@@ -97,7 +99,10 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
                 engine.shutdown(SOON),
                 Engine::new().map(drop),
             ];
-            kinds_inside.lock().unwrap().extend(results.map(|result| result.err().map(|error| error.kind())));
+            kinds_inside
+                .lock()
+                .unwrap()
+                .extend(results.map(|result| result.err().map(|error| error.kind())));
         })
         .build()
         .unwrap();
@@ -140,8 +145,10 @@ fn contract_05_close_has_a_deadline() {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     // The writing goes on.
-    let written =
-        || std::fs::metadata(&path).unwrap().len() == data.len() as u64 && engine.stats().dirty_bytes == 0;
+    let written = || {
+        std::fs::metadata(&path).unwrap().len() == data.len() as u64
+            && engine.stats().dirty_bytes == 0
+    };
     assert!(eventually(SOON, written));
     assert!(std::fs::read(&path).unwrap() == data);
     assert!(errors.lock().unwrap().is_empty(), "{:?}", errors.lock().unwrap());
@@ -155,12 +162,14 @@ fn child_that_forks_with_an_engine() {
     file.write_at(&pattern(1, 300_000), 0).unwrap();
     let arena = arena_bytes();
     assert!(arena >= 48 << 20, "{arena} bytes of memory for the cache");
-    // SAFETY: no lock of this program's own is held; the C library readies its allocator for the child.
+    // SAFETY: no lock of this program's own is held; the C library readies its allocator for the
+    // child.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        let refused =
-            |result: forebay::Result<()>| result.err().map(|error| error.kind()) == Some(ErrorKind::Forked);
+        let refused = |result: forebay::Result<()>| {
+            result.err().map(|error| error.kind()) == Some(ErrorKind::Forked)
+        };
         let checks = [
             refused(file.write_at(b"x", 0)),
             refused(file.read_at(&mut [0; 10], 0).map(drop)),
@@ -200,7 +209,8 @@ fn child_that_forks_with_an_engine() {
     process::tell(format_args!("done"));
 }
 
-/// Bytes of the cache's memory that this process has mapped: nothing else here has so much in one piece.
+/// Bytes of the cache's memory that this process has mapped: nothing else here has so much in one
+/// piece.
 fn arena_bytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let bytes = maps.lines().map(|line| {
@@ -220,8 +230,9 @@ fn contract_14_in_a_forked_child_every_call_is_an_error() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let child = process::start_child("child_that_forks_with_an_engine", path.to_str().unwrap());
-    let output =
-        within(Duration::from_secs(30), "the forking child", move || child.wait_with_output().unwrap());
+    let output = within(Duration::from_secs(30), "the forking child", move || {
+        child.wait_with_output().unwrap()
+    });
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("@ done"), "{said}");
     let found = std::fs::read(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Several writeback contexts: files are spread among them, and go from one to another while they are written, read and
-//! synced. Nothing is lost, and nobody waits long.
+//! Several writeback contexts: files are spread among them, and go from one to another while they
+//! are written, read and synced. Nothing is lost, and nobody waits long.
 
 mod support;
 
@@ -15,7 +15,8 @@ use support::{MIB, Random, assert_on_disk, kind_of, pattern};
 const AFFINITIES: [&str; 4] = ["single", "hash", "directory", "group"];
 
 fn engine(contexts: &str, affinity: &str) -> Engine {
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
     engine.set("contexts", contexts).unwrap().set("affinity", affinity).unwrap().build().unwrap()
 }
 
@@ -99,9 +100,11 @@ fn contexts_change_under_load() {
     let start = Arc::new(Barrier::new(4));
     let workers: Vec<_> = (0..3)
         .map(|worker| {
-            let mut twins = twins(&engine, &directory.path().join(format!("worker-{worker}")), 6, 2 * MIB);
+            let mut twins =
+                twins(&engine, &directory.path().join(format!("worker-{worker}")), 6, 2 * MIB);
             let engine = engine.clone();
-            let (stop, start, mut random) = (Arc::clone(&stop), Arc::clone(&start), Random(seed + worker));
+            let (stop, start, mut random) =
+                (Arc::clone(&stop), Arc::clone(&start), Random(seed + worker));
             thread::spawn(move || {
                 start.wait();
                 let mut steps = 0;
@@ -143,8 +146,8 @@ fn contexts_change_under_load() {
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
 
-/// One file that is overwritten has one context, and the others, which have nothing to do, take a part of it; also while
-/// it is handed over, synced and closed.
+/// One file that is overwritten has one context, and the others, which have nothing to do, take a
+/// part of it; also while it is handed over, synced and closed.
 #[test]
 fn idle_contexts_take_overwrites_of_a_busy_one() {
     let directory = support::directory();

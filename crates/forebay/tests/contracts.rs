@@ -1,4 +1,5 @@
-//! Contracts that real files can show cheaply: dropping writes out, one cache per inode, atomic pages, progress.
+//! Contracts that real files can show cheaply: dropping writes out, one cache per inode, atomic
+//! pages, progress.
 
 mod support;
 
@@ -57,7 +58,8 @@ fn child_that_ends_without_closing() {
     }
 }
 
-/// What was not synced, closed or old goes with the process, however it ends; what was synced stays.
+/// What was not synced, closed or old goes with the process, however it ends; what was synced
+/// stays.
 #[test]
 fn contract_04_a_process_that_ends_without_closing_loses_what_it_did_not_sync() {
     if process::task().is_some() {
@@ -95,7 +97,8 @@ fn contract_05_dropping_a_file_and_an_engine_writes_out() {
     drop((two, three));
 }
 
-/// Handles that come and go while the context looks at their file: nothing gets lost between two of them.
+/// Handles that come and go while the context looks at their file: nothing gets lost between two of
+/// them.
 #[test]
 fn contract_05_a_file_opened_written_and_closed_again_and_again() {
     within(Duration::from_secs(60), "opening and closing", || {
@@ -253,14 +256,19 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
                     let mut model = vec![0u8; region as usize];
                     for round in 0..40 {
                         let offset = random.below(region - 70_000);
-                        let data = pattern(number * 1000 + round, 1 + random.below(70_000) as usize);
+                        let data =
+                            pattern(number * 1000 + round, 1 + random.below(70_000) as usize);
                         shared.write_at(&data, number * region + offset).unwrap();
                         own.append(&data).unwrap();
                         model[offset as usize..][..data.len()].copy_from_slice(&data);
                         let from = random.below(region - 50_000) as usize;
                         let mut buffer = vec![0; 50_000];
-                        let read = shared.read_at(&mut buffer, number * region + from as u64).unwrap();
-                        assert!(buffer[..read] == model[from..from + read], "thread {number}, round {round}");
+                        let read =
+                            shared.read_at(&mut buffer, number * region + from as u64).unwrap();
+                        assert!(
+                            buffer[..read] == model[from..from + read],
+                            "thread {number}, round {round}"
+                        );
                         match random.below(12) {
                             0 => shared.sync_data().unwrap(),
                             1 => own.sync_data().unwrap(),
@@ -284,11 +292,17 @@ fn contract_12_idle_files_keep_no_memory_from_others() {
         let engine = small().dirty_age(Duration::from_millis(16)).build().unwrap();
         let idle: Vec<File> = (0..40)
             .map(|number| {
-                let file = engine.open(directory.path().join(format!("{number}")), Open::create()).unwrap();
-                // Written twice: the second time its pages are there, and memory taken for it is not used.
+                let file = engine
+                    .open(directory.path().join(format!("{number}")), Open::create())
+                    .unwrap();
+                // Written twice: the second time its pages are there, and memory taken for it is
+                // not used.
                 file.write_at(&[1; 262_144], 0).unwrap();
                 file.write_at(&[2; 262_144], 0).unwrap();
-                assert!(eventually(SOON, || engine.stats().dirty_bytes == 0), "what is old is written out");
+                assert!(
+                    eventually(SOON, || engine.stats().dirty_bytes == 0),
+                    "what is old is written out"
+                );
                 file
             })
             .collect();
@@ -348,14 +362,20 @@ fn contract_12_idle_writers_keep_no_room_from_others() {
 #[test]
 fn contract_18_dirty_bytes_stay_near_their_limit() {
     let directory = support::directory();
-    let engine =
-        Engine::builder().cache_bytes(32 << 20).dirty_bytes(8 << 20).close_timeout(SOON).build().unwrap();
+    let engine = Engine::builder()
+        .cache_bytes(32 << 20)
+        .dirty_bytes(8 << 20)
+        .close_timeout(SOON)
+        .build()
+        .unwrap();
     let engine = Arc::new(engine);
     std::thread::scope(|scope| {
         for number in 0..4 {
             let (engine, directory) = (Arc::clone(&engine), &directory);
             scope.spawn(move || {
-                let file = engine.open(directory.path().join(format!("{number}")), Open::create()).unwrap();
+                let file = engine
+                    .open(directory.path().join(format!("{number}")), Open::create())
+                    .unwrap();
                 for at in 0..200u64 {
                     file.write_at(&[1; 100_000], at * 100_000).unwrap();
                 }
@@ -367,7 +387,8 @@ fn contract_18_dirty_bytes_stay_near_their_limit() {
     assert!(peak <= (8 << 20) + 4 * 64 * PAGE, "{peak} bytes were dirty, with 8 MiB allowed");
 }
 
-/// The bytes of an inode that nothing here has touched are read, with their permissions, by a plain reader.
+/// The bytes of an inode that nothing here has touched are read, with their permissions, by a plain
+/// reader.
 #[test]
 fn a_new_file_has_the_mode_that_was_asked_for() {
     let directory = support::directory();

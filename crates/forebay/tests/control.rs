@@ -55,19 +55,28 @@ impl Drop for SetOnDrop<'_> {
 /// Values that a knob takes, with how they are told, on an engine with a cache of 16 MiB.
 fn values_of(knob: &Knob) -> Vec<(String, String)> {
     let values: &[(&str, &str)] = match knob.name.as_str() {
-        "completion" => &[("delay=0", "delay=0"), ("delay=200", "delay=200"), ("immediate", "immediate")],
+        "completion" => {
+            &[("delay=0", "delay=0"), ("delay=200", "delay=200"), ("immediate", "immediate")]
+        }
         "contexts" => &[("1", "1"), ("3", "3"), ("auto", "auto")],
-        "flight" => &[("1", "1"), ("112", "112"), ("time=100", "time=100"), ("time=20000", "time=20000")],
+        "flight" => {
+            &[("1", "1"), ("112", "112"), ("time=100", "time=100"), ("time=20000", "time=20000")]
+        }
         "dirty_bytes" => &[("8m", "8388608"), ("14MiB", "14680064"), ("9437184", "9437184")],
         "background_bytes" => &[("0", "0"), ("1m", "1048576"), ("4194304", "4194304")],
         "dirty_age" => &[("1ms", "1ms"), ("3s", "3s"), ("5000ms", "5s")],
         _ => &[],
     };
     if !values.is_empty() {
-        return values.iter().map(|(value, told)| ((*value).to_owned(), (*told).to_owned())).collect();
+        return values
+            .iter()
+            .map(|(value, told)| ((*value).to_owned(), (*told).to_owned()))
+            .collect();
     }
-    let words =
-        knob.choices.split(", ").filter(|choice| choice.bytes().all(|byte| byte.is_ascii_lowercase()));
+    let words = knob
+        .choices
+        .split(", ")
+        .filter(|choice| choice.bytes().all(|byte| byte.is_ascii_lowercase()));
     words.map(|word| (word.to_owned(), word.to_owned())).collect()
 }
 
@@ -76,7 +85,8 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
     let (directory, engine, socket) = serving();
     let seed = support::seed();
     let done = AtomicBool::new(false);
-    let paths: Vec<_> = (0..3).map(|number| directory.path().join(format!("file{number}"))).collect();
+    let paths: Vec<_> =
+        (0..3).map(|number| directory.path().join(format!("file{number}"))).collect();
     let models: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let (engine, done) = (&engine, &done);
         let writers: Vec<_> = paths
@@ -148,7 +158,8 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
 #[test]
 fn reserving_is_switched_for_files_that_are_open() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(16 << 20).set("prealloc", "off").unwrap().build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).set("prealloc", "off").unwrap().build().unwrap();
     let data = pattern(1, 8 * MIB as usize);
     let one = engine.open(directory.path().join("one"), Open::create()).unwrap();
     let write = |file: &forebay::File, times: u64| {
@@ -163,7 +174,10 @@ fn reserving_is_switched_for_files_that_are_open() {
     write(&one, 4);
     let reserved = engine.stats().reserved_bytes;
     if reserved == 0 {
-        return skip("reserving_is_switched_for_files_that_are_open", "this file system reserves nothing");
+        return skip(
+            "reserving_is_switched_for_files_that_are_open",
+            "this file system reserves nothing",
+        );
     }
     engine.set("prealloc", "off").unwrap();
     let after = engine.stats().reserved_bytes;
@@ -175,7 +189,8 @@ fn reserving_is_switched_for_files_that_are_open() {
     two.close().unwrap();
 }
 
-/// With the limit lowered under what is dirty, writers wait until it is written; raised, who waits goes on.
+/// With the limit lowered under what is dirty, writers wait until it is written; raised, who waits
+/// goes on.
 #[test]
 fn the_dirty_limit_holds_from_the_moment_it_is_set() {
     let directory = support::directory();
@@ -189,7 +204,10 @@ fn the_dirty_limit_holds_from_the_moment_it_is_set() {
     assert_eq!(engine.get("dirty_bytes").unwrap(), (56 * MIB).to_string(), "nothing has changed");
     engine.set("background_bytes", "2m").unwrap();
     engine.set("dirty_bytes", "4m").unwrap();
-    assert!(support::eventually(SOON, || engine.stats().dirty_bytes <= 4 * MIB), "it is written out");
+    assert!(
+        support::eventually(SOON, || engine.stats().dirty_bytes <= 4 * MIB),
+        "it is written out"
+    );
     file.write_at(&data, 32 * MIB).unwrap();
     // Of one file: the limit, and what small files may have beyond.
     assert!(engine.stats().dirty_bytes <= 5 * MIB);
@@ -209,7 +227,10 @@ fn every_number_is_told_by_name() {
         control.number(&name).unwrap();
     }
     let error = control.number("arena").unwrap_err();
-    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("arena_bytes"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::InvalidInput && error.to_string().contains("arena_bytes"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -237,7 +258,9 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         let error = control.set(name, value).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name} = {value}: {error}");
     }
-    assert!(control.set("cache_bytes", "1g").unwrap_err().to_string().contains("one piece of memory"));
+    assert!(
+        control.set("cache_bytes", "1g").unwrap_err().to_string().contains("one piece of memory")
+    );
     assert_eq!(kind_of(control.get("plugs")), ErrorKind::InvalidInput);
     assert_eq!(engine.knobs(), before);
 }
@@ -263,7 +286,10 @@ fn the_lines_of_the_protocol() {
         (b"set plug\n", "error invalid no request: too many words, or too few ("),
         (b"\xff\xfe\n", "error invalid no request: it is not text ("),
         (b"get plugs\n", "error invalid there is no knob `plugs` (there are: plug, "),
-        (b"set engine threads\n", "error invalid `engine` cannot be changed while the engine runs: "),
+        (
+            b"set engine threads\n",
+            "error invalid `engine` cannot be changed while the engine runs: ",
+        ),
     ] {
         hand.say(said);
         let heard = hand.hear();
@@ -307,13 +333,19 @@ fn a_path_that_is_taken_is_refused_and_stays() {
     let error = other.serve_control(&socket).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     let process = std::process::id();
-    assert!(error.to_string().contains(&format!("in use by a live process ({process})")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("in use by a live process ({process})")),
+        "{error}"
+    );
     let file = directory.path().join("file");
     std::fs::write(&file, "data").unwrap();
     assert_eq!(kind_of(other.serve_control(&file)), ErrorKind::InvalidInput);
     assert_eq!(std::fs::read(&file).unwrap(), b"data");
     assert_eq!(kind_of(other.serve_control(directory.path().join("no/such"))), ErrorKind::Open);
-    assert_eq!(kind_of(other.serve_control(directory.path().join("x".repeat(200)))), ErrorKind::Open);
+    assert_eq!(
+        kind_of(other.serve_control(directory.path().join("x".repeat(200)))),
+        ErrorKind::Open
+    );
     // Nothing of all that hinders the next.
     other.serve_control(directory.path().join("second")).unwrap();
     assert!(Control::connect(&socket).unwrap().get("plug").is_ok());
@@ -326,7 +358,10 @@ fn a_path_that_is_taken_is_refused_and_stays() {
 #[test]
 fn another_user_is_refused_with_the_reason() {
     if !is_root() {
-        return skip("another_user_is_refused_with_the_reason", "acting as another user needs root");
+        return skip(
+            "another_user_is_refused_with_the_reason",
+            "acting as another user needs root",
+        );
     }
     let (directory, _engine, socket) = serving();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -340,5 +375,8 @@ fn another_user_is_refused_with_the_reason() {
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
     let error = std::thread::scope(|scope| scope.spawn(|| as_nobody(&socket)).join().unwrap());
     assert_eq!(error.kind(), ErrorKind::NotPermitted);
-    assert!(error.to_string().contains("user 65534 may not: the engine is that of user 0"), "{error}");
+    assert!(
+        error.to_string().contains("user 65534 may not: the engine is that of user 0"),
+        "{error}"
+    );
 }

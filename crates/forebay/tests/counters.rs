@@ -12,7 +12,8 @@ const SOON: Duration = Duration::from_secs(20);
 #[test]
 fn a_write_is_told_when_it_is_written_and_again_when_it_is_durable() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
     let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
     file.write_at(&[1; PAGE as usize], 0).unwrap();
     assert!(eventually(SOON, || engine.stats().dirty_bytes == 0), "what is old is written out");
@@ -68,9 +69,15 @@ fn how_long_completions_were_held_is_told() {
         (holds, stats)
     };
     let (holds, stats) = written("immediate");
-    assert!(matches!(holds[..], [(Duration::ZERO, _)]) && stats.completion_holds == 0, "{holds:?} {stats:?}");
+    assert!(
+        matches!(holds[..], [(Duration::ZERO, _)]) && stats.completion_holds == 0,
+        "{holds:?} {stats:?}"
+    );
     let (holds, stats) = written("delay=2000");
-    assert!(stats.completion_holds == 0 || holds.iter().any(|(held, _)| !held.is_zero()), "{holds:?}");
+    assert!(
+        stats.completion_holds == 0 || holds.iter().any(|(held, _)| !held.is_zero()),
+        "{holds:?}"
+    );
     let all: u64 = holds.iter().map(|(_, count)| count).sum();
     let mut seen = 0;
     let reached = holds.iter().find(|(_, count)| {
@@ -82,11 +89,13 @@ fn how_long_completions_were_held_is_told() {
     assert!((least..=least * 5 / 4 + 1).contains(&stats.hold_p99_us), "{holds:?} {stats:?}");
 }
 
-/// The bound that a depth is holds, changed while writeback runs too; and what is waited for goes past it.
+/// The bound that a depth is holds, changed while writeback runs too; and what is waited for goes
+/// past it.
 #[test]
 fn contract_15_bulk_writeback_beside_small_syncs_is_bounded() {
     let directory = support::directory();
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).set("flight", "3").unwrap();
+    let engine =
+        Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).set("flight", "3").unwrap();
     let engine = engine.build().unwrap();
     let bulk = engine.open(directory.path().join("bulk"), Open::create()).unwrap();
     bulk.set_len(64 << 20).unwrap();

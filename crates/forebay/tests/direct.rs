@@ -1,4 +1,5 @@
-//! Direct handles: any offset, length and address, exact ends, owned buffers, errors, and who may open what.
+//! Direct handles: any offset, length and address, exact ends, owned buffers, errors, and who may
+//! open what.
 
 mod support;
 
@@ -123,7 +124,8 @@ fn every_kind_of_buffer_comes_back() {
 
 #[test]
 fn contract_18_the_pool_of_buffers_is_bounded() {
-    let engine = Engine::builder().cache_bytes(8 << 20).set("buffer_bytes", "1m").unwrap().build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).set("buffer_bytes", "1m").unwrap().build().unwrap();
     let buffers: Vec<_> = (0..16).map(|_| engine.buffer(65_536).unwrap()).collect();
     assert_eq!(kind_of(engine.buffer(1)), ErrorKind::NoMemory);
     drop(buffers);
@@ -178,7 +180,10 @@ fn what_a_handle_may_not_is_refused_and_the_buffer_comes_back() {
     assert_eq!(kind_of(engine.open_direct(&path, Open::append())), ErrorKind::InvalidInput);
     assert_eq!(kind_of(engine.open_direct(&path, Open::create_new())), ErrorKind::Open);
     assert_eq!(kind_of(engine.open_direct(directory.path(), Open::read())), ErrorKind::Unsupported);
-    assert_eq!(kind_of(engine.open_direct(&path, Open::read().truncate(true))), ErrorKind::InvalidInput);
+    assert_eq!(
+        kind_of(engine.open_direct(&path, Open::read().truncate(true))),
+        ErrorKind::InvalidInput
+    );
     let file = engine.open_direct(&path, Open::read()).unwrap();
     let (result, back) = file.write_at(vec![1, 2, 3], 0);
     assert_eq!((kind_of(result), back), (ErrorKind::NotPermitted, vec![1, 2, 3]));
@@ -264,7 +269,8 @@ fn contract_05_dropping_the_handle_and_the_engine_loses_no_write() {
     assert_on_disk(&path, &expected, "after the engine");
 }
 
-/// A shutdown in the middle of submissions: what was submitted ends, and what comes too late is told so, buffer and all.
+/// A shutdown in the middle of submissions: what was submitted ends, and what comes too late is
+/// told so, buffer and all.
 #[test]
 fn contract_16_every_operation_ends_whatever_the_shutdown() {
     within(Duration::from_secs(60), "shutting down under load", || {
@@ -285,7 +291,9 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
                             drop(plug);
                             for write in writes {
                                 match write.wait() {
-                                    (Ok(bytes), buffer) => assert_eq!((bytes, buffer.len()), (700, 700)),
+                                    (Ok(bytes), buffer) => {
+                                        assert_eq!((bytes, buffer.len()), (700, 700))
+                                    }
                                     (Err(error), _) => {
                                         assert_eq!(error.kind(), ErrorKind::Shutdown, "{error}");
                                         return;
@@ -303,7 +311,8 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
     });
 }
 
-/// Handles that come and go, by turns direct and cached, some dropped and some closed: nothing gets lost between two.
+/// Handles that come and go, by turns direct and cached, some dropped and some closed: nothing gets
+/// lost between two.
 #[test]
 fn contract_05_opened_again_and_again_direct_and_cached() {
     within(Duration::from_secs(60), "opening and closing", || {
@@ -344,7 +353,8 @@ fn contract_05_opened_again_and_again_direct_and_cached() {
 
 #[test]
 fn contract_12_a_blocking_call_from_the_callback_is_refused() {
-    let Some(mount) = Mount::new("a_blocking_call_from_the_callback", FileSystem::Ext4, 64 * MIB) else {
+    let Some(mount) = Mount::new("a_blocking_call_from_the_callback", FileSystem::Ext4, 64 * MIB)
+    else {
         return;
     };
     within(Duration::from_secs(60), "a call from the callback", move || {
@@ -360,7 +370,8 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
         };
         let engine = Engine::builder().cache_bytes(8 << 20).on_error(answer).build().unwrap();
         let file = engine.open_direct(mount.path().join("other"), Open::create()).unwrap();
-        *slot.lock().unwrap() = Some(engine.open_direct(mount.path().join("file"), Open::create()).unwrap());
+        *slot.lock().unwrap() =
+            Some(engine.open_direct(mount.path().join("file"), Open::create()).unwrap());
         process::fill_up(&mount.path());
         drop(file.write_at_async(vec![1; MIB as usize], 0));
         drop(file);
@@ -370,10 +381,13 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
     });
 }
 
-/// Errors: told once, by the future, or where that was dropped by the next sync of the handle, or by the callback.
+/// Errors: told once, by the future, or where that was dropped by the next sync of the handle, or
+/// by the callback.
 #[test]
 fn contract_02_an_error_of_a_dropped_write_is_told_once() {
-    let Some(mount) = Mount::new("an_error_of_a_dropped_write", FileSystem::Ext4, 64 * MIB) else { return };
+    let Some(mount) = Mount::new("an_error_of_a_dropped_write", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
     within(Duration::from_secs(60), "errors", move || {
         let (told, tell) = std::sync::mpsc::channel();
         let told = std::sync::Mutex::new(told);
@@ -432,7 +446,9 @@ fn contract_02_a_failed_flush_poisons_the_file() {
 /// A file system without direct I/O: the same calls, through the kernel's cache.
 #[test]
 fn without_direct_io_everything_works_buffered() {
-    let Some(mount) = Mount::new("without_direct_io", FileSystem::Ext4Journal, 64 * MIB) else { return };
+    let Some(mount) = Mount::new("without_direct_io", FileSystem::Ext4Journal, 64 * MIB) else {
+        return;
+    };
     let engine = engine();
     let path = mount.path().join("file");
     let file = engine.open_direct(&path, Open::create()).unwrap();
@@ -460,13 +476,15 @@ fn child_that_forks_with_a_direct_file() {
     let buffer = engine.buffer(4096).unwrap();
     let flying: Vec<_> =
         (1..20u64).map(|part| file.write_at_async(pattern(part, 10_000), part * 10_000)).collect();
-    // SAFETY: the child runs on its copy of this thread, takes no lock another thread may hold, and leaves by `_exit`.
+    // SAFETY: the child runs on its copy of this thread, takes no lock another thread may hold, and
+    // leaves by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
         let (written, back) = file.write_at(vec![1; 10], 0);
-        let forked =
-            |result: forebay::Result<()>| result.is_err_and(|error| error.kind() == ErrorKind::Forked);
+        let forked = |result: forebay::Result<()>| {
+            result.is_err_and(|error| error.kind() == ErrorKind::Forked)
+        };
         let mut good = forked(written.map(|_| ())) && back == [1; 10];
         good &= forked(file.sync_data()) && forked(engine.buffer(1).map(|_| ()));
         drop((flying, buffer, file));
@@ -492,8 +510,9 @@ fn contract_14_a_direct_call_in_a_forked_child_is_an_error() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let child = process::start_child("child_that_forks_with_a_direct_file", path.to_str().unwrap());
-    let output =
-        within(Duration::from_secs(30), "the forking child", move || child.wait_with_output().unwrap());
+    let output = within(Duration::from_secs(30), "the forking child", move || {
+        child.wait_with_output().unwrap()
+    });
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("@ done"), "{said}");
     let mut found = vec![0; 10_000];

@@ -21,7 +21,9 @@ fn contract_16_an_engine_goes_right_after_many_files() {
         for _ in 0..20 {
             let engine = engine();
             let open = |number| {
-                engine.open_direct(directory.path().join(format!("{number}")), Open::create()).unwrap()
+                engine
+                    .open_direct(directory.path().join(format!("{number}")), Open::create())
+                    .unwrap()
             };
             let files: Vec<DirectFile> = (0..300).map(open).collect();
             drop(files);
@@ -57,7 +59,8 @@ fn contract_05_the_last_write_of_the_last_handle_is_not_lost() {
 fn patience_may_be_without_end() {
     within(Duration::from_secs(60), "an engine with all the time in the world", || {
         let directory = support::directory();
-        let build = || Engine::builder().cache_bytes(8 << 20).close_timeout(Duration::MAX).build().unwrap();
+        let build =
+            || Engine::builder().cache_bytes(8 << 20).close_timeout(Duration::MAX).build().unwrap();
         let engine = build();
         let file = engine.open_direct(directory.path().join("direct"), Open::create()).unwrap();
         let cached = engine.open(directory.path().join("cached"), Open::create()).unwrap();
@@ -67,7 +70,11 @@ fn patience_may_be_without_end() {
         engine.shutdown(Duration::MAX).unwrap();
         drop(cached);
         let engine = build();
-        engine.open(directory.path().join("last"), Open::create()).unwrap().write_at(b"x", 700).unwrap();
+        engine
+            .open(directory.path().join("last"), Open::create())
+            .unwrap()
+            .write_at(b"x", 700)
+            .unwrap();
         // An engine that panics here takes the test with it.
         drop(engine);
         assert_eq!(std::fs::read(directory.path().join("last")).unwrap().len(), 701);

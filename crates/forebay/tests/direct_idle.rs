@@ -1,4 +1,5 @@
-//! No processor time where nothing happens. A program of its own: the threads of other engines would be counted, too.
+//! No processor time where nothing happens. A program of its own: the threads of other engines
+//! would be counted, too.
 
 mod support;
 
@@ -10,14 +11,19 @@ use support::eventually;
 /// How often the engine's thread has been put to sleep or taken off its processor.
 fn switches() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let status =
-        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-    let ours =
-        tasks.map(|task| status(task.unwrap())).filter(|status| status.starts_with("Name:\tforebay-0\n"));
+    let status = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("status")).unwrap_or_default()
+    };
+    let ours = tasks
+        .map(|task| status(task.unwrap()))
+        .filter(|status| status.starts_with("Name:\tforebay-0\n"));
     let count = |line: &str| line.rsplit('\t').next().and_then(|count| count.parse::<u64>().ok());
     ours.flat_map(|status| {
-        let lines: Vec<u64> =
-            status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).collect();
+        let lines: Vec<u64> = status
+            .lines()
+            .filter(|line| line.contains("ctxt_switches"))
+            .filter_map(count)
+            .collect();
         lines
     })
     .sum()
@@ -42,7 +48,10 @@ fn contract_16_an_open_direct_file_uses_no_processor() {
         std::thread::sleep(Duration::from_millis(200));
         before > 0 && switches() == before
     };
-    assert!(eventually(Duration::from_secs(20), is_quiet), "the engine's thread never comes to rest");
+    assert!(
+        eventually(Duration::from_secs(20), is_quiet),
+        "the engine's thread never comes to rest"
+    );
     drop(file.write_at_async(vec![1; 1000], 0));
     assert!(eventually(Duration::from_secs(20), is_quiet), "nor after a plug's deadline");
 }

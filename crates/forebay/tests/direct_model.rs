@@ -1,5 +1,5 @@
-//! Direct operations against a byte array: random ones from several threads, whose bytes lie side by side in the same
-//! blocks; many in flight at once; every policy changed under them.
+//! Direct operations against a byte array: random ones from several threads, whose bytes lie side
+//! by side in the same blocks; many in flight at once; every policy changed under them.
 
 mod support;
 
@@ -70,7 +70,11 @@ fn run(file: &DirectFile, seed: u64, thread: u64, threads: u64, operations: usiz
                     let expected = model[start..known].to_vec();
                     let least = reached.clamp(start, known) - start;
                     let buffer = vec![0; known - start].into_boxed_slice();
-                    flying.push_back(Flying::Read(file.read_at_async(buffer, offset), expected, least));
+                    flying.push_back(Flying::Read(
+                        file.read_at_async(buffer, offset),
+                        expected,
+                        least,
+                    ));
                 }
             }
             _ => {
@@ -90,9 +94,14 @@ fn run(file: &DirectFile, seed: u64, thread: u64, threads: u64, operations: usiz
                 Flying::Read(transfer, expected, least) => {
                     let (result, found) = block_on(transfer);
                     let read = result.unwrap();
-                    assert!((least..=expected.len()).contains(&read), "operation {operation}: {read} bytes");
-                    let differs =
-                        found[..read].iter().zip(&expected).position(|(found, expected)| found != expected);
+                    assert!(
+                        (least..=expected.len()).contains(&read),
+                        "operation {operation}: {read} bytes"
+                    );
+                    let differs = found[..read]
+                        .iter()
+                        .zip(&expected)
+                        .position(|(found, expected)| found != expected);
                     assert_eq!(
                         differs,
                         None,
@@ -134,7 +143,8 @@ fn check(threads: u64, rounds: u64, operations: usize) {
             let seed = seed ^ round << 20;
             let models: Vec<Vec<u8>> = std::thread::scope(|scope| {
                 let file = &file;
-                let start = |thread| scope.spawn(move || run(file, seed, thread, threads, operations));
+                let start =
+                    |thread| scope.spawn(move || run(file, seed, thread, threads, operations));
                 let running: Vec<_> = (0..threads).map(start).collect();
                 running.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
@@ -172,14 +182,17 @@ fn contract_16_thousands_of_futures_at_once() {
         let file = engine.open_direct(&path, Open::create()).unwrap();
         const PARTS: u64 = 6000;
         let part = |number: u64| pattern(number, 1000 + (number % 7) as usize * 8);
-        let writes: Vec<_> =
-            (0..PARTS).rev().map(|number| file.write_at_async(part(number), number * 1100)).collect();
+        let writes: Vec<_> = (0..PARTS)
+            .rev()
+            .map(|number| file.write_at_async(part(number), number * 1100))
+            .collect();
         // A cached file is served beside them.
         let cached = engine.open(directory.path().join("cached"), Open::create()).unwrap();
         cached.write_at(&pattern(1, MIB as usize), 0).unwrap();
         cached.sync_data().unwrap();
-        let reads: Vec<_> =
-            (0..PARTS).map(|number| file.read_at_async(vec![0; part(number).len()], number * 1100)).collect();
+        let reads: Vec<_> = (0..PARTS)
+            .map(|number| file.read_at_async(vec![0; part(number).len()], number * 1100))
+            .collect();
         for write in writes {
             assert!(block_on(write).0.unwrap() >= 1000);
         }
@@ -192,7 +205,8 @@ fn contract_16_thousands_of_futures_at_once() {
     });
 }
 
-/// Small appends, thousands at once and in order: one request moves the end at a time, and touching ones go together.
+/// Small appends, thousands at once and in order: one request moves the end at a time, and touching
+/// ones go together.
 #[test]
 fn contract_08_a_file_that_grows_in_order() {
     within(Duration::from_secs(100), "growing", || {

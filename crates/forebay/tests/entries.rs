@@ -1,5 +1,6 @@
-//! The first sync of a file we created also syncs its directory, once, however often it was closed before (contract 1).
-//! The kernel's own sync of a file may do it too, so that a loss of power shows nothing: the flushes are counted.
+//! The first sync of a file we created also syncs its directory, once, however often it was closed
+//! before (contract 1). The kernel's own sync of a file may do it too, so that a loss of power
+//! shows nothing: the flushes are counted.
 
 mod support;
 
@@ -48,7 +49,8 @@ fn contract_01_a_file_that_was_there_has_its_directory_left_alone() {
     assert_eq!(flushes(&engine, || file.sync_all()), 1);
 }
 
-/// The two ways into a file share the memory: made through the cache, synced past it, and the other way round.
+/// The two ways into a file share the memory: made through the cache, synced past it, and the other
+/// way round.
 #[test]
 fn contract_01_the_directory_is_synced_past_the_cache_too() {
     let directory = support::directory();

@@ -1,5 +1,6 @@
-//! Disks that fail for a while, or for good: what stays dirty, who is told, what still works (contract 2), and what
-//! becomes of a file system that is gone, full or read-only underneath (contracts 2, 5 and 9).
+//! Disks that fail for a while, or for good: what stays dirty, who is told, what still works
+//! (contract 2), and what becomes of a file system that is gone, full or read-only underneath
+//! (contracts 2, 5 and 9).
 
 mod support;
 
@@ -16,17 +17,19 @@ use support::{MIB, assert_on_disk, eventually, kind_of, pattern, process, within
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Bytes of the file that is there before anything fails: one request, so that who is told that it failed has heard
-/// of everything that did.
+/// Bytes of the file that is there before anything fails: one request, so that who is told that it
+/// failed has heard of everything that did.
 const LENGTH: usize = 1 << 20;
 
 /// An engine that writes out when it is told to, and no sooner.
 fn engine() -> Engine {
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
     engine.dirty_age(Duration::from_secs(600)).close_timeout(SOON).build().unwrap()
 }
 
-/// A file whose blocks and size are durable, so that overwriting it needs nothing but its own bytes.
+/// A file whose blocks and size are durable, so that overwriting it needs nothing but its own
+/// bytes.
 fn durable(path: &Path) {
     std::fs::write(path, pattern(1, LENGTH)).unwrap();
     std::fs::File::open(path).unwrap().sync_all().unwrap();
@@ -38,7 +41,8 @@ fn is_io(error: &Error) -> bool {
 
 // 2: pages that cannot be written
 
-/// The page stays dirty, every sync fails while it does, and once it is written every handle has been told once.
+/// The page stays dirty, every sync fails while it does, and once it is written every handle has
+/// been told once.
 fn writes_fail_for_a_while(file_system: FileSystem) {
     let name = "writes_fail_for_a_while";
     let bytes = if file_system == FileSystem::Xfs { 2048 * MIB } else { 128 * MIB };
@@ -94,7 +98,9 @@ fn contract_02_writes_fail_for_a_while_on_xfs() {
 /// Pages that fail in the background, with nobody waiting: the next sync tries again, and tells.
 #[test]
 fn contract_02_an_error_in_the_background_is_told_by_the_next_sync() {
-    let Some(disk) = Disk::new("error_in_the_background", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+    let Some(disk) =
+        Disk::new("error_in_the_background", FileSystem::Ext4, 128 * MIB, Fails::Writes)
+    else {
         return;
     };
     let path = disk.path().join("file");
@@ -105,7 +111,10 @@ fn contract_02_an_error_in_the_background_is_told_by_the_next_sync() {
     disk.fail();
     let before = engine.stats().completed_bios;
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
-    assert!(eventually(SOON, || engine.stats().completed_bios > before), "what is old is written out");
+    assert!(
+        eventually(SOON, || engine.stats().completed_bios > before),
+        "what is old is written out"
+    );
     disk.heal();
     assert!(eventually(SOON, || engine.stats().dirty_bytes == 0), "what failed is tried again");
     assert_on_disk(&path, &pattern(2, LENGTH), "tried again");
@@ -116,8 +125,8 @@ fn contract_02_an_error_in_the_background_is_told_by_the_next_sync() {
 
 // 2: flushes that fail
 
-/// The disk takes every write and keeps it, and cannot flush for a while. It is well again, and the file is not: what
-/// was written since the last good flush may be gone.
+/// The disk takes every write and keeps it, and cannot flush for a while. It is well again, and the
+/// file is not: what was written since the last good flush may be gone.
 fn flushes_fail_for_a_while(file_system: FileSystem) {
     let name = "flushes_fail_for_a_while";
     let bytes = if file_system == FileSystem::Xfs { 2048 * MIB } else { 128 * MIB };
@@ -178,7 +187,9 @@ fn is_discarded(error: &Error) -> bool {
 
 #[test]
 fn contract_02_what_cannot_be_written_can_be_dropped() {
-    let Some(disk) = Disk::new("can_be_dropped", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let Some(disk) = Disk::new("can_be_dropped", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+        return;
+    };
     let path = disk.path().join("file");
     durable(&path);
     let engine = engine();
@@ -215,7 +226,9 @@ fn contract_02_what_cannot_be_written_can_be_dropped() {
 
 #[test]
 fn contract_02_dropping_what_is_dirty_does_not_undo_a_failed_flush() {
-    let Some(disk) = Disk::new("does_not_undo", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else { return };
+    let Some(disk) = Disk::new("does_not_undo", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else {
+        return;
+    };
     let path = disk.path().join("file");
     durable(&path);
     let engine = engine();
@@ -241,7 +254,8 @@ fn contract_02_only_who_may_write_may_drop() {
     let path = directory.path().join("file");
     std::fs::write(&path, [1; 100]).unwrap();
     let engine = engine();
-    let [reader, writer] = [Open::read(), Open::write()].map(|open| engine.open(&path, open).unwrap());
+    let [reader, writer] =
+        [Open::read(), Open::write()].map(|open| engine.open(&path, open).unwrap());
     writer.write_at(&[2; 100], 50).unwrap();
     assert_eq!(kind_of(reader.discard_dirty()), ErrorKind::NotPermitted);
     assert_eq!(reader.len(), 150);
@@ -253,10 +267,13 @@ fn contract_02_only_who_may_write_may_drop() {
 
 // 2: bounds
 
-/// A file that has as many pages that cannot be written as it may have takes no more, and does again when it is well.
+/// A file that has as many pages that cannot be written as it may have takes no more, and does
+/// again when it is well.
 #[test]
 fn contract_02_too_many_pages_that_cannot_be_written_are_told_at_the_write() {
-    let Some(disk) = Disk::new("too_many_pages", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let Some(disk) = Disk::new("too_many_pages", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+        return;
+    };
     let (path, other) = (disk.path().join("file"), disk.path().join("other"));
     durable(&path);
     durable(&other);
@@ -281,14 +298,18 @@ fn contract_02_too_many_pages_that_cannot_be_written_are_told_at_the_write() {
     beside.sync_data().unwrap();
 }
 
-/// One writer fills all the memory there is for a device that takes nothing; who writes elsewhere goes on.
+/// One writer fills all the memory there is for a device that takes nothing; who writes elsewhere
+/// goes on.
 #[test]
 fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
-    let Some(disk) = Disk::new("memory_of_all", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let Some(disk) = Disk::new("memory_of_all", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+        return;
+    };
     count_engine_panics();
     let paths = ["one", "two"].map(|name| disk.path().join(name));
     paths.iter().for_each(|path| std::fs::write(path, vec![1; 16 << 20]).unwrap());
-    let engine = Engine::builder().cache_bytes(12 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
+    let engine =
+        Engine::builder().cache_bytes(12 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
     let engine = engine.dirty_age(Duration::from_millis(30)).close_timeout(SOON).build().unwrap();
     let [one, two] = paths.map(|path| engine.open(path, Open::write()).unwrap());
     disk.fail();
@@ -298,10 +319,13 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
         let engine = engine.clone();
         move || {
             let fill = |file: &forebay::File| {
-                (0..).find_map(|at: u64| file.write_at(&[2; 65536], at % 256 * 65536).err()).unwrap()
+                (0..)
+                    .find_map(|at: u64| file.write_at(&[2; 65536], at % 256 * 65536).err())
+                    .unwrap()
             };
             assert!(is_io(&fill(&one)));
-            // Another file of the device, once as much of the first has failed as the device may have.
+            // Another file of the device, once as much of the first has failed as the device may
+            // have.
             assert!(is_io(&fill(&two)));
             assert!(is_io(&two.append(&[1]).unwrap_err()));
             for at in 0..64 {
@@ -342,11 +366,12 @@ fn telling() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     (engine.build().unwrap(), errors)
 }
 
-/// The device is taken away under a mounted file system with dirty pages: every call ends, who waits is told, and the
-/// rest of the engine does not notice.
+/// The device is taken away under a mounted file system with dirty pages: every call ends, who
+/// waits is told, and the rest of the engine does not notice.
 #[test]
 fn contract_02_and_05_the_device_is_taken_away() {
-    let Some(mut disk) = Disk::new("device_taken_away", FileSystem::Xfs, 2048 * MIB, Fails::Writes) else {
+    let Some(mut disk) = Disk::new("device_taken_away", FileSystem::Xfs, 2048 * MIB, Fails::Writes)
+    else {
         return;
     };
     count_engine_panics();
@@ -366,7 +391,10 @@ fn contract_02_and_05_the_device_is_taken_away() {
             assert!(made.sync_data().is_err());
             assert!(is_io(&closed.close().unwrap_err()));
             drop(made);
-            assert!(errors.lock().unwrap().iter().all(|error| error.path() != Some(&path)), "{errors:?}");
+            assert!(
+                errors.lock().unwrap().iter().all(|error| error.path() != Some(&path)),
+                "{errors:?}"
+            );
             // The last handle, and nobody to be told but the callback.
             drop(dropped);
             let told = || errors.lock().unwrap().iter().any(|error| error.path() == Some(&path));
@@ -380,10 +408,12 @@ fn contract_02_and_05_the_device_is_taken_away() {
     assert_eq!(std::fs::read(&path).unwrap().len(), LENGTH);
 }
 
-/// ext4 makes itself read-only after an error: what is dirty cannot be written any more, and nobody is told otherwise.
+/// ext4 makes itself read-only after an error: what is dirty cannot be written any more, and nobody
+/// is told otherwise.
 #[test]
 fn contract_02_a_file_system_becomes_read_only_underneath() {
-    let Some(disk) = Disk::new("becomes_read_only", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+    let Some(disk) = Disk::new("becomes_read_only", FileSystem::Ext4, 128 * MIB, Fails::Writes)
+    else {
         return;
     };
     let path = disk.path().join("file");
@@ -392,7 +422,8 @@ fn contract_02_a_file_system_becomes_read_only_underneath() {
     let file = engine.open(&path, Open::write()).unwrap();
     process::shell("mount -o remount,errors=remount-ro \"$1\"", &disk.path()).unwrap();
     let device = disk.device();
-    let trigger = Path::new("/sys/fs/ext4").join(device.file_name().unwrap()).join("trigger_fs_error");
+    let trigger =
+        Path::new("/sys/fs/ext4").join(device.file_name().unwrap()).join("trigger_fs_error");
     std::fs::write(trigger, "a test's own").unwrap();
     file.write_at(&pattern(2, 100_000), 0).unwrap();
     let error = file.sync_data().unwrap_err();

@@ -1,5 +1,5 @@
-//! The asynchronous calls, on the smallest executors there are: one that polls many on a thread, and one that polls
-//! once and drops.
+//! The asynchronous calls, on the smallest executors there are: one that polls many on a thread,
+//! and one that polls once and drops.
 
 mod support;
 
@@ -76,8 +76,8 @@ fn contract_13_many_futures_on_one_thread() {
                 file.set_len_async((3 << 20) + 2).await
             }
         };
-        let futures =
-            (0..6).map(|at| Box::pin(work(at)) as Pin<Box<dyn Future<Output = forebay::Result<()>>>>);
+        let futures = (0..6)
+            .map(|at| Box::pin(work(at)) as Pin<Box<dyn Future<Output = forebay::Result<()>>>>);
         for result in run_all(futures.collect()) {
             result.unwrap();
         }
@@ -108,8 +108,9 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
                 0 => pending += usize::from(poll_once(file.sync_data_async()).is_none()),
                 1 => {
                     let mut buffer = vec![0; 50_000];
-                    pending +=
-                        usize::from(poll_once(file.read_at_async(&mut buffer, offset as u64)).is_none());
+                    pending += usize::from(
+                        poll_once(file.read_at_async(&mut buffer, offset as u64)).is_none(),
+                    );
                 }
                 2 => pending += usize::from(poll_once(file.append_async(&[])).is_none()),
                 _ => match poll_once(file.write_at_async(&data, offset as u64)) {
@@ -122,7 +123,8 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
                         // Some prefix was accepted; what that was is what is there now.
                         let mut now = vec![0; data.len()];
                         let read = file.read_at(&mut now, offset as u64).unwrap();
-                        let prefix = now.iter().zip(&data).take_while(|(now, data)| now == data).count();
+                        let prefix =
+                            now.iter().zip(&data).take_while(|(now, data)| now == data).count();
                         let old = &model[offset..offset + data.len()];
                         let rest = now[prefix..read] == old[prefix..read];
                         assert!(rest, "round {round}: no prefix of {} at {offset}", data.len());

@@ -1,5 +1,5 @@
-//! Files go by the allocation group that their blocks lie in: on XFS, where that is told; also where it is not the group of
-//! their inode, and where it changes.
+//! Files go by the allocation group that their blocks lie in: on XFS, where that is told; also
+//! where it is not the group of their inode, and where it changes.
 
 mod support;
 
@@ -16,7 +16,13 @@ const CONTEXTS: usize = 4;
 
 fn engine() -> Engine {
     let engine = Engine::builder().cache_bytes(32 << 20);
-    engine.set("contexts", &CONTEXTS.to_string()).unwrap().set("affinity", "group").unwrap().build().unwrap()
+    engine
+        .set("contexts", &CONTEXTS.to_string())
+        .unwrap()
+        .set("affinity", "group")
+        .unwrap()
+        .build()
+        .unwrap()
 }
 
 fn open(path: &Path, create: Create) -> forebay_uring::File {
@@ -96,7 +102,8 @@ fn with_inode32_files_go_by_where_their_data_is() {
 
 #[test]
 fn a_file_whose_group_is_full_goes_on_with_another_context() {
-    let Some(mount) = Mount::new("a_file_whose_group_is_full", FileSystem::XfsOfFour, 2048 * MIB) else {
+    let Some(mount) = Mount::new("a_file_whose_group_is_full", FileSystem::XfsOfFour, 2048 * MIB)
+    else {
         return;
     };
     let directory = mount.path().join("directory");

@@ -1,5 +1,6 @@
-//! A disk that hangs: its requests neither end nor can be cancelled. Waiting ends by its deadline and says so, memory
-//! in flight is left to the device, and the rest of the engine goes on (contract 5).
+//! A disk that hangs: its requests neither end nor can be cancelled. Waiting ends by its deadline
+//! and says so, memory in flight is left to the device, and the rest of the engine goes on
+//! (contract 5).
 
 mod support;
 
@@ -26,12 +27,14 @@ type Told = Arc<Mutex<Vec<ErrorKind>>>;
 fn engine() -> (Engine, Told) {
     let told = Told::default();
     let tell = Arc::clone(&told);
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
     let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(PATIENCE);
     (engine.on_error(move |error| tell.lock().unwrap().push(error.kind())).build().unwrap(), told)
 }
 
-/// A disk with a file whose blocks and size are durable, so that overwriting it needs nothing but its own bytes.
+/// A disk with a file whose blocks and size are durable, so that overwriting it needs nothing but
+/// its own bytes.
 fn disk(test: &str) -> Option<(Disk, std::path::PathBuf)> {
     let disk = Disk::new(test, FileSystem::Ext4, 128 * MIB, Fails::Writes)?;
     let path = disk.path().join("file");
@@ -42,7 +45,8 @@ fn disk(test: &str) -> Option<(Disk, std::path::PathBuf)> {
     Some((disk, path))
 }
 
-/// Memory of the process is asked for and written over: what was freed is seen by whoever still reads it.
+/// Memory of the process is asked for and written over: what was freed is seen by whoever still
+/// reads it.
 fn use_memory() {
     for salt in 0..8 {
         let used = vec![0x5a ^ salt; 16 << 20];
@@ -86,7 +90,8 @@ fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     no_engine_panics();
 }
 
-/// What is at a device that hangs cannot be dropped: that waits, and what is not at it is dropped then.
+/// What is at a device that hangs cannot be dropped: that waits, and what is not at it is dropped
+/// then.
 #[test]
 fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
     let Some((disk, path)) = disk("in_flight_is_not_dropped") else { return };
@@ -104,10 +109,15 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
         told.send(()).unwrap();
         dropped
     });
-    assert!(tell.recv_timeout(Duration::from_millis(300)).is_err(), "what is at the device was dropped");
+    assert!(
+        tell.recv_timeout(Duration::from_millis(300)).is_err(),
+        "what is at the device was dropped"
+    );
     disk.thaw();
-    let dropped = within(SOON, "dropping what is dirty", move || dropped.join().unwrap()).unwrap() as usize;
-    let error = within(SOON, "a sync of what is dropped", move || sync.join().unwrap()).unwrap_err();
+    let dropped =
+        within(SOON, "dropping what is dirty", move || dropped.join().unwrap()).unwrap() as usize;
+    let error =
+        within(SOON, "a sync of what is dropped", move || sync.join().unwrap()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::ECANCELED), "{error}");
     assert!((1..8 << 20).contains(&dropped), "{dropped} bytes dropped");
     let found = std::fs::read(&path).unwrap();
@@ -119,7 +129,8 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
     no_engine_panics();
 }
 
-/// Dropping the engine ends by its deadline and reports; the device then writes from memory that is still there.
+/// Dropping the engine ends by its deadline and reports; the device then writes from memory that is
+/// still there.
 #[test]
 fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
     let Some((disk, path)) = disk("engine_on_a_hung_disk") else { return };
@@ -135,7 +146,10 @@ fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
     use_memory();
     disk.thaw();
     let is_written = || std::fs::read(&path).unwrap() == pattern(2, LENGTH);
-    assert!(eventually(SOON, is_written), "what was in flight came from memory that was in other use");
+    assert!(
+        eventually(SOON, is_written),
+        "what was in flight came from memory that was in other use"
+    );
     no_engine_panics();
 }
 
@@ -156,7 +170,8 @@ fn contract_05_and_12_a_sync_ends_with_its_engine() {
     drop(engine);
     disk.thaw();
     let ended = within(SOON, "a sync on a disk that hung", move || sync.join().unwrap());
-    // Written and flushed after all, or told that the engine is gone: both are true; nothing else is.
+    // Written and flushed after all, or told that the engine is gone: both are true; nothing else
+    // is.
     if let Err(error) = ended {
         assert_eq!(error.kind(), ErrorKind::Shutdown, "{error}");
     }

@@ -1,5 +1,5 @@
-//! The keeper itself: that it is there and costs nothing, goes when it should and not before, is replaced when it goes, and
-//! what it does where the files cannot be written.
+//! The keeper itself: that it is there and costs nothing, goes when it should and not before, is
+//! replaced when it goes, and what it does where the files cannot be written.
 //!
 //! What dies is a child of this program; what only starts and ends a keeper is done here.
 
@@ -43,18 +43,24 @@ fn act(what: &str, directory: &Path, file: &Path) {
     };
     let build = |keeper: Keeper| {
         // It stays dirty until the end.
-        let engine = Engine::builder().cache_bytes(64 << 20).dirty_bytes(48 << 20).background_bytes(48 << 20);
+        let engine = Engine::builder()
+            .cache_bytes(64 << 20)
+            .dirty_bytes(48 << 20)
+            .background_bytes(48 << 20);
         engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap()
     };
-    let tell = |engine: &Engine| process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
+    let tell = |engine: &Engine| {
+        process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()))
+    };
     let engine = build(keeper);
     if what == "many" {
         write_many(&engine, directory);
         tell(&engine);
         std::thread::sleep(SOON);
     }
-    let open =
-        engine.open(file, Open::create()).unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+    let open = engine
+        .open(file, Open::create())
+        .unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
     open.write_at(&pattern(5, LENGTH), 0).unwrap();
     let second = (what == "two").then(|| {
         let engine = build(kept::keeper().log(directory.join("log-2")));
@@ -88,7 +94,8 @@ fn act(what: &str, directory: &Path, file: &Path) {
 
 fn write_many(engine: &Engine, directory: &Path) {
     for number in 0..MANY {
-        let file = engine.open(directory.join(format!("many-{number}")), Open::create_new()).unwrap();
+        let file =
+            engine.open(directory.join(format!("many-{number}")), Open::create_new()).unwrap();
         file.write_at(&pattern(number as u64, 5000), 0).unwrap();
         // Open to the end.
         std::mem::forget(file);
@@ -112,7 +119,8 @@ fn engine(keeper: Keeper) -> (Engine, mpsc::Receiver<Error>) {
         let copy = Error::new(error.kind(), error.to_string());
         let _ = tell.lock().unwrap().send(copy);
     };
-    let engine = Engine::builder().cache_bytes(16 << 20).on_error(told_of).survive(keeper).build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).on_error(told_of).survive(keeper).build().unwrap();
     (engine, told)
 }
 
@@ -122,8 +130,10 @@ fn number(engine: &Engine) -> u32 {
 
 /// Whether every thread of a process is stopped.
 fn is_stopped(process: u32) -> bool {
-    let mut threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(Result::unwrap);
-    threads.all(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap().contains(") T "))
+    let mut threads =
+        std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(Result::unwrap);
+    threads
+        .all(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap().contains(") T "))
 }
 
 fn signal(process: u32, signal: libc::c_int) {
@@ -155,8 +165,14 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
     assert_eq!(engine.keeper().unwrap().files, 1);
     let of = |what: &str| std::fs::read_to_string(format!("/proc/{keeper}/{what}")).unwrap();
     assert_eq!(of("comm").trim(), "forebay-keeper");
-    let ticks =
-        || of("stat").split_whitespace().skip(13).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>();
+    let ticks = || {
+        of("stat")
+            .split_whitespace()
+            .skip(13)
+            .take(2)
+            .map(|n| n.parse::<u64>().unwrap())
+            .sum::<u64>()
+    };
     let before = ticks();
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(ticks(), before, "it used the processor");
@@ -176,7 +192,9 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
 fn signals_that_end_programs_do_not_end_it() {
     let (engine, told) = engine(kept::keeper());
     let keeper = number(&engine);
-    for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGPIPE] {
+    for number in
+        [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGPIPE]
+    {
         signal(keeper, number);
     }
     // Those of limits.
@@ -190,8 +208,10 @@ fn signals_that_end_programs_do_not_end_it() {
 fn one_that_is_gone_is_noticed_and_replaced() {
     let directory = directory();
     let (engine, told) = engine(kept::keeper().log(directory.path().join("log")));
-    let paths: Vec<PathBuf> = (0..100).map(|file| directory.path().join(format!("file-{file}"))).collect();
-    let files: Vec<_> = paths.iter().map(|path| engine.open(path, Open::create()).unwrap()).collect();
+    let paths: Vec<PathBuf> =
+        (0..100).map(|file| directory.path().join(format!("file-{file}"))).collect();
+    let files: Vec<_> =
+        paths.iter().map(|path| engine.open(path, Open::create()).unwrap()).collect();
     let first = number(&engine);
     for round in 1..=2 {
         let start = Instant::now();
@@ -253,7 +273,9 @@ fn one_that_hangs_is_taken_for_gone() {
 
 #[test]
 fn a_program_that_is_no_keeper_is_refused() {
-    let build = |keeper: Keeper| Engine::builder().cache_bytes(8 << 20).survive(keeper).build().unwrap_err();
+    let build = |keeper: Keeper| {
+        Engine::builder().cache_bytes(8 << 20).survive(keeper).build().unwrap_err()
+    };
     for (keeper, what) in [
         (Keeper::program("/no/such/program"), "could not be started"),
         (Keeper::program("/bin/false"), "does not answer"),
@@ -281,7 +303,12 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096 };
         // SAFETY: reads the limits during the call.
         let result = unsafe {
-            libc::prlimit(keeper.cast_signed(), libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut())
+            libc::prlimit(
+                keeper.cast_signed(),
+                libc::RLIMIT_NOFILE,
+                &raw const limit,
+                std::ptr::null_mut(),
+            )
         };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     };
@@ -318,7 +345,12 @@ fn contract_10_what_was_written_to_a_device_survives() {
     let (status, _) = Survived::start("plain", directory.path(), device.path()).die();
     assert_eq!(status, 0);
     let mut found = vec![0; LENGTH];
-    OpenOptions::new().read(true).open(device.path()).unwrap().read_exact_at(&mut found, 0).unwrap();
+    OpenOptions::new()
+        .read(true)
+        .open(device.path())
+        .unwrap()
+        .read_exact_at(&mut found, 0)
+        .unwrap();
     assert!(found == pattern(5, LENGTH));
 }
 
@@ -444,7 +476,9 @@ fn saved(said: &str) -> PathBuf {
 
 #[test]
 fn a_disk_that_fails_and_is_well_again() {
-    let Some(disk) = Disk::new("keeper_and_failing_disk", FileSystem::Ext4, 64 * MIB, Fails::Writes) else {
+    let Some(disk) =
+        Disk::new("keeper_and_failing_disk", FileSystem::Ext4, 64 * MIB, Fails::Writes)
+    else {
         return;
     };
     let directory = directory();
@@ -477,7 +511,8 @@ fn a_disk_that_is_gone() {
 
 #[test]
 fn a_disk_that_hangs() {
-    let Some(disk) = Disk::new("keeper_and_hung_disk", FileSystem::Ext4, 64 * MIB, Fails::Writes) else {
+    let Some(disk) = Disk::new("keeper_and_hung_disk", FileSystem::Ext4, 64 * MIB, Fails::Writes)
+    else {
         return;
     };
     let directory = directory();
@@ -488,13 +523,18 @@ fn a_disk_that_hangs() {
     disk.freeze();
     kept::kill(&mut survived.child, libc::SIGKILL);
     let log = directory.path().join("log");
-    assert!(eventually(SOON, || kept::said(&log).contains("a device hangs")), "{}", kept::said(&log));
+    assert!(
+        eventually(SOON, || kept::said(&log).contains("a device hangs")),
+        "{}",
+        kept::said(&log)
+    );
     // A call that cannot be cancelled keeps what is left of it.
     disk.thaw();
     assert_eq!(wait_for_orphan(survived.keepers[0], SOON), 3);
 }
 
-/// Says something to a keeper's socket, and what comes back: kinds of messages, and how many descriptors with each.
+/// Says something to a keeper's socket, and what comes back: kinds of messages, and how many
+/// descriptors with each.
 fn ask(socket: &Path, message: &[u8]) -> (Channel, Vec<(u8, usize)>) {
     let channel = Channel::connect(socket).unwrap();
     // Who refuses everybody may have said so, and gone on, before this is sent.
@@ -521,7 +561,8 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
     let mut survived = Survived::start("adoptable", directory.path(), &path);
     // Kind, sign, version, layout.
     let adopt = [&[32][..], b"FBK\x01", &2_u32.to_le_bytes(), &2_u64.to_le_bytes()].concat();
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(ask(&socket, &adopt).1, [(17, 0)], "its program is alive");
     kept::kill(&mut survived.child, libc::SIGKILL);

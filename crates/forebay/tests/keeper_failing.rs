@@ -1,4 +1,5 @@
-//! A keeper where something fails, hangs or is in its way: what can be written is, and what cannot is told and saved.
+//! A keeper where something fails, hangs or is in its way: what can be written is, and what cannot
+//! is told and saved.
 
 mod support;
 
@@ -41,12 +42,15 @@ fn act(what: &str, directory: &Path, file: &Path) {
     let keeper = if what == "mute" { keeper } else { keeper.log(directory.join("log")) };
     // More than the longest pause between two tries.
     let patience = Duration::from_secs(2);
-    let keeper = if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
+    let keeper =
+        if what == "saving" { keeper.patience(patience).save_to(directory) } else { keeper };
     // It stays dirty until the end.
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
     let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
-    let file =
-        engine.open(file, Open::create()).unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+    let file = engine
+        .open(file, Open::create())
+        .unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
     file.write_at(&pattern(5, LENGTH), at).unwrap();
     let other = engine.open(directory.join("other"), Open::create()).unwrap();
     other.write_at(&pattern(6, LENGTH), 0).unwrap();
@@ -81,7 +85,10 @@ fn contract_04_a_limit_on_the_length_of_files() {
     let (status, said) = Survived::start("limited", directory.path(), &path).die();
     assert_eq!(status, 1, "{said}");
     let path = path.canonicalize().unwrap();
-    assert!(said.contains(&path.display().to_string()) && said.contains("File too large"), "{said}");
+    assert!(
+        said.contains(&path.display().to_string()) && said.contains("File too large"),
+        "{said}"
+    );
     assert_other_is_written(directory.path());
 }
 
@@ -138,7 +145,9 @@ fn contract_09_a_device_that_takes_all_and_syncs_nothing() {
 
 #[test]
 fn contract_04_a_disk_that_hangs_takes_no_other_along() {
-    let Some(mount) = Mount::new("keeper_and_two_disks", FileSystem::Ext4, 64 * MIB) else { return };
+    let Some(mount) = Mount::new("keeper_and_two_disks", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
     let directory = directory();
     let path = mount.path().canonicalize().unwrap().join("file");
     let mut survived = Survived::start("saving", directory.path(), &path);
@@ -157,7 +166,10 @@ fn contract_04_a_disk_that_hangs_takes_no_other_along() {
     assert!(eventually(Duration::from_secs(20), || open().is_ok()), "{:?}", open());
     assert_other_is_written(directory.path());
     assert!(said.contains(&format!("wrote {LENGTH} bytes to 1 files")), "{said}");
-    assert!(said.contains("a device hangs") && said.contains(&path.display().to_string()), "{said}");
+    assert!(
+        said.contains("a device hangs") && said.contains(&path.display().to_string()),
+        "{said}"
+    );
     // A call that cannot be cancelled keeps what is left of it.
     drop(frozen);
     assert_eq!(wait_for_orphan(survived.keepers[0], SOON), 3);
@@ -176,7 +188,8 @@ fn contract_04_nobody_hears_what_it_says() {
     assert!(size > 0, "{}", std::io::Error::last_os_error());
     writer.write_all(&vec![b'.'; size as usize]).unwrap();
     // It forks, so the rings stay, which the keeper has to say something about.
-    let mut survived = Survived::start_with(1, Stdio::from(writer), "mute", directory.path(), &path);
+    let mut survived =
+        Survived::start_with(1, Stdio::from(writer), "mute", directory.path(), &path);
     kept::kill(&mut survived.child, libc::SIGKILL);
     assert_eq!(survived.ended().0, 0);
     assert_on_disk(&path, &pattern(5, LENGTH), "with a standard error that is full");

@@ -1,10 +1,12 @@
-//! The program is killed in the middle of its writes, many times: what was synced is there, the file is no longer
-//! than it ever was, and space reserved ahead is given back by the next open.
+//! The program is killed in the middle of its writes, many times: what was synced is there, the
+//! file is no longer than it ever was, and space reserved ahead is given back by the next open.
 //!
-//! The child is this program executed again. Before each step it tells its number, and after each sync that went
-//! well what that covers; so the parent, which makes the same row of steps, knows what the file may hold.
+//! The child is this program executed again. Before each step it tells its number, and after each
+//! sync that went well what that covers; so the parent, which makes the same row of steps, knows
+//! what the file may hold.
 //!
-//! `FOREBAY_TEST_KILLS=N` kills N times on each file system instead of a few: 200 take half a minute on each.
+//! `FOREBAY_TEST_KILLS=N` kills N times on each file system instead of a few: 200 take half a
+//! minute on each.
 
 mod support;
 
@@ -30,8 +32,10 @@ struct Said {
 fn child_that_writes_until_it_is_killed() {
     let Some(task) = process::task() else { return };
     let [path, seed, shape, dirty_age] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    let engine = Engine::builder().cache_bytes(24 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
-    let engine = engine.dirty_age(Duration::from_millis(dirty_age.parse().unwrap())).build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(24 << 20).dirty_bytes(6 << 20).background_bytes(2 << 20);
+    let engine =
+        engine.dirty_age(Duration::from_millis(dirty_age.parse().unwrap())).build().unwrap();
     if seed.parse::<u64>().unwrap() % 2 == 1 {
         keep_changing_contexts(&engine);
     }
@@ -89,7 +93,10 @@ fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
     });
     has_started.recv_timeout(Duration::from_secs(20)).expect("the child starts");
     std::thread::sleep(Duration::from_micros(random.below(90_000)));
-    assert!(child.try_wait().unwrap().is_none(), "the child ended by itself, shape {shape}, seed {seed}");
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "the child ended by itself, shape {shape}, seed {seed}"
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     listener.join().unwrap()
@@ -107,12 +114,15 @@ fn history(seed: u64, shape: Shape, said: &Said) -> History {
     history
 }
 
-/// Opens as the next program would; the kernel may still be putting away what the killed one had in flight.
+/// Opens as the next program would; the kernel may still be putting away what the killed one had in
+/// flight.
 fn open_again(engine: &Engine, path: &Path, tally: &mut Tally) -> File {
     let patience = Instant::now() + Duration::from_secs(5);
     loop {
         match engine.open(path, Open::write()) {
-            Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < patience => tally.busy += 1,
+            Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < patience => {
+                tally.busy += 1
+            }
             result => return result.unwrap(),
         }
     }
@@ -164,23 +174,33 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
         tally.marked += usize::from(was_marked);
         let reserved = support::allocated(&path).saturating_sub(found.len() as u64);
         let is_ours = was_marked || ahead == Ahead::Nothing;
-        assert!(was_marked || !is_ours || reserved < 128 << 10, "{context}: {reserved} bytes without a mark");
+        assert!(
+            was_marked || !is_ours || reserved < 128 << 10,
+            "{context}: {reserved} bytes without a mark"
+        );
         let file = open_again(&engine, &path, &mut tally);
-        assert!(!was_marked || !file.describe().contains("shared"), "{context}: shared with the dead");
+        assert!(
+            !was_marked || !file.describe().contains("shared"),
+            "{context}: shared with the dead"
+        );
         assert_eq!(file.len(), found.len() as u64, "{context}");
         let mut through = vec![0; found.len()];
         assert_eq!(file.read_at(&mut through, 0).unwrap(), found.len());
         assert!(through == found, "{context}: another content through the library");
         file.close().unwrap();
         assert_eq!(support::mark(&path), None, "{context}: the mark stands after the next close");
-        let given_back = || !is_ours || support::allocated(&path) <= found.len() as u64 + (128 << 10);
+        let given_back =
+            || !is_ours || support::allocated(&path) <= found.len() as u64 + (128 << 10);
         assert!(
             eventually(Duration::from_secs(2), given_back),
             "{context}: {} bytes allocated for {}",
             support::allocated(&path),
             found.len()
         );
-        assert!(std::fs::read(&path).unwrap() == found, "{context}: the next open changed the content");
+        assert!(
+            std::fs::read(&path).unwrap() == found,
+            "{context}: the next open changed the content"
+        );
         std::fs::remove_file(&path).unwrap();
     }
     println!("{times} kills: {tally:?}");

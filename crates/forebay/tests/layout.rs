@@ -1,5 +1,6 @@
-//! How files lie on real file systems: random writes into new files, streams that grow together, and both where what is
-//! free is in pieces; what is reserved, for what, and given back; and that data in flight keeps its checksums.
+//! How files lie on real file systems: random writes into new files, streams that grow together,
+//! and both where what is free is in pieces; what is reserved, for what, and given back; and that
+//! data in flight keeps its checksums.
 
 mod support;
 
@@ -17,7 +18,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Extents of each of the files of a directory.
 fn extents(directory: &Path) -> Vec<u64> {
-    (0..FILES).map(|number| look_at(&directory.join(number.to_string())).extents().unwrap().count).collect()
+    (0..FILES)
+        .map(|number| look_at(&directory.join(number.to_string())).extents().unwrap().count)
+        .collect()
 }
 
 fn look_at(path: &Path) -> forebay_uring::File {
@@ -40,12 +43,18 @@ fn age(directory: &Path) {
     let (mut at, mut given_back) = (0, 0);
     while at + MIB < taken && given_back < taken / 10 {
         let length = (1 + random.below(8)) * 16 * 1024;
-        allocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, length).unwrap();
+        allocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, length)
+            .unwrap();
         given_back += length;
         at += 640 * 1024;
     }
     // What the file system kept for itself is in one piece, and may be taken now.
-    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::New,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
     let rest = forebay_uring::File::open(&directory.join("rest"), &how).unwrap().file;
     let (mut end, mut in_pieces) = (0, 0);
     while in_pieces < 8 {
@@ -53,14 +62,24 @@ fn age(directory: &Path) {
         in_pieces += u64::from(rest.pieces_of(end..end + 256 * 1024).unwrap().count > 1);
         end += 256 * 1024;
     }
-    println!("aged: {} of {} MiB free, in pieces", rest.free_bytes().unwrap() / MIB, (taken + end) / MIB);
+    println!(
+        "aged: {} of {} MiB free, in pieces",
+        rest.free_bytes().unwrap() / MIB,
+        (taken + end) / MIB
+    );
 }
 
-fn allocate(file: &std::fs::File, flags: libc::c_int, offset: u64, length: u64) -> std::io::Result<()> {
+fn allocate(
+    file: &std::fs::File,
+    flags: libc::c_int,
+    offset: u64,
+    length: u64,
+) -> std::io::Result<()> {
     use std::os::fd::AsRawFd as _;
     // SAFETY: the descriptor is open during the call, which takes numbers.
-    let result =
-        unsafe { libc::fallocate(file.as_raw_fd(), flags, offset.cast_signed(), length.cast_signed()) };
+    let result = unsafe {
+        libc::fallocate(file.as_raw_fd(), flags, offset.cast_signed(), length.cast_signed())
+    };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
@@ -141,7 +160,8 @@ enum Space {
 }
 
 fn lies_in(what: &str, space: Space, most: u64, write: impl Fn(&Engine, &Path)) {
-    let file_system = if let Space::Whole(file_system) = space { file_system } else { FileSystem::Xfs };
+    let file_system =
+        if let Space::Whole(file_system) = space { file_system } else { FileSystem::Xfs };
     let Some(mount) = Mount::new(what, file_system, 2048 * MIB) else { return };
     if space == Space::InPieces {
         age(&mount.path());
@@ -158,7 +178,11 @@ fn lies_in(what: &str, space: Space, most: u64, write: impl Fn(&Engine, &Path)) 
 fn random_pages_of_new_files_lie_in_few_pieces() {
     lies_in("random pages", Space::Whole(FileSystem::Xfs), 4, |engine, path| {
         random_pages(engine, path, 4096);
-        assert!(engine.stats().reserved_dense_bytes > 0 || !knobs().is_empty(), "{:?}", engine.stats());
+        assert!(
+            engine.stats().reserved_dense_bytes > 0 || !knobs().is_empty(),
+            "{:?}",
+            engine.stats()
+        );
     });
 }
 
@@ -166,7 +190,11 @@ fn random_pages_of_new_files_lie_in_few_pieces() {
 fn streams_that_grow_together_lie_in_few_pieces() {
     lies_in("streams", Space::Whole(FileSystem::Xfs), 24, |engine, path| {
         streams(engine, path, 16 * MIB);
-        assert!(engine.stats().reserved_stream_bytes > 0 || !knobs().is_empty(), "{:?}", engine.stats());
+        assert!(
+            engine.stats().reserved_stream_bytes > 0 || !knobs().is_empty(),
+            "{:?}",
+            engine.stats()
+        );
     });
 }
 
@@ -177,7 +205,8 @@ fn random_pages_of_new_files_lie_in_few_pieces_on_ext4() {
     });
 }
 
-/// What is written a second time lies elsewhere there, so there is more than one piece; but never one for each page.
+/// What is written a second time lies elsewhere there, so there is more than one piece; but never
+/// one for each page.
 #[test]
 fn random_pages_of_new_files_lie_in_few_pieces_on_btrfs() {
     lies_in("random pages, btrfs", Space::Whole(FileSystem::Btrfs), 900, |engine, path| {
@@ -198,7 +227,12 @@ fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
         file.sync_data().unwrap();
         let stats = engine.stats();
         let reserved = stats.reserved_declared_bytes - before;
-        println!("{name}: {} of {} MiB reserved, {:?}", reserved / MIB, length / MIB, file.layout().unwrap());
+        println!(
+            "{name}: {} of {} MiB reserved, {:?}",
+            reserved / MIB,
+            length / MIB,
+            file.layout().unwrap()
+        );
         assert!((least * MIB..=most * MIB).contains(&reserved), "{name}: {stats:?}");
         before = stats.reserved_declared_bytes;
         file.close().unwrap();
@@ -224,13 +258,15 @@ fn streams_where_free_space_is_in_pieces() {
 fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
     let directory = support::directory();
     let path = directory.path().join("stream");
-    let engine = Engine::builder().cache_bytes(8 << 20).background_bytes(1 << 20).close_timeout(SOON);
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).background_bytes(1 << 20).close_timeout(SOON);
     let engine = engine.set("prealloc", "4m").unwrap().build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let mut most = 0;
     for chunk in 0..256u64 {
         file.append(&pattern(chunk, 64 * 1024)).unwrap();
-        // What is reserved is told from where the end on disk is, which comes after by what is dirty.
+        // What is reserved is told from where the end on disk is, which comes after by what is
+        // dirty.
         most = most.max(file.layout().unwrap().reserved_bytes);
         assert!(most <= 4 * MIB + (8 << 20), "{most} bytes beyond the end");
     }
@@ -244,10 +280,15 @@ fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
     let length = file.len();
     let stats = engine.stats();
     assert!(most >= 4 * MIB, "{most} bytes at most, {stats:?}");
-    let parts = stats.reserved_dense_bytes + stats.reserved_stream_bytes + stats.reserved_declared_bytes;
+    let parts =
+        stats.reserved_dense_bytes + stats.reserved_stream_bytes + stats.reserved_declared_bytes;
     assert_eq!(stats.reserved_bytes, parts, "{stats:?}");
     file.close().unwrap();
-    assert!(support::allocated(&path) <= length + 128 * 1024, "{} bytes", support::allocated(&path));
+    assert!(
+        support::allocated(&path) <= length + 128 * 1024,
+        "{} bytes",
+        support::allocated(&path)
+    );
     assert_eq!(support::mark(&path), None);
     assert!(engine.stats().given_back_bytes > 0);
 }
@@ -257,7 +298,8 @@ fn contract_09_a_hint_is_for_new_files_alone_and_what_it_takes_is_given_back() {
     let Some(mount) = Mount::new("extent_size_hint", FileSystem::Xfs, 2048 * MIB) else { return };
     let (new, users) = (mount.path().join("new"), mount.path().join("users"));
     std::fs::File::create(&users).unwrap();
-    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let how =
+        How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let file = forebay_uring::File::open(&users, &how).unwrap().file;
     assert_eq!(file.extent_hint().unwrap(), None);
     file.set_extent_hint(64 << 10).unwrap();
@@ -271,8 +313,15 @@ fn contract_09_a_hint_is_for_new_files_alone_and_what_it_takes_is_given_back() {
         file.write_at(&pattern(1, 100_000), 0).unwrap();
         file.sync_data().unwrap();
         let layout = file.layout().unwrap();
-        assert_eq!((layout.extents, layout.extent_hint_bytes), (layout.extents, hint), "{layout:?}");
-        assert!(layout.allocated_bytes >= hint.min(100_000) && layout.mean_extent_bytes() > 0, "{layout:?}");
+        assert_eq!(
+            (layout.extents, layout.extent_hint_bytes),
+            (layout.extents, hint),
+            "{layout:?}"
+        );
+        assert!(
+            layout.allocated_bytes >= hint.min(100_000) && layout.mean_extent_bytes() > 0,
+            "{layout:?}"
+        );
         if *path == new {
             assert!(layout.reserved_bytes >= 900_000, "{layout:?}");
             assert!(support::mark(path).is_some(), "a crash would leave it");
@@ -292,7 +341,9 @@ fn contract_09_a_hint_is_for_new_files_alone_and_what_it_takes_is_given_back() {
 /// Where there are no hints, the knob means what is reserved otherwise.
 #[test]
 fn a_hint_where_there_are_none_is_as_good_as_none() {
-    let Some(mount) = Mount::new("no_extent_size_hint", FileSystem::Ext4, 512 * MIB) else { return };
+    let Some(mount) = Mount::new("no_extent_size_hint", FileSystem::Ext4, 512 * MIB) else {
+        return;
+    };
     let path = mount.path().join("file");
     let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON);
     let engine = engine.set("prealloc", "extsize=16m").unwrap().build().unwrap();
@@ -325,7 +376,12 @@ fn space_for_writes_near_the_end_of_it_is_told_apart() {
 #[test]
 fn pieces_are_places_and_not_states() {
     let Some(mount) = Mount::new("pieces", FileSystem::Xfs, 2048 * MIB) else { return };
-    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::New,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
     let open = |name: &str| forebay_uring::File::open(&mount.path().join(name), &how).unwrap().file;
     let file = open("whole");
     assert!(file.overwrites_in_place());
@@ -345,8 +401,8 @@ fn pieces_are_places_and_not_states() {
     assert!(found.count >= 4 && found.bytes <= 4 * MIB, "{found:?}");
 }
 
-/// A file system with checksums takes the sum of what it was given, and writes what is there by then: a frame that
-/// changed in between would read as damaged. None does.
+/// A file system with checksums takes the sum of what it was given, and writes what is there by
+/// then: a frame that changed in between would read as damaged. None does.
 #[test]
 fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
     let Some(mut mount) = Mount::new("checksums", FileSystem::Btrfs, 512 * MIB) else { return };
@@ -368,7 +424,8 @@ fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
                     for version in 1..=4000u64 {
                         let at = random.below(PAGES / WRITERS);
                         let page = at * WRITERS + writer;
-                        file.write_at(&pattern(version << 20 | page, PAGE as usize), page * PAGE).unwrap();
+                        file.write_at(&pattern(version << 20 | page, PAGE as usize), page * PAGE)
+                            .unwrap();
                         last[at as usize] = version;
                         if version % 500 == 0 {
                             file.sync_data().unwrap();
@@ -383,7 +440,10 @@ fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
     file.sync_data().unwrap();
     file.close().unwrap();
     let stats = engine.stats();
-    assert!(stats.written_bytes > 4 * PAGES * PAGE, "pages were written again and again: {stats:?}");
+    assert!(
+        stats.written_bytes > 4 * PAGES * PAGE,
+        "pages were written again and again: {stats:?}"
+    );
     drop(engine);
     mount.reboot();
     let found = std::fs::read(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Another program opens what we have open for writing: its open waits until we have written out, sees all of it, and
-//! never waits long, whatever else is going on.
+//! Another program opens what we have open for writing: its open waits until we have written out,
+//! sees all of it, and never waits long, whatever else is going on.
 
 mod support;
 
@@ -14,7 +14,8 @@ use forebay::{Engine, ErrorKind, File, Open};
 use support::other::{self, Other};
 use support::{MIB, Random, eventually, kind_of, pattern, process, within};
 
-/// Half of what the kernel has others wait before it takes a lease by force: who waits less was let in by us.
+/// Half of what the kernel has others wait before it takes a lease by force: who waits less was let
+/// in by us.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Nothing is written before somebody asks for it.
@@ -51,7 +52,8 @@ fn contract_06_whoever_opens_the_file_sees_all_that_was_accepted() {
     for how in ["read", "write", "both"] {
         let path = directory.path().join(how);
         let Some(file) = leased(&engine, &path) else { return };
-        // Dense, and an end within a page; scattered, so that zeroes go over holes; and space beyond the end.
+        // Dense, and an end within a page; scattered, so that zeroes go over holes; and space
+        // beyond the end.
         file.write_at(&pattern(1, 3_000_123), 0).unwrap();
         for at in 0..40 {
             file.write_at(&pattern(2, 4096), 4 * MIB + at * 5 * 4096).unwrap();
@@ -71,7 +73,8 @@ fn contract_06_whoever_opens_the_file_sees_all_that_was_accepted() {
     }
 }
 
-/// What only the holder of a lease may do has ended when the other program goes on: what it writes stays.
+/// What only the holder of a lease may do has ended when the other program goes on: what it writes
+/// stays.
 #[test]
 fn contract_06_what_the_other_program_writes_into_holes_stays() {
     let directory = support::directory();
@@ -86,7 +89,8 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
         let path = directory.path().join(round.to_string());
         let Some(file) = leased(&engine, &path) else { return };
         file.set_len(16 * MIB).unwrap();
-        // Every second page: those between are holes, and written along as zeroes while the lease is held.
+        // Every second page: those between are holes, and written along as zeroes while the lease
+        // is held.
         let start = Instant::now();
         let wait = Duration::from_micros(random.below(6_000));
         for at in 0..2000 {
@@ -101,7 +105,11 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
         }
         file.sync_data().unwrap();
         for at in (0..2000).step_by(37) {
-            assert_eq!(other.ask(&format!("holds {} 4096 77", at * 8192 + 4096)), "true", "hole {at}");
+            assert_eq!(
+                other.ask(&format!("holds {} 4096 77", at * 8192 + 4096)),
+                "true",
+                "hole {at}"
+            );
         }
         file.close().unwrap();
     }
@@ -112,7 +120,11 @@ fn contract_06_what_the_other_program_writes_into_holes_stays() {
 fn contract_06_space_beyond_the_end_goes_with_the_lease() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
+    let engine = Engine::builder()
+        .cache_bytes(32 << 20)
+        .dirty_age(Duration::from_millis(5))
+        .build()
+        .unwrap();
     let Some(file) = leased(&engine, &path) else { return };
     for at in 0..800 {
         file.append(&pattern(at, 128 << 10)).unwrap();
@@ -129,8 +141,8 @@ fn contract_06_space_beyond_the_end_goes_with_the_lease() {
     assert_eq!(support::mark(&path), None, "nothing is left to be given back");
 }
 
-/// A hundred files, each with a writer that never stops: whoever opens one waits for that one, and not for the
-/// writer.
+/// A hundred files, each with a writer that never stops: whoever opens one waits for that one, and
+/// not for the writer.
 #[test]
 fn contract_06_many_files_opened_at_once_while_they_are_written() {
     const FILES: usize = 40;
@@ -139,7 +151,9 @@ fn contract_06_many_files_opened_at_once_while_they_are_written() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut files = Vec::new();
     for number in 0..FILES {
-        let Some(file) = leased(&engine, &directory.path().join(number.to_string())) else { return };
+        let Some(file) = leased(&engine, &directory.path().join(number.to_string())) else {
+            return;
+        };
         files.push(Arc::new(file));
     }
     let writers: Vec<_> = files
@@ -155,7 +169,10 @@ fn contract_06_many_files_opened_at_once_while_they_are_written() {
             })
         })
         .collect();
-    let line = format!("cd \"$1\" && for at in $(seq 0 {}); do cat $at >/dev/null & done; wait", FILES - 1);
+    let line = format!(
+        "cd \"$1\" && for at in $(seq 0 {}); do cat $at >/dev/null & done; wait",
+        FILES - 1
+    );
     let (_, took) = process::shell_timed(&line, directory.path());
     stop.store(true, Ordering::Relaxed);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
@@ -167,8 +184,8 @@ fn contract_06_many_files_opened_at_once_while_they_are_written() {
     }
 }
 
-/// Opened by another program at any moment of its life here: being opened, written, cut, closed. A break that is
-/// heard of by nobody would hold the other program up for the kernel's 45 seconds.
+/// Opened by another program at any moment of its life here: being opened, written, cut, closed. A
+/// break that is heard of by nobody would hold the other program up for the kernel's 45 seconds.
 #[test]
 fn contract_06_opened_by_others_at_any_moment() {
     let directory = support::directory();
@@ -181,22 +198,28 @@ fn contract_06_opened_by_others_at_any_moment() {
             std::thread::spawn(move || {
                 let mut longest = Duration::ZERO;
                 while !stop.load(Ordering::Relaxed) {
-                    longest =
-                        longest.max(process::shell_timed("dd if=\"$1\" bs=64k 2>/dev/null | cksum", &path).1);
+                    longest = longest.max(
+                        process::shell_timed("dd if=\"$1\" bs=64k 2>/dev/null | cksum", &path).1,
+                    );
                 }
                 longest
             })
         })
         .collect();
     within(Duration::from_secs(60), "a file opened by others at any moment", move || {
-        let engine =
-            Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
+        let engine = Engine::builder()
+            .cache_bytes(8 << 20)
+            .dirty_age(Duration::from_millis(3))
+            .build()
+            .unwrap();
         let (mut random, start) = (Random(support::seed()), Instant::now());
         let mut expected = pattern(1, 100_000);
         let mut shared = 0;
         while start.elapsed() < Duration::from_secs(4) {
-            let (file, second) =
-                (engine.open(&path, Open::write()).unwrap(), engine.open(&path, Open::read()).unwrap());
+            let (file, second) = (
+                engine.open(&path, Open::write()).unwrap(),
+                engine.open(&path, Open::read()).unwrap(),
+            );
             for _ in 0..random.below(6) {
                 match random.below(4) {
                     0 => {
@@ -206,7 +229,8 @@ fn contract_06_opened_by_others_at_any_moment() {
                     }
                     1 => file.sync_data().unwrap(),
                     _ => {
-                        let (at, length) = (random.below(100_000) as usize, random.below(20_000) as usize);
+                        let (at, length) =
+                            (random.below(100_000) as usize, random.below(20_000) as usize);
                         let data = pattern(random.below(100), length);
                         file.write_at(&data, at as u64).unwrap();
                         if length > 0 {
@@ -234,8 +258,8 @@ fn contract_06_opened_by_others_at_any_moment() {
     });
 }
 
-/// The moment between the taking of a lease and the file's being known by it is short (longer after a crash, when
-/// space is given back in it), and somebody hits it.
+/// The moment between the taking of a lease and the file's being known by it is short (longer after
+/// a crash, when space is given back in it), and somebody hits it.
 #[test]
 fn contract_06_opened_by_others_while_it_is_being_opened() {
     let directory = support::directory();
@@ -320,8 +344,8 @@ fn contract_06_who_does_not_wait_is_told_to_try_again() {
     file.close().unwrap();
 }
 
-/// When the other program has gone the next open for writing has the lease again, and what the other program did is
-/// seen.
+/// When the other program has gone the next open for writing has the lease again, and what the
+/// other program did is seen.
 #[test]
 fn contract_06_the_lease_is_had_again_at_a_later_open() {
     let directory = support::directory();
@@ -361,8 +385,8 @@ fn contract_06_the_lease_is_had_again_at_a_later_open() {
     assert!(std::fs::read(&path).unwrap() == expected);
 }
 
-/// A program that is stopped keeps what it has: a lease of its own, for which an open here gives up with a word about
-/// it; or only the file, which then is shared.
+/// A program that is stopped keeps what it has: a lease of its own, for which an open here gives up
+/// with a word about it; or only the file, which then is shared.
 #[test]
 fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     let directory = support::directory();
@@ -375,8 +399,13 @@ fn contract_06_a_stopped_program_holds_nobody_up_for_ever() {
     }
     other.stop();
     let at = path.clone();
-    let refused = within(SOON, "an open", move || lazy_engine().open(&at, Open::write()).unwrap_err());
-    assert_eq!((refused.kind(), refused.os_error()), (ErrorKind::Open, Some(libc::EAGAIN)), "{refused}");
+    let refused =
+        within(SOON, "an open", move || lazy_engine().open(&at, Open::write()).unwrap_err());
+    assert_eq!(
+        (refused.kind(), refused.os_error()),
+        (ErrorKind::Open, Some(libc::EAGAIN)),
+        "{refused}"
+    );
     assert!(refused.to_string().contains("lease"), "{refused}");
     drop(other);
     // Gone, and its lease with it.

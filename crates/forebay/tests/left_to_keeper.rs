@@ -1,5 +1,5 @@
-//! An engine that could not write everything, in a program that lives on: what is left is its keeper's, and nobody gets at
-//! the files before that is done.
+//! An engine that could not write everything, in a program that lives on: what is left is its
+//! keeper's, and nobody gets at the files before that is done.
 
 mod support;
 
@@ -24,7 +24,8 @@ fn keeper() {
 
 /// What is written stays dirty until the end.
 fn lazy(keeper: Keeper) -> Builder {
-    let builder = Engine::builder().cache_bytes(64 << 20).dirty_bytes(48 << 20).background_bytes(48 << 20);
+    let builder =
+        Engine::builder().cache_bytes(64 << 20).dirty_bytes(48 << 20).background_bytes(48 << 20);
     builder.dirty_age(Duration::from_secs(3600)).survive(keeper)
 }
 
@@ -42,7 +43,8 @@ fn read_all(file: &File) -> Vec<u8> {
     content
 }
 
-/// The next instance opens the file as soon as it may: then what the one before had accepted is there.
+/// The next instance opens the file as soon as it may: then what the one before had accepted is
+/// there.
 fn open_next(engine: &Engine, path: &Path) -> File {
     let start = Instant::now();
     loop {
@@ -60,7 +62,9 @@ fn open_next(engine: &Engine, path: &Path) -> File {
 #[test]
 fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown() {
     for engine in ["io_uring", "threads"] {
-        let Some(mount) = Mount::new("left_after_shutdown", FileSystem::Ext4, 64 * MIB) else { return };
+        let Some(mount) = Mount::new("left_after_shutdown", FileSystem::Ext4, 64 * MIB) else {
+            return;
+        };
         let directory = directory();
         let path = mount.path().canonicalize().unwrap().join("file");
         let log = directory.path().join("log");
@@ -77,7 +81,10 @@ fn contract_04_and_09_nobody_gets_in_before_it_is_done_after_a_failed_shutdown()
         assert!(next.open(&path, Open::write()).is_err(), "the keeper was to have it");
         std::fs::remove_file(filler).unwrap();
         let file = open_next(&next, &path);
-        assert!(read_all(&file) == pattern(5, LENGTH), "somebody got in before the keeper was done");
+        assert!(
+            read_all(&file) == pattern(5, LENGTH),
+            "somebody got in before the keeper was done"
+        );
         file.write_at(&pattern(6, LENGTH), 0).unwrap();
         file.close().unwrap();
         assert!(eventually(SOON, || !is_there(keeper)), "{}", kept::said(&log));
@@ -95,8 +102,10 @@ fn contract_09_a_broken_engine_leaves_its_work_at_once_and_says_so() {
     let place = mount.path().canonicalize().unwrap();
     let log = directory.path().join("log");
     // What is told of the file that is dropped ends the thread that tells.
-    let engine =
-        lazy(kept::keeper().log(&log)).on_error(|error| panic!("as it is meant: {error}")).build().unwrap();
+    let engine = lazy(kept::keeper().log(&log))
+        .on_error(|error| panic!("as it is meant: {error}"))
+        .build()
+        .unwrap();
     let keeper = number(&engine);
     let file = engine.open(place.join("file"), Open::create()).unwrap();
     file.write_at(&pattern(5, LENGTH), 0).unwrap();
@@ -154,7 +163,8 @@ fn contract_04_what_others_have_locked_since_is_not_written_over() {
     let path = place.join("file");
     // Open here from the beginning: so there is no lease, and nobody waits.
     let other = std::fs::File::create(&path).unwrap();
-    let mut child = process::start_child(CHILD, &format!("{}\n{}", place.display(), path.display()));
+    let mut child =
+        process::start_child(CHILD, &format!("{}\n{}", place.display(), path.display()));
     let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
     let told = lines.map_while(Result::ok).find_map(|line| process::told(&line).map(str::to_owned));
     let keeper: u32 = told.unwrap().parse().unwrap();

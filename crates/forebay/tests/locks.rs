@@ -33,7 +33,10 @@ fn contract_06_a_file_that_another_program_has_locked_is_busy_for_writing() {
         other.do_now(lock);
         let error = engine.open(&path, Open::write()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-        assert!(error.to_string().contains("lock") && error.to_string().contains("file"), "{error}");
+        assert!(
+            error.to_string().contains("lock") && error.to_string().contains("file"),
+            "{error}"
+        );
         // To read it is no harm.
         let file = engine.open(&path, Open::read()).unwrap();
         let mut found = vec![0; 20_000];

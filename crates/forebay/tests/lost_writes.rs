@@ -1,8 +1,9 @@
-//! The power goes under load on a disk that keeps writes in a cache until it is flushed, and loses the cache: what was
-//! synced is there, and any other sector is one of the versions accepted since, or zero.
+//! The power goes under load on a disk that keeps writes in a cache until it is flushed, and loses
+//! the cache: what was synced is there, and any other sector is one of the versions accepted since,
+//! or zero.
 //!
-//! A file system that is shut down loses what it had in memory; this disk loses what it had acknowledged as well, so a
-//! sync that trusts a completion is found out here.
+//! A file system that is shut down loses what it had in memory; this disk loses what it had
+//! acknowledged as well, so a sync that trusts a completion is found out here.
 
 mod support;
 
@@ -14,13 +15,17 @@ use support::load::lose_power_under_load;
 use support::mount::FileSystem;
 use support::{MIB, pattern};
 
-/// The disk does what the others rely on: without a flush writes are lost, and with one they are not.
+/// The disk does what the others rely on: without a flush writes are lost, and with one they are
+/// not.
 #[test]
 fn contract_03_the_disk_loses_what_is_not_flushed() {
-    let Some(mut disk) = Disk::new("disk_loses", FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let Some(mut disk) = Disk::new("disk_loses", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+        return;
+    };
     let path = disk.path().join("file");
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
-    let file = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    let file =
+        std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
     file.sync_all().unwrap();
     std::fs::File::open(disk.path()).unwrap().sync_all().unwrap();
     // Aligned for direct I/O, whatever the allocator gives.
@@ -31,19 +36,27 @@ fn contract_03_the_disk_loses_what_is_not_flushed() {
     drop(file);
     disk.cut_power();
     disk.reboot();
-    assert_eq!(std::fs::read(&path).unwrap(), vec![1; 1 << 20], "acknowledged, not flushed, and yet there");
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        vec![1; 1 << 20],
+        "acknowledged, not flushed, and yet there"
+    );
 }
 
 #[test]
 fn contract_01_and_03_a_disk_that_loses_its_cache_on_xfs() {
-    if let Some(mut disk) = Disk::new("loses_cache_on_xfs", FileSystem::Xfs, 2048 * MIB, Fails::Writes) {
+    if let Some(mut disk) =
+        Disk::new("loses_cache_on_xfs", FileSystem::Xfs, 2048 * MIB, Fails::Writes)
+    {
         lose_power_under_load(&mut disk, 12);
     }
 }
 
 #[test]
 fn contract_01_and_03_a_disk_that_loses_its_cache_on_ext4() {
-    if let Some(mut disk) = Disk::new("loses_cache_on_ext4", FileSystem::Ext4, 512 * MIB, Fails::Writes) {
+    if let Some(mut disk) =
+        Disk::new("loses_cache_on_ext4", FileSystem::Ext4, 512 * MIB, Fails::Writes)
+    {
         lose_power_under_load(&mut disk, 12);
     }
 }
@@ -51,7 +64,8 @@ fn contract_01_and_03_a_disk_that_loses_its_cache_on_ext4() {
 /// A sync of a file says something of that file: its name included, the first time.
 #[test]
 fn contract_01_a_file_that_was_made_and_synced_has_its_name() {
-    let Some(mut disk) = Disk::new("has_its_name", FileSystem::Xfs, 2048 * MIB, Fails::Writes) else {
+    let Some(mut disk) = Disk::new("has_its_name", FileSystem::Xfs, 2048 * MIB, Fails::Writes)
+    else {
         return;
     };
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();

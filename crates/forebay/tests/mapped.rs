@@ -1,5 +1,5 @@
-//! Other programs map the file, or have it in the kernel's cache: ours lands all the same, and what they have cached
-//! stays, but for what our own writes make stale.
+//! Other programs map the file, or have it in the kernel's cache: ours lands all the same, and what
+//! they have cached stays, but for what our own writes make stale.
 
 mod support;
 
@@ -29,7 +29,8 @@ fn pages_of(other: &mut Other, offset: u64, length: u64) -> u64 {
     other.ask(&format!("resident {offset} {length}")).parse().unwrap()
 }
 
-/// What another program reads again and again stays where it is while we write and read another part of the file.
+/// What another program reads again and again stays where it is while we write and read another
+/// part of the file.
 #[test]
 fn contract_07_what_others_have_cached_stays() {
     let directory = support::directory();
@@ -84,9 +85,9 @@ fn contract_07_what_was_cached_before_stays_under_the_lease() {
     assert_eq!(others, 1536, "what we did not write over was evicted");
 }
 
-/// Writes and syncs while other programs make the same pages dirty through a mapping, without changing them: the kernel
-/// cannot always drop what it has cached of them, and says so once, by an error of the flush; and what it has not
-/// dropped it will write over ours.
+/// Writes and syncs while other programs make the same pages dirty through a mapping, without
+/// changing them: the kernel cannot always drop what it has cached of them, and says so once, by an
+/// error of the flush; and what it has not dropped it will write over ours.
 fn write_under_pokes(path: &Path, seconds: u64) {
     let mut expected = vec![0; BYTES as usize];
     expected.iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = POKED);

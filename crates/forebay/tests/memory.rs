@@ -1,5 +1,5 @@
-//! Memory: a copy that stalls holds nobody up (contract 11), the arena is nobody else's (14), and an engine that is
-//! dropped where it would wait for itself is not waited for (12).
+//! Memory: a copy that stalls holds nobody up (contract 11), the arena is nobody else's (14), and
+//! an engine that is dropped where it would wait for itself is not waited for (12).
 
 mod support;
 
@@ -32,8 +32,9 @@ impl Mapped {
         let length = file.metadata().unwrap().len() as usize;
         let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE);
         // SAFETY: a new mapping of a file that stays as it is, wherever there is room.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0)
+        };
         assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self { start: start.cast(), length }
     }
@@ -51,7 +52,8 @@ impl Drop for Mapped {
     }
 }
 
-/// Bytes of a file on a disk of which nothing is in memory, and nothing will be read ahead: they are in its middle.
+/// Bytes of a file on a disk of which nothing is in memory, and nothing will be read ahead: they
+/// are in its middle.
 const MIDDLE: std::ops::Range<usize> = 8 << 20..(8 << 20) + 65536;
 
 fn source(test: &str) -> Option<(Disk, Mapped)> {
@@ -65,15 +67,16 @@ fn source(test: &str) -> Option<(Disk, Mapped)> {
     Some((disk, mapped))
 }
 
-/// From now on the device is busy with what is asked of it from here, and with nothing of its file system's.
+/// From now on the device is busy with what is asked of it from here, and with nothing of its file
+/// system's.
 fn freeze_when_quiet(disk: &Disk) {
     support::process::shell("sync -f \"$1\"", &disk.path()).unwrap();
     assert!(eventually(SOON, || !disk.is_busy()), "the file system is never at rest");
     disk.freeze();
 }
 
-/// What is written comes from memory that a device has to be asked for, and the device hangs. Others go on: on other
-/// pages of the same file, its syncs among them, and elsewhere.
+/// What is written comes from memory that a device has to be asked for, and the device hangs.
+/// Others go on: on other pages of the same file, its syncs among them, and elsewhere.
 #[test]
 fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     let Some((disk, mapped)) = source("a_copy_that_stalls") else { return };
@@ -111,7 +114,8 @@ fn contract_11_a_copy_that_stalls_holds_nobody_up() {
     assert_on_disk(&path, &expected, "after the copy went on");
 }
 
-/// An engine that is dropped meanwhile waits for what may yet be accepted, and no longer than its deadline.
+/// An engine that is dropped meanwhile waits for what may yet be accepted, and no longer than its
+/// deadline.
 #[test]
 fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
     let Some((disk, mapped)) = source("a_copy_that_stalls_an_engine") else { return };
@@ -154,10 +158,12 @@ fn contract_14_the_arena_is_neither_inherited_nor_dumped() {
     assert!(found > 0, "no mapping of {bytes} bytes:\n{maps}");
 }
 
-/// The last engine goes where its own thread would have to wait for itself: refused, told, and nothing hangs.
+/// The last engine goes where its own thread would have to wait for itself: refused, told, and
+/// nothing hangs.
 #[test]
 fn contract_12_an_engine_dropped_by_its_own_callback() {
-    let Some(disk) = Disk::new("dropped_by_callback", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+    let Some(disk) = Disk::new("dropped_by_callback", FileSystem::Ext4, 128 * MIB, Fails::Writes)
+    else {
         return;
     };
     let path = disk.path().join("file");
@@ -165,14 +171,15 @@ fn contract_12_an_engine_dropped_by_its_own_callback() {
     std::fs::File::open(&path).unwrap().sync_all().unwrap();
     let held: Arc<Mutex<Option<Engine>>> = Arc::default();
     let told: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
-    let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600)).on_error({
-        let (held, told) = (Arc::clone(&held), Arc::clone(&told));
-        move |error| {
-            told.lock().unwrap().push(error.kind());
-            let engine = held.lock().unwrap().take();
-            drop(engine);
-        }
-    });
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600)).on_error({
+            let (held, told) = (Arc::clone(&held), Arc::clone(&told));
+            move |error| {
+                told.lock().unwrap().push(error.kind());
+                let engine = held.lock().unwrap().take();
+                drop(engine);
+            }
+        });
     let engine = engine.build().unwrap();
     let file = engine.open(&path, Open::write()).unwrap();
     *held.lock().unwrap() = Some(engine);

@@ -1,4 +1,5 @@
-//! Random operations through several handles against a plain byte array, on real files, everything unaligned.
+//! Random operations through several handles against a plain byte array, on real files, everything
+//! unaligned.
 
 use std::path::Path;
 use std::time::Duration;
@@ -85,7 +86,8 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
         .build()
         .unwrap();
     let mut random = Random(seed);
-    let mut model = Model { bytes: Vec::new(), handles: vec![engine.open(&path, Open::create()).unwrap()] };
+    let mut model =
+        Model { bytes: Vec::new(), handles: vec![engine.open(&path, Open::create()).unwrap()] };
     for step in 0..operations {
         let which = random.below(model.handles.len() as u64) as usize;
         let most = 24 << 20;
@@ -94,7 +96,9 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
                 let offset = random.below(most);
                 let mut data = vec![0; random.length(300_000)];
                 let tag = random.next();
-                data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (tag as usize + at * 7) as u8);
+                data.iter_mut()
+                    .enumerate()
+                    .for_each(|(at, byte)| *byte = (tag as usize + at * 7) as u8);
                 model.handles[which].write_at(&data, offset).unwrap();
                 let end = offset as usize + data.len();
                 if !data.is_empty() {
@@ -140,7 +144,11 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
     engine.shutdown(Duration::from_secs(10)).unwrap();
     model.check_disk(&path);
     let blocks = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
-    assert!(blocks <= model.bytes.len() as u64 + 65536, "{blocks} bytes allocated for {}", model.bytes.len());
+    assert!(
+        blocks <= model.bytes.len() as u64 + 65536,
+        "{blocks} bytes allocated for {}",
+        model.bytes.len()
+    );
 }
 
 #[test]

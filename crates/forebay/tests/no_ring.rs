@@ -1,7 +1,7 @@
 //! Where io_uring is forbidden or missing everything works all the same, and says by what.
 //!
-//! A child of this program puts a filter over its own system calls, as containers do, and then runs an engine. The
-//! parent looks at what is on disk afterwards.
+//! A child of this program puts a filter over its own system calls, as containers do, and then runs
+//! an engine. The parent looks at what is on disk afterwards.
 
 mod support;
 
@@ -21,7 +21,8 @@ const FILES: usize = 100;
 /// No more than this is waited for anything.
 const SOON: Duration = Duration::from_secs(30);
 
-/// From now on the kernel answers `io_uring_setup` with this error, in this thread and those it starts.
+/// From now on the kernel answers `io_uring_setup` with this error, in this thread and those it
+/// starts.
 fn refuse_io_uring(errno: i32) {
     const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
     // Where the number of the call is in what the filter looks at, and where the architecture.
@@ -45,7 +46,8 @@ fn refuse_io_uring(errno: i32) {
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
     // SAFETY: the program and its instructions, as many as it says, are read during the call.
-    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    let result =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
@@ -82,13 +84,16 @@ fn write_many(directory: &Path) {
 
     let engine = engine();
     process::tell(format_args!("{}", engine.describe()));
-    let files: Vec<_> =
-        (0..FILES).map(|number| engine.open(place(directory, number), Open::create_new()).unwrap()).collect();
+    let files: Vec<_> = (0..FILES)
+        .map(|number| engine.open(place(directory, number), Open::create_new()).unwrap())
+        .collect();
     std::thread::scope(|scope| {
         for part in 0..4 {
             let files = &files;
             scope.spawn(move || {
-                for (number, file) in files.iter().enumerate().filter(|(number, _)| number % 4 == part) {
+                for (number, file) in
+                    files.iter().enumerate().filter(|(number, _)| number % 4 == part)
+                {
                     // Backwards in uneven pieces, so that pages are filled from several.
                     let content = content(number);
                     for (at, piece) in content.chunks(7001).enumerate().rev() {
@@ -117,7 +122,10 @@ fn write_many(directory: &Path) {
     let again = engine.open(place(directory, 0), Open::read()).unwrap();
     let mut back = vec![1; 30_000];
     assert_eq!(again.read_at(&mut back, 0).unwrap(), 20_006);
-    assert!(back[..10_001] == content(0)[..10_001] && back[10_001..20_000].iter().all(|byte| *byte == 0));
+    assert!(
+        back[..10_001] == content(0)[..10_001]
+            && back[10_001..20_000].iter().all(|byte| *byte == 0)
+    );
     assert_eq!(&back[20_000..20_006], b"behind");
     again.close().unwrap();
     engine.shutdown(SOON).unwrap();
@@ -139,14 +147,16 @@ fn write_until_full(directory: &Path) {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     assert!(accepted > 30 * MIB, "only {accepted} bytes accepted on a file system of 64 MiB");
     file.sync_data().unwrap();
-    let expected: Vec<u8> = (0..accepted / 65_536).flat_map(|at| pattern(at * 65_536, 65_536)).collect();
+    let expected: Vec<u8> =
+        (0..accepted / 65_536).flat_map(|at| pattern(at * 65_536, 65_536)).collect();
     assert_on_disk(&path, &expected, "what was accepted");
     file.close().unwrap();
 }
 
 /// Runs a child under the filter; what it said its engine is.
 fn child(errno: i32, what: &str, directory: &Path) -> String {
-    let mut child = process::start_child(CHILD, &format!("{errno}\n{what}\n{}", directory.display()));
+    let mut child =
+        process::start_child(CHILD, &format!("{errno}\n{what}\n{}", directory.display()));
     let mut output = String::new();
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
     assert!(child.wait().unwrap().success(), "the child failed: {output}");

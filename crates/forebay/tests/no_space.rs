@@ -1,4 +1,5 @@
-//! No space left: told at the write while we are alone on the file system, and lost nothing when we are not.
+//! No space left: told at the write while we are alone on the file system, and lost nothing when we
+//! are not.
 
 mod support;
 
@@ -54,27 +55,35 @@ fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
 #[test]
 fn contract_09_no_space_is_told_at_the_write() {
     if let Some(mount) = Mount::new("no_space_is_told", FileSystem::Ext4, 64 * MIB) {
-        within(Duration::from_secs(60), "writing until full", move || write_until_full(&mount, 65536, false));
+        within(Duration::from_secs(60), "writing until full", move || {
+            write_until_full(&mount, 65536, false)
+        });
     }
 }
 
 #[test]
 fn contract_09_no_space_is_told_at_the_write_of_small_pieces() {
     if let Some(mount) = Mount::new("no_space_is_told_small", FileSystem::Ext4, 64 * MIB) {
-        within(Duration::from_secs(60), "writing until full", move || write_until_full(&mount, 5000, false));
+        within(Duration::from_secs(60), "writing until full", move || {
+            write_until_full(&mount, 5000, false)
+        });
     }
 }
 
 #[test]
 fn contract_09_no_space_is_told_at_the_write_of_a_sparse_file() {
     if let Some(mount) = Mount::new("no_space_is_told_sparse", FileSystem::Ext4, 64 * MIB) {
-        within(Duration::from_secs(60), "writing until full", move || write_until_full(&mount, 4096, true));
+        within(Duration::from_secs(60), "writing until full", move || {
+            write_until_full(&mount, 4096, true)
+        });
     }
 }
 
 #[test]
 fn contract_09_a_write_larger_than_all_space_is_refused_whole() {
-    let Some(mount) = Mount::new("larger_than_all_space", FileSystem::Ext4, 64 * MIB) else { return };
+    let Some(mount) = Mount::new("larger_than_all_space", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
     let path = mount.path().join("file");
     let engine = small_engine();
     let file = engine.open(&path, Open::create()).unwrap();
@@ -87,12 +96,19 @@ fn contract_09_a_write_larger_than_all_space_is_refused_whole() {
     assert_eq!(support::allocated(&path) >> 20, 1);
 }
 
-/// Another program takes the last block after a write was accepted: the sync fails, nothing is lost, and once there
-/// is space again the same sync goes well.
+/// Another program takes the last block after a write was accepted: the sync fails, nothing is
+/// lost, and once there is space again the same sync goes well.
 #[test]
 fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
-    let Some(mount) = Mount::new("space_taken_by_others", FileSystem::Ext4, 64 * MIB) else { return };
-    let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(SOON).close_timeout(SOON).build().unwrap();
+    let Some(mount) = Mount::new("space_taken_by_others", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
+    let engine = Engine::builder()
+        .cache_bytes(16 << 20)
+        .dirty_age(SOON)
+        .close_timeout(SOON)
+        .build()
+        .unwrap();
     let path = mount.path().join("file");
     let file = engine.open(&path, Open::create()).unwrap();
     let data = pattern(3, 3_000_000);
@@ -114,7 +130,8 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
 fn limit(mount: &Mount, mebibytes: u64) -> PathBuf {
     let limited = mount.path().join("limited");
     let make = "test -d \"$1\" || { btrfs subvolume create \"$1\" && btrfs quota enable \"$1\"; }";
-    process::shell(&format!("({make}) && btrfs qgroup limit {mebibytes}m \"$1\""), &limited).unwrap();
+    process::shell(&format!("({make}) && btrfs qgroup limit {mebibytes}m \"$1\""), &limited)
+        .unwrap();
     limited
 }
 
@@ -135,8 +152,9 @@ fn write_32_mib(path: &Path) -> (Engine, File, Vec<u8>) {
     (engine, file, data)
 }
 
-/// What is free says nothing of a quota, so that it is told by the writeback: the sync fails, nothing is lost, and what
-/// would only add to it is refused at the write. With more of it the same sync goes well.
+/// What is free says nothing of a quota, so that it is told by the writeback: the sync fails,
+/// nothing is lost, and what would only add to it is refused at the write. With more of it the same
+/// sync goes well.
 #[test]
 fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
     let Some((mount, path)) = quota_of_16_mib("quota_reached") else { return };
@@ -145,7 +163,11 @@ fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
     assert_eq!((error.kind(), error.os_error()), (ErrorKind::Io, Some(libc::EDQUOT)), "{error}");
     assert!(error.to_string().contains("free space"), "no remedy: {error}");
     let error = file.append(&[1; 4096]).unwrap_err();
-    assert_eq!((error.kind(), error.os_error()), (ErrorKind::NoSpace, Some(libc::EDQUOT)), "{error}");
+    assert_eq!(
+        (error.kind(), error.os_error()),
+        (ErrorKind::NoSpace, Some(libc::EDQUOT)),
+        "{error}"
+    );
     let mut through = vec![0; data.len()];
     assert_eq!(file.read_at(&mut through, 0).unwrap(), data.len());
     assert!(through == data, "a page that could not be written changed");
@@ -156,7 +178,8 @@ fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
     file.close().unwrap();
 }
 
-/// The way out: what has no place is dropped, and the file is a prefix of what was written, and works.
+/// The way out: what has no place is dropped, and the file is a prefix of what was written, and
+/// works.
 #[test]
 fn contract_09_and_02_what_has_no_place_can_be_dropped() {
     let Some((mount, path)) = quota_of_16_mib("no_place") else { return };
@@ -181,8 +204,15 @@ fn contract_09_and_02_what_has_no_place_can_be_dropped() {
 /// Closing a file of which some pages have no place writes out all the others.
 #[test]
 fn contract_05_closing_writes_out_what_can_be_written() {
-    let Some(mount) = Mount::new("closing_writes_what_can_be", FileSystem::Ext4, 64 * MIB) else { return };
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_age(SOON).close_timeout(SOON).build().unwrap();
+    let Some(mount) = Mount::new("closing_writes_what_can_be", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
+    let engine = Engine::builder()
+        .cache_bytes(32 << 20)
+        .dirty_age(SOON)
+        .close_timeout(SOON)
+        .build()
+        .unwrap();
     let path = mount.path().join("file");
     // A hole first, and then old blocks: what has no place comes before what has.
     let half = 8 * MIB;

@@ -32,8 +32,11 @@ fn read_plugged(engine: &Engine, file: &DirectFile, pages: u64) -> (Stats, Stats
     let outer = engine.plug();
     let inner = engine.plug();
     let buffers: Vec<_> = (0..pages).map(|_| engine.buffer(4096).unwrap()).collect();
-    let reads: Vec<_> =
-        buffers.into_iter().zip(0..).map(|(buffer, page)| file.read_at_async(buffer, page * 4096)).collect();
+    let reads: Vec<_> = buffers
+        .into_iter()
+        .zip(0..)
+        .map(|(buffer, page)| file.read_at_async(buffer, page * 4096))
+        .collect();
     drop(inner);
     drop(outer);
     for (page, read) in reads.into_iter().enumerate() {
@@ -44,8 +47,8 @@ fn read_plugged(engine: &Engine, file: &DirectFile, pages: u64) -> (Stats, Stats
     (before, engine.stats())
 }
 
-/// Held for 50 us at most: a thread that is kept from running for longer sees its batch taken in two. One in many tries
-/// goes together.
+/// Held for 50 us at most: a thread that is kept from running for longer sees its batch taken in
+/// two. One in many tries goes together.
 #[test]
 fn what_is_plugged_goes_with_one_doorbell() {
     let directory = support::directory();
@@ -54,8 +57,10 @@ fn what_is_plugged_goes_with_one_doorbell() {
     for _ in 0..500 {
         let (before, after) = read_plugged(&engine, &file, 16);
         assert_eq!((after.bios - before.bios, after.plugged - before.plugged), (16, 16));
-        let (requests, doorbells) = (after.requests - before.requests, after.doorbells - before.doorbells);
-        // One carries the batch; the others are the context's waits: for the batch, and for its end.
+        let (requests, doorbells) =
+            (after.requests - before.requests, after.doorbells - before.doorbells);
+        // One carries the batch; the others are the context's waits: for the batch, and for its
+        // end.
         if requests == 1 && doorbells <= 4 {
             return;
         }
@@ -75,7 +80,8 @@ fn contract_16_no_hold_without_a_deadline() {
         for part in 0..100u64 {
             drop(file.write_at_async(vec![part as u8; 512], part * 512));
             if part % 40 == 7 {
-                let is_written = || std::fs::read(&path).unwrap()[part as usize * 512] == part as u8;
+                let is_written =
+                    || std::fs::read(&path).unwrap()[part as usize * 512] == part as u8;
                 assert!(eventually(SOON, is_written), "held for ever");
             }
         }
@@ -173,7 +179,11 @@ fn a_policy_that_is_not_there_is_refused_with_what_there_is() {
     }
     let error = engine.set("plugs", "never").unwrap_err();
     assert!(error.to_string().contains("completion"), "{error}");
-    assert_eq!(kind_of(engine.set("cache_bytes", "1g")), ErrorKind::InvalidInput, "fixed once it runs");
+    assert_eq!(
+        kind_of(engine.set("cache_bytes", "1g")),
+        ErrorKind::InvalidInput,
+        "fixed once it runs"
+    );
     let built = Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap();
     let built = built.set("completion", "delay=50").unwrap().build().unwrap();
     built.set("merge", "on").unwrap();
@@ -181,13 +191,15 @@ fn a_policy_that_is_not_there_is_refused_with_what_there_is() {
     assert_eq!(kind_of(built.set("merge", "off")), ErrorKind::Shutdown);
 }
 
-/// Without merging the same plug goes as many requests: the policy reaches the queue, from the builder and later.
+/// Without merging the same plug goes as many requests: the policy reaches the queue, from the
+/// builder and later.
 #[test]
 fn merging_is_switched_while_it_runs() {
     let directory = support::directory();
     let path = directory.path().join("file");
     std::fs::write(&path, pattern(1, MIB as usize)).unwrap();
-    let engine = Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap().build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).set("merge", "off").unwrap().build().unwrap();
     let file = engine.open_direct(&path, Open::write()).unwrap();
     for _ in 0..50 {
         let (before, after) = read_plugged(&engine, &file, 16);

@@ -1,8 +1,9 @@
-//! The power goes under load: the file system is shut down at a random moment with its journal unwritten, unmounted
-//! and mounted again. What was synced is there; any other sector is one of the versions accepted since, or zero.
+//! The power goes under load: the file system is shut down at a random moment with its journal
+//! unwritten, unmounted and mounted again. What was synced is there; any other sector is one of the
+//! versions accepted since, or zero.
 //!
-//! And before the power comes back: a dead file system makes calls fail, in time; it stops no thread of the engine
-//! and does no harm to files elsewhere.
+//! And before the power comes back: a dead file system makes calls fail, in time; it stops no
+//! thread of the engine and does no harm to files elsewhere.
 
 mod support;
 
@@ -30,10 +31,13 @@ fn contract_03_and_01_power_lost_on_ext4() {
     }
 }
 
-/// A program that never syncs has to hear of it too, and not be kept waiting for room that never comes.
+/// A program that never syncs has to hear of it too, and not be kept waiting for room that never
+/// comes.
 #[test]
 fn contract_02_a_writer_that_never_syncs_hears_of_a_dead_device() {
-    let Some(mount) = Mount::new("writer_that_never_syncs", FileSystem::Ext4, 256 * MIB) else { return };
+    let Some(mount) = Mount::new("writer_that_never_syncs", FileSystem::Ext4, 256 * MIB) else {
+        return;
+    };
     count_engine_panics();
     let errors = Arc::default();
     let engine = engine(&errors);
@@ -41,7 +45,8 @@ fn contract_02_a_writer_that_never_syncs_hears_of_a_dead_device() {
     file.write_at(&[1; 4096], 0).unwrap();
     mount.cut_off();
     let error = within(Duration::from_secs(10), "a writer on a dead file system", move || {
-        let error = (0..).find_map(|at: u64| file.write_at(&[2; 65536], at % 1024 * 65536).err()).unwrap();
+        let error =
+            (0..).find_map(|at: u64| file.write_at(&[2; 65536], at % 1024 * 65536).err()).unwrap();
         file.close().expect_err("what was accepted could not be written");
         error
     });
@@ -50,7 +55,8 @@ fn contract_02_a_writer_that_never_syncs_hears_of_a_dead_device() {
     elsewhere_all_is_well(&engine);
 }
 
-/// The last handle dropped with pages that cannot be written tells the engine's callback, for nobody else is there.
+/// The last handle dropped with pages that cannot be written tells the engine's callback, for
+/// nobody else is there.
 #[test]
 fn contract_02_and_05_a_dropped_file_tells_the_callback() {
     let Some(mount) = Mount::new("dropped_file_tells", FileSystem::Ext4, 64 * MIB) else { return };

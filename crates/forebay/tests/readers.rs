@@ -29,7 +29,8 @@ impl Scene {
         Self { engine, bytes, path, _directory: directory }
     }
 
-    /// A handle of the file while nobody else has it open; none where the file system does not tell that.
+    /// A handle of the file while nobody else has it open; none where the file system does not tell
+    /// that.
     fn open(&self, test: &str, open: Open) -> Option<File> {
         let file = self.engine.open(&self.path, open).unwrap();
         let alone = !file.describe().contains("shared");
@@ -87,14 +88,23 @@ fn a_stream_reads_each_byte_once_in_large_requests() {
     for chunk in [4096, 10_000, 65_536, 1 << 20] {
         let length = scene.bytes.len() as u64;
         let stats = scene.during(|| scene.read_all(&file, chunk));
-        println!("chunks of {chunk}: {} bios, {} MiB ahead", stats.bios, stats.readahead_bytes / MIB);
+        println!(
+            "chunks of {chunk}: {} bios, {} MiB ahead",
+            stats.bios,
+            stats.readahead_bytes / MIB
+        );
         assert!(stats.read_bytes <= length.next_multiple_of(PAGE), "no byte twice: {stats:?}");
         assert!(stats.read_bytes + CACHE >= length, "{stats:?}");
         // Reads of 1 MiB take most of the frames that so small a cache has free themselves.
         let ahead = if chunk < 1 << 20 { length - CACHE - 2 * MIB } else { length / 4 };
         assert!(stats.readahead_bytes >= ahead, "{stats:?}");
         // Windows of this small cache are not much less than 1 MiB: room is made in batches.
-        assert!(stats.bios <= 3 * length / MIB + 20, "{} bios for {} MiB", stats.bios, length / MIB);
+        assert!(
+            stats.bios <= 3 * length / MIB + 20,
+            "{} bios for {} MiB",
+            stats.bios,
+            length / MIB
+        );
     }
 }
 
@@ -167,7 +177,10 @@ fn a_scan_leaves_what_is_read_again_and_again() {
         });
         assert!(scan.evicted_pages > CACHE / PAGE, "it goes through: {scan:?}");
         let again = scene.during(|| read_hot(1));
-        println!("after a scan {} of {hot} bytes of what is wanted are read again", again.read_bytes);
+        println!(
+            "after a scan {} of {hot} bytes of what is wanted are read again",
+            again.read_bytes
+        );
         assert!(again.read_bytes < hot / 10, "{again:?}");
     }
 }
@@ -175,15 +188,21 @@ fn a_scan_leaves_what_is_read_again_and_again() {
 #[test]
 fn a_bulk_write_leaves_what_is_read_again_and_again() {
     let scene = Scene::new(4 * MIB);
-    // What is clean is what is left of the cache by what is dirty: most of it, on a device that is slow just now.
+    // What is clean is what is left of the cache by what is dirty: most of it, on a device that is
+    // slow just now.
     scene.engine.set("dirty_bytes", "4m").unwrap();
     let Some(file) = scene.open("a_bulk_write", Open::write()) else { return };
     let hot = MIB / 2;
     (0..4).for_each(|_| (0..hot / PAGE).for_each(|page| scene.check(&file, page * PAGE, 4096)));
     let bulk = pattern(77, 3 * CACHE as usize);
-    let written = write_through(&scene.path.with_extension("bulk"), &scene.engine, Open::create(), &bulk);
-    let again = scene.during(|| (0..hot / PAGE).for_each(|page| scene.check(&file, page * PAGE, 4096)));
-    println!("after a bulk write {} of {hot} bytes of what is wanted are read again", again.read_bytes);
+    let written =
+        write_through(&scene.path.with_extension("bulk"), &scene.engine, Open::create(), &bulk);
+    let again =
+        scene.during(|| (0..hot / PAGE).for_each(|page| scene.check(&file, page * PAGE, 4096)));
+    println!(
+        "after a bulk write {} of {hot} bytes of what is wanted are read again",
+        again.read_bytes
+    );
     assert!(again.read_bytes < hot / 4, "{again:?}");
     drop(written);
 }
@@ -204,7 +223,10 @@ fn what_is_read_uncached_is_not_kept() {
             length - there,
             "what was there was there, and stays; the rest is read once"
         );
-        assert!(stats.readahead_bytes > length / 2, "a stream is read ahead all the same: {stats:?}");
+        assert!(
+            stats.readahead_bytes > length / 2,
+            "a stream is read ahead all the same: {stats:?}"
+        );
     }
     let stats = scene.during(|| scene.check(&kept, MIB, there as usize));
     assert_eq!(stats.read_bytes, 0, "what another handle keeps is there");

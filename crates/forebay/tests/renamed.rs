@@ -1,5 +1,5 @@
-//! Other programs remove, rename and replace files while they are open here, or give them second names: we go on with
-//! the file, whatever it is called.
+//! Other programs remove, rename and replace files while they are open here, or give them second
+//! names: we go on with the file, whatever it is called.
 
 mod support;
 
@@ -57,7 +57,10 @@ fn contract_06_a_file_replaced_by_another_program() {
     old.sync_data().unwrap();
     new.sync_data().unwrap();
     let (mut of_old, mut of_new) = (vec![0; 40_000], vec![0; 40_000]);
-    assert_eq!((old.read_at(&mut of_old, 0).unwrap(), new.read_at(&mut of_new, 0).unwrap()), (30_010, 5));
+    assert_eq!(
+        (old.read_at(&mut of_old, 0).unwrap(), new.read_at(&mut of_new, 0).unwrap()),
+        (30_010, 5)
+    );
     assert!(of_old[..30_000] == pattern(1, 30_000) && of_old[30_000..30_010] == pattern(2, 10));
     assert_eq!(&of_new[..5], b"newer");
     old.close().unwrap();
@@ -65,7 +68,8 @@ fn contract_06_a_file_replaced_by_another_program() {
     assert_eq!(std::fs::read(&path).unwrap(), b"newer");
 }
 
-/// Neither a new name nor a second one is an opening: the lease stays, and the cache is found by either name.
+/// Neither a new name nor a second one is an opening: the lease stays, and the cache is found by
+/// either name.
 #[test]
 fn contract_06_whatever_the_name_it_is_one_cache() {
     let directory = support::directory();

@@ -1,5 +1,5 @@
-//! Other programs read, write and cut files while they are open here: nothing hangs, and both see what they may
-//! expect.
+//! Other programs read, write and cut files while they are open here: nothing hangs, and both see
+//! what they may expect.
 
 mod support;
 
@@ -21,7 +21,11 @@ fn other_program_sees(path: &Path, expected: &[u8]) {
     let (sum, took) = process::shell_timed("cksum <\"$1\"", path);
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(copy.path(), expected).unwrap();
-    assert_eq!(sum, process::shell("cksum <\"$1\"", copy.path()).unwrap(), "{path:?} as others see it");
+    assert_eq!(
+        sum,
+        process::shell("cksum <\"$1\"", copy.path()).unwrap(),
+        "{path:?} as others see it"
+    );
     assert!(took < Duration::from_secs(2), "the other program was held back for {took:?}");
 }
 
@@ -29,7 +33,12 @@ fn other_program_sees(path: &Path, expected: &[u8]) {
 fn contract_06_another_program_goes_on_soon_and_sees_what_was_written() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_age(SOON).close_timeout(SOON).build().unwrap();
+    let engine = Engine::builder()
+        .cache_bytes(32 << 20)
+        .dirty_age(SOON)
+        .close_timeout(SOON)
+        .build()
+        .unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let mut data = pattern(1, 8 << 20);
     file.write_at(&data, 0).unwrap();
@@ -42,8 +51,11 @@ fn contract_06_another_program_goes_on_soon_and_sees_what_was_written() {
     file.sync_data().unwrap();
     other_program_sees(&path, &data);
     // And we see what it wrote, in pages that are not dirty here.
-    process::shell("printf changed | dd of=\"$1\" bs=1 seek=4000000 conv=notrunc 2>/dev/null", &path)
-        .unwrap();
+    process::shell(
+        "printf changed | dd of=\"$1\" bs=1 seek=4000000 conv=notrunc 2>/dev/null",
+        &path,
+    )
+    .unwrap();
     let mut seen = [0; 7];
     file.read_at(&mut seen, 4_000_000).unwrap();
     assert_eq!(&seen, b"changed");
@@ -57,11 +69,16 @@ fn contract_06_a_file_cut_by_another_program() {
     let engine = small_engine();
     let file = engine.open(&path, Open::create()).unwrap();
     file.write_at(&pattern(1, 3 << 20), 0).unwrap();
-    let (_, took) = process::shell_timed("dd if=/dev/null of=\"$1\" bs=1 seek=10000 2>/dev/null", &path);
+    let (_, took) =
+        process::shell_timed("dd if=/dev/null of=\"$1\" bs=1 seek=10000 2>/dev/null", &path);
     assert!(took < Duration::from_secs(2), "the other program was held back for {took:?}");
     within(SOON, "a file that was cut", move || {
         let mut buffer = vec![7; 20_000];
-        assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10_000, "what is not dirty is as on disk");
+        assert_eq!(
+            file.read_at(&mut buffer, 0).unwrap(),
+            10_000,
+            "what is not dirty is as on disk"
+        );
         assert!(buffer[..10_000] == pattern(1, 10_000));
         // Writing goes on, at either side of the new end.
         file.write_at(&pattern(2, 5000), 8000).unwrap();
@@ -79,12 +96,14 @@ fn contract_06_a_file_cut_by_another_program() {
     });
 }
 
-/// The same with writes in between all the time: whatever order it comes to, nothing hangs and syncs go well.
+/// The same with writes in between all the time: whatever order it comes to, nothing hangs and
+/// syncs go well.
 #[test]
 fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
     let directory = support::directory();
     let path = directory.path().join("file");
-    let engine = Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
+    let engine =
+        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let writer = std::thread::spawn(move || {
         let (mut random, start) = (Random(5), Instant::now());
@@ -101,7 +120,8 @@ fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
         file.sync_data().unwrap();
         file
     });
-    // (The program `truncate` opens without waiting, and so is told to try again while the lease is broken.)
+    // (The program `truncate` opens without waiting, and so is told to try again while the lease is
+    // broken.)
     let cut = "dd if=/dev/null of=\"$1\" bs=1 seek=300001 2>/dev/null; : >\"$1\"";
     while !writer.is_finished() {
         process::shell(cut, &path).unwrap();

@@ -112,7 +112,8 @@ fn contract_08_sizes_are_exact_at_every_sync_on_ext4_with_small_blocks() {
     }
 }
 
-/// Pages are read from the device all the while the block with the end of the file is written through the kernel.
+/// Pages are read from the device all the while the block with the end of the file is written
+/// through the kernel.
 #[test]
 fn contract_08_reads_while_the_end_of_the_file_is_written() {
     within(Duration::from_secs(30), "reading beside appending", || {

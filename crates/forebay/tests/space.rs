@@ -19,7 +19,8 @@ fn small() -> Builder {
 fn contract_09_little_is_reserved_beyond_the_end_and_all_of_it_given_back() {
     let directory = support::directory();
     let path = directory.path().join("stream");
-    let engine = Engine::builder().cache_bytes(16 << 20).background_bytes(1 << 20).close_timeout(SOON);
+    let engine =
+        Engine::builder().cache_bytes(16 << 20).background_bytes(1 << 20).close_timeout(SOON);
     let engine = engine.build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let mut largest = 0;
@@ -56,7 +57,11 @@ fn contract_09_a_sparse_file_stays_sparse() {
     }
     file.sync_data().unwrap();
     let most = writes * 2 * 4096 + MIB;
-    assert!(allocated(&path) <= most, "{} bytes allocated for {writes} small writes", allocated(&path));
+    assert!(
+        allocated(&path) <= most,
+        "{} bytes allocated for {writes} small writes",
+        allocated(&path)
+    );
     file.close().unwrap();
     assert!(allocated(&path) <= most);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 30);
@@ -96,7 +101,8 @@ fn contract_09_space_the_user_reserved_stays_on_xfs() {
     }
 }
 
-/// Space reserved for a length that was declared and not written is given back where it makes whole requests.
+/// Space reserved for a length that was declared and not written is given back where it makes whole
+/// requests.
 #[test]
 fn contract_09_a_declared_length_that_is_not_written_is_given_back() {
     let directory = support::directory();

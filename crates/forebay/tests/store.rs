@@ -1,5 +1,5 @@
-//! A service manager that stores descriptors, played by this program: a datagram socket that receives them, and the next
-//! start of the service, which is handed them.
+//! A service manager that stores descriptors, played by this program: a datagram socket that
+//! receives them, and the next start of the service, which is handed them.
 
 mod support;
 
@@ -32,7 +32,8 @@ fn manage(socket: UnixDatagram) -> Descriptors {
     std::thread::spawn(move || {
         loop {
             let (text, mut descriptors) = receive(&socket);
-            let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).map(str::to_owned);
+            let name =
+                text.lines().find_map(|line| line.strip_prefix("FDNAME=")).map(str::to_owned);
             let mut store = store.lock().unwrap();
             if text.contains("FDSTORE=1") {
                 store.insert(name.unwrap(), descriptors.pop().unwrap());
@@ -50,7 +51,8 @@ fn receive(socket: &UnixDatagram) -> (String, Vec<OwnedFd>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut into = [IoSliceMut::new(&mut bytes)];
-    let came = rustix::net::recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let came =
+        rustix::net::recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -63,7 +65,8 @@ fn receive(socket: &UnixDatagram) -> (String, Vec<OwnedFd>) {
 /// Starts the service; what is stored is handed to it from 3 on, behind one that is its own.
 fn start(what: &str, directory: &Path, stored: &Descriptors) -> Child {
     let stored = stored.lock().unwrap();
-    let names: Vec<&str> = std::iter::once("own").chain(stored.keys().map(String::as_str)).collect();
+    let names: Vec<&str> =
+        std::iter::once("own").chain(stored.keys().map(String::as_str)).collect();
     let own = std::fs::File::open("/dev/zero").unwrap();
     let numbers: Vec<i32> = std::iter::once(own.as_raw_fd())
         .chain(stored.values().map(std::os::fd::AsRawFd::as_raw_fd))
@@ -82,8 +85,8 @@ fn start(what: &str, directory: &Path, stored: &Descriptors) -> Child {
     command.spawn().unwrap()
 }
 
-/// In a new process: these descriptors are those from 3 on. They are moved out of the way first, so that none is written
-/// over before it is used.
+/// In a new process: these descriptors are those from 3 on. They are moved out of the way first, so
+/// that none is written over before it is used.
 fn hand_over(numbers: &[i32]) -> std::io::Result<()> {
     let mut far = [-1; 64];
     for (number, far) in numbers.iter().zip(&mut far) {
@@ -116,7 +119,8 @@ fn child_that_is_a_service() {
     }
     let own = std::fs::read_link("/proc/self/fd/3").unwrap();
     process::tell(format_args!("own {}", own.display()));
-    let builder = Engine::builder().cache_bytes(16 << 20).dirty_age(std::time::Duration::from_secs(3600));
+    let builder =
+        Engine::builder().cache_bytes(16 << 20).dirty_age(std::time::Duration::from_secs(3600));
     let engine = builder.survive(Keeper::descriptor_store()).build().unwrap();
     // In a place of its own, where there is one.
     let place = directory.join("place").canonicalize().unwrap_or_else(|_| directory.to_owned());
@@ -185,7 +189,10 @@ fn contract_04_what_the_service_manager_stored_is_finished_at_the_next_start() {
     ];
     assert_eq!(said, expected);
     assert!(second.wait().unwrap().success());
-    assert!(eventually(SOON, || stored.lock().unwrap().is_empty()), "left with the manager: {stored:?}");
+    assert!(
+        eventually(SOON, || stored.lock().unwrap().is_empty()),
+        "left with the manager: {stored:?}"
+    );
     assert_on_disk(&path.join("file"), &pattern(3, LENGTH), "after the second start");
     assert_on_disk(&path.join("other"), b"other", "after the second start");
 }
@@ -195,7 +202,9 @@ fn contract_04_a_file_that_cannot_be_written_keeps_no_other_stored() {
     if process::task().is_some() {
         return;
     }
-    let Some(mount) = Mount::new("store_and_failing_file", FileSystem::Ext4, 64 * MIB) else { return };
+    let Some(mount) = Mount::new("store_and_failing_file", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
     let directory = directory();
     let path = directory.path().canonicalize().unwrap();
     let failing = mount.path().canonicalize().unwrap().join("file");
@@ -225,7 +234,10 @@ fn contract_04_a_file_that_cannot_be_written_keeps_no_other_stored() {
     let mut last = start("second", &path, &stored);
     assert!(told(&mut last).contains(&format!("recovered {LENGTH} {}", failing.display())));
     assert!(last.wait().unwrap().success());
-    assert!(eventually(SOON, || stored.lock().unwrap().is_empty()), "left with the manager: {stored:?}");
+    assert!(
+        eventually(SOON, || stored.lock().unwrap().is_empty()),
+        "left with the manager: {stored:?}"
+    );
     assert_on_disk(&failing, &pattern(3, LENGTH), "when it could be written");
     assert_on_disk(&path.join("other"), b"newest", "not written once more");
 }

@@ -1,8 +1,10 @@
-//! The program dies at a moment nobody chose, killed, aborted or by a fault, with several files being written by as many
-//! threads and never a sync. When its keeper has ended each file holds every write that had returned, in full, and
-//! nothing else: what was being written is there in part, as far as the kernel's own writes may be.
+//! The program dies at a moment nobody chose, killed, aborted or by a fault, with several files
+//! being written by as many threads and never a sync. When its keeper has ended each file holds
+//! every write that had returned, in full, and nothing else: what was being written is there in
+//! part, as far as the kernel's own writes may be.
 //!
-//! The child tells how far it is by memory it shares with nobody but a file, which costs a store and outlives it.
+//! The child tells how far it is by memory it shares with nobody but a file, which costs a store
+//! and outlives it.
 //!
 //! `FOREBAY_TEST_KILLS=N` has it die N times on each file system instead of a few.
 
@@ -52,7 +54,8 @@ enum Step {
     Reopen,
 }
 
-/// A row of steps without end, of one file; the same for the child and for whoever looks afterwards.
+/// A row of steps without end, of one file; the same for the child and for whoever looks
+/// afterwards.
 #[derive(Debug)]
 struct Workload {
     random: Random,
@@ -68,7 +71,8 @@ impl Workload {
     /// The bytes of a step: no other has them.
     fn data(&self, length: usize) -> Vec<u8> {
         let salt = mix(self.number ^ mix(self.random.0));
-        let words = (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
+        let words =
+            (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
         words.flatten().take(length).collect()
     }
 
@@ -124,8 +128,9 @@ impl Told {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (how, bytes) = (libc::PROT_READ | libc::PROT_WRITE, FILES * 16);
         // SAFETY: the kernel chooses the address.
-        let at =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, how, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self(at.cast_const().cast())
     }
@@ -174,7 +179,8 @@ impl Task {
         Workload::new(mix(self.seed ^ number as u64), length)
     }
 
-    /// What is in the files before: of the first two something, so that there is what is not in the cache.
+    /// What is in the files before: of the first two something, so that there is what is not in the
+    /// cache.
     fn before(&self, number: usize) -> Vec<u8> {
         let length = if number < 2 { 3 << 20 } else { 0 };
         support::pattern(self.seed ^ number as u64, length)
@@ -349,11 +355,15 @@ fn check_file(task: &Task, number: usize, context: &str, ahead: Ahead, tally: &m
         assert_eq!(support::mark(&path), None, "{context}: the mark stands");
         let given_back = || support::allocated(&path) <= found.len() as u64 + (128 << 10);
         let is_ours = ahead == Ahead::Nothing;
-        assert!(!is_ours || eventually(Duration::from_secs(2), given_back), "{context}: space is left");
+        assert!(
+            !is_ours || eventually(Duration::from_secs(2), given_back),
+            "{context}: space is left"
+        );
     }
 }
 
-/// Whether a file is as it was before the step that was under way, or after it, or each byte as before or after.
+/// Whether a file is as it was before the step that was under way, or after it, or each byte as
+/// before or after.
 fn check(found: &[u8], old: &[u8], new: &[u8], step: &Option<Step>) -> Result<(), String> {
     let (short, long) = (old.len().min(new.len()), old.len().max(new.len()));
     let may_be = match step {

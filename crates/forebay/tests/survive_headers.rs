@@ -33,8 +33,15 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(eventually(SOON, || !has_memory()), "the memory of the one before goes with its last thread");
-        let engine = Engine::builder().survivable().cache_bytes(8 << 20).dirty_bytes(4 << 20).dirty_age(LATE);
+        assert!(
+            eventually(SOON, || !has_memory()),
+            "the memory of the one before goes with its last thread"
+        );
+        let engine = Engine::builder()
+            .survivable()
+            .cache_bytes(8 << 20)
+            .dirty_bytes(4 << 20)
+            .dirty_age(LATE);
         let engine = engine.build().unwrap();
         Self { arena: own_arena(), engine, directory: support::directory(), _only: only }
     }
@@ -169,7 +176,8 @@ fn nothing_is_said_of_what_is_cut_off() {
     let file = bench.open_with(20_000);
     file.write_at(&pattern(2, 30_000), 2000).unwrap();
     file.set_len(9000).unwrap();
-    let pages: Vec<u64> = bench.dirty().into_iter().map(|(page, _)| page).chain(bench.clean()).collect();
+    let pages: Vec<u64> =
+        bench.dirty().into_iter().map(|(page, _)| page).chain(bench.clean()).collect();
     assert!(pages.iter().all(|page| *page <= 2), "{pages:?}");
     let record = bench.account().record;
     assert_eq!((record.size, record.cut), (9000, None));

@@ -1,5 +1,6 @@
-//! A program is stopped at random moments, as death would, and looked at: what its memory says of what is not written,
-//! put over its files as the kernel has them, makes them what they were told to be.
+//! A program is stopped at random moments, as death would, and looked at: what its memory says of
+//! what is not written, put over its files as the kernel has them, makes them what they were told
+//! to be.
 //!
 //! `FOREBAY_TEST_STOPS=N` stops N times each instead of a few.
 
@@ -79,7 +80,8 @@ impl Iterator for Workload {
 }
 
 fn bytes_of(salt: u64, length: usize) -> Vec<u8> {
-    let words = (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)) | 0x0101_0101_0101_0101);
+    let words =
+        (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)) | 0x0101_0101_0101_0101);
     let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     bytes.truncate(length);
     bytes
@@ -98,7 +100,12 @@ impl Progress {
     fn at(directory: &Path) -> Self {
         let mut how = std::fs::OpenOptions::new();
         Self(
-            how.read(true).write(true).create(true).truncate(false).open(directory.join("progress")).unwrap(),
+            how.read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(directory.join("progress"))
+                .unwrap(),
         )
     }
 
@@ -117,7 +124,8 @@ impl Progress {
 #[test]
 fn child_that_is_stopped() {
     let Some(task) = process::task() else { return };
-    let [directory, seed, by, steps, are_shared] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
+    let [directory, seed, by, steps, are_shared] =
+        task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let (directory, seed): (&Path, u64) = (directory.as_ref(), seed.parse().unwrap());
     let engine = Engine::builder()
         .survivable()
@@ -140,7 +148,8 @@ fn child_that_is_stopped() {
     let mut handles: Vec<_> = (0..FILES).map(|file| open(file, false)).collect();
     let (steps, are_shared): (u64, bool) = (steps.parse().unwrap(), are_shared.parse().unwrap());
     for (number, Step { file, verb }) in (1..=20 * steps).zip(Workload(Random(seed))) {
-        // Only where a large write finds no room, and nothing of it in use, does it go past the cache.
+        // Only where a large write finds no room, and nothing of it in use, does it go past the
+        // cache.
         if number > steps && (are_shared || engine.stats().bypassed_bytes > 0) {
             break;
         }
@@ -262,8 +271,11 @@ struct Tally {
 
 impl Tally {
     fn count(&mut self, account: &Account) {
-        let partial =
-            account.dirty.values().filter(|(_, header)| header.state == FrameState::Partial).count();
+        let partial = account
+            .dirty
+            .values()
+            .filter(|(_, header)| header.state == FrameState::Partial)
+            .count();
         self.partial += partial;
         self.dirty += account.dirty.len() - partial;
         self.clean += account.clean.len();
@@ -281,7 +293,8 @@ fn check_file(
 ) -> Result<(), String> {
     let kernel = stopped.content(path);
     let Some(account) = account else {
-        return check_whole(&kernel, before, after).map_err(|wrong| format!("not entered: {wrong}"));
+        return check_whole(&kernel, before, after)
+            .map_err(|wrong| format!("not entered: {wrong}"));
     };
     tally.count(account);
     let found = account.recover(arena, kernel.clone());
@@ -294,7 +307,11 @@ fn check_file(
         kernel.resize(kernel.len().max(found.len()), 0);
         for (at, bytes) in account.clean_pages(arena) {
             if kernel[at..at + bytes.len()] != bytes {
-                return Err(format!("clean page {} is another in the kernel; {}", at as u64 / PAGE, about));
+                return Err(format!(
+                    "clean page {} is another in the kernel; {}",
+                    at as u64 / PAGE,
+                    about
+                ));
             }
         }
     }
@@ -358,10 +375,14 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
             let after = if begun > model.done { model.next(file) } else { None };
             let after = after.as_ref().unwrap_or(&before);
             let account = Account::of(&accounts, &path);
-            let looked = check_file(&stopped, (&arena, account), &path, (&before, after), &mut tally);
+            let looked =
+                check_file(&stopped, (&arena, account), &path, (&before, after), &mut tally);
             looked.unwrap_or_else(|wrong| {
                 let step = model.steps.peek();
-                panic!("{test}, seed {seed}, file {file}, after step {}, next {step:?}: {wrong}", model.done)
+                panic!(
+                    "{test}, seed {seed}, file {file}, after step {}, next {step:?}: {wrong}",
+                    model.done
+                )
             });
         }
     }
@@ -372,10 +393,19 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
         .find_map(|line| process::told(line)?.strip_prefix("bypassed ")?.parse::<u64>().ok());
     drop(others);
     println!("{test}: {tally:?}, {bypassed:?} bytes past the cache");
-    assert_eq!(bypassed > Some(0), !are_shared, "files that are ours alone are written past the cache, too");
-    let enough = [tally.under_way, tally.saved, tally.dirty, tally.partial].iter().all(|seen| *seen > 10);
+    assert_eq!(
+        bypassed > Some(0),
+        !are_shared,
+        "files that are ours alone are written past the cache, too"
+    );
+    let enough =
+        [tally.under_way, tally.saved, tally.dirty, tally.partial].iter().all(|seen| *seen > 10);
     assert!(enough && tally.cut > 0, "little was seen: {tally:?}");
-    assert_eq!(tally.clean > 0, !are_shared, "clean pages are kept of files that are ours alone: {tally:?}");
+    assert_eq!(
+        tally.clean > 0,
+        !are_shared,
+        "clean pages are kept of files that are ours alone: {tally:?}"
+    );
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use forebay::{Engine, Open};
 
-/// A small cache whose pages are never written for their age: whoever waits is helped by something else, or never.
+/// A small cache whose pages are never written for their age: whoever waits is helped by something
+/// else, or never.
 fn tight_engine() -> Engine {
     Engine::builder()
         .cache_bytes(8 << 20)
@@ -20,7 +21,9 @@ fn contract_12_quiet_files_give_their_room_back() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let engine = tight_engine();
     let files: Vec<_> = (0..64)
-        .map(|number| engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap())
+        .map(|number| {
+            engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap()
+        })
         .collect();
     let block = vec![7; 64 << 10];
     for round in 0..8u64 {
@@ -48,7 +51,8 @@ fn contract_12_many_small_files_at_the_limit_go_on() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let engine = tight_engine();
     let open = |number: usize| {
-        let file = engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap();
+        let file =
+            engine.open(directory.path().join(format!("{number}")), Open::create_new()).unwrap();
         file.write_at(b"a little", 0).unwrap();
         file
     };

@@ -132,7 +132,8 @@ fn tokio_appends_given_up_hold_nobody() {
                     while accepted < 20 * MIB as usize {
                         // Polled once: what waits is given up.
                         let mut write = Box::pin(cursor.write(&data));
-                        let polled = poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await;
+                        let polled =
+                            poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await;
                         match polled {
                             Poll::Ready(written) => accepted += written.unwrap(),
                             Poll::Pending => {
@@ -172,10 +173,14 @@ fn tokio_appends_given_up_hold_nobody() {
 
 #[test]
 fn contract_09_no_space_is_told_to_a_cursor_of_tokio() {
-    let Some(mount) = Mount::new("no_space_is_told_to_a_cursor_of_tokio", FileSystem::Ext4, 24 * MIB) else {
+    let Some(mount) =
+        Mount::new("no_space_is_told_to_a_cursor_of_tokio", FileSystem::Ext4, 24 * MIB)
+    else {
         return;
     };
-    let full = |result: io::Result<u64>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let full = |result: io::Result<u64>| {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull)
+    };
     let path = mount.path().join("file");
     let engine = engine();
     let file = engine.open(&path, Open::create()).unwrap();

@@ -1,4 +1,5 @@
-//! What passes through uncached handles takes little of a large cache: alone in its process, for memory is counted.
+//! What passes through uncached handles takes little of a large cache: alone in its process, for
+//! memory is counted.
 
 mod support;
 
@@ -8,7 +9,8 @@ use support::{MIB, directory, pattern};
 /// Memory this process has touched, shared or its own: the cache is of either kind.
 fn touched() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let kinds = status.lines().filter(|line| line.starts_with("RssShmem") || line.starts_with("RssAnon"));
+    let kinds =
+        status.lines().filter(|line| line.starts_with("RssShmem") || line.starts_with("RssAnon"));
     kinds.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024).sum()
 }
 
@@ -30,9 +32,14 @@ fn what_passes_takes_memory_for_its_flight_alone() {
         assert!(buffer == data);
     }
     let read = touched() - before;
-    println!("{} MiB of {} touched by writing, {} after reading", written / MIB, length / MIB, read / MIB);
-    // 32 MiB dirty, a step and what each file keeps at hand, on huge pages, each taken in whole when first touched; reading
-    // takes its windows of the same frames.
+    println!(
+        "{} MiB of {} touched by writing, {} after reading",
+        written / MIB,
+        length / MIB,
+        read / MIB
+    );
+    // 32 MiB dirty, a step and what each file keeps at hand, on huge pages, each taken in whole
+    // when first touched; reading takes its windows of the same frames.
     assert!(written < 80 * MIB, "{written} bytes");
     assert!(read < 80 * MIB, "{read} bytes");
     // What stays takes all it can: else this test would show nothing.

@@ -1,4 +1,5 @@
-//! Several file systems at once: each has its own way to its device and its own part of the dirty limit.
+//! Several file systems at once: each has its own way to its device and its own part of the dirty
+//! limit.
 
 mod support;
 
@@ -13,13 +14,20 @@ const SOON: Duration = Duration::from_secs(60);
 const PIECE: usize = 64 << 10;
 
 fn engine() -> Engine {
-    Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).close_timeout(SOON).build().unwrap()
+    Engine::builder()
+        .cache_bytes(16 << 20)
+        .dirty_bytes(8 << 20)
+        .close_timeout(SOON)
+        .build()
+        .unwrap()
 }
 
 /// One that hangs has all of the limit before anybody writes elsewhere; and yet who does goes on.
 #[test]
 fn contract_15_a_disk_that_hangs_holds_up_no_other() {
-    let Some(disk) = Disk::new("hangs_holds_up_no_other", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+    let Some(disk) =
+        Disk::new("hangs_holds_up_no_other", FileSystem::Ext4, 128 * MIB, Fails::Writes)
+    else {
         return;
     };
     let path = disk.path().join("file");

@@ -1,12 +1,13 @@
-//! What counting batches costs: the same direct reads of a file with and without it, in paired rounds.
+//! What counting batches costs: the same direct reads of a file with and without it, in paired
+//! rounds.
 //!
 //! ```text
 //! cargo run --release -p forebay-lab --example batching_overhead -- DIR [ROUNDS [SECONDS]]
 //! ```
 //!
-//! Random 4k reads of a new file of 256 MiB in DIR: over the kernel's ring at a depth of 128, 32 handed over at a time,
-//! and by single calls. Three cells a round in an order that turns: without, with, and without once more, which gives the
-//! noise floor.
+//! Random 4k reads of a new file of 256 MiB in DIR: over the kernel's ring at a depth of 128, 32
+//! handed over at a time, and by single calls. Three cells a round in an order that turns: without,
+//! with, and without once more, which gives the noise floor.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -41,13 +42,15 @@ fn main() -> ExitCode {
 
 fn measure() -> Result<(), String> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let word = |place: usize, default: &str| words.get(place).map_or(default, String::as_str).to_owned();
+    let word =
+        |place: usize, default: &str| words.get(place).map_or(default, String::as_str).to_owned();
     let rounds: usize = word(1, "10").parse().map_err(|_| "ROUNDS is no number")?;
     let seconds: f64 = word(2, "1").parse().map_err(|_| "SECONDS is no number")?;
     let directory = tempfile::tempdir_in(word(0, ".")).map_err(|error| error.to_string())?;
-    for (title, way, depth, batch) in
-        [("ring, depth 128, batch 32", Way::Uring, 128, Some(32)), ("single calls", Way::Pread, 1, None)]
-    {
+    for (title, way, depth, batch) in [
+        ("ring, depth 128, batch 32", Way::Uring, 128, Some(32)),
+        ("single calls", Way::Pread, 1, None),
+    ] {
         let spec = RequestSpec {
             device: RequestDevice::file(),
             depth,
@@ -89,7 +92,9 @@ fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {
             let watch = Watch { batching: ARMS[arm].1, profile: None };
             let report = run_cell_watched(cell, &[], &watch, &AtomicBool::new(false));
             let report = report.map_err(|error| error.to_string())?;
-            if let Some(note) = report.total.notes.iter().find(|note| note.starts_with("batching: ")) {
+            if let Some(note) =
+                report.total.notes.iter().find(|note| note.starts_with("batching: "))
+            {
                 return Err(note.clone());
             }
             for (figure, values) in FIGURES.iter().zip(&mut measured[arm]) {

@@ -10,7 +10,8 @@ pub enum Arm {
     KernelBuffered,
     /// The same after one `fallocate` of the whole file.
     KernelBufferedPrealloc,
-    /// The page cache with `sync_file_range` behind the writer at the budget, and written pages dropped.
+    /// The page cache with `sync_file_range` behind the writer at the budget, and written pages
+    /// dropped.
     KernelBounded,
     /// The same after one `fallocate` of the whole file.
     KernelBoundedPrealloc,
@@ -22,11 +23,13 @@ pub enum Arm {
     KernelDirectPrealloc,
     /// `O_DIRECT`, as the job asks for it.
     KernelDirect,
-    /// `O_DIRECT` in pieces of 1 MiB, front to back, at a depth of 4, after one `fallocate`: what the same bytes cost the
-    /// system at the least. Another job than that of the other arms, so no base of theirs.
+    /// `O_DIRECT` in pieces of 1 MiB, front to back, at a depth of 4, after one `fallocate`: what
+    /// the same bytes cost the system at the least. Another job than that of the other arms, so no
+    /// base of theirs.
     #[serde(rename = "kernel-direct-1m")]
     KernelDirect1m,
-    /// `O_DIRECT` to a block device, as the job asks for it: what its writes cost without a file system.
+    /// `O_DIRECT` to a block device, as the job asks for it: what its writes cost without a file
+    /// system.
     RawDevice,
     /// The same bytes in pieces of 1 MiB, front to back, at a depth of 4.
     #[serde(rename = "raw-device-1m")]
@@ -35,7 +38,8 @@ pub enum Arm {
     Kernel,
     /// Forebay.
     Forebay,
-    /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing then moves the end.
+    /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing
+    /// then moves the end.
     ForebayDeclared,
     /// Forebay, with a keeper that stands by: what is written survives the process's death.
     ForebaySurvive,
@@ -82,10 +86,12 @@ impl Arm {
     /// Whether it goes past the page cache, and not through the library.
     #[must_use]
     pub fn is_direct_kernel(self) -> bool {
-        self.is_raw() || matches!(self, Arm::KernelDirect | Arm::KernelDirectPrealloc | Arm::KernelDirect1m)
+        self.is_raw()
+            || matches!(self, Arm::KernelDirect | Arm::KernelDirectPrealloc | Arm::KernelDirect1m)
     }
 
-    /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best of these.
+    /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best
+    /// of these.
     #[must_use]
     pub fn is_bounded_kernel(self) -> bool {
         matches!(

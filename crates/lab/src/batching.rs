@@ -1,4 +1,5 @@
-//! Did the kernel batch? Counted in the kernel itself while a cell runs, on the disk that its files lie on.
+//! Did the kernel batch? Counted in the kernel itself while a cell runs, on the disk that its files
+//! lie on.
 //!
 //! ```text
 //! submission:  bio --merge?--> request --plug?--> unplug --scheduler?--> issue
@@ -6,15 +7,17 @@
 //! writeback:   a run of pages
 //! ```
 //!
-//! A cell's process attaches a few small programs to the kernel's tracepoints (`programs`) before it begins, and
-//! reads their counters where it reads its other figures, at both ends of what is timed. Not histogram triggers: many
-//! kernels are built without those, they cannot tell why a plug was flushed, and what they leave behind in tracefs
-//! outlives a process that is killed. Programs are descriptors: the kernel removes them with the process, however it
-//! ends. It costs some tens of nanoseconds for each event.
+//! A cell's process attaches a few small programs to the kernel's tracepoints (`programs`) before
+//! it begins, and reads their counters where it reads its other figures, at both ends of what is
+//! timed. Not histogram triggers: many kernels are built without those, they cannot tell why a plug
+//! was flushed, and what they leave behind in tracefs outlives a process that is killed. Programs
+//! are descriptors: the kernel removes them with the process, however it ends. It costs some tens
+//! of nanoseconds for each event.
 //!
-//! Requests are counted whoever asked for them: other work on the same disk is among them. What io_uring does is counted
-//! of this process alone, pages on the file system alone. It needs root; without, and where the kernel tells too little
-//! about itself, what was not counted is said, and nothing else changes.
+//! Requests are counted whoever asked for them: other work on the same disk is among them. What
+//! io_uring does is counted of this process alone, pages on the file system alone. It needs root;
+//! without, and where the kernel tells too little about itself, what was not counted is said, and
+//! nothing else changes.
 
 mod btf;
 mod code;
@@ -48,8 +51,8 @@ pub enum Batching {
 /// How all of its metrics begin.
 pub(crate) const PREFIX: &str = "kernel_";
 
-/// Whether a process uses io_uring. Where it does not, what it would do with it is not counted: that takes a look at
-/// every system call.
+/// Whether a process uses io_uring. Where it does not, what it would do with it is not counted:
+/// that takes a look at every system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ring {
     /// It does, or may.
@@ -73,8 +76,8 @@ struct Counting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Batched([u64; COUNTERS]);
 
-/// Counts from now on, for as long as this process lives, on the disk of a directory or of a block device. Says what is
-/// not counted, and why; nothing at all if there is nothing to say.
+/// Counts from now on, for as long as this process lives, on the disk of a directory or of a block
+/// device. Says what is not counted, and why; nothing at all if there is nothing to say.
 pub(crate) fn begin(path: &Path, ring: Ring) -> Vec<String> {
     match attach(path, ring) {
         Ok((counting, missing)) => {
@@ -108,11 +111,14 @@ fn attach(path: &Path, ring: Ring) -> Result<(Counting, Vec<String>), String> {
     let mut missing = Vec::new();
     let disk = Disk::under(path);
     if disk.is_none() {
-        missing.push(format!("requests are not counted: {} is on no disk of its own", path.display()));
+        missing
+            .push(format!("requests are not counted: {} is on no disk of its own", path.display()));
     }
     let workers = place::completion_workers();
     if workers.is_empty() {
-        missing.push("completion workers are not counted: /proc/kallsyms tells no addresses".to_owned());
+        missing.push(
+            "completion workers are not counted: /proc/kallsyms tells no addresses".to_owned(),
+        );
     }
     let means = Means {
         counters: counters.descriptor(),

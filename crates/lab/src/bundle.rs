@@ -1,5 +1,5 @@
-//! A bundle: a directory with all that somebody needs who was not there. What came out, what it was taken on, what was
-//! asked, each cell, and the command that asks it again.
+//! A bundle: a directory with all that somebody needs who was not there. What came out, what it was
+//! taken on, what was asked, each cell, and the command that asks it again.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -56,8 +56,10 @@ impl Bundle {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = whole_file::directory_of(directory);
-                fs::metadata(parent)
-                    .map_err(|source| BundleError::Parent { path: parent.display().to_string(), source })?;
+                fs::metadata(parent).map_err(|source| BundleError::Parent {
+                    path: parent.display().to_string(),
+                    source,
+                })?;
             }
             Err(_) => return Err(BundleError::NotADirectory(told())),
         }
@@ -114,7 +116,8 @@ pub fn document_in(path: &Path) -> PathBuf {
 /// The files of a bundle that say what was asked, in the order in which they were.
 pub fn job_files_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory.join(JOB_FILES))?;
-    let mut paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut paths =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
     // By their names, which begin with their numbers.
     paths.sort();
     Ok(paths)
@@ -131,15 +134,19 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 fn named(job_files: &[JobFile]) -> impl Iterator<Item = (String, &JobFile)> {
     let harmless = |letter: char| letter.is_ascii_alphanumeric() || "-_.+".contains(letter);
     (1..).zip(job_files).map(move |(number, job_file)| {
-        let name: String =
-            job_file.name.chars().map(|letter| if harmless(letter) { letter } else { '_' }).collect();
+        let name: String = job_file
+            .name
+            .chars()
+            .map(|letter| if harmless(letter) { letter } else { '_' })
+            .collect();
         (format!("{number:02}-{name}"), job_file)
     })
 }
 
 fn readme(document: &Document) -> String {
     let manifest = &document.manifest;
-    let files: Vec<String> = named(&manifest.job_files).map(|(name, _)| format!("`{name}`")).collect();
+    let files: Vec<String> =
+        named(&manifest.job_files).map(|(name, _)| format!("`{name}`")).collect();
     let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
     let typed: Vec<String> = manifest.command_line.iter().map(|word| quoted(word)).collect();
     let text = report::any(document, Format::Text);
@@ -179,7 +186,8 @@ fn build(manifest: &Manifest) -> String {
         None => "a commit that the build did not know".to_owned(),
     };
     let how = manifest.build.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
-    let checkout = manifest.commit.as_deref().map(|commit| commit.trim_end_matches('+')).unwrap_or("COMMIT");
+    let checkout =
+        manifest.commit.as_deref().map(|commit| commit.trim_end_matches('+')).unwrap_or("COMMIT");
     format!(
         "forebay {}, {commit}{how}. From its source:\n\n```sh\ngit checkout {checkout}\ncargo build --release\n\
          target/release/forebay --version\n```",
@@ -225,19 +233,30 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        let expected =
-            ["README.md", "fio", "job-files", "manifest.json", "result.html", "result.json", "result.txt"];
+        let expected = [
+            "README.md",
+            "fio",
+            "job-files",
+            "manifest.json",
+            "result.html",
+            "result.json",
+            "result.txt",
+        ];
         assert_eq!(names, expected);
         assert_eq!(Document::read(&document_in(&directory)).unwrap(), document());
         assert_eq!(document_in(&directory.join("other.json")), directory.join("other.json"));
         let files = job_files_in(&directory).unwrap();
-        let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        let names: Vec<_> =
+            files.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["01-layout.toml", "02-.._x_y.toml"]);
         assert_eq!(fs::read_to_string(&files[1]).unwrap(), "two\n");
         let readme = fs::read_to_string(directory.join("README.md")).unwrap();
-        for words in
-            ["forebay compare 'a b'", "git checkout abc123\n", "not committed", "--from THIS_DIRECTORY"]
-        {
+        for words in [
+            "forebay compare 'a b'",
+            "git checkout abc123\n",
+            "not committed",
+            "--from THIS_DIRECTORY",
+        ] {
             assert!(readme.contains(words), "{words}: {readme}");
         }
     }
@@ -248,7 +267,13 @@ mod tests {
         assert!(Bundle::new_in(parent.path()).is_ok(), "an empty one will do");
         fs::write(parent.path().join("file"), "").unwrap();
         assert!(matches!(Bundle::new_in(parent.path()), Err(BundleError::NotEmpty(_))));
-        assert!(matches!(Bundle::new_in(&parent.path().join("file")), Err(BundleError::NotADirectory(_))));
-        assert!(matches!(Bundle::new_in(&parent.path().join("a/b")), Err(BundleError::Parent { .. })));
+        assert!(matches!(
+            Bundle::new_in(&parent.path().join("file")),
+            Err(BundleError::NotADirectory(_))
+        ));
+        assert!(matches!(
+            Bundle::new_in(&parent.path().join("a/b")),
+            Err(BundleError::Parent { .. })
+        ));
     }
 }

@@ -1,7 +1,7 @@
 //! A cell: one job on one arm in one round. What is asked of it, and what comes back.
 //!
-//! A cell runs in a process of its own (the same program, started again), so that its memory, context switches
-//! and page cache are its own and its death is an ordinary result.
+//! A cell runs in a process of its own (the same program, started again), so that its memory,
+//! context switches and page cache are its own and its death is an ordinary result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ pub struct FioCell {
 }
 
 impl Cell {
-    /// Where its I/O goes: a block device, a file that is there and only read, or the directory its files are in. None
-    /// if it does none.
+    /// Where its I/O goes: a block device, a file that is there and only read, or the directory its
+    /// files are in. None if it does none.
     #[must_use]
     pub fn works_on(&self) -> Option<&Path> {
         match self {
@@ -74,7 +74,8 @@ impl Cell {
     }
 }
 
-/// What jobs work on that is not in the directory of their cell: a block device, or what is there and only read.
+/// What jobs work on that is not in the directory of their cell: a block device, or what is there
+/// and only read.
 #[must_use]
 pub fn outside(workload: &Workload) -> Option<&Path> {
     let only_read = workload.devices == Devices::ReadOnly;
@@ -90,7 +91,8 @@ pub struct CellSpec {
     pub arm: Arm,
     /// Where its files go: an existing, empty directory of its own.
     pub directory: PathBuf,
-    /// Bytes of memory a bounded arm may use for data: the engine's cache, or the kernel's dirty window.
+    /// Bytes of memory a bounded arm may use for data: the engine's cache, or the kernel's dirty
+    /// window.
     pub budget_bytes: u64,
     /// Knobs of the arm, as `--set KEY=VALUE` gave them.
     pub settings: Vec<(String, String)>,

@@ -1,8 +1,9 @@
-//! Whether the lab may be believed: its load generator against another one ([`against_fio()`]), and its verdicts against
-//! what is known beforehand ([`against_itself()`]).
+//! Whether the lab may be believed: its load generator against another one ([`against_fio()`]), and
+//! its verdicts against what is known beforehand ([`against_itself()`]).
 //!
-//! Both run real cells on this machine, in a directory that goes at the end, one at a time and on a file system that
-//! has come to rest. On a machine that does something else meanwhile they say little.
+//! Both run real cells on this machine, in a directory that goes at the end, one at a time and on a
+//! file system that has come to rest. On a machine that does something else meanwhile they say
+//! little.
 
 mod against_fio;
 mod against_itself;
@@ -86,7 +87,12 @@ impl Ground<'_> {
     }
 
     /// Runs a cell.
-    fn run(&self, runner: &mut dyn CellRunner, cell: &Cell, what: &str) -> Result<CellResult, CheckError> {
+    fn run(
+        &self,
+        runner: &mut dyn CellRunner,
+        cell: &Cell,
+        what: &str,
+    ) -> Result<CellResult, CheckError> {
         runner.run(cell).map_err(|error| match error {
             RunError::Interrupted => CheckError::Interrupted,
             // Ctrl-C reaches the cell's process too.

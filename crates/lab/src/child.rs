@@ -1,9 +1,11 @@
-//! A cell in a process of its own, so that its memory, its context switches and its death are its own.
+//! A cell in a process of its own, so that its memory, its context switches and its death are its
+//! own.
 //!
-//! The same program is started again with [`CELL_ARGUMENT`] before all others; the specification goes in on standard
-//! input, the outcome comes back on standard output, both as JSON. A refusal stays a refusal on the other side. The
-//! child dies with its parent: no cell writes on after an interrupted comparison. (The kernel ties that to the
-//! *thread* that started the child, so that thread has to outlive it; here it waits for it.)
+//! The same program is started again with [`CELL_ARGUMENT`] before all others; the specification
+//! goes in on standard input, the outcome comes back on standard output, both as JSON. A refusal
+//! stays a refusal on the other side. The child dies with its parent: no cell writes on after an
+//! interrupted comparison. (The kernel ties that to the *thread* that started the child, so that
+//! thread has to outlive it; here it waits for it.)
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -27,7 +29,8 @@ use crate::through::KernelMerges;
 /// The hidden first argument of a program that is to run one cell.
 pub const CELL_ARGUMENT: &str = "__cell";
 
-/// The hidden first argument of a program that is to hold a queue's merging off; see [`crate::nomerges`].
+/// The hidden first argument of a program that is to hold a queue's merging off; see
+/// [`crate::nomerges`].
 pub const HOLD_ARGUMENT: &str = "__hold-nomerges";
 
 /// Names the program to start instead of the current one.
@@ -66,8 +69,8 @@ pub fn run_cell_in_child(cell: &Cell, stop: &AtomicBool) -> Result<CellReport, C
     run_cell_watched(cell, &[], &Watch::default(), stop)
 }
 
-/// The same, on some processors alone (on all this process may run on if there are none), with something looked at
-/// meanwhile. What could not be is noted.
+/// The same, on some processors alone (on all this process may run on if there are none), with
+/// something looked at meanwhile. What could not be is noted.
 pub fn run_cell_watched(
     cell: &Cell,
     processors: &[u32],
@@ -82,9 +85,13 @@ pub fn run_cell_watched(
     run_watched_in_child_of(&program, (cell, processors), watch, stop)
 }
 
-/// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument says so.
-/// `stop`, once set, ends it soon.
-pub fn run_cell_in_child_of(program: &Path, cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
+/// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument
+/// says so. `stop`, once set, ends it soon.
+pub fn run_cell_in_child_of(
+    program: &Path,
+    cell: &Cell,
+    stop: &AtomicBool,
+) -> Result<CellReport, CellError> {
     run_watched_in_child_of(program, (cell, &[]), &Watch::default(), stop)
 }
 
@@ -95,15 +102,20 @@ fn run_watched_in_child_of(
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
     let _held = hold(program, cell)?;
-    let text = serde_json::to_vec(&Told { cell, processors: processors.to_vec(), batching: watch.batching })
-        .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
+    let text = serde_json::to_vec(&Told {
+        cell,
+        processors: processors.to_vec(),
+        batching: watch.batching,
+    })
+    .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = started.map_err(|error| CellError::io("could not start it", program, &error))?;
+    let mut child =
+        started.map_err(|error| CellError::io("could not start it", program, &error))?;
     // Until it is told what to do it waits.
     let recording = watch.profile.as_ref().map(|profile| profile.attach(Pid::from_child(&child)));
     let outcome = converse(&mut child, &text, stop);
@@ -111,7 +123,8 @@ fn run_watched_in_child_of(
         // It may be waiting for the rest of a specification that never comes.
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|error| CellError::system("could not wait for the cell", &error))?;
+    let status =
+        child.wait().map_err(|error| CellError::system("could not wait for the cell", &error))?;
     let profiled = recording.map_or(Ok(()), |recording| recording?.end());
     let Said { output, errors } = outcome?;
     match serde_json::from_slice(&output) {
@@ -130,7 +143,9 @@ fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
         Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
             nomerges::hold(program, cell.place()).map(Some).map_err(CellError::unavailable)
         }
-        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => Ok(None),
+        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => {
+            Ok(None)
+        }
     }
 }
 
@@ -232,9 +247,9 @@ fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
 
 fn read_told() -> Result<Told<Cell>, CellError> {
     let mut text = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut text)
-        .map_err(|error| CellError::system("could not read the cell from standard input", &error))?;
+    std::io::stdin().read_to_end(&mut text).map_err(|error| {
+        CellError::system("could not read the cell from standard input", &error)
+    })?;
     serde_json::from_slice(&text)
         .map_err(|error| CellError::invalid(format!("standard input is no cell: {error}")))
 }

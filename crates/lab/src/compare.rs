@@ -6,12 +6,13 @@
 //!                    +-- fresh directory, cell, remove its files, syncfs, wait until quiet
 //! ```
 //!
-//! Cells run one at a time, each in an empty directory on a file system that has come to rest, so that none pays
-//! for what another left. The data is read back once per arm, in the first round, after the clock has stopped.
+//! Cells run one at a time, each in an empty directory on a file system that has come to rest, so
+//! that none pays for what another left. The data is read back once per arm, in the first round,
+//! after the clock has stopped.
 //!
-//! An arm that this kernel or file system refuses is left out, with its reason; one that fails (a wrong byte, a
-//! dead process) is left out too, and the comparison as a whole counts as failed. Both lose the rounds they have:
-//! half an arm cannot be paired.
+//! An arm that this kernel or file system refuses is left out, with its reason; one that fails (a
+//! wrong byte, a dead process) is left out too, and the comparison as a whole counts as failed.
+//! Both lose the rounds they have: half an arm cannot be paired.
 
 mod cells;
 mod device;
@@ -63,7 +64,8 @@ pub struct Setting<'a> {
     pub stop: &'a Stop,
     /// The metric in which rounds are looked over for what stands apart.
     pub metric: &'a str,
-    /// Where cells run that say so themselves; everywhere if none. The others are placed by the runner.
+    /// Where cells run that say so themselves; everywhere if none. The others are placed by the
+    /// runner.
     pub processors: &'a [u32],
     /// What may be written in all, by all parts together.
     pub writes: &'a Writes,
@@ -217,8 +219,11 @@ impl Comparison<'_, '_> {
     fn run(mut self) -> Result<Outcome, CompareError> {
         let plan = self.setting.plan;
         for job in &plan.jobs {
-            let measured =
-                |arm: &str| Measured { job: job.name.clone(), arm: arm.to_owned(), rounds: Vec::new() };
+            let measured = |arm: &str| Measured {
+                job: job.name.clone(),
+                arm: arm.to_owned(),
+                rounds: Vec::new(),
+            };
             self.outcome.measured.extend(job.arms.iter().map(|arm| measured(&arm.name)));
         }
         self.outcome.notes.clone_from(&plan.notes);
@@ -241,8 +246,10 @@ impl Comparison<'_, '_> {
                 Round::OutOfTime => break,
                 Round::OutOfWrites => {
                     let most = self.setting.writes.most().unwrap_or_default() >> 20;
-                    let note =
-                        format!("{round} rounds of {} fit in the {most} MiB of --max-writes", plan.rounds);
+                    let note = format!(
+                        "{round} rounds of {} fit in the {most} MiB of --max-writes",
+                        plan.rounds
+                    );
                     self.outcome.notes.push(note);
                     break;
                 }
@@ -284,7 +291,9 @@ impl Comparison<'_, '_> {
         self.outcome.measured.retain(|one| !skipped.contains(&one.job));
         self.skipped.extend(skipped);
         self.progress.say(&format!("Going on after round {many}, which had ended."));
-        self.outcome.notes.push(format!("rounds 1 to {many} are of an earlier run that was gone on with"));
+        self.outcome
+            .notes
+            .push(format!("rounds 1 to {many} are of an earlier run that was gone on with"));
         Ok(many)
     }
 
@@ -301,7 +310,8 @@ impl Comparison<'_, '_> {
         Ok(record.borrow_mut().append(whole)?)
     }
 
-    /// Whether every interval is as narrow as was asked for, after so many rounds. Looked at between rounds alone.
+    /// Whether every interval is as narrow as was asked for, after so many rounds. Looked at
+    /// between rounds alone.
     fn is_narrow(&mut self, rounds: u32) -> bool {
         let plan = self.setting.plan;
         let Some(Until { width, judging }) = self.setting.until else { return false };
@@ -311,12 +321,14 @@ impl Comparison<'_, '_> {
         if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
             return false;
         }
-        let Some(widest) = judge::widest_interval(&self.outcome.measured, judging, plan.seed) else {
+        let Some(widest) = judge::widest_interval(&self.outcome.measured, judging, plan.seed)
+        else {
             return false;
         };
         let [widest, asked] = [widest, width].map(|width| width * 100.0);
         if widest >= asked {
-            self.progress.say(&format!("After {rounds} rounds the widest interval is {widest:.1} %."));
+            self.progress
+                .say(&format!("After {rounds} rounds the widest interval is {widest:.1} %."));
             return false;
         }
         self.outcome.notes.push(format!(
@@ -379,7 +391,10 @@ impl Comparison<'_, '_> {
     fn warm_up_arm(&mut self, arm: &PlannedArm) -> Result<(), CompareError> {
         let plan = self.setting.plan;
         let nowhere = arm.work.wants_device() && self.device.is_none();
-        if nowhere || self.time_left() == Some(Duration::ZERO) || !self.setting.writes.allow(&arm.work) {
+        if nowhere
+            || self.time_left() == Some(Duration::ZERO)
+            || !self.setting.writes.allow(&arm.work)
+        {
             return Ok(());
         }
         let cell = self.cell("warm-up", &arm.work, plan.cell_seed(u32::MAX), Verify::Off)?;
@@ -414,7 +429,8 @@ impl Comparison<'_, '_> {
                 }
                 return Ok(Round::OutOfWrites);
             }
-            let in_job = if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
+            let in_job =
+                if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
             self.progress.cell(round, &in_job, &arm.name);
             self.runner.next(Named { job: &job.name, arm: &arm.name, round: Some(round) });
             let cell = self.cell(&arm.name, &arm.work, plan.cell_seed(round), verify)?;
@@ -429,7 +445,8 @@ impl Comparison<'_, '_> {
                     None
                 }
                 Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
-                // Ctrl-C reaches the cell's process too: that it died of it is no failure of the arm.
+                // Ctrl-C reaches the cell's process too: that it died of it is no failure of the
+                // arm.
                 Err(_) if self.setting.stop.is_set() => return Err(CompareError::Interrupted),
                 Err(RunError::Refused(reason)) => Some((reason, false)),
                 Err(RunError::Failed(reason)) => Some((reason, true)),
@@ -473,7 +490,13 @@ impl Comparison<'_, '_> {
         ran
     }
 
-    fn cell(&self, name: &str, work: &Work, seed: u64, verify: Verify) -> Result<Cell, CompareError> {
+    fn cell(
+        &self,
+        name: &str,
+        work: &Work,
+        seed: u64,
+        verify: Verify,
+    ) -> Result<Cell, CompareError> {
         let device = self.device.as_ref().map(Device::path);
         let turned = Turned { name, seed, verify, device };
         cells::cell(self.setting, work, turned).map_err(|error| match self.setting.stop.is_set() {
@@ -483,8 +506,8 @@ impl Comparison<'_, '_> {
         })
     }
 
-    /// Sees to a device where an arm wants one. Where there is none such arms are left out, and a job of nothing else is
-    /// skipped, and that is said.
+    /// Sees to a device where an arm wants one. Where there is none such arms are left out, and a
+    /// job of nothing else is skipped, and that is said.
     fn find_device(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
         let Some(bytes) = plan.device_bytes() else { return Ok(()) };
@@ -514,7 +537,10 @@ impl Comparison<'_, '_> {
             self.skipped.push(job.name.clone());
         }
         if self.outcome.measured.is_empty() {
-            return Err(CompareError::NoArm { reason, left_out: mem::take(&mut self.outcome.left_out) });
+            return Err(CompareError::NoArm {
+                reason,
+                left_out: mem::take(&mut self.outcome.left_out),
+            });
         }
         self.progress.shorten(Left {
             rounds_in_all: self.rounds,
@@ -530,7 +556,8 @@ impl Comparison<'_, '_> {
             return Err(CompareError::Interrupted);
         }
         setting.scratch.clear().map_err(|error| self.lost(error))?;
-        let limit = self.time_left().map_or(setting.quiet_within, |left| setting.quiet_within.min(left));
+        let limit =
+            self.time_left().map_or(setting.quiet_within, |left| setting.quiet_within.min(left));
         match settle(setting.scratch.directory(), limit, setting.stop) {
             Ok(Settled::Quiet) => Ok(()),
             Ok(Settled::StillBusy) => {
@@ -555,7 +582,9 @@ impl Comparison<'_, '_> {
         }
         if let (Some(until), false) = (self.setting.until, self.narrow || self.is_narrow(rounds)) {
             let asked = until.width * 100.0;
-            self.outcome.notes.push(format!("after {rounds} rounds not every interval is below {asked} %"));
+            self.outcome
+                .notes
+                .push(format!("after {rounds} rounds not every interval is below {asked} %"));
         }
         if self.busy_cells > 0 {
             self.outcome.notes.push(format!(
@@ -573,17 +602,26 @@ impl Comparison<'_, '_> {
     fn keep(&mut self, turn: Turn, result: CellResult) {
         let plan = self.setting.plan;
         let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
-        let measured = self.outcome.measured.iter_mut().find(|one| one.job == *job && one.arm == *arm);
+        let measured =
+            self.outcome.measured.iter_mut().find(|one| one.job == *job && one.arm == *arm);
         measured.expect("an arm that runs is measured").rounds.push(result);
     }
 
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
         let word = if left_out.failed { "failed" } else { "left out" };
-        if self.outcome.left_out.iter().any(|one| one.arm == left_out.arm && one.job == left_out.job) {
+        if self
+            .outcome
+            .left_out
+            .iter()
+            .any(|one| one.arm == left_out.arm && one.job == left_out.job)
+        {
             return Ok(());
         }
-        let known =
-            self.outcome.left_out.iter().any(|one| one.arm == left_out.arm && one.reason == left_out.reason);
+        let known = self
+            .outcome
+            .left_out
+            .iter()
+            .any(|one| one.arm == left_out.arm && one.reason == left_out.reason);
         if !known {
             self.progress.say(&format!("{} {word}: {}", left_out.arm, left_out.reason));
         }
@@ -609,7 +647,8 @@ impl Comparison<'_, '_> {
         let plan = self.setting.plan;
         let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
         let mut left_out = self.outcome.left_out.iter();
-        self.skipped.contains(job) || left_out.any(|left_out| left_out.job == *job && left_out.arm == *arm)
+        self.skipped.contains(job)
+            || left_out.any(|left_out| left_out.job == *job && left_out.arm == *arm)
     }
 
     /// None without a limit.
@@ -629,7 +668,8 @@ impl Comparison<'_, '_> {
                 spoken(round_takes)
             ));
             if (fit as usize) < ROUNDS_FOR_A_VERDICT {
-                let needed = self.started.elapsed() + round_takes * (ROUNDS_FOR_A_VERDICT as u32 - done);
+                let needed =
+                    self.started.elapsed() + round_takes * (ROUNDS_FOR_A_VERDICT as u32 - done);
                 self.progress.say(&format!(
                     "below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given (--seconds {} would do)",
                     seconds_with_slack(needed)
@@ -642,8 +682,8 @@ impl Comparison<'_, '_> {
     fn no_round(&self, cells_done: usize) -> CompareError {
         let plan = self.setting.plan;
         let cell = self.started.elapsed() / u32::try_from(cells_done).unwrap_or(1).max(1);
-        let cells =
-            u32::try_from(plan.cells_in_a_round() as usize * ROUNDS_FOR_A_VERDICT).unwrap_or(u32::MAX);
+        let cells = u32::try_from(plan.cells_in_a_round() as usize * ROUNDS_FOR_A_VERDICT)
+            .unwrap_or(u32::MAX);
         CompareError::NoRound {
             limit: spoken(plan.time_limit.unwrap_or_default()),
             needed: seconds_with_slack(cell.saturating_mul(cells)),

@@ -1,5 +1,5 @@
-//! How a cell went, beyond its figures: every latency by its length, and what was moved from moment to moment. A table
-//! has room for a percentile; curves and other programs want all of it.
+//! How a cell went, beyond its figures: every latency by its length, and what was moved from moment
+//! to moment. A table has room for a percentile; curves and other programs want all of it.
 
 mod bins;
 mod course;
@@ -23,8 +23,8 @@ pub struct Detail {
     pub write: Option<Flow>,
     /// What its process used.
     pub usage: ProcessUse,
-    /// How many requests went with each call that handed some over: the least number of a range (1, 2, 4, 8 ...), and
-    /// how many such calls there were. Empty where nobody counts that.
+    /// How many requests went with each call that handed some over: the least number of a range (1,
+    /// 2, 4, 8 ...), and how many such calls there were. Empty where nobody counts that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<(u64, u64)>,
     /// How long completions were held. Empty where nobody holds any.
@@ -48,7 +48,8 @@ pub struct Flow {
     pub course: Course,
 }
 
-/// How long operations took, in nanoseconds, from before they were handed over until their end was seen.
+/// How long operations took, in nanoseconds, from before they were handed over until their end was
+/// seen.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
     /// The shortest.

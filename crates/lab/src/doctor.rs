@@ -1,12 +1,14 @@
-//! `forebay doctor`: what this machine, its kernel and one place for files offer, and what is in the way of full
-//! strength.
+//! `forebay doctor`: what this machine, its kernel and one place for files offer, and what is in
+//! the way of full strength.
 //!
-//! Each part first gathers facts, then judges them by a function of the facts alone, so that every judgement has its
-//! test without the machine it is about. What `/proc` and `/sys` say is read below a root that a test can set.
+//! Each part first gathers facts, then judges them by a function of the facts alone, so that every
+//! judgement has its test without the machine it is about. What `/proc` and `/sys` say is read
+//! below a root that a test can set.
 //!
-//! Nothing here changes anything. What has to be tried is tried on a file without a name in the place (or beside the
-//! file that is the place), which is gone whatever ends this process. A block device is only read. A file on which
-//! somebody holds a lease is not opened, for that would break it.
+//! Nothing here changes anything. What has to be tried is tried on a file without a name in the
+//! place (or beside the file that is the place), which is gone whatever ends this process. A block
+//! device is only read. A file on which somebody holds a lease is not opened, for that would break
+//! it.
 //!
 //! `--json` prints one document:
 //!
@@ -18,8 +20,9 @@
 //!                 remedy: null | { what, command: null | { line, by: "root" | "user" } } } ] }
 //! ```
 //!
-//! Names stay; a later version may add findings and fields, and only a change of meaning raises `schema`. Which findings
-//! there are depends on the place: a finding that has no sense there is absent.
+//! Names stay; a later version may add findings and fields, and only a change of meaning raises
+//! `schema`. Which findings there are depends on the place: a finding that has no sense there is
+//! absent.
 
 mod device;
 mod files;
@@ -104,8 +107,8 @@ pub enum DoctorError {
     Kind(PathBuf),
 }
 
-/// Looks at a place, and at the machine it is on. Blocks for as long as that takes: some tens of milliseconds, up to two
-/// seconds more on a file system with much free space in pieces.
+/// Looks at a place, and at the machine it is on. Blocks for as long as that takes: some tens of
+/// milliseconds, up to two seconds more on a file system with much free space in pieces.
 ///
 /// # Errors
 /// Where there is nothing that could be looked at.
@@ -128,7 +131,9 @@ pub fn examine(path: &Path) -> Result<Report, DoctorError> {
         findings.extend(files::findings(&place, trial, &process));
     }
     let mode = trial.as_ref().map_or(Mode::Direct, Trial::mode);
-    findings.extend(device.map(|device| device.findings(mode, machine.huge_pages())).unwrap_or_default());
+    findings.extend(
+        device.map(|device| device.findings(mode, machine.huge_pages())).unwrap_or_default(),
+    );
     Ok(Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),

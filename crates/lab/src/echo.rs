@@ -1,8 +1,9 @@
-//! An echo cell: a closed loop of connections and one server that sends back what comes, for a time. What is asked of
-//! it; who does it is in `load`.
+//! An echo cell: a closed loop of connections and one server that sends back what comes, for a
+//! time. What is asked of it; who does it is in `load`.
 //!
-//! The load is that with which reversed work lists were found out in the kernel: few connections, two messages of nine
-//! bytes on each. The same client asks every arm, so the arms differ in the server alone.
+//! The load is that with which reversed work lists were found out in the kernel: few connections,
+//! two messages of nine bytes on each. The same client asks every arm, so the arms differ in the
+//! server alone.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,8 @@ pub const MOST_IN_FLIGHT: u32 = 1024;
 /// Most bytes of a message.
 pub const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 
-/// Most bytes on their way at once, of all connections: the client holds what the sockets do not take.
+/// Most bytes on their way at once, of all connections: the client holds what the sockets do not
+/// take.
 pub const MOST_BYTES_ON_THE_WAY: u64 = 256 << 20;
 
 /// Most that the server works for a message.

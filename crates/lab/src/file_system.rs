@@ -1,5 +1,5 @@
-//! A file system of a comparison's own: made anew and mounted before each cell, so that no cell finds what another has
-//! left; or made once and kept, where that is asked about.
+//! A file system of a comparison's own: made anew and mounted before each cell, so that no cell
+//! finds what another has left; or made once and kept, where that is asked about.
 //!
 //! ```text
 //! image, written once --loop device--+
@@ -7,12 +7,13 @@
 //! a block device, given -------------+
 //! ```
 //!
-//! It is mounted in a mount namespace of this program's own, which the processes of its cells share and nobody else sees.
-//! So it goes with the last of them whatever ends it, SIGKILL included, and the loop device with it (`loop_device.rs`).
-//! The price: nobody can look into it from outside while it is there.
+//! It is mounted in a mount namespace of this program's own, which the processes of its cells share
+//! and nobody else sees. So it goes with the last of them whatever ends it, SIGKILL included, and
+//! the loop device with it (`loop_device.rs`). The price: nobody can look into it from outside
+//! while it is there.
 //!
-//! The image is written in full before: else each write would wait for the file system below to find space, and the
-//! figures would be that one's.
+//! The image is written in full before: else each write would wait for the file system below to
+//! find space, and the figures would be that one's.
 
 mod age;
 mod ground;
@@ -25,7 +26,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::{Deserialize, Serialize};
 
@@ -90,11 +93,12 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes one in an empty directory, mounts it once, and so knows that it can be had. Blocks until the image is
-    /// written.
+    /// Makes one in an empty directory, mounts it once, and so knows that it can be had. Blocks
+    /// until the image is written.
     ///
     /// # Errors
-    /// `Refused` with the reason: no root, no space, a device that is in use, what mkfs does not do.
+    /// `Refused` with the reason: no root, no space, a device that is in use, what mkfs does not
+    /// do.
     pub fn new_in(directory: &Path, spec: &Spec, stop: &Stop) -> Result<Self, FileSystemError> {
         let failed = |what: &'static str| {
             move |source| FileSystemError::Failed { what: format!("--scratch: {what}"), source }
@@ -112,7 +116,9 @@ impl FileSystem {
             stop: stop.clone(),
             ground,
         };
-        file_system.make().map_err(|error| FileSystemError::Refused(format!("--scratch {spec}: {error}")))?;
+        file_system
+            .make()
+            .map_err(|error| FileSystemError::Refused(format!("--scratch {spec}: {error}")))?;
         file_system.mount().map_err(|error| {
             FileSystemError::Refused(format!("--scratch {spec}: it could not be mounted: {error}"))
         })?;
@@ -123,7 +129,9 @@ impl FileSystem {
         } else {
             file_system.grow_old().map_err(|source| match file_system.stop.is_set() {
                 true => FileSystemError::Interrupted,
-                false => FileSystemError::Failed { what: "--scratch: ageing it".to_owned(), source },
+                false => {
+                    FileSystemError::Failed { what: "--scratch: ageing it".to_owned(), source }
+                }
             })?;
         }
         Ok(file_system)
@@ -145,7 +153,8 @@ impl FileSystem {
         Ok(&self.mount_point)
     }
 
-    /// After a cell: it is unmounted, or, where it is kept, what is in the directory `cells` of it is removed and synced.
+    /// After a cell: it is unmounted, or, where it is kept, what is in the directory `cells` of it
+    /// is removed and synced.
     ///
     /// # Errors
     /// What the system said.
@@ -160,13 +169,16 @@ impl FileSystem {
         Ok(rustix::fs::syncfs(File::open(&self.mount_point)?)?)
     }
 
-    /// Nothing is mounted on the device until [`FileSystem::renew`] is called: for whoever writes over it.
+    /// Nothing is mounted on the device until [`FileSystem::renew`] is called: for whoever writes
+    /// over it.
     ///
     /// # Errors
     /// Where it is kept, that; else what the system said.
     pub fn bare_device(&mut self) -> io::Result<&Path> {
         if self.spec.per == Per::Comparison {
-            return Err(io::Error::other("the file system on it is kept (leave `keep` out of --scratch)"));
+            return Err(io::Error::other(
+                "the file system on it is kept (leave `keep` out of --scratch)",
+            ));
         }
         self.unmount()?;
         Ok(self.ground.path())
@@ -206,7 +218,13 @@ impl FileSystem {
     fn mount(&mut self) -> io::Result<()> {
         let options = CString::new(self.spec.mount_options()).expect("options hold no zero");
         let device = self.ground.path();
-        mount(device, &self.mount_point, self.spec.kind.name(), MountFlags::empty(), options.as_c_str())?;
+        mount(
+            device,
+            &self.mount_point,
+            self.spec.kind.name(),
+            MountFlags::empty(),
+            options.as_c_str(),
+        )?;
         self.is_mounted = true;
         Ok(())
     }
@@ -248,9 +266,11 @@ impl Drop for FileSystem {
     }
 }
 
-/// From here on what this thread mounts is seen by itself and the processes it starts, and goes with the last of them.
+/// From here on what this thread mounts is seen by itself and the processes it starts, and goes
+/// with the last of them.
 fn own_namespace() -> io::Result<()> {
-    // SAFETY: of what threads share only mounts and the working directory are parted; no descriptor changes.
+    // SAFETY: of what threads share only mounts and the working directory are parted; no descriptor
+    // changes.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(mount_change("/", private)?)

@@ -1,8 +1,9 @@
 //! The program fio as a child: started with options, and read from its JSON.
 //!
-//! It dies with this process. Mind which latency is meant: `clat` begins, over a ring, only when the submitting call has
-//! returned, `lat` when the operation was made; for single calls `clat` is the call itself. Percentiles are those that
-//! were asked for with `clat_percentiles` and `lat_percentiles`.
+//! It dies with this process. Mind which latency is meant: `clat` begins, over a ring, only when
+//! the submitting call has returned, `lat` when the operation was made; for single calls `clat` is
+//! the call itself. Percentiles are those that were asked for with `clat_percentiles` and
+//! `lat_percentiles`.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -94,10 +95,14 @@ fn said(command: &mut Command) -> Result<Output, CellError> {
     let dies_with_us = move || {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
         // A parent that died before that was asked for sends no signal any more.
-        if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+        if getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        }
     };
-    // SAFETY: between fork and exec there are two calls into the kernel, which neither allocate nor lock; nor does an
-    // error that is made of a number.
+    // SAFETY: between fork and exec there are two calls into the kernel, which neither allocate nor
+    // lock; nor does an error that is made of a number.
     unsafe {
         command.pre_exec(dies_with_us);
     }

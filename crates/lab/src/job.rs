@@ -1,8 +1,9 @@
 //! A job: what one thread does to its files, whatever file it was read from.
 //!
-//! This is the meaning of a job, not its spelling: every default is resolved, every clone of `numjobs` stands for
-//! itself, every unit is in the name. What depends on the file system (a percentage of a device, the length of a
-//! file that is there already) stays symbolic until [`crate::load`] looks. Nothing here does I/O.
+//! This is the meaning of a job, not its spelling: every default is resolved, every clone of
+//! `numjobs` stands for itself, every unit is in the name. What depends on the file system (a
+//! percentage of a device, the length of a file that is there already) stays symbolic until
+//! [`crate::load`] looks. Nothing here does I/O.
 
 use std::path::{Component, PathBuf};
 
@@ -30,9 +31,9 @@ pub enum Devices {
 }
 
 impl Workload {
-    /// As many jobs as files, each with one new file in a directory of its own, made inside the clock; each block
-    /// written exactly once, in random order; a sync at the end, inside the clock too. The hardest ordinary case
-    /// for whoever has to lay such files out.
+    /// As many jobs as files, each with one new file in a directory of its own, made inside the
+    /// clock; each block written exactly once, in random order; a sync at the end, inside the clock
+    /// too. The hardest ordinary case for whoever has to lay such files out.
     #[must_use]
     pub fn random_writes_into_new_files(files: u32, file_bytes: u64, block: u32) -> Self {
         let job = |number: u32| Job {
@@ -58,8 +59,9 @@ impl Workload {
         self
     }
 
-    /// The same jobs with every file inside the directory of their cell, wherever the job file put it, so that
-    /// cells share nothing. A block device would become a file: look at [`Workload::absolute_paths`] before.
+    /// The same jobs with every file inside the directory of their cell, wherever the job file put
+    /// it, so that cells share nothing. A block device would become a file: look at
+    /// [`Workload::absolute_paths`] before.
     #[must_use]
     pub fn confined(mut self) -> Self {
         for job in &mut self.jobs {
@@ -72,7 +74,8 @@ impl Workload {
         self
     }
 
-    /// Files named by an absolute path: they are not in a cell's own directory, so every cell shares them.
+    /// Files named by an absolute path: they are not in a cell's own directory, so every cell
+    /// shares them.
     pub fn absolute_paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.jobs.iter().flat_map(|job| &job.files).filter(|path| path.is_absolute())
     }
@@ -83,7 +86,8 @@ impl Workload {
 pub struct Job {
     /// Its name, unique within the workload.
     pub name: String,
-    /// Which clone of its section it is, from zero; tells its random numbers from those of its siblings.
+    /// Which clone of its section it is, from zero; tells its random numbers from those of its
+    /// siblings.
     pub number: u32,
     /// Reads, writes, or both, and in what order.
     pub access: Access,
@@ -481,7 +485,8 @@ mod tests {
 
     #[test]
     fn new_files_have_directories_of_their_own_and_a_sync_at_the_end() {
-        let workload = Workload::random_writes_into_new_files(12, 24 << 20, 4096).declared(Declared::Yes);
+        let workload =
+            Workload::random_writes_into_new_files(12, 24 << 20, 4096).declared(Declared::Yes);
         assert_eq!(workload.jobs.len(), 12);
         let mut directories: Vec<_> =
             workload.jobs.iter().map(|job| job.files[0].parent().unwrap()).collect();

@@ -1,4 +1,5 @@
-//! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made of.
+//! Jobs, arms, measuring, statistics, reports: what `forebay run` and `forebay compare` are made
+//! of.
 
 pub mod arm;
 pub mod batching;

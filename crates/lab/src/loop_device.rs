@@ -1,8 +1,8 @@
 //! A loop device: a file that is a block device as long as the value lives.
 //!
-//! It is made with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it itself when the last descriptor of it is closed, so one
-//! whose owner is killed goes too. Requests go past the page cache of the file, where its file system can do that, so
-//! that what is written to the device has been written.
+//! It is made with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it itself when the last descriptor of
+//! it is closed, so one whose owner is killed goes too. Requests go past the page cache of the
+//! file, where its file system can do that, so that what is written to the device has been written.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -45,7 +45,8 @@ impl LoopDevice {
     /// Over all of a file.
     ///
     /// # Errors
-    /// What the kernel says; `PermissionDenied` or `NotFound` without root, or where there are no loop devices.
+    /// What the kernel says; `PermissionDenied` or `NotFound` without root, or where there are no
+    /// loop devices.
     pub fn over(file: &Path) -> io::Result<Self> {
         let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
         let backing = OpenOptions::new().read(true).write(true).open(file)?;
@@ -66,7 +67,8 @@ impl LoopDevice {
                 reserved: [0; 8],
             };
             // SAFETY: the struct is of the layout this call reads, and both descriptors are open.
-            let failed = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+            let failed =
+                unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
             if failed == 0 {
                 return Ok(Self { device, path });
             }
@@ -118,7 +120,10 @@ mod tests {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"))
         };
-        assert_eq!(of_it(device.path()).unwrap().trim(), file.canonicalize().unwrap().to_str().unwrap());
+        assert_eq!(
+            of_it(device.path()).unwrap().trim(),
+            file.canonicalize().unwrap().to_str().unwrap()
+        );
         let path = device.path().to_owned();
         drop(device);
         // Another may have taken the number since.

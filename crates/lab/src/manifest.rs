@@ -1,6 +1,8 @@
-//! What a result was taken on: enough for another to judge whether his machine should show the same.
+//! What a result was taken on: enough for another to judge whether his machine should show the
+//! same.
 //!
-//! Read from `/proc` and `/sys` without privilege. What cannot be read is absent (null), never guessed.
+//! Read from `/proc` and `/sys` without privilege. What cannot be read is absent (null), never
+//! guessed.
 
 pub mod kernel;
 pub mod machine;
@@ -91,8 +93,8 @@ pub struct ArmLeftOut {
 }
 
 impl Manifest {
-    /// What can be known beforehand, for files in `directory`. Nothing of it is secret: neither the environment, nor
-    /// what this machine or another is called, nor who uses it.
+    /// What can be known beforehand, for files in `directory`. Nothing of it is secret: neither the
+    /// environment, nor what this machine or another is called, nor who uses it.
     #[must_use]
     pub fn gather(directory: &Path) -> Self {
         let storage = Storage::of(directory).looked_into();
@@ -138,13 +140,14 @@ pub(crate) fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
-/// Year, month and day of the Gregorian calendar, from days since 1970-01-01. The year is taken to begin in March,
-/// so that the leap day is its last.
+/// Year, month and day of the Gregorian calendar, from days since 1970-01-01. The year is taken to
+/// begin in March, so that the leap day is its last.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // since 0000-03-01
     let era = days / 146_097;
     let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
@@ -188,7 +191,8 @@ mod tests {
             assert!(!text.contains(&name), "{name}");
         }
         for (variable, value) in std::env::vars() {
-            let secret = ["TOKEN", "SECRET", "KEY", "PASSWORD"].iter().any(|word| variable.contains(word));
+            let secret =
+                ["TOKEN", "SECRET", "KEY", "PASSWORD"].iter().any(|word| variable.contains(word));
             assert!(!secret || value.len() < 8 || !text.contains(&value), "{variable}");
         }
     }

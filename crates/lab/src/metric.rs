@@ -1,4 +1,5 @@
-//! The names of what is measured, their units, and which way is better. Names stay; later work adds.
+//! The names of what is measured, their units, and which way is better. Names stay; later work
+//! adds.
 
 /// One metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,7 +26,8 @@ fn distance(one: &str, other: &str) -> usize {
         for (column, &against) in other.iter().enumerate() {
             let changed = last[column] + usize::from(letter != against);
             let mut least = changed.min(last[column + 1] + 1).min(now[column] + 1);
-            let swapped = row > 0 && column > 0 && letter == other[column - 1] && one[row - 1] == against;
+            let swapped =
+                row > 0 && column > 0 && letter == other[column - 1] && one[row - 1] == against;
             if swapped {
                 least = least.min(before[column - 1] + 1);
             }

@@ -1,13 +1,14 @@
-//! `forebay netbench`: a server that sends back what comes, and a client in a closed loop, with a line each second as
-//! the kernel's own figures about the order of work were told:
+//! `forebay netbench`: a server that sends back what comes, and a client in a closed loop, with a
+//! line each second as the kernel's own figures about the order of work were told:
 //!
 //! ```text
 //! io_uring port=10002: rps:205.48k Bps:  1.85M idle=140ms user=40ms
 //! ```
 //!
-//! rps and Bps are messages and bytes that came to the server in that second; idle and user are of its one thread, idle
-//! being neither on a processor nor waiting for one. Both ends may be in this program, or each in one of its own. A
-//! client that is alone tells what it sees of it: messages answered, and nothing of the server's time.
+//! rps and Bps are messages and bytes that came to the server in that second; idle and user are of
+//! its one thread, idle being neither on a processor nor waiting for one. Both ends may be in this
+//! program, or each in one of its own. A client that is alone tells what it sees of it: messages
+//! answered, and nothing of the server's time.
 
 mod address;
 mod line;
@@ -84,12 +85,17 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Does it, and tells each line as it comes. Blocks until it is over. `stop`, once set, ends it soon.
+/// Does it, and tells each line as it comes. Blocks until it is over. `stop`, once set, ends it
+/// soon.
 ///
 /// # Errors
-/// What cannot be meant, what the system refused (an address in use, too many connections), a peer that went or sent
-/// something else.
-pub fn run(bench: &Netbench, stop: &Arc<AtomicBool>, tell: &mut dyn FnMut(&str)) -> Result<Ended, CellError> {
+/// What cannot be meant, what the system refused (an address in use, too many connections), a peer
+/// that went or sent something else.
+pub fn run(
+    bench: &Netbench,
+    stop: &Arc<AtomicBool>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Ended, CellError> {
     bench.load.check().map_err(CellError::invalid)?;
     let server = match &bench.ends {
         Ends::Both(end) | Ends::Server(end) => Some(start(bench, end)?),

@@ -1,11 +1,12 @@
-//! Keeps the kernel from merging requests of one device while a cell runs, and puts back what was set, whatever
-//! happens to whoever wanted it.
+//! Keeps the kernel from merging requests of one device while a cell runs, and puts back what was
+//! set, whatever happens to whoever wanted it.
 //!
-//! `queue/nomerges` of a device belongs to the whole machine, so leaving it changed would be worse than any figure is
-//! worth. A guard in this process would not do: nothing runs in a process that is killed. So a process of its own
-//! holds it ([`holder_main`]): it reads what is set, sets 2, says so, and waits for the end of its standard input.
-//! That comes when [`Held`] is dropped, in a panic too, and when this process dies, by SIGKILL too; then it writes
-//! back what it read. It is in a group of its own and does not die of the signals that end a comparison.
+//! `queue/nomerges` of a device belongs to the whole machine, so leaving it changed would be worse
+//! than any figure is worth. A guard in this process would not do: nothing runs in a process that
+//! is killed. So a process of its own holds it ([`holder_main`]): it reads what is set, sets 2,
+//! says so, and waits for the end of its standard input. That comes when [`Held`] is dropped, in a
+//! panic too, and when this process dies, by SIGKILL too; then it writes back what it read. It is
+//! in a group of its own and does not die of the signals that end a comparison.
 //!
 //! ```text
 //! this process            holder
@@ -15,8 +16,9 @@
 //!   end of input -------->  write old, unlock, exit
 //! ```
 //!
-//! Of two holders at once the second would read the first one's 2 and leave it behind. So a holder has the file locked
-//! from before it reads until after it has written back, and one that finds it locked refuses.
+//! Of two holders at once the second would read the first one's 2 and leave it behind. So a holder
+//! has the file locked from before it reads until after it has written back, and one that finds it
+//! locked refuses.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -38,14 +40,16 @@ const NO_MERGES: &str = "2";
 /// What the holder says when it is done.
 const SAID: &str = "held\n";
 
-/// As long as it lives the kernel merges nothing on the device; dropping it waits until all is as it was.
+/// As long as it lives the kernel merges nothing on the device; dropping it waits until all is as
+/// it was.
 #[derive(Debug)]
 pub struct Held {
     holder: Child,
     file: PathBuf,
 }
 
-/// Has merging off on the device that `place` is or lies on, by a child of `program`. Or says why that cannot be.
+/// Has merging off on the device that `place` is or lies on, by a child of `program`. Or says why
+/// that cannot be.
 pub fn hold(program: &Path, place: &Path) -> Result<Held, String> {
     hold_file(program, file_of(place)?)
 }
@@ -53,7 +57,8 @@ pub fn hold(program: &Path, place: &Path) -> Result<Held, String> {
 /// The `nomerges` of the queue below a directory, a file or a device.
 pub(crate) fn file_of(place: &Path) -> Result<PathBuf, String> {
     let queue = mount::queue_directory_of(place);
-    let queue = queue.ok_or("the file is on no block device of its own (use --dir or --target on one)")?;
+    let queue =
+        queue.ok_or("the file is on no block device of its own (use --dir or --target on one)")?;
     Ok(queue.join("nomerges"))
 }
 
@@ -85,8 +90,10 @@ impl Drop for Held {
         if !restored && self.holder.stderr.is_some() {
             let path = self.file.display();
             // Not `eprintln!`: it panics where nobody reads, and this may run in a panic.
-            let _ =
-                writeln!(io::stderr(), "forebay: {path} may not be as it was (look at it, write 0 to it)");
+            let _ = writeln!(
+                io::stderr(),
+                "forebay: {path} may not be as it was (look at it, write 0 to it)"
+            );
         }
     }
 }

@@ -1,13 +1,15 @@
-//! What will be run, fixed before the first cell: sizes, rounds, the order of the arms, how much is written.
+//! What will be run, fixed before the first cell: sizes, rounds, the order of the arms, how much is
+//! written.
 //!
 //! ```text
 //! round 1: job B (arms c a b), job A (arms b c a)      round 2: job A (arms a c b), job B ...
 //! ```
 //!
-//! Every round goes through all jobs in a random order and within each through all its arms in a random order, from
-//! the printed seed. Arms one after the other in blocks would take the machine's drift for a difference; arms of one
-//! job far apart would be paired across it. The number of rounds is fixed beforehand; what was measured never decides
-//! whether to go on, only the clock may (`--seconds`).
+//! Every round goes through all jobs in a random order and within each through all its arms in a
+//! random order, from the printed seed. Arms one after the other in blocks would take the machine's
+//! drift for a difference; arms of one job far apart would be paired across it. The number of
+//! rounds is fixed beforehand; what was measured never decides whether to go on, only the clock may
+//! (`--seconds`).
 
 mod planner;
 pub mod queue_knobs;
@@ -33,7 +35,8 @@ pub use work::{JobFileWork, JobsWork, Work, WritersWork};
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
 
-/// What a disk is taken to do before the first cell has shown it: random 4k writes into new files, in order.
+/// What a disk is taken to do before the first cell has shown it: random 4k writes into new files,
+/// in order.
 const ASSUMED_BYTES_PER_S: f64 = 150e6;
 
 /// What a cell costs besides its work: its process, removing its files, waiting until quiet.
@@ -49,7 +52,8 @@ pub struct Wish<'a> {
     pub suite: &'a str,
     /// How much of it.
     pub form: Form,
-    /// Files, memory and times of this share of the form's; above 0, at most 1. As the form says if none.
+    /// Files, memory and times of this share of the form's; above 0, at most 1. As the form says if
+    /// none.
     pub scale: Option<f64>,
     /// Rounds, where the user says so.
     pub rounds: Option<u32>,
@@ -139,7 +143,9 @@ pub struct PlannedArm {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     /// Not even the smallest files fit in a quarter of the free space.
-    #[error("{free} MiB free: too little for a comparison (use --dir with {needed} MiB or more free)")]
+    #[error(
+        "{free} MiB free: too little for a comparison (use --dir with {needed} MiB or more free)"
+    )]
     NoSpace {
         /// MiB that are free.
         free: u64,
@@ -209,7 +215,11 @@ impl Plan {
         };
         // A result finds everything by the name of its job, whatever the part.
         for job in jobs.iter_mut().filter(|job| job.name == job.workload) {
-            if suite.parts.iter().any(|other| other.name != part.name && other.has_workload(&job.name)) {
+            if suite
+                .parts
+                .iter()
+                .any(|other| other.name != part.name && other.has_workload(&job.name))
+            {
                 job.name = format!("{}/{}", part.name, job.name);
             }
         }
@@ -237,9 +247,10 @@ impl Plan {
         }))
     }
 
-    /// The arms that have a short cell of their own before the first round, each once, for what each loads and starts by
-    /// itself. Short forms have them too: of five rounds all have to agree for a verdict, so a first one that paid for
-    /// that would cost more than these cells, which together take less time than a round.
+    /// The arms that have a short cell of their own before the first round, each once, for what
+    /// each loads and starts by itself. Short forms have them too: of five rounds all have to agree
+    /// for a verdict, so a first one that paid for that would cost more than these cells, which
+    /// together take less time than a round.
     #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
         let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -299,15 +310,16 @@ impl Plan {
         u64::from(self.rounds) * self.cells_in_a_round()
     }
 
-    /// Bytes of memory for data of a bounded arm, where any of its cells says that: the most of them.
+    /// Bytes of memory for data of a bounded arm, where any of its cells says that: the most of
+    /// them.
     #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
         arms.filter_map(|arm| arm.work.budget_bytes()).max()
     }
 
-    /// Bytes of data written at most, files that are laid out and the warm-up included, where that is fixed: jobs for a
-    /// time write what they can. (The sync probe adds 0.4 MB/s beside it.)
+    /// Bytes of data written at most, files that are laid out and the warm-up included, where that
+    /// is fixed: jobs for a time write what they can. (The sync probe adds 0.4 MB/s beside it.)
     #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
@@ -335,19 +347,25 @@ impl Plan {
         self.jobs.iter().flat_map(|job| &job.arms).any(|arm| arm.work.written_bytes() > 0)
     }
 
-    /// How long it should take on a disk that takes so many bytes a second; none for what is not known yet.
+    /// How long it should take on a disk that takes so many bytes a second; none for what is not
+    /// known yet.
     #[must_use]
     pub fn expected(&self, bytes_per_s: Option<f64>) -> Duration {
         let speed = bytes_per_s.filter(|speed| *speed >= 1.0).unwrap_or(ASSUMED_BYTES_PER_S);
         let writing = self.most_written_bytes() as f64 / speed;
         let rest = |work: &Work| {
             let pause = match work {
-                Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => ASSUMED_PAUSE,
-                Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
+                Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => {
+                    ASSUMED_PAUSE
+                }
+                Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => {
+                    ASSUMED_REQUEST_PAUSE
+                }
             };
             work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
         };
-        let round: f64 = self.jobs.iter().flat_map(|job| &job.arms).map(|arm| rest(&arm.work)).sum();
+        let round: f64 =
+            self.jobs.iter().flat_map(|job| &job.arms).map(|arm| rest(&arm.work)).sum();
         let warm: f64 = self.arms_to_warm_up().iter().map(|arm| rest(&arm.work)).sum();
         let whole = writing + round * f64::from(self.rounds) + rest(&self.warm_up) + warm;
         let whole = Duration::try_from_secs_f64(whole).unwrap_or(Duration::MAX);
@@ -357,7 +375,8 @@ impl Plan {
     /// What is told before anything is done.
     #[must_use]
     pub fn announcement(&self) -> Vec<String> {
-        let rounds = format!("{} {}", self.rounds, if self.rounds == 1 { "round" } else { "rounds" });
+        let rounds =
+            format!("{} {}", self.rounds, if self.rounds == 1 { "round" } else { "rounds" });
         let mut lines = match self.size {
             Some(size) => vec![
                 format!(
@@ -388,7 +407,9 @@ impl Plan {
                 ASSUMED_BYTES_PER_S / 1e6
             ),
             None => format!("Should take about {}.", spoken(self.expected(None))),
-            Some(limit) => format!("Takes {} at most; rounds that do not fit are left out.", spoken(limit)),
+            Some(limit) => {
+                format!("Takes {} at most; rounds that do not fit are left out.", spoken(limit))
+            }
         });
         let each = self.arms_to_warm_up().len();
         if each > 0 {
@@ -427,7 +448,9 @@ impl Plan {
                 work.extent.seconds,
                 work.extent.file_bytes / MIB
             ),
-            (None, Some(bytes)) => format!(", on a file of {} MiB that is removed again", bytes / MIB),
+            (None, Some(bytes)) => {
+                format!(", on a file of {} MiB that is removed again", bytes / MIB)
+            }
             (None, None) if arms.clone().any(|arm| arm.work.on_disk()) => {
                 ", on small files that are removed again".to_owned()
             }

@@ -1,4 +1,5 @@
-//! On which processors a cell runs. Who is pinned is the thread that asks; those it starts afterwards are where it is.
+//! On which processors a cell runs. Who is pinned is the thread that asks; those it starts
+//! afterwards are where it is.
 
 use std::io;
 
@@ -29,7 +30,8 @@ pub enum ProcessorsError {
 /// What is no list, and what is no processor here.
 pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
     let wrong = || ProcessorsError::List(text.to_owned());
-    let number = |word: &str| word.parse::<u32>().ok().filter(|number| (*number as usize) < CpuSet::MAX_CPU);
+    let number =
+        |word: &str| word.parse::<u32>().ok().filter(|number| (*number as usize) < CpuSet::MAX_CPU);
     let mut numbers = Vec::new();
     for word in text.split(',') {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -37,7 +39,8 @@ pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
         if first > last {
             return Err(wrong());
         }
-        numbers.extend((first..=last).filter(|number| !numbers.contains(number)).collect::<Vec<_>>());
+        numbers
+            .extend((first..=last).filter(|number| !numbers.contains(number)).collect::<Vec<_>>());
     }
     let allowed = allowed()?;
     if let Some(number) = numbers.iter().find(|number| !allowed.contains(number)) {
@@ -53,7 +56,10 @@ pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
 /// What the system says.
 pub fn allowed() -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number)).map(|number| number as u32).collect())
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|number| set.is_set(*number))
+        .map(|number| number as u32)
+        .collect())
 }
 
 /// Has this thread run on these; anywhere it may if there are none.

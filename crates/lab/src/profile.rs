@@ -1,11 +1,12 @@
 //! A profile of one cell: `perf record` beside its process, and what it found as folded stacks.
 //!
-//! perf is attached before the cell begins and says when it is: the cell's process waits for its specification until
-//! then. It samples that process and its threads, not what the kernel's own threads do for it. It ends with the
-//! process; should this one die first, the cell dies with it and perf then, too.
+//! perf is attached before the cell begins and says when it is: the cell's process waits for its
+//! specification until then. It samples that process and its threads, not what the kernel's own
+//! threads do for it. It ends with the process; should this one die first, the cell dies with it
+//! and perf then, too.
 //!
-//! `NAME.data` is perf's own, for `perf report -i`; `NAME.folded` has a line for each stack, outermost first, with how
-//! often it was seen: what flame graphs are drawn from.
+//! `NAME.data` is perf's own, for `perf report -i`; `NAME.folded` has a line for each stack,
+//! outermost first, with how often it was seen: what flame graphs are drawn from.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -49,7 +50,8 @@ pub(crate) struct Recording {
 /// # Errors
 /// It is missing, or does not run.
 pub fn check() -> Result<(), String> {
-    let tried = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let tried =
+        Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     match tried {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{PROGRAM} --version: {status} (install one for this kernel)")),
@@ -83,7 +85,16 @@ impl Profile {
         let process = process.as_raw_nonzero().to_string();
         let control = format!("fifo:{},{}", ask.display(), answer.display());
         let mut perf = Command::new(PROGRAM)
-            .args(["record", "--quiet", "--call-graph", "fp", "--delay", "-1", "--freq", SAMPLES_A_SECOND])
+            .args([
+                "record",
+                "--quiet",
+                "--call-graph",
+                "fp",
+                "--delay",
+                "-1",
+                "--freq",
+                SAMPLES_A_SECOND,
+            ])
             .args(["--control", &control, "--pid", &process, "--output"])
             .arg(&data)
             // Ctrl-C ends the cell, and perf by that.
@@ -172,14 +183,15 @@ fn last_line(text: &str) -> &str {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim()
 }
 
-/// From samples as `perf script` prints them (a task's name, then its frames from the inside out, then an empty line)
-/// to a line for each stack from the outside in, with how often it was there.
+/// From samples as `perf script` prints them (a task's name, then its frames from the inside out,
+/// then an empty line) to a line for each stack from the outside in, with how often it was there.
 fn fold(samples: &str) -> String {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for sample in samples.split("\n\n") {
         let mut lines = sample.lines().map(str::trim).filter(|line| !line.is_empty());
         let Some(task) = lines.next() else { continue };
-        let frames: Vec<&str> = lines.filter_map(|line| line.split_once(' ')).map(|(_, name)| name).collect();
+        let frames: Vec<&str> =
+            lines.filter_map(|line| line.split_once(' ')).map(|(_, name)| name).collect();
         let mut stack = task.replace([';', ' '], "_");
         for frame in frames.iter().rev() {
             stack.push(';');
@@ -215,7 +227,10 @@ forebay
     #[test]
     fn stacks_are_folded_from_the_outside_in() {
         let folded = fold(SAMPLES);
-        assert_eq!(folded, "forebay;forebay::main;do_writepages;clear_page 2\nring_2;clear_page 1\n");
+        assert_eq!(
+            folded,
+            "forebay;forebay::main;do_writepages;clear_page 2\nring_2;clear_page 1\n"
+        );
         assert_eq!(fold(""), "");
     }
 

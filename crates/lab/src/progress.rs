@@ -1,5 +1,5 @@
-//! How far it is. On a terminal one line that moves, with the time left; on a pipe one line per cell. To standard
-//! error, always: standard output is for results.
+//! How far it is. On a terminal one line that moves, with the time left; on a pipe one line per
+//! cell. To standard error, always: standard output is for results.
 //!
 //! Nothing here is printed with `eprintln!`: that panics when nobody reads any more.
 
@@ -62,7 +62,8 @@ impl Progress {
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let show = if io::stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(plan.cells()), ProgressDrawTarget::stderr());
+            let bar =
+                ProgressBar::with_draw_target(Some(plan.cells()), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{spinner} [{bar:20}] {pos}/{len} {wide_msg}");
             bar.set_style(style.expect("the template is fixed").progress_chars("=> "));
             bar.enable_steady_tick(Duration::from_millis(120));
@@ -103,7 +104,11 @@ impl Progress {
     /// The warm-up has shown how long the rest should take.
     pub fn expect(&self, whole: Duration, bytes_per_s: Option<f64>) {
         if let Some(speed) = bytes_per_s {
-            self.say(&format!("Warm-up: {:.0} MB/s, so about {} from here.", speed / 1e6, spoken(whole)));
+            self.say(&format!(
+                "Warm-up: {:.0} MB/s, so about {} from here.",
+                speed / 1e6,
+                spoken(whole)
+            ));
         }
     }
 

@@ -1,7 +1,9 @@
-//! A result as a table that can be pasted into a mail: plain text, at most 72 columns, complete in itself.
+//! A result as a table that can be pasted into a mail: plain text, at most 72 columns, complete in
+//! itself.
 //!
-//! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6 bytes asked for per
-//! second until all was synced; a ratio above 1 is more of it per second than the base.
+//! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6
+//! bytes asked for per second until all was synced; a ratio above 1 is more of it per second than
+//! the base.
 
 mod batching;
 pub mod check;
@@ -55,7 +57,8 @@ enum Block {
     Gap,
 }
 
-/// The result of a comparison, with what it was taken on and what may be said of it. Ends with a newline.
+/// The result of a comparison, with what it was taken on and what may be said of it. Ends with a
+/// newline.
 #[must_use]
 pub fn comparison(document: &Document, format: Format) -> String {
     written(&blocks_of(document), format).join("\n") + "\n"
@@ -162,7 +165,8 @@ fn parts_of(document: &Document) -> Cow<'_, [Part]> {
 fn heading(document: &Document, part: &Part) -> Vec<String> {
     let asked = match part.table {
         TableKind::Files => {
-            let size = part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
+            let size =
+                part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
             format!("{}{size}, until synced", part.title)
         }
         _ => part.title.clone(),

@@ -1,10 +1,11 @@
-//! A request cell: one closed loop of requests of one size at a depth, on a device or on one laid-out file, for a
-//! time. What is asked of it; who does it stands beside.
+//! A request cell: one closed loop of requests of one size at a depth, on a device or on one
+//! laid-out file, for a time. What is asked of it; who does it stands beside.
 //!
-//! Where a job ([`crate::job`]) is about files and ends with a sync, this is about the way of one request: what a
-//! batch costs and saves. So there are no files to make, no space to find and no sync; the clock runs for a fixed
-//! time, and what is counted is what ended in it. The same specification runs through Forebay's queue and through the
-//! kernel's own calls, so that the arms differ in nothing else.
+//! Where a job ([`crate::job`]) is about files and ends with a sync, this is about the way of one
+//! request: what a batch costs and saves. So there are no files to make, no space to find and no
+//! sync; the clock runs for a fixed time, and what is counted is what ended in it. The same
+//! specification runs through Forebay's queue and through the kernel's own calls, so that the arms
+//! differ in nothing else.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +19,8 @@ pub const DATA_FILE: &str = "requests.data";
 /// The devices that are named by one word.
 const NAMED: [&str; 6] = ["null", "gen4", "gen5", "optane", "disk", "file"];
 
-/// The one that has a cost of its own: `free:200` takes so many nanoseconds for each doorbell and nothing else.
+/// The one that has a cost of its own: `free:200` takes so many nanoseconds for each doorbell and
+/// nothing else.
 const FREE: &str = "free:";
 
 /// What one request cell has to do.
@@ -41,7 +43,8 @@ pub struct RequestSpec {
     pub fixed_buffers: Switch,
     /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
-    /// Bios handed over between two dispatches, waited for where fewer places are free; as many as are free if none.
+    /// Bios handed over between two dispatches, waited for where fewer places are free; as many as
+    /// are free if none.
     pub batch: Option<u32>,
     /// Which thread submits.
     #[serde(default)]
@@ -60,15 +63,16 @@ impl RequestSpec {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// How long it runs before that: a tenth of it, 100 ms at most, in which the ring is filled and the device wakes up.
+    /// How long it runs before that: a tenth of it, 100 ms at most, in which the ring is filled and
+    /// the device wakes up.
     pub(crate) fn ramp(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(100);
         (self.counted() / 10).min(LONGEST)
     }
 }
 
-/// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a modelled one (`gen4`,
-/// `gen5`, `optane`, `disk`), or to a laid-out file (`file`).
+/// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a
+/// modelled one (`gen4`, `gen5`, `optane`, `disk`), or to a laid-out file (`file`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RequestDevice(String);
@@ -91,8 +95,8 @@ impl RequestDevice {
         &self.0
     }
 
-    /// Whether requests go to a real file: only there do fixed buffers, registered files and the kernel's arms mean
-    /// anything.
+    /// Whether requests go to a real file: only there do fixed buffers, registered files and the
+    /// kernel's arms mean anything.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.0 == "file"

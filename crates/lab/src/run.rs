@@ -1,10 +1,11 @@
 //! What `forebay run JOB.fio` does below the command line.
 //!
-//! The file is read whole before anything is touched: a misspelt option in the last section costs no run of the first.
-//! So are the directories and devices of every group looked at. Then the groups that `stonewall` makes run one after
-//! the other, each a cell: in a process of its own where the caller gives a runner that starts one, so that neither
-//! the memory nor the context switches of a group are those of the one before. Files stay as they are when it is
-//! over, unless the job says `unlink=1`.
+//! The file is read whole before anything is touched: a misspelt option in the last section costs
+//! no run of the first. So are the directories and devices of every group looked at. Then the
+//! groups that `stonewall` makes run one after the other, each a cell: in a process of its own
+//! where the caller gives a runner that starts one, so that neither the memory nor the context
+//! switches of a group are those of the one before. Files stay as they are when it is over, unless
+//! the job says `unlink=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -106,8 +107,9 @@ pub enum RunError {
 /// What runs one group, here or in a child.
 pub type GroupRunner<'a> = &'a mut dyn FnMut(&CellSpec) -> Result<CellReport, CellError>;
 
-/// Runs a job file, group by group. What the user has to know first goes to `tell`: warnings, and options without
-/// effect. Once `stop` is set the runner's group has to end soon; its files go if the job says `unlink=1`.
+/// Runs a job file, group by group. What the user has to know first goes to `tell`: warnings, and
+/// options without effect. Once `stop` is set the runner's group has to end soon; its files go if
+/// the job says `unlink=1`.
 pub fn run(
     options: &RunOptions,
     tell: &mut dyn Write,
@@ -149,7 +151,8 @@ pub fn run(
 /// The name that a group's own rows go by, beside those of its jobs.
 const TOTAL: &str = "total";
 
-/// The rows of a report, of every job and of every group as a whole. Names are unique over all groups.
+/// The rows of a report, of every job and of every group as a whole. Names are unique over all
+/// groups.
 #[must_use]
 pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
     let mut taken = BTreeSet::new();
@@ -180,7 +183,8 @@ pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
 #[must_use]
 pub fn is_total(job: &str) -> bool {
     let Some(rest) = job.strip_prefix(TOTAL) else { return false };
-    rest.is_empty() || rest.strip_prefix(", group ").is_some_and(|number| number.parse::<u32>().is_ok())
+    rest.is_empty()
+        || rest.strip_prefix(", group ").is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// What the groups noted, each once.
@@ -205,10 +209,11 @@ fn say(parsed: &ParsedJobs, tell: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a job file as [`run`] would, and says the same about it: for whoever wants its jobs for something else.
+/// Reads a job file as [`run`] would, and says the same about it: for whoever wants its jobs for
+/// something else.
 pub fn read(path: &Path, leniency: Leniency, tell: &mut dyn Write) -> Result<ParsedJobs, RunError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| RunError::Read { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| RunError::Read { path: path.to_owned(), source })?;
     let parsed = fio::parse(&text, path, leniency)?;
     say(&parsed, tell).map_err(RunError::Tell)?;
     Ok(parsed)
@@ -221,7 +226,8 @@ mod tests {
 
     #[test]
     fn names_differ_over_all_groups() {
-        let job = |name: &str| JobRow { name: name.into(), metrics: [("iops".to_owned(), 1.0)].into() };
+        let job =
+            |name: &str| JobRow { name: name.into(), metrics: [("iops".to_owned(), 1.0)].into() };
         let group = |names: &[&str]| CellReport {
             total: CellResult {
                 metrics: [("iops".to_owned(), 2.0)].into(),
@@ -233,7 +239,10 @@ mod tests {
         let report = RunReport { groups: vec![group(&["a", "total"]), group(&["a"])] };
         let rows = rows(&report, Arm::Null);
         let names: Vec<_> = rows.iter().map(|row| row.job.as_str()).collect();
-        assert_eq!(names, ["a", "total (group 1)", "total, group 1", "a (group 2)", "total, group 2"]);
+        assert_eq!(
+            names,
+            ["a", "total (group 1)", "total, group 1", "a (group 2)", "total, group 2"]
+        );
         let totals: Vec<_> = names.iter().map(|name| is_total(name)).collect();
         assert_eq!(totals, [false, false, true, false, true]);
         assert_eq!(notes(&report), ["same"]);

@@ -9,9 +9,10 @@
 //!   cells:       [ { job, arm, round, read: { operations, latency, course, .. }, write, usage } ] }
 //! ```
 //!
-//! The tables are made from this and nothing else, so a file can be shown again without running anything. Names
-//! stay; a later version may add fields, and only a change of meaning raises `schema`. What was not measured in a
-//! round is null, as is what is no finite number. Every field stands in `docs/result.md`.
+//! The tables are made from this and nothing else, so a file can be shown again without running
+//! anything. Names stay; a later version may add fields, and only a change of meaning raises
+//! `schema`. What was not measured in a round is null, as is what is no finite number. Every field
+//! stands in `docs/result.md`.
 
 mod cell;
 mod lines;
@@ -88,7 +89,8 @@ pub struct Difference {
     pub ci_low: f64,
     /// Upper end of its 95 % interval.
     pub ci_high: f64,
-    /// Exact paired sign-flip test of its ranks, two-sided; none in files from before it was asked for.
+    /// Exact paired sign-flip test of its ranks, two-sided; none in files from before it was asked
+    /// for.
     #[serde(default)]
     pub p: Option<f64>,
     /// What the A/A pair differs by; none if there is none.
@@ -231,7 +233,9 @@ impl Document {
     pub fn compared(&self, job: &str, metric: &str, pair: Against<'_>) -> Option<&Comparison> {
         let Against { arm, base } = pair;
         let mut comparisons = self.comparisons.iter();
-        comparisons.find(|one| one.job == job && one.metric == metric && one.arm == arm && one.base == base)
+        comparisons.find(|one| {
+            one.job == job && one.metric == metric && one.arm == arm && one.base == base
+        })
     }
 
     /// Writes it as JSON: in full or not at all. What was there before stays until it is complete.
@@ -248,7 +252,9 @@ impl Document {
         };
         // The version before the rest: what another version calls its fields is not known.
         match serde_json::from_str::<Version>(&text) {
-            Ok(Version { schema }) if schema != SCHEMA => return Err(ReadError::Version { path, schema }),
+            Ok(Version { schema }) if schema != SCHEMA => {
+                return Err(ReadError::Version { path, schema });
+            }
             Ok(_) => {}
             Err(source) => return Err(ReadError::Content { path, source }),
         }
@@ -274,7 +280,8 @@ struct Version {
     schema: u32,
 }
 
-/// The rows of one arm: each metric that any of its rounds has, in the order of [`metric::METRICS`].
+/// The rows of one arm: each metric that any of its rounds has, in the order of
+/// [`metric::METRICS`].
 #[must_use]
 pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
     metric::METRICS
@@ -282,7 +289,9 @@ pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
         .filter_map(|metric| {
             let values: Vec<Option<f64>> = rounds
                 .iter()
-                .map(|result| result.metrics.get(metric.name).copied().filter(|value| value.is_finite()))
+                .map(|result| {
+                    result.metrics.get(metric.name).copied().filter(|value| value.is_finite())
+                })
                 .collect();
             let measured: Vec<f64> = values.iter().flatten().copied().collect();
             let mean = mean(&measured)?;
@@ -332,7 +341,10 @@ mod tests {
         let value = serde_json::to_value(document()).unwrap();
         assert_eq!(value["schema"], 1);
         let row = &value["rows"][0];
-        assert_eq!((row["arm"].as_str(), row["better"].as_str()), (Some("forebay"), Some("higher")));
+        assert_eq!(
+            (row["arm"].as_str(), row["better"].as_str()),
+            (Some("forebay"), Some("higher"))
+        );
         assert_eq!((row["unit"].as_str(), row["mean"].as_f64()), (Some("B/s"), Some(200.0)));
         assert_eq!(row["rounds"], serde_json::json!([100.0, null, 300.0]));
         assert_eq!(value["comparisons"][0]["verdict"], "not shown");
@@ -378,7 +390,10 @@ mod tests {
         assert!(Document::read(&path).unwrap_err().to_string().contains("--json"));
         Document { schema: 9, ..document() }.write(&path).unwrap();
         assert!(
-            Document::read(&path).unwrap_err().to_string().contains("has schema 9, this program reads 1")
+            Document::read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("has schema 9, this program reads 1")
         );
         fs::write(&path, r#"{"schema": 2, "measured": {}}"#).unwrap();
         assert!(matches!(Document::read(&path), Err(ReadError::Version { schema: 2, .. })));

@@ -1,16 +1,17 @@
 //! The directory a comparison works in, and the signals that end it early. Nothing is left behind.
 //!
-//! A [`Scratch`] is a new directory `forebay-compare-XXXXXX` below the one the user named. It goes when the value
-//! is dropped: at the end, on an error, in a panic. Ctrl-C and SIGTERM do not kill the program but set a flag
-//! ([`Stop`]) that whoever waits looks at, so the same drop runs; a second Ctrl-C only sets the flag again.
+//! A [`Scratch`] is a new directory `forebay-compare-XXXXXX` below the one the user named. It goes
+//! when the value is dropped: at the end, on an error, in a panic. Ctrl-C and SIGTERM do not kill
+//! the program but set a flag ([`Stop`]) that whoever waits looks at, so the same drop runs; a
+//! second Ctrl-C only sets the flag again.
 //!
-//! SIGKILL cannot be caught. So the directory is locked (`flock` on the directory itself, held by this process
-//! alone) and says in a file who made it. A directory of ours that nobody holds the lock of is a leftover;
-//! [`leftovers`] finds it and [`Leftover::remove`] removes it, holding its lock. What carries the name but not the
-//! file, or belongs to another user, is not touched.
+//! SIGKILL cannot be caught. So the directory is locked (`flock` on the directory itself, held by
+//! this process alone) and says in a file who made it. A directory of ours that nobody holds the
+//! lock of is a leftover; [`leftovers`] finds it and [`Leftover::remove`] removes it, holding its
+//! lock. What carries the name but not the file, or belongs to another user, is not touched.
 //!
-//! Where a comparison has a file system of its own ([`FileSystem`]), the cells' directories are on that one; the image
-//! below it and what all cells share stay in the directory itself.
+//! Where a comparison has a file system of its own ([`FileSystem`]), the cells' directories are on
+//! that one; the image below it and what all cells share stay in the directory itself.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -51,7 +52,8 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// A flag that Ctrl-C, SIGTERM and a hangup of the terminal set. They no longer kill the process.
+    /// A flag that Ctrl-C, SIGTERM and a hangup of the terminal set. They no longer kill the
+    /// process.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::default();
         for signal in STOPPING_SIGNALS {
@@ -84,7 +86,8 @@ pub struct Scratch {
     path: PathBuf,
     /// Where the cells' directories are, if it has one of its own.
     file_system: RefCell<Option<FileSystem>>,
-    /// The directory, open and locked; closing it gives the lock back, so it is the last thing to go.
+    /// The directory, open and locked; closing it gives the lock back, so it is the last thing to
+    /// go.
     directory: File,
     /// The one it is in, locked: two comparisons at once would measure each other.
     _parent: File,
@@ -94,7 +97,8 @@ impl Scratch {
     /// Makes one below `parent`, where there is one at a time.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] while another comparison works below `parent`, and what the system says.
+    /// [`io::ErrorKind::ResourceBusy`] while another comparison works below `parent`, and what the
+    /// system says.
     pub fn new_in(parent: &Path) -> io::Result<Self> {
         let above = File::open(parent)?;
         if flock(&above, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
@@ -113,13 +117,19 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Gives the cells a file system of their own. What a manifest tells of it. Blocks until it can be had.
+    /// Gives the cells a file system of their own. What a manifest tells of it. Blocks until it can
+    /// be had.
     ///
     /// # Errors
     /// What [`FileSystem::new_in`] says.
-    pub fn make_file_system(&self, spec: &Spec, stop: &Stop) -> Result<(Storage, Made), FileSystemError> {
+    pub fn make_file_system(
+        &self,
+        spec: &Spec,
+        stop: &Stop,
+    ) -> Result<(Storage, Made), FileSystemError> {
         let directory = self.path.join(FILE_SYSTEM);
-        let made = |source| FileSystemError::Failed { what: directory.display().to_string(), source };
+        let made =
+            |source| FileSystemError::Failed { what: directory.display().to_string(), source };
         fs::create_dir(&directory).map_err(made)?;
         let file_system = FileSystem::new_in(&directory, spec, stop)?;
         let told = (file_system.storage().clone(), file_system.made().clone());
@@ -133,8 +143,8 @@ impl Scratch {
         self.file_system.borrow().as_ref().map(|file_system| file_system.made().clone())
     }
 
-    /// The device of the cells' file system, with nothing mounted on it until the next cell's directory is asked for.
-    /// None if they have none of their own.
+    /// The device of the cells' file system, with nothing mounted on it until the next cell's
+    /// directory is asked for. None if they have none of their own.
     pub fn bare_device(&self) -> Option<io::Result<PathBuf>> {
         let mut file_system = self.file_system.borrow_mut();
         Some(file_system.as_mut()?.bare_device().map(Path::to_owned))
@@ -166,7 +176,8 @@ impl Scratch {
         Ok(path)
     }
 
-    /// The same for a cell that works on a device alone: beside the cells' file system, if they have one.
+    /// The same for a cell that works on a device alone: beside the cells' file system, if they
+    /// have one.
     pub fn directory_beside(&self, name: &str) -> io::Result<PathBuf> {
         self.clear()?;
         let path = self.path.join(CELLS).join(name);
@@ -213,7 +224,10 @@ impl Drop for Scratch {
                 use io::Write;
                 let path = self.path.display();
                 // Not `eprintln!`: it panics where nobody reads, and this may run in a panic.
-                let _ = writeln!(io::stderr(), "forebay: {path} could not be removed: {error} (rm -r it)");
+                let _ = writeln!(
+                    io::stderr(),
+                    "forebay: {path} could not be removed: {error} (rm -r it)"
+                );
             }
         }
     }
@@ -226,7 +240,8 @@ pub struct Leftover {
     pub path: PathBuf,
     /// The process that made it.
     pub owner: Option<u32>,
-    /// Its lock is held as long as this is: nobody else removes it, and it cannot belong to a running process.
+    /// Its lock is held as long as this is: nobody else removes it, and it cannot belong to a
+    /// running process.
     _directory: File,
 }
 
@@ -258,7 +273,11 @@ fn abandoned(path: &Path) -> Option<Leftover> {
     flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
     // Looked for under the lock: a run just starting writes it only once it holds the lock.
     let owner = fs::read_to_string(path.join(OWNER_FILE)).ok()?;
-    Some(Leftover { path: path.to_owned(), owner: owner.trim().parse().ok(), _directory: directory })
+    Some(Leftover {
+        path: path.to_owned(),
+        owner: owner.trim().parse().ok(),
+        _directory: directory,
+    })
 }
 
 #[cfg(test)]

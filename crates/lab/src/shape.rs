@@ -1,7 +1,9 @@
-//! The shape of a job of a suite, in the words of a fio job file: what a thread does, on what, with how much memory.
+//! The shape of a job of a suite, in the words of a fio job file: what a thread does, on what, with
+//! how much memory.
 //!
-//! From a shape, an arm and a length comes the [`Workload`] of a cell. A shape runs for a time, over its file again and
-//! again, and its clock stops after the final sync: what an arm holds back it has to pay for before it is over.
+//! From a shape, an arm and a length comes the [`Workload`] of a cell. A shape runs for a time,
+//! over its file again and again, and its clock stops after the final sync: what an arm holds back
+//! it has to pay for before it is over.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +12,8 @@ use serde::Deserialize;
 use crate::arm::Arm;
 use crate::cell::SyncProbe;
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, IoEngine, Job, Order,
-    TimeBased, Workload,
+    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, IoEngine,
+    Job, Order, TimeBased, Workload,
 };
 
 /// Bytes of a write of the arm that writes the same bytes in large pieces.
@@ -111,7 +113,9 @@ impl JobShape {
             number,
             access,
             blocks: Blocks { read: block.clone(), write: block.clone() },
-            files: vec![device.map_or_else(|| PathBuf::from(format!("job-{number}")), Path::to_owned)],
+            files: vec![
+                device.map_or_else(|| PathBuf::from(format!("job-{number}")), Path::to_owned),
+            ],
             size: Some(Amount::Bytes(extent.file_bytes)),
             create: if access.direction.reads() { Create::Before } else { Create::OnOpen },
             declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
@@ -137,21 +141,28 @@ impl JobShape {
         }
     }
 
-    /// Bytes of memory for data of an arm: Forebay's cache, or what a bounded arm of the kernel may have dirty.
+    /// Bytes of memory for data of an arm: Forebay's cache, or what a bounded arm of the kernel may
+    /// have dirty.
     #[must_use]
     pub fn budget_bytes(&self, arm: Arm) -> u64 {
-        if arm.is_forebay() { self.cache_bytes } else { self.dirty_bytes.unwrap_or(self.cache_bytes) }
+        if arm.is_forebay() {
+            self.cache_bytes
+        } else {
+            self.dirty_bytes.unwrap_or(self.cache_bytes)
+        }
     }
 
     /// The engine's knobs that are the job's own.
     #[must_use]
     pub fn knobs(&self) -> Vec<(String, String)> {
         let own = [("dirty_bytes", self.dirty_bytes), ("background_bytes", self.background_bytes)];
-        let said = own.into_iter().filter_map(|(knob, bytes)| Some((knob.to_owned(), bytes?.to_string())));
+        let said =
+            own.into_iter().filter_map(|(knob, bytes)| Some((knob.to_owned(), bytes?.to_string())));
         said.collect()
     }
 
-    /// The same with so much of its memory, in steps of a mebibyte; a cache is never less than an engine takes.
+    /// The same with so much of its memory, in steps of a mebibyte; a cache is never less than an
+    /// engine takes.
     #[must_use]
     pub fn with_memory(mut self, share: f64) -> Self {
         const LEAST_CACHE: u64 = 8 << 20;
@@ -208,10 +219,14 @@ mod tests {
         assert_eq!((workload.jobs.len(), workload.devices), (4, Devices::Refuse));
         let job = &workload.jobs[3];
         assert_eq!(job.access.direction, Direction::Mixed { read_percent: 50 });
-        assert_eq!((job.depth, job.io_engine, job.caching), (32, IoEngine::Ring, Caching::Uncached));
+        assert_eq!(
+            (job.depth, job.io_engine, job.caching),
+            (32, IoEngine::Ring, Caching::Uncached)
+        );
         assert_eq!((job.runtime_us, job.time_based), (Some(1_500_000), TimeBased::Yes));
         assert_eq!(job.create, Create::Before, "there has to be something to read");
-        let names: std::collections::BTreeSet<_> = workload.jobs.iter().map(|job| &job.files[0]).collect();
+        let names: std::collections::BTreeSet<_> =
+            workload.jobs.iter().map(|job| &job.files[0]).collect();
         assert_eq!(names.len(), 4);
     }
 
@@ -221,7 +236,10 @@ mod tests {
         let workload = shape().workload(Arm::KernelDirect1m, EXTENT, Some(device));
         let job = &workload.jobs[0];
         assert_eq!(job.access, Access { direction: Direction::Write, order: Order::Sequential });
-        assert_eq!((job.blocks.write.max(), job.depth, job.io_engine), (1 << 20, 4, IoEngine::Ring));
+        assert_eq!(
+            (job.blocks.write.max(), job.depth, job.io_engine),
+            (1 << 20, 4, IoEngine::Ring)
+        );
         assert_eq!((job.files[0].as_path(), workload.devices), (device, Devices::Write));
     }
 
@@ -238,7 +256,9 @@ mod tests {
         for part in [1.0, 0.3, 0.01] {
             let shape = shape().with_memory(part);
             let builder = forebay::Engine::builder().cache_bytes(shape.cache_bytes);
-            let set = |builder: forebay::Builder, (key, value): (String, String)| builder.set(&key, &value);
+            let set = |builder: forebay::Builder, (key, value): (String, String)| {
+                builder.set(&key, &value)
+            };
             let builder = shape.knobs().into_iter().try_fold(builder, set).unwrap();
             builder.build().unwrap();
         }

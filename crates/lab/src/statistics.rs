@@ -1,23 +1,25 @@
 //! What may be said from a few paired rounds, and what may not.
 //!
-//! A machine drifts: the same test ran two to four times faster minutes later. So nothing here compares an arm's
-//! rounds with another arm's rounds as two heaps of numbers. Arms are **paired by round**: the ratio arm/base is
-//! taken within each round, where the drift hits both, and what is reported is the mean of the logarithms of these
-//! ratios, turned back into a ratio.
+//! A machine drifts: the same test ran two to four times faster minutes later. So nothing here
+//! compares an arm's rounds with another arm's rounds as two heaps of numbers. Arms are **paired by
+//! round**: the ratio arm/base is taken within each round, where the drift hits both, and what is
+//! reported is the mean of the logarithms of these ratios, turned back into a ratio.
 //!
-//! * **Interval**: percentile bootstrap of that mean, [`RESAMPLES`] resamples from a seed, the middle 95 %. Price:
-//!   with a handful of rounds it is somewhat too narrow (about 85 % in truth at five), which is why it never
-//!   decides alone.
-//! * **Noise floor**, from the A/A pair (the same program under two names): the larger of how far the mean of the
-//!   logarithms of its ratios is from 0, and their sample standard deviation, turned back into a factor and told as
-//!   what that is above 1 ([`distance`]). In logarithms, so that half as much and twice as much are equally far from
-//!   as much, and it does not matter which arm is the base. It does not shrink with more rounds: what is smaller than
-//!   the difference between a thing and itself is not a result here.
-//! * **p**: the exact paired sign-flip permutation test, two-sided. Its least value is 2/2^rounds, so six rounds are
-//!   the first that can come below [`LEVEL`].
-//! * **Verdict**: `better` or `worse` only if there are at least [`ROUNDS_FOR_A_VERDICT`] rounds, and the interval
-//!   leaves 1 out, and p is at most [`level`] of so many rounds, and the ratio is further from 1 than the noise floor.
-//!   Else `not shown`, which is not the same as "equal". Without a noise floor nothing is shown.
+//! * **Interval**: percentile bootstrap of that mean, [`RESAMPLES`] resamples from a seed, the
+//!   middle 95 %. Price: with a handful of rounds it is somewhat too narrow (about 85 % in truth at
+//!   five), which is why it never decides alone.
+//! * **Noise floor**, from the A/A pair (the same program under two names): the larger of how far
+//!   the mean of the logarithms of its ratios is from 0, and their sample standard deviation,
+//!   turned back into a factor and told as what that is above 1 ([`distance`]). In logarithms, so
+//!   that half as much and twice as much are equally far from as much, and it does not matter which
+//!   arm is the base. It does not shrink with more rounds: what is smaller than the difference
+//!   between a thing and itself is not a result here.
+//! * **p**: the exact paired sign-flip permutation test, two-sided. Its least value is 2/2^rounds,
+//!   so six rounds are the first that can come below [`LEVEL`].
+//! * **Verdict**: `better` or `worse` only if there are at least [`ROUNDS_FOR_A_VERDICT`] rounds,
+//!   and the interval leaves 1 out, and p is at most [`level`] of so many rounds, and the ratio is
+//!   further from 1 than the noise floor. Else `not shown`, which is not the same as "equal".
+//!   Without a noise floor nothing is shown.
 //!
 //! How often that is wrong is not argued but tried: see [`crate::compare::trial`].
 
@@ -66,7 +68,8 @@ pub struct Ratio {
     pub high: f64,
     /// Rounds it rests on.
     pub rounds: usize,
-    /// Chance of a mean at least this far from 1 if arm and base were the same (sign-flip test, two-sided).
+    /// Chance of a mean at least this far from 1 if arm and base were the same (sign-flip test,
+    /// two-sided).
     pub p: f64,
 }
 
@@ -117,8 +120,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
-/// Compares an arm with its base. None if there is no round, the lengths differ, or a value is not a positive
-/// number (a ratio to nothing says nothing).
+/// Compares an arm with its base. None if there is no round, the lengths differ, or a value is not
+/// a positive number (a ratio to nothing says nothing).
 #[must_use]
 pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
     let logs = log_ratios(pair)?;
@@ -139,8 +142,8 @@ pub fn distance(ratio: f64) -> f64 {
     ratio.max(1.0 / ratio) - 1.0
 }
 
-/// The noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None below two rounds, which have
-/// no spread.
+/// The noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None below
+/// two rounds, which have no spread.
 #[must_use]
 pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
     let logs = log_ratios(pair)?;
@@ -175,16 +178,18 @@ pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
     (distance(ratio.ratio) <= floor).then_some(Doubt::BelowNoiseFloor)
 }
 
-/// The most that p may be for a verdict from so many rounds: [`LEVEL`]; of four and five the least there is (0.125 and
-/// 0.0625), which only rounds that all point the same way have. There the noise floor has to keep chance out.
+/// The most that p may be for a verdict from so many rounds: [`LEVEL`]; of four and five the least
+/// there is (0.125 and 0.0625), which only rounds that all point the same way have. There the noise
+/// floor has to keep chance out.
 #[must_use]
 pub fn level(rounds: usize) -> f64 {
     let least = 2.0 / 2f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX));
     LEVEL.max(least)
 }
 
-/// Two-sided p of the mean of `differences` being 0, by flipping their signs: every flip is equally likely if arm
-/// and base are the same. Goes through all flips up to 20 values, samples 131,072 of them above.
+/// Two-sided p of the mean of `differences` being 0, by flipping their signs: every flip is equally
+/// likely if arm and base are the same. Goes through all flips up to 20 values, samples 131,072 of
+/// them above.
 #[must_use]
 pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
     if differences.is_empty() {
@@ -207,7 +212,9 @@ pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
         let sum = differences.chunks(64).map(|chunk| {
             let signs = random.next();
             let values = chunk.iter().enumerate();
-            values.map(|(bit, value)| if signs >> bit & 1 == 1 { -value } else { *value }).sum::<f64>()
+            values
+                .map(|(bit, value)| if signs >> bit & 1 == 1 { -value } else { *value })
+                .sum::<f64>()
         });
         reached(sum.sum())
     });
@@ -379,23 +386,34 @@ mod tests {
     #[test]
     fn every_doubt_and_both_verdicts() {
         let clear = Ratio { ratio: 1.5, low: 1.4, high: 1.6, rounds: 5, p: 0.0625 };
-        let judge = |ratio: Ratio, floor| (doubt(&ratio, floor), verdict(&ratio, floor, Better::Higher));
+        let judge =
+            |ratio: Ratio, floor| (doubt(&ratio, floor), verdict(&ratio, floor, Better::Higher));
         assert_eq!(judge(clear, Some(0.03)), (None, Verdict::Better));
         assert_eq!(verdict(&clear, Some(0.03), Better::Lower), Verdict::Worse);
         let not_shown = |why| (Some(why), Verdict::NotShown);
         assert_eq!(judge(Ratio { rounds: 3, ..clear }, Some(0.03)), not_shown(Doubt::FewRounds));
         assert_eq!(judge(clear, None), not_shown(Doubt::NoNoiseFloor));
-        assert_eq!(judge(Ratio { low: 1.0, ..clear }, Some(0.03)), not_shown(Doubt::IntervalIncludesOne));
+        assert_eq!(
+            judge(Ratio { low: 1.0, ..clear }, Some(0.03)),
+            not_shown(Doubt::IntervalIncludesOne)
+        );
         assert_eq!(judge(Ratio { p: 0.125, ..clear }, Some(0.03)), not_shown(Doubt::MayBeChance));
         assert_eq!(judge(Ratio { rounds: 6, ..clear }, Some(0.03)), not_shown(Doubt::MayBeChance));
-        assert_eq!(judge(Ratio { rounds: 4, p: 0.125, ..clear }, Some(0.03)), (None, Verdict::Better));
+        assert_eq!(
+            judge(Ratio { rounds: 4, p: 0.125, ..clear }, Some(0.03)),
+            (None, Verdict::Better)
+        );
         assert_eq!(judge(clear, Some(0.5)), not_shown(Doubt::BelowNoiseFloor));
         // A cost that is halved and one that is doubled are equally far from 1.
         let (half, double) = ([0.5, 0.4, 0.6], [2.0, 1.7, 2.5]);
         for (floor, shown) in [(0.55, true), (0.99, true), (1.0, false), (1.5, false)] {
             for [ratio, low, high] in [half, double] {
                 let found = doubt(&Ratio { ratio, low, high, ..clear }, Some(floor));
-                assert_eq!(found, (!shown).then_some(Doubt::BelowNoiseFloor), "{ratio}, floor {floor}");
+                assert_eq!(
+                    found,
+                    (!shown).then_some(Doubt::BelowNoiseFloor),
+                    "{ratio}, floor {floor}"
+                );
             }
         }
         let less = Ratio { ratio: 0.5, low: 0.4, high: 0.6, ..clear };

@@ -1,6 +1,6 @@
-//! What the user has reads done on in place of a file of our own: a file or a block device that is there. It is opened for
-//! reading alone, whatever it is, and requests may be read from one that is mounted or in use; what writes is refused
-//! before anything has run.
+//! What the user has reads done on in place of a file of our own: a file or a block device that is
+//! there. It is opened for reading alone, whatever it is, and requests may be read from one that is
+//! mounted or in use; what writes is refused before anything has run.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -23,7 +23,9 @@ impl Target {
     /// Why nothing can be read there, with what would do.
     pub fn look(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let failed = |error: std::io::Error| format!("{shown}: {error} (give a file or device you may read)");
+        let failed = |error: std::io::Error| {
+            format!("{shown}: {error} (give a file or device you may read)")
+        };
         let path = fs::canonicalize(path).map_err(failed)?;
         let data = fs::metadata(&path).map_err(failed)?;
         let kind = data.file_type();

@@ -1,6 +1,7 @@
-//! Through what an arm of a suite does its I/O: jobs on files through one of the [`Arm`]s of [`crate::arm`], requests
-//! through Forebay's queue, through the kernel's own calls, or through fio, copies into memory, and echoes over sockets. And what a cell of
-//! requests or of copies is told.
+//! Through what an arm of a suite does its I/O: jobs on files through one of the [`Arm`]s of
+//! [`crate::arm`], requests through Forebay's queue, through the kernel's own calls, or through
+//! fio, copies into memory, and echoes over sockets. And what a cell of requests or of copies is
+//! told.
 
 use std::path::{Path, PathBuf};
 
@@ -209,7 +210,8 @@ pub struct RequestCell {
 }
 
 impl RequestCell {
-    /// Where its requests go, whose disk is the one to be asked: what is read in place of the file, or the directory.
+    /// Where its requests go, whose disk is the one to be asked: what is read in place of the file,
+    /// or the directory.
     #[must_use]
     pub fn place(&self) -> &Path {
         self.target.as_deref().unwrap_or(&self.directory)

@@ -1,14 +1,16 @@
-//! Settings of the machine that an arm is compared with: sysctls, and how the device under the files queues its requests.
+//! Settings of the machine that an arm is compared with: sysctls, and how the device under the
+//! files queues its requests.
 //!
 //! ```text
 //! check all  |  per cell:  lock, read, journal -> write -> read back  ... cell ...  write back -> read back -> no journal
 //! ```
 //!
-//! They belong to the whole machine, so leaving one changed would be worse than any figure is worth. What is to be set is
-//! looked at before the first cell: that the file is there and may be written. Around a cell [`Held`] sets it and puts it
-//! back when it is dropped: at the end of the cell, on an error, after Ctrl-C (which only sets a flag), in a panic. What
-//! SIGKILL leaves is in a [`Journal`] that was on the disk before anything was set: the next comparison in that directory
-//! finds it and puts everything back ([`recover`]).
+//! They belong to the whole machine, so leaving one changed would be worse than any figure is
+//! worth. What is to be set is looked at before the first cell: that the file is there and may be
+//! written. Around a cell [`Held`] sets it and puts it back when it is dropped: at the end of the
+//! cell, on an error, after Ctrl-C (which only sets a flag), in a panic. What SIGKILL leaves is in
+//! a [`Journal`] that was on the disk before anything was set: the next comparison in that
+//! directory finds it and puts everything back ([`recover`]).
 
 mod held;
 mod journal;
@@ -84,7 +86,11 @@ impl FromStr for Knob {
         }
         let name = text.strip_prefix(QUEUE).ok_or(NoKnob)?;
         // One name: a queue has files, and what lies below is not of the queue.
-        if sound(name, '/') && !name.contains('/') { Ok(Knob::Queue(name.to_owned())) } else { Err(NoKnob) }
+        if sound(name, '/') && !name.contains('/') {
+            Ok(Knob::Queue(name.to_owned()))
+        } else {
+            Err(NoKnob)
+        }
     }
 }
 
@@ -96,7 +102,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of this machine, and the queue of the device under `path`: a device, a file or a directory.
+    /// Those of this machine, and the queue of the device under `path`: a device, a file or a
+    /// directory.
     #[must_use]
     pub fn under(path: &Path) -> Self {
         Self { sysctl: PathBuf::from("/proc/sys"), queue: mount::queue_directory_of(path) }
@@ -110,7 +117,8 @@ impl Places {
         }
     }
 
-    /// Whether all of it is there and may be written; the first that is not, with what would do. Nothing is changed.
+    /// Whether all of it is there and may be written; the first that is not, with what would do.
+    /// Nothing is changed.
     ///
     /// # Errors
     /// [`TuningError`], but for what only setting it can show.
@@ -119,12 +127,15 @@ impl Places {
     }
 
     fn look(&self, knob: &Knob) -> Result<PathBuf, TuningError> {
-        let file = self.file(knob).ok_or_else(|| TuningError::NoQueue { knob: knob.to_string() })?;
+        let file =
+            self.file(knob).ok_or_else(|| TuningError::NoQueue { knob: knob.to_string() })?;
         if !file.is_file() {
             return Err(TuningError::Missing { knob: knob.to_string(), meant: meant(knob, &file) });
         }
-        access(&file, Access::WRITE_OK)
-            .map_err(|error| TuningError::Forbidden { knob: knob.to_string(), why: error.to_string() })?;
+        access(&file, Access::WRITE_OK).map_err(|error| TuningError::Forbidden {
+            knob: knob.to_string(),
+            why: error.to_string(),
+        })?;
         Ok(file)
     }
 }
@@ -132,8 +143,10 @@ impl Places {
 /// The name beside the one that is not there which may have been meant.
 fn meant(knob: &Knob, file: &Path) -> String {
     let beside = file.parent().and_then(|directory| fs::read_dir(directory).ok());
-    let names = beside.into_iter().flatten().filter_map(Result::ok).filter(|entry| entry.path().is_file());
-    let names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let names =
+        beside.into_iter().flatten().filter_map(Result::ok).filter(|entry| entry.path().is_file());
+    let names: Vec<String> =
+        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let wrong = file.file_name().unwrap_or_default().to_string_lossy();
     let Some(near) = nearest::nearest(&wrong, names.iter().map(String::as_str)) else {
         return String::new();
@@ -209,7 +222,8 @@ pub enum TuningError {
 /// What is set, as it would be written: of `none [mq-deadline]` the word in brackets.
 fn read(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file)?;
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    let chosen =
+        text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     Ok(chosen.unwrap_or(text.trim()).to_owned())
 }
 

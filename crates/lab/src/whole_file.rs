@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
-/// Has `write` fill it. A pipe or a device is written to, not replaced; a link stays one, and a file as readable as it was.
-/// Blocks until it is on the disk.
+/// Has `write` fill it. A pipe or a device is written to, not replaced; a link stays one, and a
+/// file as readable as it was. Blocks until it is on the disk.
 ///
 /// # Errors
 /// Of the file system, and those of `write`.
@@ -73,7 +73,9 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(may_be_written(&path).is_ok() && may_be_written(&directory.path().join("new")).is_ok());
+        assert!(
+            may_be_written(&path).is_ok() && may_be_written(&directory.path().join("new")).is_ok()
+        );
         let nowhere = may_be_written(&directory.path().join("none/new")).unwrap_err();
         assert_eq!(nowhere.kind(), io::ErrorKind::NotFound);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing else is left");

@@ -1,8 +1,9 @@
-//! Writers: threads that each write files of their own once, in the words of a fio job file, until all is synced. With
-//! how many directories the files are in, and what of each file is there before the clock starts.
+//! Writers: threads that each write files of their own once, in the words of a fio job file, until
+//! all is synced. With how many directories the files are in, and what of each file is there before
+//! the clock starts.
 //!
-//! The same bytes can go to a block device: each thread then has a part of it as long as its files together, which is what
-//! the same writes cost without a file system.
+//! The same bytes can go to a block device: each thread then has a part of it as long as its files
+//! together, which is what the same writes cost without a file system.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, Fallocate, FinalSync,
-    IoEngine, Job, Order, Overwrite, Workload,
+    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, Fallocate,
+    FinalSync, IoEngine, Job, Order, Overwrite, Workload,
 };
 
-/// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple of it.
+/// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple
+/// of it.
 const LARGE_BYTES: u32 = 1 << 20;
 
 /// How many of those a thread keeps in flight.
@@ -33,12 +35,15 @@ pub struct Writers {
     pub files_each: u32,
     /// Directories the threads have between them.
     pub directories: u32,
-    /// What the direct arms keep in flight in each thread. The others go a call at a time: a buffered write only copies.
+    /// What the direct arms keep in flight in each thread. The others go a call at a time: a
+    /// buffered write only copies.
     pub direct_depth: u32,
 }
 
 /// What of a file is there before the clock starts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// Nothing: it is made inside the clock, and grows.
@@ -74,7 +79,13 @@ impl Writers {
 
     /// The jobs of one cell. `device` is where an arm of the raw device writes.
     #[must_use]
-    pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64, device: Option<&Path>) -> Workload {
+    pub fn workload(
+        &self,
+        arm: Arm,
+        layout: Layout,
+        file_bytes: u64,
+        device: Option<&Path>,
+    ) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
         let block = BlockSize::Fixed(if large { large_block(each) } else { self.block_bytes });
@@ -96,7 +107,11 @@ impl Writers {
                 size: Some(Amount::Bytes(each)),
                 offset_increment: if device.is_some() { each } else { 0 },
                 create: if layout == Layout::New { Create::OnOpen } else { Create::Before },
-                fallocate: if layout == Layout::Holes { Fallocate::Truncate } else { Fallocate::Native },
+                fallocate: if layout == Layout::Holes {
+                    Fallocate::Truncate
+                } else {
+                    Fallocate::Native
+                },
                 overwrite: if layout == Layout::Written { Overwrite::Yes } else { Overwrite::No },
                 declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
                 depth: match (large, direct) {
@@ -165,7 +180,8 @@ mod tests {
 
     #[test]
     fn what_is_there_beforehand_is_what_the_layout_says() {
-        let job = |layout| writers().workload(Arm::Forebay, layout, 1 << 20, None).jobs.swap_remove(0);
+        let job =
+            |layout| writers().workload(Arm::Forebay, layout, 1 << 20, None).jobs.swap_remove(0);
         assert_eq!(
             (job(Layout::Holes).create, job(Layout::Holes).fallocate),
             (Create::Before, Fallocate::Truncate)
@@ -183,10 +199,17 @@ mod tests {
         let workload = writers().workload(Arm::RawDevice, Layout::New, 3 << 16, Some(device));
         assert_eq!(workload.devices, Devices::Write);
         let job = &workload.jobs[2];
-        assert_eq!((job.files.as_slice(), job.offset_increment), (&[device.to_owned()][..], 36 << 16));
+        assert_eq!(
+            (job.files.as_slice(), job.offset_increment),
+            (&[device.to_owned()][..], 36 << 16)
+        );
         assert_eq!((job.access.order, job.depth), (Order::Random, 32));
         let large = writers().workload(Arm::RawDevice1m, Layout::New, 3 << 16, Some(device));
         assert_eq!(large.jobs[0].access.order, Order::Sequential);
-        assert_eq!(large.jobs[0].blocks.write.max(), 256 << 10, "12 files of 192 KiB are nine of it");
+        assert_eq!(
+            large.jobs[0].blocks.write.max(),
+            256 << 10,
+            "12 files of 192 KiB are nine of it"
+        );
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use forebay_lab::arm::Arm;
 use forebay_lab::cell::{CellResult, CellSpec, SyncProbe, Verify};
 use forebay_lab::job::{
-    Access, Amount, Caching, Create, Declared, Devices, Direction, IoEngine, Job, Order, TimeBased, Workload,
+    Access, Amount, Caching, Create, Declared, Devices, Direction, IoEngine, Job, Order, TimeBased,
+    Workload,
 };
 use forebay_lab::load::{CellError, run_cell};
 
@@ -67,7 +68,8 @@ fn every_arm_writes_new_files_and_reads_them_back() {
     for arm in ARMS {
         for declared in [Declared::No, Declared::Yes] {
             let directory = directory();
-            let workload = Workload::random_writes_into_new_files(3, 2 * MIB, 4096).declared(declared);
+            let workload =
+                Workload::random_writes_into_new_files(3, 2 * MIB, 4096).declared(declared);
             let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
             let rate = get(&result, "write_bytes_per_s") * get(&result, "elapsed_s");
             assert!((rate - 6.0 * MIB as f64).abs() < 1.0, "{}: {rate} bytes", arm.name());
@@ -113,7 +115,11 @@ fn every_arm_reads_and_writes_mixed() {
             };
             let workload = Workload { jobs: vec![job], devices: Devices::Refuse };
             let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
-            assert!(get(&result, "read_iops") > 0.0 && get(&result, "write_iops") > 0.0, "{}", arm.name());
+            assert!(
+                get(&result, "read_iops") > 0.0 && get(&result, "write_iops") > 0.0,
+                "{}",
+                arm.name()
+            );
         }
     }
 }
@@ -131,20 +137,25 @@ fn the_kernel_arm_follows_the_job() {
         let directory = directory();
         let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
         let job = &mut workload.jobs[0];
-        (job.io_engine, job.caching, job.depth, job.fdatasync_every) = (io_engine, caching, 16, 100);
+        (job.io_engine, job.caching, job.depth, job.fdatasync_every) =
+            (io_engine, caching, 16, 100);
         let Some(result) = run(&spec(Arm::Kernel, workload, directory.path())) else { continue };
         let batches = result.metrics.contains_key("requests_per_doorbell");
         assert_eq!(batches, io_engine == IoEngine::Ring, "{io_engine:?} {caching:?}");
     }
 }
 
-/// Single calls and a depth, on every arm that goes through a cache: what was in flight when the time was over is
-/// there too, and as much as was written is what is found.
+/// Single calls and a depth, on every arm that goes through a cache: what was in flight when the
+/// time was over is there too, and as much as was written is what is found.
 #[test]
 fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
-    for arm in
-        [Arm::KernelBounded, Arm::KernelUncached, Arm::KernelDirect, Arm::Forebay, Arm::ForebayDeclared]
-    {
+    for arm in [
+        Arm::KernelBounded,
+        Arm::KernelUncached,
+        Arm::KernelDirect,
+        Arm::Forebay,
+        Arm::ForebayDeclared,
+    ] {
         for (io_engine, depth) in [(IoEngine::Calls, 1), (IoEngine::Ring, 32)] {
             let directory = directory();
             let mut workload = Workload::random_writes_into_new_files(2, 16 * MIB, 65_536);
@@ -173,10 +184,15 @@ fn a_small_writer_beside_syncs_one_after_the_other() {
     let mut workload = Workload::random_writes_into_new_files(1, 4 * MIB, 65_536);
     (workload.jobs[0].time_based, workload.jobs[0].runtime_us) = (TimeBased::Yes, Some(100_000));
     for arm in [Arm::KernelBounded, Arm::Forebay] {
-        let spec =
-            CellSpec { sync_probe: SyncProbe::Always, ..spec(arm, workload.clone(), directory.path()) };
+        let spec = CellSpec {
+            sync_probe: SyncProbe::Always,
+            ..spec(arm, workload.clone(), directory.path())
+        };
         let result = run(&spec).unwrap();
-        assert!(get(&result, "sync_probe_p50_us") <= get(&result, "sync_probe_p99_us"), "{result:?}");
+        assert!(
+            get(&result, "sync_probe_p50_us") <= get(&result, "sync_probe_p99_us"),
+            "{result:?}"
+        );
     }
 }
 
@@ -193,10 +209,14 @@ fn time_and_rate_are_kept() {
     let result = run(&spec(Arm::KernelBuffered, workload, directory.path())).unwrap();
     let operations = get(&result, "iops") * get(&result, "elapsed_s");
     // What was late when the ramp ended is caught up with.
-    assert!((150.0..=250.0).contains(&operations), "{operations} operations in 200 ms at 1000 a second");
+    assert!(
+        (150.0..=250.0).contains(&operations),
+        "{operations} operations in 200 ms at 1000 a second"
+    );
 }
 
-/// Whatever could not be started in time is told too: as many as were due, however busy the machine is.
+/// Whatever could not be started in time is told too: as many as were due, however busy the machine
+/// is.
 #[test]
 fn a_rate_is_a_schedule_on_every_way() {
     for arm in [Arm::KernelBuffered, Arm::KernelDirect, Arm::Forebay, Arm::Null] {
@@ -212,7 +232,10 @@ fn a_rate_is_a_schedule_on_every_way() {
             let due = started + get(&result, "never_started");
             assert!((due - 100.0).abs() < 0.01, "{}: {due} were due in 100 ms", arm.name());
             assert!(get(&result, "backlog_peak") >= 1.0 && get(&result, "start_late_p99_us") > 0.0);
-            assert!(result.notes.iter().any(|note| note.starts_with("a rate to keep: ")), "{result:?}");
+            assert!(
+                result.notes.iter().any(|note| note.starts_with("a rate to keep: ")),
+                "{result:?}"
+            );
         }
     }
 }

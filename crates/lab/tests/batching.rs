@@ -1,5 +1,5 @@
-//! What the kernel batched, counted on a real XFS on a loop device. A cell is this program started again, so it has a
-//! `main` and no test harness.
+//! What the kernel batched, counted on a real XFS on a loop device. A cell is this program started
+//! again, so it has a `main` and no test harness.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -118,7 +118,11 @@ fn without_being_asked_nothing_is_counted(directory: &Path) {
 fn without_root_that_is_said(directory: &Path) {
     let result = run(&reads(directory, Way::Uring, 4, None), Batching::Counted);
     assert!(result.metrics["iops"] > 0.0);
-    assert!(result.notes.contains(&"batching: not counted (needs root)".to_owned()), "{:?}", result.notes);
+    assert!(
+        result.notes.contains(&"batching: not counted (needs root)".to_owned()),
+        "{:?}",
+        result.notes
+    );
 }
 
 /// Why this kernel lets nobody count, if it does not.
@@ -140,7 +144,10 @@ fn what_is_handed_over_together_is_unplugged_together(directory: &Path) {
 
 fn what_is_handed_over_alone_is_unplugged_alone(directory: &Path) {
     let metrics = counted(&reads(directory, Way::Uring, 32, Some(1)));
-    assert!(metrics.get("kernel_requests_per_unplug").is_none_or(|&requests| requests < 1.5), "{metrics:?}");
+    assert!(
+        metrics.get("kernel_requests_per_unplug").is_none_or(|&requests| requests < 1.5),
+        "{metrics:?}"
+    );
     assert!(metrics["kernel_completions_per_enter"] < 1.5, "{metrics:?}");
 }
 

@@ -1,4 +1,5 @@
-//! A cell in a process of its own: this program is its own child, so it has a `main` and no test harness.
+//! A cell in a process of its own: this program is its own child, so it has a `main` and no test
+//! harness.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use forebay_lab::arm::Arm;
 use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
-use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell_in_child, run_cell_in_child_of};
+use forebay_lab::child::{
+    PROGRAM_VARIABLE, cell_main, is_cell, run_cell_in_child, run_cell_in_child_of,
+};
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::CellError;
 use forebay_lab::nomerges;
@@ -59,7 +62,11 @@ fn a_result_comes_back(spec: &CellSpec) {
     assert_eq!(report.jobs.len(), 2);
     let result = report.total;
     assert!(result.metrics["write_iops"] > 0.0);
-    assert!(result.notes.iter().any(|note| note.starts_with("verified 2097152")), "{:?}", result.notes);
+    assert!(
+        result.notes.iter().any(|note| note.starts_with("verified 2097152")),
+        "{:?}",
+        result.notes
+    );
 }
 
 fn a_refusal_stays_typed(spec: &CellSpec) {
@@ -70,7 +77,10 @@ fn a_refusal_stays_typed(spec: &CellSpec) {
 fn a_death_is_told(spec: &CellSpec) {
     let cell = Cell::Jobs(spec.clone());
     let error = run_cell_in_child_of("/bin/false".as_ref(), &cell, &GO_ON).unwrap_err();
-    assert!(matches!(&error, CellError::Process { what } if what.contains("exit status: 1")), "{error}");
+    assert!(
+        matches!(&error, CellError::Process { what } if what.contains("exit status: 1")),
+        "{error}"
+    );
     let error = run_cell_in_child_of("/nonexistent".as_ref(), &cell, &GO_ON).unwrap_err();
     assert!(matches!(error, CellError::Failed { .. }), "{error}");
 }

@@ -42,10 +42,12 @@ fn every_way_copies_and_what_it_copied_is_there() {
 #[test]
 fn what_cannot_be_copied_is_refused() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let refused = run(CopyCell { file_bytes: 4097, ..cell(CopyWay::Memcpy, 4096, directory.path()) });
+    let refused =
+        run(CopyCell { file_bytes: 4097, ..cell(CopyWay::Memcpy, 4096, directory.path()) });
     assert!(refused.unwrap_err().to_string().contains("whole blocks"));
     let settings = vec![("no_such".into(), "1".into())];
-    let refused = run(CopyCell { settings, ..cell(CopyWay::Forebay, 4096, directory.path()) }).unwrap_err();
+    let refused =
+        run(CopyCell { settings, ..cell(CopyWay::Forebay, 4096, directory.path()) }).unwrap_err();
     assert!(refused.to_string().contains("no knob `no_such`"), "{refused}");
 }
 

@@ -1,7 +1,8 @@
-//! A bench of an echo server: every kind of load comes to its end with every answer right, and what goes wrong at one end
-//! is told at the other.
+//! A bench of an echo server: every kind of load comes to its end with every answer right, and what
+//! goes wrong at one end is told at the other.
 //!
-//! That each answer is the message it answers, in full and once, is looked at by the client at every byte.
+//! That each answer is the message it answers, in full and once, is looked at by the client at
+//! every byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -98,8 +99,10 @@ struct Alone {
 
 impl Alone {
     fn start(way: EchoWay) -> Self {
-        let bench =
-            Netbench { time: None, ..bench(SMALL, Ends::Server(server(way, WorkOrder::Fifo, ANY_PORT))) };
+        let bench = Netbench {
+            time: None,
+            ..bench(SMALL, Ends::Server(server(way, WorkOrder::Fifo, ANY_PORT)))
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = mpsc::channel();
         let stopping = Arc::clone(&stop);

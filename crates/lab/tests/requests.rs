@@ -1,6 +1,8 @@
-//! Request cells: every device and every knob for some milliseconds, and what must hold of their counts.
+//! Request cells: every device and every knob for some milliseconds, and what must hold of their
+//! counts.
 //!
-//! That every bio is told once is asserted by the loop itself, at each bio; a cell that returns has passed it.
+//! That every bio is told once is asserted by the loop itself, at each bio; a cell that returns has
+//! passed it.
 
 use std::path::Path;
 
@@ -35,15 +37,16 @@ fn run(spec: &RequestSpec) -> CellResult {
 
 fn run_in(directory: &Path, spec: &RequestSpec) -> CellResult {
     let result = run_request(spec, directory).unwrap();
-    let metric =
-        |name: &str| *result.metrics.get(name).unwrap_or_else(|| panic!("{name} is missing: {spec:?}"));
+    let metric = |name: &str| {
+        *result.metrics.get(name).unwrap_or_else(|| panic!("{name} is missing: {spec:?}"))
+    };
     let bios = metric("iops") * metric("elapsed_s");
     assert!(bios >= 1.0, "{spec:?}");
     assert!((metric("ns_per_io") * metric("iops") / 1e9 - 1.0).abs() < 1e-6);
     assert!(metric("driver_ns_per_io") > 0.0);
     assert!((0.0..1.0).contains(&metric("merged_share")), "{spec:?}");
-    // What was on its way when the clock stopped is not counted as told, but was handed over. Where completions are
-    // delayed, it takes more calls to wait for them.
+    // What was on its way when the clock stopped is not counted as told, but was handed over. Where
+    // completions are delayed, it takes more calls to wait for them.
     let on_their_way = f64::from(spec.depth);
     let is_delayed = spec.knobs.iter().any(|(_, value)| value.starts_with("delay"));
     let doorbells = metric("doorbells_per_io") * bios;
@@ -57,8 +60,11 @@ fn every_device_without_files_serves_reads_and_writes() {
     for device in ["null", "free:200", "gen4", "gen5", "optane", "disk"] {
         for operation in [Operation::Read, Operation::Write] {
             // A disk seeks for 8 ms where blocks do not follow each other.
-            let (pattern, seconds) =
-                if device == "disk" { (Pattern::Sequential, 0.02) } else { (Pattern::Random, 0.004) };
+            let (pattern, seconds) = if device == "disk" {
+                (Pattern::Sequential, 0.02)
+            } else {
+                (Pattern::Random, 0.004)
+            };
             let result = run(&RequestSpec { operation, pattern, seconds, ..spec(device) });
             let (done, other) = match operation {
                 Operation::Read => ("read", "write"),
@@ -97,8 +103,8 @@ fn every_form_of_every_knob_keeps_the_counts() {
     }
 }
 
-/// Every completion of the time is told. The loop waits for its bios, so none is held but for a fixed time, and with that
-/// no longer than until all in flight is here.
+/// Every completion of the time is told. The loop waits for its bios, so none is held but for a
+/// fixed time, and with that no longer than until all in flight is here.
 #[test]
 fn how_long_completions_were_held_is_told() {
     for (value, from, is_held) in [
@@ -135,7 +141,8 @@ fn never_plugged_is_a_doorbell_for_each() {
         let knobs = vec![(knob.0.to_owned(), knob.1.to_owned())];
         for (depth, batch) in [(1, None), (32, None), (32, Some(8)), (100, None)] {
             let knobs = knobs.clone();
-            let result = run(&RequestSpec { knobs, depth, batch, file_bytes: 1 << 40, ..spec("null") });
+            let result =
+                run(&RequestSpec { knobs, depth, batch, file_bytes: 1 << 40, ..spec("null") });
             assert_eq!(result.metrics["doorbells_per_io"], 1.0, "{knob:?} at {depth}: {result:?}");
         }
     }
@@ -145,7 +152,8 @@ fn never_plugged_is_a_doorbell_for_each() {
 fn a_batch_goes_when_it_is_whole_whatever_the_policy() {
     for plug in ["always", "adaptive"] {
         let knobs = vec![("plug".to_owned(), plug.to_owned())];
-        let result = run(&RequestSpec { knobs, batch: Some(8), file_bytes: 1 << 40, ..spec("null") });
+        let result =
+            run(&RequestSpec { knobs, batch: Some(8), file_bytes: 1 << 40, ..spec("null") });
         assert_eq!(result.metrics["requests_per_doorbell"], 8.0, "{plug}: {result:?}");
     }
 }
@@ -162,7 +170,8 @@ fn a_batch_rings_once() {
 #[test]
 fn a_batch_is_exactly_that() {
     for (device, batch, depth) in [("null", 8, 32), ("gen5", 16, 16), ("null", 64, 32)] {
-        let result = run(&RequestSpec { batch: Some(batch), depth, file_bytes: 1 << 40, ..spec(device) });
+        let result =
+            run(&RequestSpec { batch: Some(batch), depth, file_bytes: 1 << 40, ..spec(device) });
         let handed_over = result.metrics["requests_per_doorbell"];
         assert!(handed_over <= f64::from(batch.min(depth)), "{device}: {handed_over}");
         if device == "null" {
@@ -182,7 +191,8 @@ fn more_bios_than_tags_are_served() {
 fn bios_come_from_another_thread() {
     for device in ["null", "free:200"] {
         for depth in [1, 32] {
-            let result = run(&RequestSpec { from: Submitter::Thread, depth, seconds: 0.2, ..spec(device) });
+            let result =
+                run(&RequestSpec { from: Submitter::Thread, depth, seconds: 0.2, ..spec(device) });
             assert!(!result.metrics.contains_key("latency_p50_us"), "nobody measured it");
         }
     }
@@ -197,8 +207,14 @@ fn a_file_is_laid_out_once_and_read_and_written() {
         let fixed_buffers = if operation == Operation::Read { Switch::On } else { Switch::Off };
         let fixed_files = fixed_buffers;
         let seconds = 0.02;
-        let spec =
-            RequestSpec { operation, block_bytes, fixed_buffers, fixed_files, seconds, ..spec("file") };
+        let spec = RequestSpec {
+            operation,
+            block_bytes,
+            fixed_buffers,
+            fixed_files,
+            seconds,
+            ..spec("file")
+        };
         let result = run_in(directory.path(), &spec);
         assert!(result.notes.iter().any(|note| note.starts_with("io_uring")), "{:?}", result.notes);
     }

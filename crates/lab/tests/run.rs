@@ -85,11 +85,15 @@ fn unlink_removes_what_the_job_named() {
 #[test]
 fn refusals_come_before_anything_is_made() {
     let bench = Bench::new();
-    let missing = bench.refused("[a]\nsize=4k\nrw=write\n[b]\nstonewall\nsize=4k\ndirectory=nowhere\n");
+    let missing =
+        bench.refused("[a]\nsize=4k\nrw=write\n[b]\nstonewall\nsize=4k\ndirectory=nowhere\n");
     assert!(missing.contains("nowhere: there is no such directory"), "{missing}");
     assert!(!bench.path().join("a.0.0").exists());
     let typo = bench.refused("[a]\nsize=4k\nrw=write\n[b]\nstonewal\n");
-    assert!(typo.contains("job.fio:5: stonewal: no such option; did you mean stonewall?"), "{typo}");
+    assert!(
+        typo.contains("job.fio:5: stonewal: no such option; did you mean stonewall?"),
+        "{typo}"
+    );
     assert!(!bench.path().join("a.0.0").exists());
     let empty = bench.refused("[a]\nrw=write\n");
     assert!(empty.contains("no size= or filesize="), "{empty}");
@@ -99,13 +103,16 @@ fn refusals_come_before_anything_is_made() {
 fn a_device_is_not_written_unasked() {
     let bench = Bench::new();
     let device =
-        std::fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path()).find(|path| {
-            use std::os::unix::fs::FileTypeExt;
-            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
-        });
+        std::fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path()).find(
+            |path| {
+                use std::os::unix::fs::FileTypeExt;
+                std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+            },
+        );
     // A container may have none.
     if let Some(device) = device {
-        let refused = bench.refused(&format!("[a]\nsize=4k\nrw=write\nfilename={}\n", device.display()));
+        let refused =
+            bench.refused(&format!("[a]\nsize=4k\nrw=write\nfilename={}\n", device.display()));
         assert!(refused.contains("--allow-write-device"), "{refused}");
     }
 }
@@ -115,7 +122,10 @@ fn what_an_arm_never_does_is_refused_before_the_first_group() {
     let bench = Bench::new();
     let text = "[a]\nsize=4k\nrw=write\n[b]\nstonewall\nsize=4k\ndirect=1\nrw=write\n";
     let refused = bench.run(text, Engine::Forebay).0.unwrap_err().to_string();
-    assert!(refused.contains("job b: direct=1") && refused.contains("--engine kernel"), "{refused}");
+    assert!(
+        refused.contains("job b: direct=1") && refused.contains("--engine kernel"),
+        "{refused}"
+    );
     assert!(!bench.path().join("a.0.0").exists());
 }
 
@@ -123,7 +133,8 @@ fn what_an_arm_never_does_is_refused_before_the_first_group() {
 fn a_stop_ends_it_after_the_group_and_removes_what_was_to_go() {
     let bench = Bench::new();
     let job_file = bench.path().join("job.fio");
-    std::fs::write(&job_file, "[a]\nsize=64k\nrw=write\nunlink=1\n[b]\nsize=64k\nrw=write\n").unwrap();
+    std::fs::write(&job_file, "[a]\nsize=64k\nrw=write\nunlink=1\n[b]\nsize=64k\nrw=write\n")
+        .unwrap();
     let options = RunOptions {
         job_file,
         engine: Engine::Kernel,

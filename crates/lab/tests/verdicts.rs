@@ -1,8 +1,11 @@
-//! How often a difference is told where there is none, and that one of 5 % is found. All of it in virtual time.
+//! How often a difference is told where there is none, and that one of 5 % is found. All of it in
+//! virtual time.
 
 use std::time::Duration;
 
-use forebay_block::{Bio, Class, Device, Frame, Moment, Operation, Segment, Source, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Class, Device, Frame, Moment, Operation, Segment, Source, Tag, Target, Wait,
+};
 use forebay_lab::compare::trial::{BASE, Machine, NOISES, Noise, nothing_planted, verdict};
 use forebay_lab::statistics::Verdict;
 use forebay_uring::modelled::Clock;

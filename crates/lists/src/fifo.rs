@@ -1,22 +1,26 @@
 //! First in, first out: many push without a lock, one pops.
 //!
-//! D. Vyukov's node-based queue for many producers and one consumer, in its form with a stub that is put back in
-//! (1024cores.net, "Intrusive MPSC node-based queue", 2010), with nodes of our own around the values.
+//! D. Vyukov's node-based queue for many producers and one consumer, in its form with a stub that
+//! is put back in (1024cores.net, "Intrusive MPSC node-based queue", 2010), with nodes of our own
+//! around the values.
 //!
 //! ```text
 //!   oldest --> A --next--> B --next--> C <-- newest
 //!   (the consumer's)                         (exchanged by every pusher)
 //! ```
 //!
-//! Why not a stack reversed by the consumer: a bounded pass would have to keep a reversed remainder beside newer
-//! work, and that is how order gets lost. Why not a lock: the pusher may be a thread that must never wait.
+//! Why not a stack reversed by the consumer: a bounded pass would have to keep a reversed remainder
+//! beside newer work, and that is how order gets lost. Why not a lock: the pusher may be a thread
+//! that must never wait.
 //!
-//! A push is one exchange and one store, whatever the others do; it never tries again. Between the two the list
-//! is cut, and the consumer, who cannot pass the cut, says [`Pop::Busy`]: this is the price. The store that links
-//! is the pusher's last touch of the list's nodes, so the consumer may free what it popped.
+//! A push is one exchange and one store, whatever the others do; it never tries again. Between the
+//! two the list is cut, and the consumer, who cannot pass the cut, says [`Pop::Busy`]: this is the
+//! price. The store that links is the pusher's last touch of the list's nodes, so the consumer may
+//! free what it popped.
 //!
-//! The stub stands in the list when the list is empty, and only then is it the newest node. So the pusher who
-//! finds it there knows that the list was empty, from the exchange it makes anyway: see [`WasEmpty`].
+//! The stub stands in the list when the list is empty, and only then is it the newest node. So the
+//! pusher who finds it there knows that the list was empty, from the exchange it makes anyway: see
+//! [`WasEmpty`].
 
 use std::fmt;
 use std::ptr;
@@ -42,8 +46,8 @@ pub struct Receiver<T> {
 }
 
 impl<T> Sender<T> {
-    /// Puts a value behind all others. Never waits. When the receiver is gone the value is kept until the last
-    /// sender is.
+    /// Puts a value behind all others. Never waits. When the receiver is gone the value is kept
+    /// until the last sender is.
     pub fn push(&self, value: T) -> WasEmpty {
         let node = Node::new(Some(value));
         // From here on the node is the list's.
@@ -82,8 +86,8 @@ impl<T> fmt::Debug for Receiver<T> {
     }
 }
 
-/// Pushers write one line of the cache and the consumer another; two lines each, because the hardware fetches
-/// lines in pairs.
+/// Pushers write one line of the cache and the consumer another; two lines each, because the
+/// hardware fetches lines in pairs.
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -103,15 +107,19 @@ struct Node<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: values go from thread to thread and are never shared, so `T: Send` is what it takes. The nodes are
-// reached through atomics, by the protocol above; `oldest` by the one receiver, or by the last owner's drop.
+// SAFETY: values go from thread to thread and are never shared, so `T: Send` is what it takes. The
+// nodes are reached through atomics, by the protocol above; `oldest` by the one receiver, or by the
+// last owner's drop.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Node<T> {
     fn new(value: Option<T>) -> *mut Self {
-        Box::into_raw(Box::new(Self { next: AtomicPtr::new(ptr::null_mut()), value: UnsafeCell::new(value) }))
+        Box::into_raw(Box::new(Self {
+            next: AtomicPtr::new(ptr::null_mut()),
+            value: UnsafeCell::new(value),
+        }))
     }
 }
 
@@ -123,12 +131,14 @@ impl<T> Shared<T> {
 
     /// Puts a node (not in the list) last; gives back the node before it, as an address only.
     fn link(&self, node: *mut Node<T>) -> *mut Node<T> {
-        // Release: the node's value and its empty link go before it; pairs with the acquire of `next`, by way of
-        // the store below, and with the exchange of whoever comes next and writes this node's link.
-        // Acquire: pairs with the release half of the exchange that put `before` in, before its link is written.
+        // Release: the node's value and its empty link go before it; pairs with the acquire of
+        // `next`, by way of the store below, and with the exchange of whoever comes next and writes
+        // this node's link. Acquire: pairs with the release half of the exchange that put `before`
+        // in, before its link is written.
         let before = self.newest.0.swap(node, Ordering::AcqRel);
-        // SAFETY: `before` is a node of this list, and the consumer frees no node whose link is null. Only the one
-        // pusher who got `before` from the exchange writes its link, which is here.
+        // SAFETY: `before` is a node of this list, and the consumer frees no node whose link is
+        // null. Only the one pusher who got `before` from the exchange writes its link, which is
+        // here.
         let link = unsafe { &(*before).next };
         // Release: pairs with the acquire loads in `pop`.
         link.store(node, Ordering::Release);
@@ -168,7 +178,8 @@ impl<T> Shared<T> {
             if !self.is_newest(oldest) {
                 return Pop::Busy;
             }
-            // The last value may not be taken before something is behind it: a pusher may hold its address.
+            // The last value may not be taken before something is behind it: a pusher may hold its
+            // address.
             self.put_stub_back();
             // SAFETY: as above.
             next = unsafe { self.next(oldest) };
@@ -177,14 +188,15 @@ impl<T> Shared<T> {
             }
         }
         self.move_on(next);
-        // SAFETY: the node has a value, since it is not the stub; it is out of the list, and its link is written,
-        // so its pusher and the next one have made their last touch.
+        // SAFETY: the node has a value, since it is not the stub; it is out of the list, and its
+        // link is written, so its pusher and the next one have made their last touch.
         Pop::Node(unsafe { take(oldest) })
     }
 
     fn is_newest(&self, node: *mut Node<T>) -> bool {
-        // Acquire, so that a consumer that is told `Empty` sees what was done before the last push it popped. No
-        // pairing is needed for `WasEmpty`: a push not seen here has exchanged, or will exchange, with the stub.
+        // Acquire, so that a consumer that is told `Empty` sees what was done before the last push
+        // it popped. No pairing is needed for `WasEmpty`: a push not seen here has exchanged, or
+        // will exchange, with the stub.
         self.newest.0.load(Ordering::Acquire) == node
     }
 
@@ -193,8 +205,8 @@ impl<T> Shared<T> {
         self.oldest.0.with_mut(|place| unsafe { *place = to });
     }
 
-    /// Called by the consumer when the newest node was not the stub and nothing was behind it: so the stub was
-    /// popped, and is not in the list.
+    /// Called by the consumer when the newest node was not the stub and nothing was behind it: so
+    /// the stub was popped, and is not in the list.
     fn put_stub_back(&self) {
         // SAFETY: the stub lives as long as the list.
         let link = unsafe { &(*self.stub).next };
@@ -218,7 +230,8 @@ unsafe fn take<T>(node: *mut Node<T>) -> T {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: the last owner drops, so nothing runs; and all pushes have ended, so nothing is busy.
+        // SAFETY: the last owner drops, so nothing runs; and all pushes have ended, so nothing is
+        // busy.
         while let Pop::Node(value) = unsafe { self.pop() } {
             drop(value);
         }

@@ -1,10 +1,13 @@
-//! Last in, first out: the same ends as [`fifo`](mod@crate::fifo), kept to measure what order is worth.
+//! Last in, first out: the same ends as [`fifo`](mod@crate::fifo), kept to measure what order is
+//! worth.
 //!
-//! R. K. Treiber's stack (IBM RJ 5118, 1986), of which the consumer takes all nodes at once, so that no node can
-//! be mistaken for another at the same address. What it took it hands out one by one, newest first; what came
-//! meanwhile is looked at when that is used up. So a bounded pass leaves the rest queued here too.
+//! R. K. Treiber's stack (IBM RJ 5118, 1986), of which the consumer takes all nodes at once, so
+//! that no node can be mistaken for another at the same address. What it took it hands out one by
+//! one, newest first; what came meanwhile is looked at when that is used up. So a bounded pass
+//! leaves the rest queued here too.
 //!
-//! A push tries again when another push was faster: under contention this is a price the fifo does not pay.
+//! A push tries again when another push was faster: under contention this is a price the fifo does
+//! not pay.
 
 use std::fmt;
 use std::ptr;
@@ -41,7 +44,8 @@ struct Node<T> {
     value: T,
 }
 
-// SAFETY: the nodes and their values go from thread to thread and are never shared, so `T: Send` is what it takes.
+// SAFETY: the nodes and their values go from thread to thread and are never shared, so `T: Send` is
+// what it takes.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
@@ -49,7 +53,8 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 unsafe impl<T: Send> Send for Receiver<T> {}
 
 impl<T> Sender<T> {
-    /// Puts a value before all others. When the receiver is gone the value is kept until the last sender is.
+    /// Puts a value before all others. When the receiver is gone the value is kept until the last
+    /// sender is.
     pub fn push(&self, value: T) -> WasEmpty {
         let newest = &self.shared.newest;
         let node = Box::into_raw(Box::new(Node { older: ptr::null_mut(), value }));

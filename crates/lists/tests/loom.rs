@@ -1,5 +1,6 @@
-//! The lists under a model checker: every interleaving, and every value the memory model allows, of a few pushes
-//! and pops. `RUSTFLAGS="--cfg loom" cargo test -p forebay-lists --release --test loom`
+//! The lists under a model checker: every interleaving, and every value the memory model allows, of
+//! a few pushes and pops. `RUSTFLAGS="--cfg loom" cargo test -p forebay-lists --release --test
+//! loom`
 #![cfg(loom)]
 
 use forebay_lists::{Pop, WasEmpty, fifo, stack};
@@ -42,7 +43,8 @@ fn contract_15_the_order_of_each_pusher_is_kept() {
     });
 }
 
-/// The consumer of the documented protocol, once: whenever it goes to wait and something is left, a wake is there.
+/// The consumer of the documented protocol, once: whenever it goes to wait and something is left, a
+/// wake is there.
 macro_rules! no_wake_is_lost {
     ($list:ident) => {
         model(|| {
@@ -71,7 +73,10 @@ macro_rules! no_wake_is_lost {
                 pusher.join().unwrap();
             }
             let is_woken = wakes.load(Ordering::Acquire) > 0;
-            assert!(!waits || is_woken || popped == 3, "{popped} popped, and nobody wakes the consumer");
+            assert!(
+                !waits || is_woken || popped == 3,
+                "{popped} popped, and nobody wakes the consumer"
+            );
             while let Pop::Node(()) = receiver.pop() {
                 popped += 1;
             }

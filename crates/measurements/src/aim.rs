@@ -1,8 +1,8 @@
 //! Whether what was asked for was found: a table that is computed from a result.
 //!
-//! A ratio is met where its whole 95 % interval is on the asked side, missed where the whole of it is on the other, and
-//! else not shown; nor is it where it is no further from what was asked than an arm is from itself, the noise floor. A
-//! figure that is no ratio counts by its mean.
+//! A ratio is met where its whole 95 % interval is on the asked side, missed where the whole of it
+//! is on the other, and else not shown; nor is it where it is no further from what was asked than
+//! an arm is from itself, the noise floor. A figure that is no ratio counts by its mean.
 
 use forebay_lab::compare::judge::{Floor, floor_of};
 use forebay_lab::schema::{Against, Document, Row};
@@ -64,15 +64,17 @@ fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
     let recorded = recorded.map(|one| (one.ratio, one.ci_low, one.ci_high));
     let (value, low, high) = recorded.or_else(|| computed(document, row, base))?;
     let part = document.parts.iter().find(|part| part.jobs.iter().any(|job| job.name == row.job));
-    let floor = part
-        .and_then(|part| floor_of(&document.rows, Floor { job: &row.job, again: &part.again }, &row.metric));
+    let floor = part.and_then(|part| {
+        floor_of(&document.rows, Floor { job: &row.job, again: &part.again }, &row.metric)
+    });
     Some((Found { value, interval: Some((low, high)), floor }, row))
 }
 
 /// A ratio to an arm that the comparison itself did not set it against.
 fn computed(document: &Document, row: &Row, base: &str) -> Option<(f64, f64, f64)> {
     let base = document.row_of(&row.job, base, &row.metric)?;
-    let rounds = row.rounds.iter().zip(&base.rounds).filter_map(|(arm, base)| Some(((*arm)?, (*base)?)));
+    let rounds =
+        row.rounds.iter().zip(&base.rounds).filter_map(|(arm, base)| Some(((*arm)?, (*base)?)));
     let (arm, base): (Vec<f64>, Vec<f64>) = rounds.unzip();
     let found = ratio(Paired { arm: &arm, base: &base }, SEED)?;
     Some((found.ratio, found.low, found.high))
@@ -187,10 +189,19 @@ mod tests {
     #[test]
     fn a_ratio_is_met_where_its_whole_interval_is() {
         assert_eq!(line(Some("base"), Some(1.4), None), "| fast | 1.50 [1.40-1.60] | met |");
-        assert_eq!(line(Some("kernel"), Some(1.5), None), "| fast | 1.50 [1.40-1.60] | not shown |");
-        assert_eq!(line(Some("kernel"), Some(2.0), None), "| fast | 1.50 [1.40-1.60] | **missed** |");
+        assert_eq!(
+            line(Some("kernel"), Some(1.5), None),
+            "| fast | 1.50 [1.40-1.60] | not shown |"
+        );
+        assert_eq!(
+            line(Some("kernel"), Some(2.0), None),
+            "| fast | 1.50 [1.40-1.60] | **missed** |"
+        );
         assert_eq!(line(Some("kernel"), None, Some(1.6)), "| fast | 1.50 [1.40-1.60] | met |");
-        assert_eq!(line(Some("kernel"), None, Some(1.0)), "| fast | 1.50 [1.40-1.60] | **missed** |");
+        assert_eq!(
+            line(Some("kernel"), None, Some(1.0)),
+            "| fast | 1.50 [1.40-1.60] | **missed** |"
+        );
     }
 
     #[test]
@@ -215,7 +226,10 @@ mod tests {
     fn a_figure_counts_by_its_mean_and_what_is_not_there_is_not_measured() {
         assert_eq!(line(None, Some(1000.0), None), "| fast | 1234 1/s | met |");
         assert_eq!(line(None, None, Some(1000.0)), "| fast | 1234 1/s | **missed** |");
-        assert_eq!(line(Some("third"), Some(1.0), None), "| fast | - | not measured: it did not run here |");
+        assert_eq!(
+            line(Some("third"), Some(1.0), None),
+            "| fast | - | not measured: it did not run here |"
+        );
         let aim = "table='t'\nwhat='w'\nmeasurement='x'\nmetric='iops'\narm='a'\nat_least=1.0\n";
         let aim: Aim = toml::from_str(aim).unwrap();
         assert!(table(&[&aim], |_| None).ends_with("| w | - | not measured |\n"));

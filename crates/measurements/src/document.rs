@@ -1,4 +1,5 @@
-//! A document with figures: comments say where outputs and tables stand, and what is between is put there anew.
+//! A document with figures: comments say where outputs and tables stand, and what is between is put
+//! there anew.
 //!
 //! ````text
 //! <!-- measured: NAME -->                               <!-- aims: TABLE -->
@@ -7,7 +8,8 @@
 //! ```                                                   ...
 //! ````
 //!
-//! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to the next with B.
+//! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to
+//! the next with B.
 
 use serde::Deserialize;
 
@@ -124,7 +126,9 @@ pub fn figures(document: &str) -> Result<Vec<Figures>, DocumentError> {
 /// That every fenced block stands below a marker.
 pub fn all_marked(document: &str) -> Result<(), DocumentError> {
     let marked = figures(document)?;
-    let inside = |line: usize| marked.iter().any(|one| (one.lines.start - 1..=one.lines.end).contains(&line));
+    let inside = |line: usize| {
+        marked.iter().any(|one| (one.lines.start - 1..=one.lines.end).contains(&line))
+    };
     let mut fences = document.lines().enumerate().filter(|(_, line)| line.starts_with(FENCE));
     match fences.find(|(line, _)| !inside(*line)) {
         Some((line, _)) => Err(DocumentError::Unmarked { line: line + 1 }),
@@ -168,7 +172,8 @@ fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
     match kind {
         "measured" => {
             let (name, excerpt) = rest.split_once(',').unwrap_or((rest, ""));
-            let excerpt = toml::from_str::<Excerpt>(&excerpt.replace(", to", "\nto")).map_err(|_| bad())?;
+            let excerpt =
+                toml::from_str::<Excerpt>(&excerpt.replace(", to", "\nto")).map_err(|_| bad())?;
             Ok(Some(Marker::Measured { name: name.to_owned(), excerpt }))
         }
         "aims" => Ok(Some(Marker::Aims(rest.to_owned()))),
@@ -192,7 +197,8 @@ mod tests {
                 Marker::Aims(table) => format!("| {table} |\n"),
             })
         });
-        let expected = TEXT.replace("old\nold\n", "one!\n").replace("| asked |\n|---|\n", "| t |\n");
+        let expected =
+            TEXT.replace("old\nold\n", "one!\n").replace("| asked |\n|---|\n", "| t |\n");
         assert_eq!(new.unwrap(), expected);
         assert_eq!(with_figures(&expected, |_| None).unwrap(), expected);
     }
@@ -217,7 +223,10 @@ mod tests {
         assert_eq!(of(Some("A"), Some("A")), None);
         let marked = "<!-- measured: one, from = \"A, a\", to = \"B\" -->\n```\n```\n";
         let excerpt = Excerpt { from: Some("A, a".into()), to: Some("B".into()) };
-        assert_eq!(figures(marked).unwrap()[0].marker, Marker::Measured { name: "one".into(), excerpt });
+        assert_eq!(
+            figures(marked).unwrap()[0].marker,
+            Marker::Measured { name: "one".into(), excerpt }
+        );
     }
 
     #[test]

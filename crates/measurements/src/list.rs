@@ -44,7 +44,8 @@ pub struct Aim {
     pub metric: String,
     /// The arm.
     pub arm: String,
-    /// What it is compared with: an arm, or `base`, what the job's table compares with. The figure itself counts if none.
+    /// What it is compared with: an arm, or `base`, what the job's table compares with. The figure
+    /// itself counts if none.
     pub against: Option<String>,
     /// The least it is to be.
     pub at_least: Option<f64>,
@@ -132,7 +133,9 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused() {
         let aim = |rest: &str| {
-            format!("{ONE}[[aim]]\ntable = 't'\nwhat = 'fast'\nmetric = 'iops'\narm = 'a'\n{rest}\n")
+            format!(
+                "{ONE}[[aim]]\ntable = 't'\nwhat = 'fast'\nmetric = 'iops'\narm = 'a'\n{rest}\n"
+            )
         };
         for (text, expected) in [
             (format!("{ONE}{ONE}"), "\"one\": not the name of one"),
@@ -141,7 +144,10 @@ mod tests {
             (ONE.replace("minutes", "hours"), "unknown field `hours`"),
             (aim("measurement = 'two'\nat_least = 1.0"), "fast: there is no such measurement"),
             (aim("measurement = 'one'"), "fast: give at_least or at_most"),
-            (aim("measurement = 'one'\nat_least = 1.0\nat_most = 2.0"), "fast: give at_least or at_most"),
+            (
+                aim("measurement = 'one'\nat_least = 1.0\nat_most = 2.0"),
+                "fast: give at_least or at_most",
+            ),
         ] {
             let refused = List::parse(&text).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");

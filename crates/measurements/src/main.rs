@@ -59,12 +59,16 @@ fn main() -> ExitCode {
 /// Does it; returns how many failed.
 fn measure(typed: &Typed) -> Result<usize, String> {
     let path = Path::new(DOCUMENTS).join("measurements.toml");
-    let text = fs::read_to_string(&path)
-        .map_err(|error| format!("{}: {error} (run it in the project's directory)", path.display()))?;
+    let text = fs::read_to_string(&path).map_err(|error| {
+        format!("{}: {error} (run it in the project's directory)", path.display())
+    })?;
     let list = List::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     if let Some(name) = typed.only.iter().flatten().find(|name| list.find(name).is_none()) {
         let known: Vec<&str> = list.measurements.iter().map(|known| known.name.as_str()).collect();
-        return Err(format!("--only {name}: there is no such measurement (there are: {})", known.join(", ")));
+        return Err(format!(
+            "--only {name}: there is no such measurement (there are: {})",
+            known.join(", ")
+        ));
     }
     let wanted = |name: &String| typed.only.as_ref().is_none_or(|only| only.contains(name));
     let measurements = || list.measurements.iter().filter(|measurement| wanted(&measurement.name));
@@ -109,9 +113,17 @@ fn bundle(typed: &Typed) -> Result<Bundle, String> {
 /// Everything the commands run, built with what this was built with.
 fn build() -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let arguments =
-        ["build", "--release", "--workspace", "--bins", "--examples", "--features", "forebay-cli/peers"];
-    let status = Command::new(cargo).args(arguments).status().map_err(|error| format!("cargo: {error}"))?;
+    let arguments = [
+        "build",
+        "--release",
+        "--workspace",
+        "--bins",
+        "--examples",
+        "--features",
+        "forebay-cli/peers",
+    ];
+    let status =
+        Command::new(cargo).args(arguments).status().map_err(|error| format!("cargo: {error}"))?;
     if status.success() { Ok(()) } else { Err("the build failed".to_owned()) }
 }
 
@@ -123,8 +135,8 @@ fn rewrite(list: &List, bundle: &Bundle) -> Result<(), String> {
     for path in pages.chain([PathBuf::from("README.md")]) {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let old = fs::read_to_string(&path).map_err(|error| failed(&error))?;
-        let new =
-            with_figures(&old, |marker| content(list, bundle, marker)).map_err(|error| failed(&error))?;
+        let new = with_figures(&old, |marker| content(list, bundle, marker))
+            .map_err(|error| failed(&error))?;
         if new != old {
             fs::write(&path, new).map_err(|error| failed(&error))?;
             eprintln!("{}: written anew", path.display());

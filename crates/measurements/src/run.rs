@@ -149,7 +149,9 @@ impl Bundle {
     fn note(&self, name: &str, seconds: u64) -> io::Result<()> {
         let said = |program: &str, arguments: &[&str]| -> String {
             let output = Command::new(program).args(arguments).current_dir(&self.project).output();
-            output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+            output
+                .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+                .unwrap_or_default()
         };
         let commit = said("git", &["describe", "--always", "--dirty"]);
         let date = said("date", &["-u", "+%Y-%m-%dT%H:%MZ"]);

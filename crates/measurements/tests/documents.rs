@@ -34,8 +34,8 @@ fn every_block_begins_with_its_command_and_every_table_has_aims() {
             match one.marker {
                 Marker::Measured { name, excerpt } => {
                     let known = list.find(&name);
-                    let known =
-                        known.unwrap_or_else(|| panic!("{}: {name} is not in the list", path.display()));
+                    let known = known
+                        .unwrap_or_else(|| panic!("{}: {name} is not in the list", path.display()));
                     let shown = lines[one.lines.clone()].join("\n");
                     assert!(!shown.is_empty(), "{}: {name} shows nothing", path.display());
                     let whole = excerpt.from.is_none();
@@ -67,13 +67,15 @@ fn every_measurement_and_every_table_of_aims_is_shown() {
     }
     let measured = list.measurements.iter().map(|measurement| measurement.name.clone());
     let asked = list.aims.iter().map(|aim| format!("aims {}", aim.table));
-    let missing: BTreeSet<String> = measured.chain(asked).filter(|name| !shown.contains(name)).collect();
+    let missing: BTreeSet<String> =
+        measured.chain(asked).filter(|name| !shown.contains(name)).collect();
     assert_eq!(missing, BTreeSet::new(), "measured and not shown");
 }
 
 #[test]
 fn no_page_that_is_made_so_has_a_block_without_a_command() {
-    let is_made = |path: &Path, text: &str| !path.ends_with("README.md") && text.contains("<!-- measured: ");
+    let is_made =
+        |path: &Path, text: &str| !path.ends_with("README.md") && text.contains("<!-- measured: ");
     for (path, text) in documents().into_iter().filter(|(path, text)| is_made(path, text)) {
         all_marked(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }

@@ -1,5 +1,5 @@
-//! What a process has said of its frames when it dies, and what another one makes of that: every file as its program was
-//! told.
+//! What a process has said of its frames when it dies, and what another one makes of that: every
+//! file as its program was told.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -101,7 +101,9 @@ impl Accounts {
             content.resize(cut as usize, 0);
         }
         let mut youngest: BTreeMap<u64, (u64, Frame)> = BTreeMap::new();
-        for (frame, published) in self.of(file).filter(|(_, published)| published.said != Said::Clean) {
+        for (frame, published) in
+            self.of(file).filter(|(_, published)| published.said != Said::Clean)
+        {
             let this = (published.sequence, frame);
             let known = youngest.entry(published.page).or_insert(this);
             *known = if this.0 > known.0 { this } else { *known };
@@ -151,8 +153,12 @@ impl Account for Telling<'_> {
     fn publish(&mut self, page: u64, frame: Frame, said: Said) {
         let Self { accounts, file } = self;
         let sequence = accounts.files[*file].as_ref().expect("a file is entered").sequence;
-        let before =
-            accounts.frames[frame.0 as usize].replace(Published { file: *file, page, said, sequence });
+        let before = accounts.frames[frame.0 as usize].replace(Published {
+            file: *file,
+            page,
+            said,
+            sequence,
+        });
         assert!(before.is_none(), "{frame:?} is published over {before:?}");
         if said != Said::Partial {
             accounts.masks.remove(&frame.0);

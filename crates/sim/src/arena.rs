@@ -1,4 +1,5 @@
-//! The memory of the frames: bytes that really move, so that a page sent from the wrong frame is found.
+//! The memory of the frames: bytes that really move, so that a page sent from the wrong frame is
+//! found.
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Frame, Segment};

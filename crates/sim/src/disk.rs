@@ -1,14 +1,18 @@
-//! A device over stored files that takes requests as the real one does, in virtual time and from a seed.
+//! A device over stored files that takes requests as the real one does, in virtual time and from a
+//! seed.
 //!
-//! Requests end in an order of their own, after a time at random; short, interrupted, refused or failed as the
-//! [`Faults`] say. Bytes move between the arena and the files when a request ends. A write takes effect in pieces:
-//! one that is in flight when the power goes, or that fails, may have written any part.
+//! Requests end in an order of their own, after a time at random; short, interrupted, refused or
+//! failed as the [`Faults`] say. Bytes move between the arena and the files when a request ends. A
+//! write takes effect in pieces: one that is in flight when the power goes, or that fails, may have
+//! written any part.
 //!
-//! Nothing here reads a clock or waits: who drives it ends requests one by one, or rings the doorbell with a wait.
+//! Nothing here reads a clock or waits: who drives it ends requests one by one, or rings the
+//! doorbell with a wait.
 //!
-//! What the real device relies on without a check is checked here, and stops the run: no two requests in flight
-//! that change the same bytes, nothing beside a buffered write, at most one request that moves a file's end, whole
-//! pages for direct writes, whole sectors for direct reads, and frames that do not change while they are written.
+//! What the real device relies on without a check is checked here, and stops the run: no two
+//! requests in flight that change the same bytes, nothing beside a buffered write, at most one
+//! request that moves a file's end, whole pages for direct writes, whole sectors for direct reads,
+//! and frames that do not change while they are written.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -92,7 +96,13 @@ pub struct Disk {
 impl Disk {
     /// An empty device with so many files, and space for so many pages.
     #[must_use]
-    pub fn new(files: u32, frames: u32, space_pages: u64, latency: Latency, random: Random) -> Self {
+    pub fn new(
+        files: u32,
+        frames: u32,
+        space_pages: u64,
+        latency: Latency,
+        random: Random,
+    ) -> Self {
         Self {
             clock: Clock::default(),
             random,
@@ -224,7 +234,8 @@ impl Disk {
 
     /// Ends the request that is due next, and makes it as late as that is.
     pub fn complete_next(&mut self) {
-        let next = (0..self.flying.len()).min_by_key(|&at| (self.flying[at].due, self.flying[at].number));
+        let next =
+            (0..self.flying.len()).min_by_key(|&at| (self.flying[at].due, self.flying[at].number));
         let Some(next) = next else { return };
         let flying = self.flying.swap_remove(next);
         self.clock.advance_to(flying.due);
@@ -289,7 +300,10 @@ impl Disk {
                     return Err(Errno::IO);
                 }
                 let there = self.files[file].read(bio.offset, bio.length);
-                assert!(there.iter().all(|byte| *byte == 0), "contract 9: data is punched out: {bio:?}");
+                assert!(
+                    there.iter().all(|byte| *byte == 0),
+                    "contract 9: data is punched out: {bio:?}"
+                );
                 self.files[file].punch(bio.offset..bio.end(), sequence);
                 Ok(0)
             }
@@ -359,7 +373,8 @@ impl Disk {
         self.store(flying, length)
     }
 
-    /// Writes, and one of the pages is then written over by what another program's mapping still has of it.
+    /// Writes, and one of the pages is then written over by what another program's mapping still
+    /// has of it.
     fn store_under_a_mapping(&mut self, flying: &Flying, length: u64) -> Result<u64, Errno> {
         let (file, page) = (flying.bio.target.0 as usize, PAGE as u64);
         let at = flying.bio.offset + self.random.below(length.div_ceil(page)) * page;
@@ -382,8 +397,11 @@ impl Disk {
         let mut end = bio.offset + length;
         let mut free = self.free_pages();
         let file = &mut self.files[bio.target.0 as usize];
-        let missing =
-            if self.devices[bio.target.0 as usize] { 0..0 } else { bio.offset / page..end.div_ceil(page) };
+        let missing = if self.devices[bio.target.0 as usize] {
+            0..0
+        } else {
+            bio.offset / page..end.div_ceil(page)
+        };
         for at in missing {
             if file.allocated().contains(&at) {
                 continue;
@@ -415,14 +433,18 @@ impl Disk {
         };
         assert!(there().all(|(other, _)| other != tag), "contract 16: {tag:?} is in two places");
         let mine = || there().map(|(_, other)| other).filter(|other| other.target == bio.target);
-        let is_alone = |bio: &Bio| matches!(bio.operation, Operation::WriteBuffered | Operation::SetLength);
+        let is_alone =
+            |bio: &Bio| matches!(bio.operation, Operation::WriteBuffered | Operation::SetLength);
         if let Some(other) = mine().find(|other| is_alone(bio) || is_alone(other)) {
             panic!("contract 8: {bio:?} is in flight together with {other:?}");
         }
         if self.devices[bio.target.0 as usize] {
             let is_of_files = matches!(
                 bio.operation,
-                Operation::WriteBuffered | Operation::SetLength | Operation::Allocate | Operation::Punch
+                Operation::WriteBuffered
+                    | Operation::SetLength
+                    | Operation::Allocate
+                    | Operation::Punch
             );
             assert!(!is_of_files, "contract 10: a device has no end to be cared for: {bio:?}");
             assert!(
@@ -434,14 +456,17 @@ impl Disk {
             let (write, discard) = (Operation::Write, Operation::Discard);
             [write, discard, Operation::Allocate, Operation::Punch].contains(&bio.operation)
         };
-        let touches = |other: &&Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
+        let touches =
+            |other: &&Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
         if let Some(other) = mine().filter(touches).find(|other| changes(bio) || changes(other)) {
             panic!("contract 15: {bio:?} is in flight together with {other:?}");
         }
         if bio.operation == Operation::Write {
-            let is_end = self.devices[bio.target.0 as usize] && bio.end() == self.file(bio.target).size();
+            let is_end =
+                self.devices[bio.target.0 as usize] && bio.end() == self.file(bio.target).size();
             let is_whole = bio.offset.is_multiple_of(page)
-                && (bio.length.is_multiple_of(page) || is_end && bio.length.is_multiple_of(SECTOR as u64));
+                && (bio.length.is_multiple_of(page)
+                    || is_end && bio.length.is_multiple_of(SECTOR as u64));
             assert!(is_whole, "contract 8: not whole pages: {bio:?}");
             let size = self.file(bio.target).size();
             let extends = |bio: &Bio| bio.operation == Operation::Write && bio.end() > size;
@@ -471,7 +496,14 @@ impl Disk {
             let data = if is_write { self.arena.gather(&bio.segments) } else { Vec::new() };
             self.taken += 1;
             self.transitions += 1;
-            self.flying.push(Flying { tag, bio, due, number: self.taken, data, covers: self.sequence });
+            self.flying.push(Flying {
+                tag,
+                bio,
+                due,
+                number: self.taken,
+                data,
+                covers: self.sequence,
+            });
         }
     }
 }
@@ -497,7 +529,9 @@ impl Device for Disk {
             let due = self.flying.iter().map(|flying| flying.due).min();
             let limit = most.map(|most| self.clock.now() + most);
             match (due, limit) {
-                (Some(due), limit) if limit.is_none_or(|limit| due <= limit) => self.complete_next(),
+                (Some(due), limit) if limit.is_none_or(|limit| due <= limit) => {
+                    self.complete_next()
+                }
                 (_, Some(limit)) => self.clock.advance_to(limit),
                 (_, None) => {}
             }

@@ -7,7 +7,8 @@ use crate::random::PerMille;
 /// No space left on the device (`ENOSPC`).
 pub const NO_SPACE: Errno = Errno(28);
 
-/// Rates of faults. The first three, and `invalidate`, are no failures: whoever drives the device gets over them.
+/// Rates of faults. The first three, and `invalidate`, are no failures: whoever drives the device
+/// gets over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// A request is not taken, while others are there.
@@ -22,8 +23,8 @@ pub struct Faults {
     pub write: PerMille,
     /// A flush of a file fails, and what it should have made durable never is.
     pub flush: PerMille,
-    /// A write past another program's mapping is undone by an older page of the kernel's cache, and the next flush of
-    /// the file fails for it, on a shared file.
+    /// A write past another program's mapping is undone by an older page of the kernel's cache, and
+    /// the next flush of the file fails for it, on a shared file.
     pub invalidate: PerMille,
     /// A flush of a directory fails, likewise.
     pub flush_directory: PerMille,

@@ -1,12 +1,14 @@
-//! What a program was told of one file: its bytes as they must be read, and all that may be found after a loss of
-//! power.
+//! What a program was told of one file: its bytes as they must be read, and all that may be found
+//! after a loss of power.
 //!
-//! The second is contract 3, sector by sector: each holds one of the versions accepted since the last successful
-//! sync, or the one that sync covered, or zero where none ever did. A sync covers what was accepted before it was
-//! asked for, so each change has a number and a sync that ends well names one.
+//! The second is contract 3, sector by sector: each holds one of the versions accepted since the
+//! last successful sync, or the one that sync covered, or zero where none ever did. A sync covers
+//! what was accepted before it was asked for, so each change has a number and a sync that ends well
+//! names one.
 //!
-//! A failed flush takes guarantees back: what was not covered by a sync before it may be gone for good, whatever
-//! later syncs say. Then it is not later syncs but later writes that make a sector sure again.
+//! A failed flush takes guarantees back: what was not covered by a sync before it may be gone for
+//! good, whatever later syncs say. Then it is not later syncs but later writes that make a sector
+//! sure again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,7 +45,8 @@ pub struct Ledger {
     synced: u64,
     forsaken: Option<Forsaken>,
     name_is_synced: bool,
-    /// A flush of its directory failed, and all handles were closed since: no later one brings it back.
+    /// A flush of its directory failed, and all handles were closed since: no later one brings it
+    /// back.
     name_is_forsaken: bool,
     /// What is being discarded: it may be found so from now on.
     discarding: Vec<Range<u64>>,
@@ -140,7 +143,8 @@ impl Ledger {
         if (length as usize) < before {
             self.cut_versions(length);
         }
-        // The sector that contained the end has zeroes behind it already: growing makes no version of it.
+        // The sector that contained the end has zeroes behind it already: growing makes no version
+        // of it.
         let from = (before.next_multiple_of(SECTOR) as u64).min(length);
         self.restate(from, length.max(before as u64));
     }
@@ -154,8 +158,8 @@ impl Ledger {
         self.sizes.retain(|version| version.change != announced);
     }
 
-    /// The cache was dropped, and what it had not written with it: the file is as the device has it. Says which
-    /// pages differ.
+    /// The cache was dropped, and what it had not written with it: the file is as the device has
+    /// it. Says which pages differ.
     pub fn reread(&mut self, stored: &StoredFile) -> BTreeSet<u64> {
         let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
         let mut differing = BTreeSet::new();
@@ -169,7 +173,8 @@ impl Ledger {
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
         }
-        // What reads otherwise than was accepted may be what a failed flush has lost: no later one makes it durable.
+        // What reads otherwise than was accepted may be what a failed flush has lost: no later one
+        // makes it durable.
         if let Some(forsaken) = self.forsaken.as_mut().filter(|_| !differing.is_empty()) {
             forsaken.until = self.change;
         }
@@ -198,7 +203,8 @@ impl Ledger {
         self.name_is_synced = !self.name_is_forsaken;
     }
 
-    /// All handles were closed after a failed flush of its directory: its name may be gone for good.
+    /// All handles were closed after a failed flush of its directory: its name may be gone for
+    /// good.
     pub fn forsake_name(&mut self) {
         self.name_is_forsaken = true;
     }
@@ -246,7 +252,8 @@ impl Ledger {
         let versions = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
         let base = self.base(versions);
         let mut possible = versions[base.unwrap_or(0)..].iter().rev();
-        let is_possible = possible.any(|version| bytes_of(&version.value)[..seen] == content[..seen]);
+        let is_possible =
+            possible.any(|version| bytes_of(&version.value)[..seen] == content[..seen]);
         if is_possible || base.is_none() && content[..seen] == [0; SECTOR][..seen] {
             return Ok(());
         }
@@ -264,7 +271,9 @@ impl Ledger {
 
     /// The last version that a sync made sure.
     fn base<T>(&self, versions: &[Accepted<T>]) -> Option<usize> {
-        let last = |change: u64| versions.partition_point(|version| version.change <= change).checked_sub(1);
+        let last = |change: u64| {
+            versions.partition_point(|version| version.change <= change).checked_sub(1)
+        };
         let base = last(self.synced)?;
         match self.forsaken {
             Some(forsaken) if versions[base].change <= forsaken.until => last(forsaken.synced),

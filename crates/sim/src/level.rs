@@ -1,5 +1,6 @@
-//! The level of dirty pages and who waits for it to fall, as the engine keeps it: freed room goes to whoever waits
-//! longest of those whose file system may have more, in grants that are charged when they are made.
+//! The level of dirty pages and who waits for it to fall, as the engine keeps it: freed room goes
+//! to whoever waits longest of those whose file system may have more, in grants that are charged
+//! when they are made.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -74,7 +75,8 @@ impl Level {
         self.granted.values().filter(|(of, _)| *of == volume).map(|(_, pages)| pages).sum()
     }
 
-    /// Pages are dirty no more, after which so many are of each file system; returns whom that lets on.
+    /// Pages are dirty no more, after which so many are of each file system; returns whom that lets
+    /// on.
     pub(crate) fn remove(&mut self, pages: u64, mut of_volumes: Vec<u64>) -> Vec<usize> {
         assert!(self.dirty >= pages, "more pages cleaned than were dirty");
         self.dirty -= pages;

@@ -1,5 +1,5 @@
-//! How often a run came by each of the places that matter: a simulation that never throttles proves nothing about
-//! throttling.
+//! How often a run came by each of the places that matter: a simulation that never throttles proves
+//! nothing about throttling.
 
 use std::collections::BTreeMap;
 use std::fmt;

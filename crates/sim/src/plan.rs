@@ -1,6 +1,6 @@
-//! What a run is like: how many files and callers, how little memory, how slow and how bad a device, and what the
-//! callers do. Drawn from the seed as a swarm: each run has some of everything and none of something, since a fault
-//! that is always there hides what happens without it.
+//! What a run is like: how many files and callers, how little memory, how slow and how bad a
+//! device, and what the callers do. Drawn from the seed as a swarm: each run has some of everything
+//! and none of something, since a fault that is always there hides what happens without it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -252,7 +252,8 @@ fn sometimes(random: &mut Random, per_mille: u16) -> PerMille {
 fn faults(random: &mut Random, drops_dirty: bool) -> Faults {
     let flush = PerMille(if random.below(4) == 0 { 60 } else { 0 });
     let flush_directory = PerMille(if random.below(6) == 0 { 300 } else { 0 });
-    // A poisoned file may be read as the device has it, and so may one of which what is dirty was dropped.
+    // A poisoned file may be read as the device has it, and so may one of which what is dirty was
+    // dropped.
     let may_invalidate = flush == PerMille(0) && flush_directory == PerMille(0) && !drops_dirty;
     Faults {
         refuse: sometimes(random, 200),
@@ -280,7 +281,8 @@ fn flight(random: &mut Random) -> Bound {
 }
 
 fn reserving(random: &mut Random, seed: u64) -> Reserving {
-    let ahead = *apart(seed.rotate_left(2)).pick(&[Reserving::Adaptive, Reserving::Ahead(64 * PAGE as u64)]);
+    let ahead = *apart(seed.rotate_left(2))
+        .pick(&[Reserving::Adaptive, Reserving::Ahead(64 * PAGE as u64)]);
     *random.pick(&[Reserving::Adaptive, ahead, Reserving::Off])
 }
 

@@ -1,5 +1,5 @@
-//! Numbers at random that replay: splitmix64. The same seed gives the same numbers on every machine, which no
-//! generator of a library promises from one version to the next.
+//! Numbers at random that replay: splitmix64. The same seed gives the same numbers on every
+//! machine, which no generator of a library promises from one version to the next.
 
 use std::ops::Range;
 
@@ -65,7 +65,10 @@ mod tests {
     fn the_numbers_are_those_of_the_published_generator() {
         let mut random = Random::new(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| random.draw()).collect();
-        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            drawn,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
     }
 
     #[test]

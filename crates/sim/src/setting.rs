@@ -1,6 +1,8 @@
-//! What of a model can be set by name. One table is the parser, the help and the record of what was set.
+//! What of a model can be set by name. One table is the parser, the help and the record of what was
+//! set.
 //!
-//! Times are microseconds, sizes bytes with `k`, `m` or `g` for powers of 1024, and words are those of a table.
+//! Times are microseconds, sizes bytes with `k`, `m` or `g` for powers of 1024, and words are those
+//! of a table.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -45,7 +47,8 @@ pub fn set<M>(table: &[Setting<M>], model: &mut M, name: &str, value: &str) -> R
 /// # Errors
 /// [`Refusal::Value`], with the range.
 pub fn number(text: &str, range: RangeInclusive<u64>) -> Result<u64, Refusal> {
-    let refused = || Refusal::Value(format!("a whole number, {} to {}", range.start(), range.end()));
+    let refused =
+        || Refusal::Value(format!("a whole number, {} to {}", range.start(), range.end()));
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(refused)
 }
 
@@ -61,8 +64,13 @@ pub fn bytes(text: &str, range: RangeInclusive<u64>) -> Result<u64, Refusal> {
         _ => (text, 0),
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    let refused =
-        || Refusal::Value(format!("bytes, {} to {}", show_bytes(*range.start()), show_bytes(*range.end())));
+    let refused = || {
+        Refusal::Value(format!(
+            "bytes, {} to {}",
+            show_bytes(*range.start()),
+            show_bytes(*range.end())
+        ))
+    };
     bytes.filter(|bytes| range.contains(bytes)).ok_or_else(refused)
 }
 
@@ -89,7 +97,9 @@ pub fn micros(text: &str) -> Result<Duration, Refusal> {
 /// [`Refusal::Word`], with those there are.
 pub fn word<T: Copy>(text: &str, table: &[(&'static str, T)]) -> Result<T, Refusal> {
     let found = table.iter().find(|(word, _)| *word == text);
-    found.map(|(_, meant)| *meant).ok_or_else(|| Refusal::Word(table.iter().map(|(word, _)| *word).collect()))
+    found
+        .map(|(_, meant)| *meant)
+        .ok_or_else(|| Refusal::Word(table.iter().map(|(word, _)| *word).collect()))
 }
 
 /// Bytes as [`bytes`] reads them.
@@ -128,7 +138,9 @@ mod tests {
 
     #[test]
     fn what_is_none_is_refused() {
-        for text in ["", "x", "-1", "1.", "1.2345", "1.x", "+1", "1000000.1", "99999999999999999999"] {
+        for text in
+            ["", "x", "-1", "1.", "1.2345", "1.x", "+1", "1000000.1", "99999999999999999999"]
+        {
             assert!(matches!(micros(text), Err(Refusal::Value(_))), "{text}");
         }
         for text in ["", "k", "12x", "0", "2m", "99999999999g"] {

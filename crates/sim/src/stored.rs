@@ -1,15 +1,17 @@
 //! A file as the device has it: what is durable, and what is not yet.
 //!
-//! Each sector keeps the versions written since the last flush, above the durable one. A write that completed is
-//! seen by every later read, and by nobody after a loss of power, unless a flush came between: then any one of its
-//! versions may have survived, whichever was written last, and its neighbour's fate is another. That is less than
-//! file systems promise, and exactly what the contracts assume.
+//! Each sector keeps the versions written since the last flush, above the durable one. A write that
+//! completed is seen by every later read, and by nobody after a loss of power, unless a flush came
+//! between: then any one of its versions may have survived, whichever was written last, and its
+//! neighbour's fate is another. That is less than file systems promise, and exactly what the
+//! contracts assume.
 //!
-//! Sizes, cuts and holes are metadata, and metadata survives in order, as in a journal. Growing the size shows
-//! zeroes, never what was there before a cut.
+//! Sizes, cuts and holes are metadata, and metadata survives in order, as in a journal. Growing the
+//! size shows zeroes, never what was there before a cut.
 //!
-//! After a failed flush the versions it should have covered are *forsaken*: they are read, they may survive, and
-//! no later flush makes them durable. That is how Linux does it: the error is told once, the pages count as clean.
+//! After a failed flush the versions it should have covered are *forsaken*: they are read, they may
+//! survive, and no later flush makes them durable. That is how Linux does it: the error is told
+//! once, the pages count as clean.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -92,14 +94,16 @@ impl<T> Versions<T> {
         }
     }
 
-    /// The value that survives where metadata survives up to `metadata`: one of those not cut off by then.
+    /// The value that survives where metadata survives up to `metadata`: one of those not cut off
+    /// by then.
     fn survivor(&self, metadata: u64, keep: Keep, random: &mut Random) -> &T {
         let is_later = |version: &Version<T>| version.sequence > metadata;
         let is_cut = |version: &Version<T>| version.cause == Cause::Metadata && !is_later(version);
         let first = self.later.iter().rposition(is_cut);
         let oldest = first.map_or(&self.durable, |at| &self.later[at].value);
         let after = &self.later[first.map_or(0, |at| at + 1)..];
-        let data: Vec<&Version<T>> = after.iter().filter(|version| version.cause == Cause::Data).collect();
+        let data: Vec<&Version<T>> =
+            after.iter().filter(|version| version.cause == Cause::Data).collect();
         let chosen = match keep {
             Keep::Nothing => 0,
             Keep::Everything => data.len(),
@@ -269,7 +273,8 @@ impl StoredFile {
         });
     }
 
-    /// A flush failed. True where the size was not durable: it is in the journal, which then takes nothing any more.
+    /// A flush failed. True where the size was not durable: it is in the journal, which then takes
+    /// nothing any more.
     pub fn forsake(&mut self, sequence: u64) -> bool {
         let size_is_lost = self.sizes.later.iter().any(|version| version.sequence <= sequence);
         self.sizes.forsake(sequence);
@@ -295,10 +300,18 @@ impl StoredFile {
 
     /// A state it may be found in after a loss of power now.
     #[must_use]
-    pub fn survive(&self, keep: Keep, unfinished: &[Unfinished<'_>], random: &mut Random) -> Survivor {
+    pub fn survive(
+        &self,
+        keep: Keep,
+        unfinished: &[Unfinished<'_>],
+        random: &mut Random,
+    ) -> Survivor {
         let (metadata, mut size) = self.surviving_size(keep, random);
-        let mut sectors: Vec<Content> =
-            self.sectors.iter().map(|versions| versions.survivor(metadata, keep, random).clone()).collect();
+        let mut sectors: Vec<Content> = self
+            .sectors
+            .iter()
+            .map(|versions| versions.survivor(metadata, keep, random).clone())
+            .collect();
         for what in unfinished {
             match *what {
                 _ if keep == Keep::Nothing || random.happens(PerMille(500)) => {}
@@ -335,9 +348,16 @@ impl StoredFile {
         }
     }
 
-    /// Puts some sectors of an unfinished write into what survives; returns the end of the last one. What a sector
-    /// holds beside the write is as it is now: the kernel writes whole blocks, from its cache.
-    fn tear(&self, offset: u64, data: &[u8], sectors: &mut Vec<Content>, random: &mut Random) -> u64 {
+    /// Puts some sectors of an unfinished write into what survives; returns the end of the last
+    /// one. What a sector holds beside the write is as it is now: the kernel writes whole blocks,
+    /// from its cache.
+    fn tear(
+        &self,
+        offset: u64,
+        data: &[u8],
+        sectors: &mut Vec<Content>,
+        random: &mut Random,
+    ) -> u64 {
         let mut end = 0;
         let mut done = 0;
         while done < data.len() {
@@ -380,7 +400,8 @@ impl StoredFile {
         self.volatile.insert(sector);
     }
 
-    /// The file has grown over these bytes: whole sectors of them are zero, whatever was there before an earlier cut.
+    /// The file has grown over these bytes: whole sectors of them are zero, whatever was there
+    /// before an earlier cut.
     fn expose(&mut self, bytes: Range<u64>, sequence: u64) {
         self.zero(
             bytes.start.next_multiple_of(SECTOR as u64)..bytes.end / SECTOR as u64 * SECTOR as u64,
@@ -481,10 +502,15 @@ mod tests {
         let mut torn = 0;
         for seed in 0..32 {
             let data = [7; 4096];
-            let found = file.survive(Keep::Some, &[Unfinished::Write(0, &data)], &mut Random::new(seed));
-            let whole = found.sectors.iter().filter(|content| bytes_of(content) == &[7; SECTOR]).count();
+            let found =
+                file.survive(Keep::Some, &[Unfinished::Write(0, &data)], &mut Random::new(seed));
+            let whole =
+                found.sectors.iter().filter(|content| bytes_of(content) == &[7; SECTOR]).count();
             assert!(
-                found.sectors.iter().all(|content| content.is_none() || bytes_of(content) == &[7; SECTOR])
+                found
+                    .sectors
+                    .iter()
+                    .all(|content| content.is_none() || bytes_of(content) == &[7; SECTOR])
             );
             torn += usize::from(whole > 0 && whole < 8);
         }

@@ -1,4 +1,5 @@
-//! What happened, one line of fixed width per transition: two runs of a seed are compared line by line.
+//! What happened, one line of fixed width per transition: two runs of a seed are compared line by
+//! line.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +25,10 @@ impl fmt::Display for Line {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Line { time, file, event, offset, length, errno } = *self;
         let micros = time.as_micros();
-        write!(formatter, "{micros:>10} us  file {file:>2}  {event:<16} {offset:>12} {length:>9} {errno:>4}")
+        write!(
+            formatter,
+            "{micros:>10} us  file {file:>2}  {event:<16} {offset:>12} {length:>9} {errno:>4}"
+        )
     }
 }
 
@@ -71,7 +75,17 @@ mod tests {
 
     #[test]
     fn lines_are_of_one_width() {
-        let line = |event, offset| Line { time: Duration::ZERO, file: 1, event, offset, length: 1, errno: 0 };
-        assert_eq!(line("write", 0).to_string().len(), line("set length", 1 << 30).to_string().len());
+        let line = |event, offset| Line {
+            time: Duration::ZERO,
+            file: 1,
+            event,
+            offset,
+            length: 1,
+            errno: 0,
+        };
+        assert_eq!(
+            line("write", 0).to_string().len(),
+            line("set length", 1 << 30).to_string().len()
+        );
     }
 }

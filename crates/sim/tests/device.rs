@@ -53,7 +53,10 @@ fn contract_10_a_part_of_the_last_page_is_read_changed_and_written() {
     let stored = single.stored();
     assert!(stored[SIZE as usize - 700..SIZE as usize - 600] == data(1, 100));
     assert!(
-        stored[..SIZE as usize - 700].iter().chain(&stored[SIZE as usize - 600..]).all(|byte| *byte == 0)
+        stored[..SIZE as usize - 700]
+            .iter()
+            .chain(&stored[SIZE as usize - 600..])
+            .all(|byte| *byte == 0)
     );
 }
 
@@ -101,7 +104,8 @@ fn contract_10_a_discard_waits_for_what_is_on_its_way_and_holds_off_what_is_new(
     assert!(stored[7 * PAGE..8 * PAGE] == data(6, PAGE), "written after it");
     assert!(stored[8 * PAGE..9 * PAGE] != data(3, PAGE), "dropped");
     assert!(
-        stored[..2 * PAGE] == data(1, 5 * PAGE)[..2 * PAGE] && stored[9 * PAGE..10 * PAGE] == data(5, PAGE)
+        stored[..2 * PAGE] == data(1, 5 * PAGE)[..2 * PAGE]
+            && stored[9 * PAGE..10 * PAGE] == data(5, PAGE)
     );
 }
 

@@ -1,6 +1,6 @@
-//! Power may go at any moment. A seed is run once to count the moments at which the device's state changes; then the
-//! same run is frozen at each of them (at some, where they are many), and what may be left is compared with what was
-//! promised.
+//! Power may go at any moment. A seed is run once to count the moments at which the device's state
+//! changes; then the same run is frozen at each of them (at some, where they are many), and what
+//! may be left is compared with what was promised.
 
 mod common;
 

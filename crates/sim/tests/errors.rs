@@ -102,7 +102,11 @@ fn contract_05_a_release_writes_what_can_be_written_before_it_fails() {
     assert!(matches!(single.ask(Request::Release), Err(Failure::Write { .. })));
     let stored = single.stored();
     for page in pages.into_iter().filter(|page| *page != 40) {
-        assert_eq!(stored[(page * BLOCK) as usize..][..PAGE], data(page as u8, PAGE), "page {page}");
+        assert_eq!(
+            stored[(page * BLOCK) as usize..][..PAGE],
+            data(page as u8, PAGE),
+            "page {page}"
+        );
     }
     assert_eq!(single.cache.dirty_pages(), 1);
 }
@@ -116,14 +120,16 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
     let mut stash = FrameRuns::default();
     single.frames.take(4, &mut stash);
     let reader = Reader { caching: Caching::Cached, again: None };
-    // A page, and the end behind it: nothing is started until the page has ended, which fails the sync.
+    // A page, and the end behind it: nothing is started until the page has ended, which fails the
+    // sync.
     single.write(0, &data(2, PAGE));
     single.write(4 * BLOCK, &data(2, 10));
     single.disk.set_bad(TARGET, 0..1);
     let sync = single.cache.ask(Request::FlushData);
     single.send(Reason::Sync);
-    let mut read =
-        |single: &mut Single| single.cache.begin_read(2 * BLOCK, PAGE, reader, &mut stash, &mut Vec::new()).1;
+    let mut read = |single: &mut Single| {
+        single.cache.begin_read(2 * BLOCK, PAGE, reader, &mut stash, &mut Vec::new()).1
+    };
     assert_eq!(read(&mut single), ReadStop::Busy);
     single.end_one();
     assert!(matches!(single.cache.fetch(sync), Some(Err(Failure::Write { .. }))));

@@ -1,5 +1,5 @@
-//! Whatever the order of events: what is read is what was written, sizes are exact at every sync and close, every
-//! bio ends once, everybody who waits goes on, and nothing is left over.
+//! Whatever the order of events: what is read is what was written, sizes are exact at every sync
+//! and close, every bio ends once, everybody who waits goes on, and nothing is left over.
 
 mod common;
 
@@ -21,7 +21,8 @@ fn contract_16_the_same_seed_does_the_same_again() {
     }
 }
 
-/// Looked at after steps by chance, whatever goes wrong: what another process would make of what is said.
+/// Looked at after steps by chance, whatever goes wrong: what another process would make of what is
+/// said.
 #[test]
 fn contract_04_what_was_accepted_outlives_the_process() {
     let marks = swarm("contract_04_what_was_accepted", 120, Plan::swarm);
@@ -108,12 +109,19 @@ fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     );
 }
 
-/// Devices: each of its size, with a part of a page at its end, discarded under reads, writes and losses of power.
+/// Devices: each of its size, with a part of a page at its end, discarded under reads, writes and
+/// losses of power.
 #[test]
 fn contract_10_devices_hold_what_was_accepted() {
     let marks = swarm("contract_10_devices", 800, Plan::devices);
-    let places =
-        ["discard", "discard failed", "page write failed", "flush failed", "lost at close", "evicted"];
+    let places = [
+        "discard",
+        "discard failed",
+        "page write failed",
+        "flush failed",
+        "lost at close",
+        "evicted",
+    ];
     assert_marks(&marks, &places);
     assert_eq!(marks.count("tail") + marks.count("extending") + marks.count("allocation"), 0);
 }
@@ -122,7 +130,10 @@ fn contract_10_devices_hold_what_was_accepted() {
 #[test]
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {
     let marks = swarm("contract_09_space", 150, Plan::large);
-    assert_marks(&marks, &["allocation", "given back", "punched", "room made", "reserved in parts"]);
+    assert_marks(
+        &marks,
+        &["allocation", "given back", "punched", "room made", "reserved in parts"],
+    );
 }
 
 #[test]

@@ -6,9 +6,9 @@ use common::{Run, seeds_of};
 use forebay_sim::plan::{Disturbance, Mix};
 use forebay_sim::{PerMille, Plan};
 
-/// Transitions of the device a sync may wait. Over some hundred seeds, and runs of any length, it is below 500: each
-/// of 24 pages twice on its way, interrupted now and then. One that redirtying keeps from ending waits for the rest of
-/// the run, which is thousands.
+/// Transitions of the device a sync may wait. Over some hundred seeds, and runs of any length, it
+/// is below 500: each of 24 pages twice on its way, interrupted now and then. One that redirtying
+/// keeps from ending waits for the rest of the run, which is thousands.
 const MOST: u64 = 1_000;
 
 /// Writers that never pause, and now and then a sync.

@@ -1,5 +1,5 @@
-//! The way of a request over faulty layers, with knobs and layers changing in flight: some hundred seeds here,
-//! `FOREBAY_SIM_SEEDS=250` in the release profile for 100,000 of them.
+//! The way of a request over faulty layers, with knobs and layers changing in flight: some hundred
+//! seeds here, `FOREBAY_SIM_SEEDS=250` in the release profile for 100,000 of them.
 
 mod common;
 
@@ -33,7 +33,9 @@ fn swarm(test: &str, seeds: u64, files: Files) -> Marks {
     let mut marks = Marks::default();
     for seed in seeds_of(seeds) {
         let replay = Replay { test, seed };
-        marks.merge(&Run::new(seed, Features { unsupported_zeroes: UNSUPPORTED_ZEROES, files }).run());
+        marks.merge(
+            &Run::new(seed, Features { unsupported_zeroes: UNSUPPORTED_ZEROES, files }).run(),
+        );
         drop(replay);
     }
     if runs_all() {
@@ -45,8 +47,16 @@ fn swarm(test: &str, seeds: u64, files: Files) -> Marks {
 #[test]
 fn contract_13_15_and_16_every_bio_ends_once_in_order_and_with_its_own_bytes() {
     let marks = swarm("contract_13", SEEDS, Files::Mixed);
-    let places =
-        ["merged", "asked again", "taken", "refused", "short", "interrupted", "failed", "power loss"];
+    let places = [
+        "merged",
+        "asked again",
+        "taken",
+        "refused",
+        "short",
+        "interrupted",
+        "failed",
+        "power loss",
+    ];
     assert_marks(&marks, &places);
 }
 

@@ -10,7 +10,8 @@ use forebay_cache::{Prepare, Reason, Request};
 const BLOCK: u64 = PAGE as u64;
 
 fn writes(single: &Single) -> Vec<(Operation, u64, u64)> {
-    let is_write = |bio: &&Bio| matches!(bio.operation, Operation::Write | Operation::WriteBuffered);
+    let is_write =
+        |bio: &&Bio| matches!(bio.operation, Operation::Write | Operation::WriteBuffered);
     single.sent.iter().filter(is_write).map(|bio| (bio.operation, bio.offset, bio.length)).collect()
 }
 
@@ -20,7 +21,10 @@ fn contract_08_the_block_of_the_end_is_never_written_direct() {
     single.write(0, &data(1, PAGE + 100));
     assert_eq!(single.ask(Request::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).size(), BLOCK + 100);
-    assert_eq!(writes(&single), [(Operation::Write, 0, BLOCK), (Operation::WriteBuffered, BLOCK, 100)]);
+    assert_eq!(
+        writes(&single),
+        [(Operation::Write, 0, BLOCK), (Operation::WriteBuffered, BLOCK, 100)]
+    );
     // Direct once it is full.
     single.write(BLOCK + 100, &data(2, PAGE - 100));
     assert_eq!(single.ask(Request::FlushData), Ok(()));
@@ -67,7 +71,11 @@ fn contract_09_space_beyond_the_end_is_little_and_given_back() {
     single.write(0, &data(6, 640 * PAGE));
     single.send(Reason::Background);
     let reserved = single.sent.iter().find(|bio| bio.operation == Operation::Allocate).unwrap();
-    assert_eq!((reserved.offset, reserved.end()), (0, 680 * BLOCK), "one part in 16 beyond the end");
+    assert_eq!(
+        (reserved.offset, reserved.end()),
+        (0, 680 * BLOCK),
+        "one part in 16 beyond the end"
+    );
     assert_eq!(single.ask(Request::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).allocated_beyond_end(), Some(640));
     assert_eq!(single.ask(Request::Release), Ok(()));

@@ -33,8 +33,10 @@ fn in_order_nothing_is_overtaken_and_in_reverse_something_is() {
     for connections in [2, 4, 32, 256] {
         for source in [Source::Each, Source::Together] {
             for pass_limit in [8, u32::MAX] {
-                let load = Load { pass_limit, nanos: 20_000_000, ..Load::of(connections, 2, source) };
-                let passed = |order| run(&load.with_order(order), SEED).unwrap().reorder_distance_most;
+                let load =
+                    Load { pass_limit, nanos: 20_000_000, ..Load::of(connections, 2, source) };
+                let passed =
+                    |order| run(&load.with_order(order), SEED).unwrap().reorder_distance_most;
                 assert_eq!(passed(Order::Fifo), 0, "{load:?}");
                 assert!(passed(Order::Lifo) > 0, "{load:?}");
             }
@@ -46,7 +48,12 @@ fn in_order_nothing_is_overtaken_and_in_reverse_something_is() {
 fn at_medium_load_sources_that_wait_for_all_their_answers_go_idle_in_reverse() {
     let [fifo, lifo] = both(Load::of(4, 2, Source::Together));
     assert!(lifo.mean(rate) < 0.9 * fifo.mean(rate), "{} {}", lifo.mean(rate), fifo.mean(rate));
-    assert!(fifo.mean(idle) < 0.01 && lifo.mean(idle) > 0.1, "{} {}", fifo.mean(idle), lifo.mean(idle));
+    assert!(
+        fifo.mean(idle) < 0.01 && lifo.mean(idle) > 0.1,
+        "{} {}",
+        fifo.mean(idle),
+        lifo.mean(idle)
+    );
     // Where each answer lets the next one go it is not so: the order alone takes no work away.
     let [fifo, lifo] = both(Load::of(4, 2, Source::Each));
     assert!((lifo.mean(rate) / fifo.mean(rate) - 1.0).abs() < 0.002);
@@ -109,7 +116,8 @@ fn a_message_that_costs_more_than_others_holds_up_the_rest() {
 
 #[test]
 fn answers_that_leave_with_the_pass_wait_for_its_end() {
-    let load = Load { service: Span::fixed(1_000), pass_cost: 3_000, ..Load::of(4, 2, Source::Each) };
+    let load =
+        Load { service: Span::fixed(1_000), pass_cost: 3_000, ..Load::of(4, 2, Source::Each) };
     let with_the_pass = Load { answers: Answers::WithThePass, ..load };
     let [each, all] = [load, with_the_pass].map(|load| run(&load, SEED).unwrap());
     assert!(all.latency_p50 > each.latency_p50, "{all:?} {each:?}");

@@ -1,5 +1,5 @@
-//! The model of writeback from several contexts: that it bends where the published curves bend, that each part of it
-//! does what it is there for, and that no byte and no lock goes astray.
+//! The model of writeback from several contexts: that it bends where the published curves bend,
+//! that each part of it does what it is there for, and that no byte and no lock goes astray.
 
 mod common;
 
@@ -27,7 +27,9 @@ fn quick() -> Model {
 }
 
 fn curve(model: &Model, most: u64) -> Vec<(u64, f64)> {
-    (1..=most).map(|contexts| (contexts, throughput(&Model { contexts, ..model.clone() }))).collect()
+    (1..=most)
+        .map(|contexts| (contexts, throughput(&Model { contexts, ..model.clone() })))
+        .collect()
 }
 
 #[test]
@@ -36,7 +38,10 @@ fn the_knee_is_at_the_number_of_groups() {
         for affinity in [Affinity::Group, Affinity::Directory] {
             let curve = curve(&Model { groups, cores, affinity, ..quick() }, groups + 3);
             let knee = study::knee(&curve).unwrap();
-            assert!(knee.abs_diff(groups) <= 1, "{groups} groups by {affinity:?}, knee at {knee}: {curve:?}");
+            assert!(
+                knee.abs_diff(groups) <= 1,
+                "{groups} groups by {affinity:?}, knee at {knee}: {curve:?}"
+            );
             // Up to there each context adds its part.
             for (contexts, throughput) in &curve[..groups as usize] {
                 let part = throughput / curve[0].1 / *contexts as f64;
@@ -55,7 +60,8 @@ fn contexts_beyond_the_groups_give_nothing_by_group() {
 
 #[test]
 fn without_an_allocation_there_is_no_knee_at_the_groups() {
-    let written = Model { layout: Layout::Written, drive: drive("unbounded"), cores: 32, ..quick() };
+    let written =
+        Model { layout: Layout::Written, drive: drive("unbounded"), cores: 32, ..quick() };
     let curve = curve(&Model { affinity: Affinity::Directory, ..written }, 12);
     assert!(curve[11].1 > curve[3].1 * 2.5, "{curve:?}");
 }
@@ -71,7 +77,8 @@ fn one_context_allocates_as_fast_as_was_said_of_it() {
     assert!((50_000.0..80_000.0).contains(&fought), "{fought}");
 }
 
-/// The two drives of the published figures, 12 directories of 12 files: 243 to 759 and 368 to 1634 MiB/s.
+/// The two drives of the published figures, 12 directories of 12 files: 243 to 759 and 368 to 1634
+/// MiB/s.
 fn published(drive: Drive, contexts: u64, merge: Merge) -> f64 {
     throughput(&Model { groups: 128, cores: 128, contexts, drive, merge, ..quick() })
 }
@@ -80,7 +87,10 @@ fn published(drive: Drive, contexts: u64, merge: Merge) -> f64 {
 fn the_two_drives_are_alike_with_one_context_and_apart_with_many() {
     let (fast, slow) = (drive("pm9a3"), drive("bm1743"));
     let base = [published(fast, 1, Merge::On), published(slow, 1, Merge::On)];
-    assert!((base[0] / base[1] - 1.0).abs() < 0.05, "one context is bound by its own work: {base:?}");
+    assert!(
+        (base[0] / base[1] - 1.0).abs() < 0.05,
+        "one context is bound by its own work: {base:?}"
+    );
     assert!((200.0..300.0).contains(&base[1]), "243 was published: {base:?}");
     let many = [published(fast, 128, Merge::On), published(slow, 128, Merge::On)];
     assert!((1.3..2.2).contains(&(many[0] / many[1])), "2.15 was published: {many:?}");
@@ -101,8 +111,14 @@ fn by_hash_locks_are_fought_over_before_the_io_and_at_its_end() {
         run(&Model { affinity: Affinity::Hash, ..quick() }),
         run(&Model { affinity: Affinity::Group, ..quick() }),
     );
-    assert!(hash.completion.wait_seconds > 3.0 * group.completion.wait_seconds, "{hash:?} {group:?}");
-    assert!(hash.submission.wait_seconds > 3.0 * group.submission.wait_seconds, "{hash:?} {group:?}");
+    assert!(
+        hash.completion.wait_seconds > 3.0 * group.completion.wait_seconds,
+        "{hash:?} {group:?}"
+    );
+    assert!(
+        hash.submission.wait_seconds > 3.0 * group.submission.wait_seconds,
+        "{hash:?} {group:?}"
+    );
     assert!(hash.mib_per_second() < group.mib_per_second());
     // Who takes turns in a group does not lie together either.
     assert!(hash.request_bytes < group.request_bytes / 4.0, "{hash:?} {group:?}");
@@ -110,7 +126,10 @@ fn by_hash_locks_are_fought_over_before_the_io_and_at_its_end() {
     let of = |affinity| run(&Model { affinity, layout: Layout::Unwritten, ..quick() });
     let (hash, group) = (of(Affinity::Hash), of(Affinity::Group));
     assert_eq!((hash.submission.taken, group.submission.taken), (0, 0));
-    assert!(hash.completion.wait_seconds > 10.0 * group.completion.wait_seconds, "{hash:?} {group:?}");
+    assert!(
+        hash.completion.wait_seconds > 10.0 * group.completion.wait_seconds,
+        "{hash:?} {group:?}"
+    );
     assert!(hash.mib_per_second() < group.mib_per_second() * 0.9);
 }
 
@@ -119,14 +138,18 @@ fn affinity_is_worth_less_where_blocks_stray() {
     let of = |stray| run(&Model { stray: PerMille(stray), ..quick() });
     let (kept, strayed) = (of(0), of(1000));
     assert!(strayed.mib_per_second() < kept.mib_per_second() * 0.9, "{strayed:?} {kept:?}");
-    assert!(strayed.submission.wait_seconds > 1.5 * kept.submission.wait_seconds, "{strayed:?} {kept:?}");
+    assert!(
+        strayed.submission.wait_seconds > 1.5 * kept.submission.wait_seconds,
+        "{strayed:?} {kept:?}"
+    );
     assert!(strayed.request_bytes < kept.request_bytes / 4.0, "{strayed:?} {kept:?}");
 }
 
 #[test]
 fn affinity_to_the_group_of_inodes_is_a_loss_where_these_are_all_in_one() {
     let inodes_in_one = Model { directories: 1, files: 144, stray: PerMille(1000), ..quick() };
-    let of = |affinity| throughput(&Model { affinity, groups: 12, cores: 32, ..inodes_in_one.clone() });
+    let of =
+        |affinity| throughput(&Model { affinity, groups: 12, cores: 32, ..inodes_in_one.clone() });
     assert!(of(Affinity::Hash) > of(Affinity::Group) * 2.0, "one context has all the work");
     assert!((of(Affinity::Group) / of(Affinity::Single) - 1.0).abs() < 0.05);
 }
@@ -135,9 +158,16 @@ fn affinity_to_the_group_of_inodes_is_a_loss_where_these_are_all_in_one() {
 fn the_less_is_to_be_done_the_faster() {
     for contexts in [1, 12] {
         let of = |layout| run(&Model { contexts, layout, ..quick() });
-        let (holes, unwritten, written) = (of(Layout::Holes), of(Layout::Unwritten), of(Layout::Written));
-        assert!(holes.mib_per_second() * 2.0 < unwritten.mib_per_second(), "{holes:?} {unwritten:?}");
-        assert!(unwritten.mib_per_second() <= written.mib_per_second(), "{unwritten:?} {written:?}");
+        let (holes, unwritten, written) =
+            (of(Layout::Holes), of(Layout::Unwritten), of(Layout::Written));
+        assert!(
+            holes.mib_per_second() * 2.0 < unwritten.mib_per_second(),
+            "{holes:?} {unwritten:?}"
+        );
+        assert!(
+            unwritten.mib_per_second() <= written.mib_per_second(),
+            "{unwritten:?} {written:?}"
+        );
         assert_eq!((written.submission.taken, written.completion.taken), (0, 0));
         assert!(holes.completion.taken > 0 && unwritten.completion.taken > 0);
     }
@@ -208,7 +238,8 @@ fn what_holds_it_back_is_told() {
     let bounds = study::bounds(&quick(), SEED).unwrap();
     assert!(bounds.iter().all(|each| each.without_locks > 1.2), "{bounds:?}");
     assert!(bounds.iter().all(|each| (each.without_device - 1.0).abs() < 0.1), "{bounds:?}");
-    let slow = Model { drive: Drive { iops: 5_000, ..quick().drive }, merge: Merge::Off, ..quick() };
+    let slow =
+        Model { drive: Drive { iops: 5_000, ..quick().drive }, merge: Merge::Off, ..quick() };
     let bounds = study::bounds(&slow, SEED).unwrap();
     assert!(bounds.iter().all(|each| each.without_device > 5.0), "{bounds:?}");
 }
@@ -249,8 +280,9 @@ fn any(seed: u64) -> Model {
     }
 }
 
-/// Bytes accepted are written and settled once, no lock is given back but by its holder, and nobody is left with
-/// work: the run itself stops where one of these does not hold. Here that it comes to its end, with sound figures.
+/// Bytes accepted are written and settled once, no lock is given back but by its holder, and nobody
+/// is left with work: the run itself stops where one of these does not hold. Here that it comes to
+/// its end, with sound figures.
 #[test]
 fn nothing_is_lost_and_every_seed_replays() {
     for seed in seeds_of(300) {
@@ -271,7 +303,9 @@ fn nothing_is_lost_and_every_seed_replays() {
             (_, Locks::Off, before, after) | (Layout::Written, _, before, after) => {
                 assert_eq!((before, after), (0, 0), "{seed}");
             }
-            (Layout::Unwritten, Locks::On, before, after) => assert!(before == 0 && after > 0, "{seed}"),
+            (Layout::Unwritten, Locks::On, before, after) => {
+                assert!(before == 0 && after > 0, "{seed}")
+            }
             (Layout::Holes, Locks::On, before, after) => assert!(before > 0 && after > 0, "{seed}"),
         }
     }

@@ -1,7 +1,8 @@
 //! An aligned allocation: memory the kernel can read and write directly, on the heap.
 //!
-//! Why not `Vec<u8>`: its memory is aligned to a byte, and direct I/O needs a sector, or a page. Zeroed when made, so
-//! that there is never a byte nobody wrote; who wants many of them keeps them, or uses a pool of [`Buffers`].
+//! Why not `Vec<u8>`: its memory is aligned to a byte, and direct I/O needs a sector, or a page.
+//! Zeroed when made, so that there is never a byte nobody wrote; who wants many of them keeps them,
+//! or uses a pool of [`Buffers`].
 //!
 //! [`Buffers`]: crate::buffers::Buffers
 
@@ -28,12 +29,14 @@ impl AlignedMemory {
     /// So many zeroes.
     ///
     /// # Panics
-    /// When the length is more than can be addressed; where there is no memory the program ends, as with `Vec`.
+    /// When the length is more than can be addressed; where there is no memory the program ends, as
+    /// with `Vec`.
     #[must_use]
     pub fn new(length: usize) -> Self {
         if length == 0 {
             // Aligned all the same, and never touched.
-            let start = NonNull::new(std::ptr::without_provenance_mut(PAGE)).expect("a page is not zero");
+            let start =
+                NonNull::new(std::ptr::without_provenance_mut(PAGE)).expect("a page is not zero");
             return Self { start, length };
         }
         let layout = layout(length);
@@ -81,7 +84,10 @@ impl Drop for AlignedMemory {
 
 impl fmt::Debug for AlignedMemory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("AlignedMemory").field("length", &self.length).finish_non_exhaustive()
+        formatter
+            .debug_struct("AlignedMemory")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,16 +1,19 @@
 //! Tells another process that the rings of this one are gone.
 //!
-//! A process that is killed is gone before its rings are: the kernel ends what is in flight some time later, and a write
-//! among it would overtake what somebody else writes in the meantime. So there is a pipe to which nobody ever writes. Its
-//! one end, [`Alive`], is open in the process and a registered file of each of its rings; the kernel lets go of that when
-//! the last request of the ring has ended. Then whoever has the other end, [`Gone`], is told that it is closed.
+//! A process that is killed is gone before its rings are: the kernel ends what is in flight some
+//! time later, and a write among it would overtake what somebody else writes in the meantime. So
+//! there is a pipe to which nobody ever writes. Its one end, [`Alive`], is open in the process and
+//! a registered file of each of its rings; the kernel lets go of that when the last request of the
+//! ring has ended. Then whoever has the other end, [`Gone`], is told that it is closed.
 //!
-//! Of a process that has ended the thread pool needs nothing of it: it has not while a system call of its threads has
-//! not. For one that lives on, and does nothing more, the pool holds a duplicate until its last thread has ended.
+//! Of a process that has ended the thread pool needs nothing of it: it has not while a system call
+//! of its threads has not. For one that lives on, and does nothing more, the pool holds a duplicate
+//! until its last thread has ended.
 //!
-//! What it cannot tell: a child that was forked and lives on, without another program, keeps the end and the rings open, so
-//! it is not told while that lives. Nor is it where a ring refused the file ([`Ring::set_alive`](crate::Ring::set_alive)
-//! says so): then the process's own end alone counts.
+//! What it cannot tell: a child that was forked and lives on, without another program, keeps the
+//! end and the rings open, so it is not told while that lives. Nor is it where a ring refused the
+//! file ([`Ring::set_alive`](crate::Ring::set_alive) says so): then the process's own end alone
+//! counts.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,7 +50,8 @@ impl AsFd for Alive {
 }
 
 impl Gone {
-    /// The end that a descriptor is, which came from another process. One that is something else tells what that tells.
+    /// The end that a descriptor is, which came from another process. One that is something else
+    /// tells what that tells.
     #[must_use]
     pub fn of_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)

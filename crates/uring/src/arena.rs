@@ -1,18 +1,21 @@
 //! The arena: the memory all pages live in, one mapping, made once.
 //!
-//! Why not the heap: requests in flight need addresses that stay, and a forked child must not get a copy of the cache.
-//! Frames with consecutive numbers are consecutive in memory, so a gathered run is one segment. To the device it is one
-//! only where the pages behind it are neighbours, too, which huge pages make them: without them a request of 1 MiB has
-//! 256 pieces, and costs the more. So the memory is a memfd (whose descriptor, handed to a second process, would let what
-//! was accepted outlive this one) only where shared memory may have huge pages, and anonymous elsewhere.
+//! Why not the heap: requests in flight need addresses that stay, and a forked child must not get a
+//! copy of the cache. Frames with consecutive numbers are consecutive in memory, so a gathered run
+//! is one segment. To the device it is one only where the pages behind it are neighbours, too,
+//! which huge pages make them: without them a request of 1 MiB has 256 pieces, and costs the more.
+//! So the memory is a memfd (whose descriptor, handed to a second process, would let what was
+//! accepted outlive this one) only where shared memory may have huge pages, and anonymous
+//! elsewhere.
 //!
-//! [`layout`](crate::layout) says what lies where. A shared arena has, beside the frames, all that another process needs to
-//! finish the writing if this one dies: [`header`](crate::header), [`records`](crate::records), masks. Of these what is
-//! never used takes no memory.
+//! [`layout`](crate::layout) says what lies where. A shared arena has, beside the frames, all that
+//! another process needs to finish the writing if this one dies: [`header`](crate::header),
+//! [`records`](crate::records), masks. Of these what is never used takes no memory.
 //!
-//! The price: memory is not given back while the arena lives; it is taken page by page when first touched. The
-//! arena knows nothing of who owns a frame: exclusivity is the caller's promise, stated at each `unsafe` accessor.
-//! The mapping is neither inherited by a forked child nor in a core dump.
+//! The price: memory is not given back while the arena lives; it is taken page by page when first
+//! touched. The arena knows nothing of who owns a frame: exclusivity is the caller's promise,
+//! stated at each `unsafe` accessor. The mapping is neither inherited by a forked child nor in a
+//! core dump.
 
 use std::io;
 use std::mem;
@@ -55,8 +58,8 @@ impl Arena {
     /// An arena of so many frames, in whichever memory may have huge pages.
     ///
     /// # Errors
-    /// What the kernel said where it gives no memory or no descriptor; `InvalidInput` for no frames or more than
-    /// can be addressed.
+    /// What the kernel said where it gives no memory or no descriptor; `InvalidInput` for no frames
+    /// or more than can be addressed.
     pub fn new(frames: u32) -> io::Result<Self> {
         if shared_memory_may_be_huge() { Self::shared(frames) } else { Self::private(frames) }
     }
@@ -85,11 +88,12 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The shared arena that another process made, as it is. Both have it then; who does what with it is theirs to
-    /// agree.
+    /// The shared arena that another process made, as it is. Both have it then; who does what with
+    /// it is theirs to agree.
     ///
     /// # Errors
-    /// See [`ImageError`]: it is mapped only where its size cannot change and all it says of itself is so.
+    /// See [`ImageError`]: it is mapped only where its size cannot change and all it says of itself
+    /// is so.
     pub fn of_memfd(memfd: OwnedFd) -> Result<Self, ImageError> {
         let seals = rustix::fs::fcntl_get_seals(&memfd).map_err(|_| ImageError::NoMemory)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -100,7 +104,8 @@ impl Arena {
         Ok(Self::of(memory, Some(memfd), layout)?)
     }
 
-    /// The arena of a saved copy. What is changed in it stays here. The file must not be cut while this lives.
+    /// The arena of a saved copy. What is changed in it stays here. The file must not be cut while
+    /// this lives.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -117,8 +122,8 @@ impl Arena {
     fn of(memory: Mapping, memfd: Option<OwnedFd>, layout: Layout) -> io::Result<Self> {
         memory.advise(Advice::LinuxDontFork)?;
         memory.advise(Advice::LinuxDontDump)?;
-        // Refused where huge pages are compiled out; without effect where they are off. Not for what lies behind the
-        // frames: of that little is used, here and there.
+        // Refused where huge pages are compiled out; without effect where they are off. Not for
+        // what lies behind the frames: of that little is used, here and there.
         let _ = memory.advise_part(0..layout.frames_end(), Advice::LinuxHugepage);
         let _ = memory.advise_part(layout.frames_end()..layout.bytes, Advice::LinuxNoHugepage);
         let zeroes = Mapping::anonymous(ZERO_BYTES, ProtFlags::READ)?;
@@ -151,7 +156,8 @@ impl Arena {
         self.at(frame).cast_const()
     }
 
-    /// The memory a ring may register: all up to the last frame's end, from its start on, and how many bytes.
+    /// The memory a ring may register: all up to the last frame's end, from its start on, and how
+    /// many bytes.
     pub(crate) fn registrable(&self) -> (*mut u8, usize) {
         (self.memory.start(), self.layout.frames_end())
     }
@@ -162,31 +168,34 @@ impl Arena {
         self.zeroes.start().cast_const()
     }
 
-    /// Copies `from` into the frame, `at` bytes from its start, and on into the frames that follow it.
+    /// Copies `from` into the frame, `at` bytes from its start, and on into the frames that follow
+    /// it.
     ///
     /// # Safety
-    /// While this runs nobody else reads or writes that part of the memory: no other accessor, no request in flight
-    /// that reads into it. (A request that writes *from* it would store torn bytes: give the page a new frame.)
+    /// While this runs nobody else reads or writes that part of the memory: no other accessor, no
+    /// request in flight that reads into it. (A request that writes *from* it would store torn
+    /// bytes: give the page a new frame.)
     pub unsafe fn copy_in(&self, frame: Frame, at: usize, from: &[u8]) {
         self.check(frame, at, from.len());
         // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
         let into = unsafe { self.at(frame).add(at) };
-        // SAFETY: `into` is valid for `from.len()` bytes, the caller promises exclusivity, and a `&[u8]` cannot
-        // overlap memory that nobody holds a reference to.
+        // SAFETY: `into` is valid for `from.len()` bytes, the caller promises exclusivity, and a
+        // `&[u8]` cannot overlap memory that nobody holds a reference to.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
     }
 
-    /// Copies from the frame, `at` bytes from its start, and on from the frames that follow it, into `into`.
+    /// Copies from the frame, `at` bytes from its start, and on from the frames that follow it,
+    /// into `into`.
     ///
     /// # Safety
-    /// While this runs nobody writes that part of the memory: neither `copy_in`, `zero` or `copy_frame`, nor a
-    /// request in flight that reads into it.
+    /// While this runs nobody writes that part of the memory: neither `copy_in`, `zero` or
+    /// `copy_frame`, nor a request in flight that reads into it.
     pub unsafe fn copy_out(&self, frame: Frame, at: usize, into: &mut [u8]) {
         self.check(frame, at, into.len());
         // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
         let from = unsafe { self.at(frame).add(at) };
-        // SAFETY: `from` is valid for `into.len()` bytes, the caller promises that nobody writes them, and a
-        // `&mut [u8]` cannot overlap memory that nobody holds a reference to.
+        // SAFETY: `from` is valid for `into.len()` bytes, the caller promises that nobody writes
+        // them, and a `&mut [u8]` cannot overlap memory that nobody holds a reference to.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
@@ -195,7 +204,8 @@ impl Arena {
     /// # Safety
     /// As [`Arena::copy_in`].
     pub unsafe fn zero(&self, frame: Frame, range: Range<usize>) {
-        let length = range.end.checked_sub(range.start).expect("a range that does not run backwards");
+        let length =
+            range.end.checked_sub(range.start).expect("a range that does not run backwards");
         self.check(frame, range.start, length);
         // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
         let start = unsafe { self.at(frame).add(range.start) };
@@ -214,8 +224,8 @@ impl Arena {
         let (source, length) = (unsafe { self.at(from).add(range.start) }, range.end - range.start);
         // SAFETY: as above.
         let into = unsafe { self.at(to).add(range.start) };
-        // SAFETY: both are parts of different frames of the mapping, and the caller promises that nobody writes the
-        // first and nobody uses the second.
+        // SAFETY: both are parts of different frames of the mapping, and the caller promises that
+        // nobody writes the first and nobody uses the second.
         unsafe { ptr::copy_nonoverlapping(source.cast_const(), into, length) };
     }
 
@@ -225,8 +235,8 @@ impl Arena {
     /// As [`Arena::copy_out`] for `from` and as [`Arena::copy_in`] for `to`.
     pub unsafe fn copy_frame(&self, from: Frame, to: Frame) {
         assert_ne!(from, to, "a frame is not copied onto itself");
-        // SAFETY: both are whole frames of the mapping, different ones, and the caller promises that nobody writes
-        // the first and nobody uses the second.
+        // SAFETY: both are whole frames of the mapping, different ones, and the caller promises
+        // that nobody writes the first and nobody uses the second.
         unsafe { ptr::copy_nonoverlapping(self.at(from).cast_const(), self.at(to), PAGE) };
     }
 
@@ -240,13 +250,14 @@ impl Arena {
         self.words(frame).retire();
     }
 
-    /// Says that a frame holds nothing, where it is published as clean: before its bytes are changed. A load, where it
-    /// is not.
+    /// Says that a frame holds nothing, where it is published as clean: before its bytes are
+    /// changed. A load, where it is not.
     pub fn retire_clean(&self, frame: Frame) {
         self.words(frame).retire_clean();
     }
 
-    /// In which state a frame is published; for who publishes it: it is not looked whether it checks out.
+    /// In which state a frame is published; for who publishes it: it is not looked whether it
+    /// checks out.
     #[must_use]
     pub fn published(&self, frame: Frame) -> Option<FrameState> {
         self.words(frame).published()
@@ -261,7 +272,8 @@ impl Arena {
     /// Says that no byte of a frame was written, while it has no header.
     ///
     /// # Panics
-    /// When the arena is not shared; as all that has to do with masks and records, but for asking what is there.
+    /// When the arena is not shared; as all that has to do with masks and records, but for asking
+    /// what is there.
     pub fn clear_mask(&self, frame: Frame) {
         self.mask(frame).expect(SHARED_ALONE).clear();
     }
@@ -274,18 +286,19 @@ impl Arena {
         self.mask(frame).expect(SHARED_ALONE).add(bytes);
     }
 
-    /// Which bytes of a frame were written, in order; of a [`Partial`](crate::header::FrameState::Partial) one. What
-    /// touches is one range.
+    /// Which bytes of a frame were written, in order; of a
+    /// [`Partial`](crate::header::FrameState::Partial) one. What touches is one range.
     #[must_use]
     pub fn written_of(&self, frame: Frame) -> Vec<Range<usize>> {
         self.mask(frame).map(MaskWords::written).unwrap_or_default()
     }
 
-    /// Says which file a number stands for, before the first frame of it is published. Replaces what was said before.
+    /// Says which file a number stands for, before the first frame of it is published. Replaces
+    /// what was said before.
     ///
     /// # Panics
-    /// As [`Arena::clear_mask`]; for a number from [`FILE_RECORDS`](crate::records::FILE_RECORDS) on, and a generation
-    /// of zero.
+    /// As [`Arena::clear_mask`]; for a number from [`FILE_RECORDS`](crate::records::FILE_RECORDS)
+    /// on, and a generation of zero.
     pub fn enter_file(&self, number: u32, record: &FileRecord) {
         self.record(number).expect(SHARED_ALONE).enter(number, record);
         self.superblock(FILES_ENTERED).fetch_max(u64::from(number) + 1, Ordering::Release);
@@ -331,7 +344,10 @@ impl Arena {
 
     /// Forgets the mapping: for frames that are still in flight when their owner must go.
     pub fn leak(self: Arc<Self>) {
-        tracing::warn!(bytes = self.layout.bytes, "requests are still in flight: their memory is leaked");
+        tracing::warn!(
+            bytes = self.layout.bytes,
+            "requests are still in flight: their memory is leaked"
+        );
         mem::forget(self);
     }
 
@@ -350,30 +366,48 @@ impl Arena {
     }
 
     fn at(&self, frame: Frame) -> *mut u8 {
-        assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
+        assert!(
+            frame.0 < self.layout.frames,
+            "frame {} of an arena of {}",
+            frame.0,
+            self.layout.frames
+        );
         // SAFETY: the frame's number was checked, so the offset is within the mapping.
         unsafe { self.memory.start().add(self.layout.frames_offset + frame.0 as usize * PAGE) }
     }
 
     fn words(&self, frame: Frame) -> &HeaderWords {
-        assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
+        assert!(
+            frame.0 < self.layout.frames,
+            "frame {} of an arena of {}",
+            frame.0,
+            self.layout.frames
+        );
         let offset = self.layout.header_offset + frame.0 as usize * HEADER_BYTES;
-        // SAFETY: the frame's number was checked, so the header is within their table; it is made of atomics.
+        // SAFETY: the frame's number was checked, so the header is within their table; it is made
+        // of atomics.
         unsafe { self.shared_words(offset) }
     }
 
     /// `None` where there are no masks.
     fn mask(&self, frame: Frame) -> Option<&MaskWords> {
-        assert!(frame.0 < self.layout.frames, "frame {} of an arena of {}", frame.0, self.layout.frames);
+        assert!(
+            frame.0 < self.layout.frames,
+            "frame {} of an arena of {}",
+            frame.0,
+            self.layout.frames
+        );
         let offset = self.layout.masks_offset? + frame.0 as usize * MASK_BYTES;
-        // SAFETY: the frame's number was checked, so the mask is within their table; it is made of atomics.
+        // SAFETY: the frame's number was checked, so the mask is within their table; it is made of
+        // atomics.
         Some(unsafe { self.shared_words(offset) })
     }
 
     /// `None` where there is no such record.
     fn record(&self, number: u32) -> Option<&RecordWords> {
         let offset = self.layout.records_offset? + number as usize * RECORD_BYTES;
-        // SAFETY: the number is checked, so the record is within their table; it is made of atomics.
+        // SAFETY: the number is checked, so the record is within their table; it is made of
+        // atomics.
         (number < self.layout.records).then(|| unsafe { self.shared_words(offset) })
     }
 
@@ -387,13 +421,13 @@ impl Arena {
     /// What is at an offset, shared with whoever else maps the memory.
     ///
     /// # Safety
-    /// `T` is made of 64-bit atomics alone, the offset is a multiple of eight, and all of it is within the mapping and
-    /// not within the frames.
+    /// `T` is made of 64-bit atomics alone, the offset is a multiple of eight, and all of it is
+    /// within the mapping and not within the frames.
     unsafe fn shared_words<T>(&self, offset: usize) -> &T {
         // SAFETY: the caller promises that the offset is within the mapping.
         let words = unsafe { self.memory.start().add(offset) };
-        // SAFETY: the mapping is aligned to a page and the offset to a word; any bytes make valid atomics, which are only
-        // ever used as such; the mapping lives as long as `self`.
+        // SAFETY: the mapping is aligned to a page and the offset to a word; any bytes make valid
+        // atomics, which are only ever used as such; the mapping lives as long as `self`.
         unsafe { &*words.cast::<T>() }
     }
 
@@ -437,7 +471,9 @@ fn sealed_memory(bytes: u64) -> io::Result<OwnedFd> {
 fn shared_memory_may_be_huge() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     setting.is_ok_and(|setting| {
-        ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|word| setting.contains(word))
+        ["[always]", "[within_size]", "[advise]", "[force]"]
+            .iter()
+            .any(|word| setting.contains(word))
     })
 }
 
@@ -472,8 +508,14 @@ mod tests {
     #[test]
     fn the_layout_is_the_documented_one() {
         let arena = Arena::shared(200).unwrap();
-        let header =
-            Header { file: 9, generation: 5, page: 4, sequence: 1, length: 17, state: FrameState::Partial };
+        let header = Header {
+            file: 9,
+            generation: 5,
+            page: 4,
+            sequence: 1,
+            length: 17,
+            state: FrameState::Partial,
+        };
         arena.publish(Frame(130), header);
         arena.clear_mask(Frame(130));
         arena.add_to_mask(Frame(130), 3..17);
@@ -489,8 +531,21 @@ mod tests {
         };
         let superblock: Vec<u64> = (0..14).map(|index| word(index * 8)).collect();
         let (records, masks) = (203 * 4096, 203 * 4096 + 65_536 * 512);
-        let known =
-            [2, 4096, 200, 4096, 32, 3 * 4096, masks + 25 * 4096, records, 65_536, 512, masks, 512, 10];
+        let known = [
+            2,
+            4096,
+            200,
+            4096,
+            32,
+            3 * 4096,
+            masks + 25 * 4096,
+            records,
+            65_536,
+            512,
+            masks,
+            512,
+            10,
+        ];
         assert_eq!(superblock[1..], known);
         assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x02");
         assert_eq!(file.metadata().unwrap().len(), masks + 25 * 4096);
@@ -528,8 +583,14 @@ mod tests {
     #[test]
     fn what_one_process_published_another_finds() {
         let arena = Arena::shared(2048).unwrap();
-        let header =
-            Header { file: 3, generation: 77, page: 9, sequence: 4, length: 4096, state: FrameState::Dirty };
+        let header = Header {
+            file: 3,
+            generation: 77,
+            page: 9,
+            sequence: 4,
+            length: 4096,
+            state: FrameState::Dirty,
+        };
         arena.publish(Frame(2047), header);
         arena.enter_file(3, &record());
         // SAFETY: this thread alone knows the arena.
@@ -550,7 +611,10 @@ mod tests {
         assert_eq!(again.file(3), Some(FileRecord { size: 5, cut: None, ..record() }));
         found.leave_file(3);
         found.retire(Frame(2047));
-        assert_eq!((again.file(3), again.files().count(), again.header(Frame(2047))), (None, 0, None));
+        assert_eq!(
+            (again.file(3), again.files().count(), again.header(Frame(2047))),
+            (None, 0, None)
+        );
         let file = File::from(found.memfd().unwrap().try_clone_to_owned().unwrap());
         assert!(file.set_len(4096).is_err(), "its size is sealed");
     }
@@ -580,10 +644,19 @@ mod tests {
     #[test]
     fn an_arena_of_its_own_has_neither_files_nor_masks() {
         let arena = Arena::private(4).unwrap();
-        assert_eq!((arena.file(0), arena.files().count(), arena.written_of(Frame(0))), (None, 0, vec![]));
+        assert_eq!(
+            (arena.file(0), arena.files().count(), arena.written_of(Frame(0))),
+            (None, 0, vec![])
+        );
         assert!(arena.memfd().is_none());
-        let header =
-            Header { file: 3, generation: 1, page: 9, sequence: 4, length: 4096, state: FrameState::Clean };
+        let header = Header {
+            file: 3,
+            generation: 1,
+            page: 9,
+            sequence: 4,
+            length: 4096,
+            state: FrameState::Clean,
+        };
         arena.publish(Frame(2), header);
         assert_eq!(arena.header(Frame(2)), Some(header));
         arena.retire_clean(Frame(2));
@@ -617,7 +690,10 @@ mod tests {
             // SAFETY: the place is aligned, and was written before anybody else knew the arena.
             let offset = unsafe { place.read() };
             assert_eq!(offset as usize % HUGE, 0);
-            assert_eq!(arena.address(Frame(0)) as usize - arena.memory.start() as usize, offset as usize);
+            assert_eq!(
+                arena.address(Frame(0)) as usize - arena.memory.start() as usize,
+                offset as usize
+            );
         }
     }
 

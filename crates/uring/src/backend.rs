@@ -1,9 +1,9 @@
-//! The backend: the ring, or the thread pool where io_uring is missing or forbidden. Who stands above it need not know
-//! which; [`Backend::describe`] says it.
+//! The backend: the ring, or the thread pool where io_uring is missing or forbidden. Who stands
+//! above it need not know which; [`Backend::describe`] says it.
 //!
-//! Why an enum and not a `Box<dyn Device>`: there are two, and the files and the waker are theirs as well as the
-//! requests. Where the ring is refused for another reason (memory, say) there is no stand-in: the reason has a remedy,
-//! and a slower engine that came unasked would hide it.
+//! Why an enum and not a `Box<dyn Device>`: there are two, and the files and the waker are theirs
+//! as well as the requests. Where the ring is refused for another reason (memory, say) there is no
+//! stand-in: the reason has a remedy, and a slower engine that came unasked would hide it.
 
 use std::io;
 use std::sync::Arc;
@@ -85,7 +85,8 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The ring, or the thread pool where io_uring is missing or forbidden; for so many requests staged at once.
+    /// The ring, or the thread pool where io_uring is missing or forbidden; for so many requests
+    /// staged at once.
     ///
     /// # Errors
     /// Why there is neither, and what to do about it.
@@ -112,8 +113,9 @@ impl Backend {
         }
     }
 
-    /// Has another process told when this is gone, with all its requests, however this process ends; whether it will
-    /// be. While nothing is in flight; once the doorbell was rung, on the same thread.
+    /// Has another process told when this is gone, with all its requests, however this process
+    /// ends; whether it will be. While nothing is in flight; once the doorbell was rung, on the
+    /// same thread.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         match self {
             Self::Ring(ring) => ring.set_alive(alive),
@@ -148,7 +150,8 @@ impl Backend {
         }
     }
 
-    /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
+    /// Puts a file under a target's number. Numbers index a table: take small ones and use them
+    /// again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         match self {
             Self::Ring(ring) => ring.attach(target, file),
@@ -242,7 +245,9 @@ mod tests {
     #[test]
     fn contract_17_what_is_absent_is_replaced_and_what_can_be_remedied_is_told() {
         let other = |code| SetupError::Other(io::Error::from_raw_os_error(code));
-        assert!(is_absent(&SetupError::Missing) && is_absent(&SetupError::Forbidden(String::new())));
+        assert!(
+            is_absent(&SetupError::Missing) && is_absent(&SetupError::Forbidden(String::new()))
+        );
         assert!(is_absent(&SetupError::TooOld("x")) && is_absent(&other(libc::EPERM)));
         assert!(!is_absent(&other(libc::EMFILE)));
         assert!(!is_absent(&SetupError::Memory(io::Error::from_raw_os_error(libc::ENOMEM))));

@@ -10,13 +10,15 @@ const BLKROGET: libc::Ioctl = 0x125e;
 /// `_IO(0x12, 119)`.
 const BLKDISCARD: libc::Ioctl = 0x1277;
 
-/// Bytes on the device that can be reached: whole blocks. (A partition or an image may end inside of one.)
+/// Bytes on the device that can be reached: whole blocks. (A partition or an image may end inside
+/// of one.)
 pub(crate) fn reachable(device: BorrowedFd<'_>) -> io::Result<u64> {
     let block = u64::from(logical_block(device)?.max(1));
     Ok(size(device)? / block * block)
 }
 
-/// Whether the device refuses writes. Opening it for writing does not tell: the kernel lets that pass.
+/// Whether the device refuses writes. Opening it for writing does not tell: the kernel lets that
+/// pass.
 pub(crate) fn is_read_only(device: BorrowedFd<'_>) -> io::Result<bool> {
     let mut told: libc::c_int = 0;
     // SAFETY: the command writes an `int` through the pointer, during the call.

@@ -1,12 +1,14 @@
-//! A pool of buffers: one aligned mapping of a fixed size, of which pieces are taken and come back when dropped.
+//! A pool of buffers: one aligned mapping of a fixed size, of which pieces are taken and come back
+//! when dropped.
 //!
-//! Why not the heap: memory at the device must not be copied when the process forks (a fork makes the parent's next
-//! write go to a new page, and what the device reads or wrote is in the old one), must not be in a core dump, and is
-//! to be bounded. A piece is a run of pages; the free runs are kept by place and grow together again.
+//! Why not the heap: memory at the device must not be copied when the process forks (a fork makes
+//! the parent's next write go to a new page, and what the device reads or wrote is in the old one),
+//! must not be in a core dump, and is to be bounded. A piece is a run of pages; the free runs are
+//! kept by place and grow together again.
 //!
-//! The guarantee: a piece is one owner's alone until it is dropped, and the mapping outlives its last piece. The
-//! price: a piece is whole pages, and a pool in many small pieces may refuse a large one. A piece holds what its last
-//! owner left in it.
+//! The guarantee: a piece is one owner's alone until it is dropped, and the mapping outlives its
+//! last piece. The price: a piece is whole pages, and a pool in many small pieces may refuse a
+//! large one. A piece holds what its last owner left in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,7 +67,8 @@ impl Buffers {
 
     fn take_run(&self, pages: usize) -> Option<usize> {
         let mut free = self.free();
-        let (first, run) = free.iter().find(|(_, run)| **run >= pages).map(|(first, run)| (*first, *run))?;
+        let (first, run) =
+            free.iter().find(|(_, run)| **run >= pages).map(|(first, run)| (*first, *run))?;
         free.remove(&first);
         if run > pages {
             free.insert(first + pages, run - pages);
@@ -122,8 +125,8 @@ impl Deref for Piece {
 
     fn deref(&self) -> &[u8] {
         self.assert_here();
-        // SAFETY: the run is mapped for reading and writing, zeroes at first, and belongs to this piece alone until
-        // its drop; `&self` keeps writers away.
+        // SAFETY: the run is mapped for reading and writing, zeroes at first, and belongs to this
+        // piece alone until its drop; `&self` keeps writers away.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.length) }
     }
 }
@@ -139,7 +142,8 @@ impl DerefMut for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         let pages = self.length.div_ceil(PAGE);
-        // A forked child has a copy of the lock, perhaps as somebody else held it, and no use for what it guards.
+        // A forked child has a copy of the lock, perhaps as somebody else held it, and no use for
+        // what it guards.
         if pages > 0 && self.buffers.fork.is_parent() {
             self.buffers.give_run(self.first, pages);
         }
@@ -169,7 +173,9 @@ mod tests {
             piece.fill(u8::try_from(index).unwrap());
         }
         for (index, piece) in pieces.iter().enumerate() {
-            assert!(piece.len() == PAGE - 1 && piece.iter().all(|byte| usize::from(*byte) == index));
+            assert!(
+                piece.len() == PAGE - 1 && piece.iter().all(|byte| usize::from(*byte) == index)
+            );
         }
         pieces.retain(|piece| piece[0] % 2 == 1);
         assert!(buffers.take(PAGE + 1).is_none(), "free pages, and no two together");

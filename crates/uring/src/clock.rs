@@ -1,7 +1,7 @@
 //! The clock: the only place that reads one. What needs the time below is given it.
 //!
-//! `CLOCK_MONOTONIC`, as a number of nanoseconds, because the parts that must not read a clock still compare, store
-//! and subtract moments, and the simulator makes them from nothing.
+//! `CLOCK_MONOTONIC`, as a number of nanoseconds, because the parts that must not read a clock
+//! still compare, store and subtract moments, and the simulator makes them from nothing.
 
 use forebay_block::Moment;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,4 +1,5 @@
-//! How a process that was just started becomes one that outlives whoever started it, and holds nothing of theirs.
+//! How a process that was just started becomes one that outlives whoever started it, and holds
+//! nothing of theirs.
 //!
 //! It is for the very beginning of a program: descriptors are closed whoever has them.
 
@@ -8,9 +9,9 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
-/// Signals that end a program which does not say otherwise, and that are sent to all of a terminal, a session or a
-/// service at once, or by the kernel at a limit that this process has from whoever started it: a write beyond the most
-/// that a file may have fails, then, and others go on.
+/// Signals that end a program which does not say otherwise, and that are sent to all of a terminal,
+/// a session or a service at once, or by the kernel at a limit that this process has from whoever
+/// started it: a write beyond the most that a file may have fails, then, and others go on.
 const IGNORED: [libc::c_int; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -24,8 +25,9 @@ const IGNORED: [libc::c_int; 10] = [
     libc::SIGXFSZ,
 ];
 
-/// Goes into a session of its own, ignores the signals that end programs, goes to the root of the file system, and closes
-/// every descriptor but `kept` and standard error; standard input and output become `/dev/null`.
+/// Goes into a session of its own, ignores the signals that end programs, goes to the root of the
+/// file system, and closes every descriptor but `kept` and standard error; standard input and
+/// output become `/dev/null`.
 ///
 /// # Errors
 /// The system's: the process may be in part what it should be.
@@ -85,8 +87,8 @@ fn close_all_but(kept: &[BorrowedFd<'_>]) {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: closes descriptors alone. Those of them that something in this process owns would be missed; the process
-    // has only begun, as the module says.
+    // SAFETY: closes descriptors alone. Those of them that something in this process owns would be
+    // missed; the process has only begun, as the module says.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 

@@ -46,8 +46,8 @@ impl Alignment {
     const UNKNOWN: Alignment = Alignment { memory: 4096, offset: 4096 };
 }
 
-/// What the kernel tells: since 6.1 by itself, before that by the size of the device's logical blocks, which
-/// `open(2)` says is enough. `None` where direct I/O is impossible.
+/// What the kernel tells: since 6.1 by itself, before that by the size of the device's logical
+/// blocks, which `open(2)` says is enough. `None` where direct I/O is impossible.
 pub(crate) fn alignment(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Alignment> {
     if let Some(told) = told(descriptor) {
         return (told.memory > 0 && told.offset > 0).then_some(told);
@@ -66,9 +66,13 @@ pub(crate) fn alignment(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Alignm
 
 /// What `statx` tells, zeroes included, which mean that direct I/O is impossible.
 fn told(descriptor: BorrowedFd<'_>) -> Option<Alignment> {
-    let status = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let status =
+        rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let told = status.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    told.then_some(Alignment { memory: status.stx_dio_mem_align, offset: status.stx_dio_offset_align })
+    told.then_some(Alignment {
+        memory: status.stx_dio_mem_align,
+        offset: status.stx_dio_offset_align,
+    })
 }
 
 impl fmt::Display for Direct {
@@ -105,8 +109,9 @@ fn misaligned(alignment: Option<Alignment>) -> Option<String> {
         return Some("the file system has no direct I/O for this file".into());
     };
     let page = u32::try_from(PAGE).expect("a page is small");
-    (memory > page || offset > page)
-        .then(|| format!("direct I/O needs an alignment of {memory} in memory and {offset} in the file"))
+    (memory > page || offset > page).then(|| {
+        format!("direct I/O needs an alignment of {memory} in memory and {offset} in the file")
+    })
 }
 
 pub(crate) fn set_flags(descriptor: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {

@@ -1,11 +1,13 @@
-//! The one costly call: `io_uring_enter`, with the flags this crate means, and a count of how often it was made.
+//! The one costly call: `io_uring_enter`, with the flags this crate means, and a count of how often
+//! it was made.
 //!
-//! Why not the wrappers of the crate below: they leave the ring's own work undone unless something is waited for,
-//! cannot say that a wait is idleness, and forget a registered descriptor with the next borrow. Every call here works
-//! off what has completed.
+//! Why not the wrappers of the crate below: they leave the ring's own work undone unless something
+//! is waited for, cannot say that a wait is idleness, and forget a registered descriptor with the
+//! next borrow. Every call here works off what has completed.
 //!
-//! The price of a registered descriptor: it counts for the thread that registered it alone, and that thread keeps
-//! the ring until it unregisters or ends. So who registers must unregister, on the same thread.
+//! The price of a registered descriptor: it counts for the thread that registered it alone, and
+//! that thread keeps the ring until it unregisters or ends. So who registers must unregister, on
+//! the same thread.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
@@ -21,7 +23,8 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const REGISTER_RING_DESCRIPTORS: u32 = 20;
 const UNREGISTER_RING_DESCRIPTORS: u32 = 21;
 
-/// Stands for no limit beside a minimal time: the kernel takes a minimal time without a limit for the limit itself.
+/// Stands for no limit beside a minimal time: the kernel takes a minimal time without a limit for
+/// the limit itself.
 const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What one call does.
@@ -31,8 +34,8 @@ pub(crate) struct Enter {
     pub(crate) to_submit: u32,
     /// Completions to wait for; with none there is no wait.
     pub(crate) want: u32,
-    /// How long all of them are waited for; after that one is enough. Zero: as long as `limit`. Only where the kernel
-    /// has it (6.12).
+    /// How long all of them are waited for; after that one is enough. Zero: as long as `limit`.
+    /// Only where the kernel has it (6.12).
     pub(crate) within: Duration,
     /// How long to wait; `None`: without limit.
     pub(crate) limit: Option<Duration>,
@@ -95,8 +98,8 @@ impl Door {
         self.enters
     }
 
-    /// Registers the ring's descriptor for the calling thread; tells whether the kernel did (5.18, and up to 16 rings
-    /// for each thread).
+    /// Registers the ring's descriptor for the calling thread; tells whether the kernel did (5.18,
+    /// and up to 16 rings for each thread).
     pub(crate) fn register(&mut self) -> bool {
         let mut argument = RingDescriptor {
             index: u32::MAX,
@@ -126,7 +129,13 @@ impl Door {
     fn register_call(&self, operation: u32, argument: &mut RingDescriptor) -> libc::c_long {
         // SAFETY: both operations read and write one such argument during the call.
         unsafe {
-            libc::syscall(libc::SYS_io_uring_register, self.ring, operation, ptr::from_mut(argument), 1u32)
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                self.ring,
+                operation,
+                ptr::from_mut(argument),
+                1u32,
+            )
         }
     }
 
@@ -156,8 +165,9 @@ impl Door {
             }
             None => self.ring,
         };
-        // SAFETY: the flags say that the argument is a `GetEvents`, which it is, with a time limit that lives until
-        // the call returns or none. What the requests submitted point to is their submitter's promise.
+        // SAFETY: the flags say that the argument is a `GetEvents`, which it is, with a time limit
+        // that lives until the call returns or none. What the requests submitted point to is their
+        // submitter's promise.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,

@@ -1,7 +1,8 @@
-//! In how many pieces a file lies on its device, and where: what fragmentation costs is measured by it.
+//! In how many pieces a file lies on its device, and where: what fragmentation costs is measured by
+//! it.
 //!
-//! The count is the kernel's own (`FS_IOC_FIEMAP`), so a file system's bound on one extent shows: ext4 counts a
-//! piece of 1 GiB as at least eight. Bytes include space reserved beyond the end.
+//! The count is the kernel's own (`FS_IOC_FIEMAP`), so a file system's bound on one extent shows:
+//! ext4 counts a piece of 1 GiB as at least eight. Bytes include space reserved beyond the end.
 
 use std::io;
 use std::ops::Range;
@@ -20,7 +21,8 @@ pub struct Extents {
 const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b;
 const FIEMAP_FLAG_SYNC: u32 = 1;
 const FIEMAP_EXTENT_LAST: u32 = 1;
-/// Unknown, not allocated yet, or encoded, or within other data: its place is not a place on the device.
+/// Unknown, not allocated yet, or encoded, or within other data: its place is not a place on the
+/// device.
 const FIEMAP_EXTENT_PLACELESS: u32 = 0x2 | 0x4 | 0x8 | 0x200 | 0x400;
 const EXTENTS_PER_CALL: usize = 256;
 
@@ -69,8 +71,8 @@ pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Ex
     }
 }
 
-/// In how many places on the device a range lies, as far as one call tells: what follows on there counts as one,
-/// whether it is written or only reserved. What has no place yet is left out.
+/// In how many places on the device a range lies, as far as one call tells: what follows on there
+/// counts as one, whether it is written or only reserved. What has no place yet is left out.
 pub(crate) fn places(descriptor: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Extents> {
     let mut map = Map::new(bytes.clone(), 0);
     let mut places = Extents::default();
@@ -80,7 +82,8 @@ pub(crate) fn places(descriptor: BorrowedFd<'_>, bytes: Range<u64>) -> io::Resul
             continue;
         }
         // The first and the last may reach beyond the range.
-        let (start, end) = (extent.logical.max(bytes.start), (extent.logical + extent.length).min(bytes.end));
+        let (start, end) =
+            (extent.logical.max(bytes.start), (extent.logical + extent.length).min(bytes.end));
         places.count += u64::from(next != Some(extent.physical));
         places.bytes += end.saturating_sub(start);
         next = extent.physical.checked_add(extent.length);
@@ -99,8 +102,14 @@ pub(crate) fn physical(descriptor: BorrowedFd<'_>, offset: u64) -> io::Result<Op
 
 impl Map {
     fn new(bytes: Range<u64>, flags: u32) -> Self {
-        let none =
-            Extent { logical: 0, physical: 0, length: 0, reserved: [0; 2], flags: 0, reserved_too: [0; 3] };
+        let none = Extent {
+            logical: 0,
+            physical: 0,
+            length: 0,
+            reserved: [0; 2],
+            flags: 0,
+            reserved_too: [0; 3],
+        };
         Self {
             start: bytes.start,
             length: bytes.end - bytes.start,
@@ -114,8 +123,8 @@ impl Map {
 
     /// As many as there is room for.
     fn ask(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<&[Extent]> {
-        // SAFETY: the descriptor is open for the length of the call; the kernel reads the head of the map and
-        // writes at most `extent_count` extents behind it, which is how many there are.
+        // SAFETY: the descriptor is open for the length of the call; the kernel reads the head of
+        // the map and writes at most `extent_count` extents behind it, which is how many there are.
         let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *self) };
         if result != 0 {
             return Err(io::Error::last_os_error());

@@ -1,9 +1,9 @@
 //! An open file the ring can use: one descriptor, direct where the file system grants it.
 //!
-//! Why one descriptor and not a direct and a buffered one: a write lease is refused while a second open exists, so
-//! the block that holds the end of file is written by switching `O_DIRECT` off and on again ([`File::set_direct`]).
-//! Nothing here caches what the kernel knows: lengths, space and marks are asked for by a system call each time, on
-//! the caller's thread.
+//! Why one descriptor and not a direct and a buffered one: a write lease is refused while a second
+//! open exists, so the block that holds the end of file is written by switching `O_DIRECT` off and
+//! on again ([`File::set_direct`]). Nothing here caches what the kernel knows: lengths, space and
+//! marks are asked for by a system call each time, on the caller's thread.
 
 use std::io;
 use std::mem;
@@ -28,7 +28,8 @@ use crate::lease::{self, LeaseWatch, Leased};
 use crate::lock::{self, Lock};
 use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
 
-/// The extended attribute that says how far space was reserved, so that the next open after a crash gives it back.
+/// The extended attribute that says how far space was reserved, so that the next open after a crash
+/// gives it back.
 const RESERVATION_MARK: &str = "user.forebay.reserved";
 
 /// What kind of file it is.
@@ -81,12 +82,13 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, waiting [`LEASE_PATIENCE`] at most for somebody's lease on it. A block device is opened
-    /// exclusively, for reading too.
+    /// Opens a file, waiting [`LEASE_PATIENCE`] at most for somebody's lease on it. A block device
+    /// is opened exclusively, for reading too.
     ///
     /// # Errors
-    /// What the kernel said; `WouldBlock` where the lease was not given up in time; `ResourceBusy` for a device that
-    /// is mounted or held exclusively; `ReadOnlyFilesystem` where one that refuses writes is opened for them.
+    /// What the kernel said; `WouldBlock` where the lease was not given up in time; `ResourceBusy`
+    /// for a device that is mounted or held exclusively; `ReadOnlyFilesystem` where one that
+    /// refuses writes is opened for them.
     pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
         Self::open_within(path, how, LEASE_PATIENCE)
     }
@@ -99,7 +101,8 @@ impl File {
         let (descriptor, created) = open::descriptor(path, how, Instant::now() + patience)?;
         let status = rustix::fs::fstat(&descriptor)?;
         let kind = kind_of(FileType::from_raw_mode(status.st_mode));
-        // Without blocking was for the lease alone: the ring takes the flag as "fail rather than wait".
+        // Without blocking was for the lease alone: the ring takes the flag as "fail rather than
+        // wait".
         direct::clear_flags(descriptor.as_fd(), OFlags::NONBLOCK)?;
         if how.truncate == Truncate::Cut && kind == Kind::Regular && !created {
             retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
@@ -128,11 +131,13 @@ impl File {
         Ok(Opened { file, created })
     }
 
-    /// A file that was opened elsewhere: direct or not, leased and locked as it is, for that belongs to the open file and
-    /// is shared with whoever else has it. Its lease is held by [`File::adopt_lease`], or by nobody here.
+    /// A file that was opened elsewhere: direct or not, leased and locked as it is, for that
+    /// belongs to the open file and is shared with whoever else has it. Its lease is held by
+    /// [`File::adopt_lease`], or by nobody here.
     ///
     /// # Errors
-    /// What the kernel said; `InvalidInput` for one that is open neither for reading nor for reading and writing.
+    /// What the kernel said; `InvalidInput` for one that is open neither for reading nor for
+    /// reading and writing.
     pub fn of_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let status = rustix::fs::fstat(&descriptor)?;
         let kind = kind_of(FileType::from_raw_mode(status.st_mode));
@@ -141,7 +146,10 @@ impl File {
             OFlags::RDONLY if !flags.contains(OFlags::PATH) => Access::Read,
             OFlags::RDWR => Access::ReadWrite,
             _ => {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "open neither to read nor for both"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "open neither to read nor for both",
+                ));
             }
         };
         let alignment = direct::alignment(descriptor.as_fd(), kind);
@@ -164,7 +172,8 @@ impl File {
         })
     }
 
-    /// Asks for direct I/O, as opening does: for a file that came from elsewhere, maybe in the midst of a buffered write.
+    /// Asks for direct I/O, as opening does: for a file that came from elsewhere, maybe in the
+    /// midst of a buffered write.
     ///
     /// # Errors
     /// What the kernel said.
@@ -183,8 +192,9 @@ impl File {
         Ok(())
     }
 
-    /// Says that whoever opened it made it, at this path: flushing its directory makes the entry durable. Where the path
-    /// is gone, or names another file by now, its whole file system is synced for it.
+    /// Says that whoever opened it made it, at this path: flushing its directory makes the entry
+    /// durable. Where the path is gone, or names another file by now, its whole file system is
+    /// synced for it.
     pub fn made_at(&mut self, path: &Path) {
         let is_there = Self::identity_of(path).is_ok_and(|identity| identity == self.identity);
         self.directory = if is_there { open::keep_directory(path) } else { Directory::Unreadable };
@@ -196,7 +206,8 @@ impl File {
         self.identity
     }
 
-    /// Which file a path names, found without opening it: an open would break a lease, our own included.
+    /// Which file a path names, found without opening it: an open would break a lease, our own
+    /// included.
     ///
     /// # Errors
     /// What the kernel said, `NotFound` among it.
@@ -223,7 +234,8 @@ impl File {
         &self.direct
     }
 
-    /// What requests on the file must be aligned to; nothing where they go through the kernel's page cache.
+    /// What requests on the file must be aligned to; nothing where they go through the kernel's
+    /// page cache.
     #[must_use]
     pub fn alignment(&self) -> Alignment {
         self.alignment
@@ -263,13 +275,15 @@ impl File {
         Ok(u64::try_from(blocks).expect("the kernel keeps counts positive") * 512)
     }
 
-    /// Whether a file of this file system can have `end` bytes. Asks by a seek, which nothing here depends on.
+    /// Whether a file of this file system can have `end` bytes. Asks by a seek, which nothing here
+    /// depends on.
     #[must_use]
     pub fn can_hold(&self, end: u64) -> bool {
         rustix::fs::seek(&self.descriptor, SeekFrom::Start(end)).is_ok()
     }
 
-    /// Bytes this user may still allocate on the file's file system; without end on a device, where nothing has to be.
+    /// Bytes this user may still allocate on the file's file system; without end on a device, where
+    /// nothing has to be.
     ///
     /// # Errors
     /// What the kernel said.
@@ -281,7 +295,8 @@ impl File {
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
-    /// Switches the descriptor for the requests that follow. Where direct was refused nothing happens.
+    /// Switches the descriptor for the requests that follow. Where direct was refused nothing
+    /// happens.
     ///
     /// # Errors
     /// What the kernel said.
@@ -293,12 +308,12 @@ impl File {
         }
     }
 
-    /// Writes all of `data` at `offset`, on the calling thread, in the mode the descriptor is in. Blocks until the device
-    /// has it; interrupted and short writes are gone on with.
+    /// Writes all of `data` at `offset`, on the calling thread, in the mode the descriptor is in.
+    /// Blocks until the device has it; interrupted and short writes are gone on with.
     ///
     /// # Errors
-    /// What the kernel said; a prefix may have been written. `InvalidInput` where the mode asks for an alignment that
-    /// `data` or `offset` does not have.
+    /// What the kernel said; a prefix may have been written. `InvalidInput` where the mode asks for
+    /// an alignment that `data` or `offset` does not have.
     pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
         while !data.is_empty() {
             let written = retry_on_intr(|| rustix::io::pwrite(&self.descriptor, data, offset))?;
@@ -319,7 +334,8 @@ impl File {
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, length))?)
     }
 
-    /// Allocates space, now; the length stays. Allocated, a later write there cannot run out of space.
+    /// Allocates space, now; the length stays. Allocated, a later write there cannot run out of
+    /// space.
     ///
     /// # Errors
     /// What the kernel said: `StorageFull` where there is no space.
@@ -327,8 +343,8 @@ impl File {
         self.fallocate(FallocateFlags::KEEP_SIZE, offset, length)
     }
 
-    /// Gives space back; the length stays, the range reads as zeroes. (ext4 keeps what lies beyond the end: only
-    /// [`File::truncate`] gives that back.)
+    /// Gives space back; the length stays, the range reads as zeroes. (ext4 keeps what lies beyond
+    /// the end: only [`File::truncate`] gives that back.)
     ///
     /// # Errors
     /// What the kernel said.
@@ -336,7 +352,8 @@ impl File {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
     }
 
-    /// Says that a range is not needed: of a device by telling it, of a file by giving the space back.
+    /// Says that a range is not needed: of a device by telling it, of a file by giving the space
+    /// back.
     ///
     /// # Errors
     /// What the kernel said: `Unsupported` where the device cannot.
@@ -359,8 +376,8 @@ impl File {
         extents::count(self.as_fd(), 0)
     }
 
-    /// Where the byte at `offset` lies on the device of its file system; `None` for a hole, and for what has no place
-    /// yet. A system call; what is not written out is not waited for.
+    /// Where the byte at `offset` lies on the device of its file system; `None` for a hole, and for
+    /// what has no place yet. A system call; what is not written out is not waited for.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -368,8 +385,8 @@ impl File {
         extents::physical(self.as_fd(), offset)
     }
 
-    /// In how many places on the device a range lies: its pieces and how long they are together, of as much as one system
-    /// call tells. What follows on there is one piece, written or not.
+    /// In how many places on the device a range lies: its pieces and how long they are together, of
+    /// as much as one system call tells. What follows on there is one piece, written or not.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -377,9 +394,10 @@ impl File {
         extents::places(self.as_fd(), bytes)
     }
 
-    /// Whether its file system is known to overwrite in place: what is written there once costs it nothing the second
-    /// time. XFS and ext4 do (but for blocks that files share); one that copies on write does not, and of others it is
-    /// not known. A device has nothing to do at all. A system call.
+    /// Whether its file system is known to overwrite in place: what is written there once costs it
+    /// nothing the second time. XFS and ext4 do (but for blocks that files share); one that copies
+    /// on write does not, and of others it is not known. A device has nothing to do at all. A
+    /// system call.
     #[must_use]
     pub fn overwrites_in_place(&self) -> bool {
         const XFS: u64 = 0x5846_5342;
@@ -399,9 +417,9 @@ impl File {
     /// Has the file system allocate stretches of so many bytes for the file from now on, for good.
     ///
     /// # Errors
-    /// `AlreadyExists` where a hint stands, which is left alone. What the kernel said: `InvalidInput` for a number that
-    /// is no multiple of a block, or a file that has extents; `Unsupported` and others where the file system has no such
-    /// hints.
+    /// `AlreadyExists` where a hint stands, which is left alone. What the kernel said:
+    /// `InvalidInput` for a number that is no multiple of a block, or a file that has extents;
+    /// `Unsupported` and others where the file system has no such hints.
     pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
         hint::set(self.as_fd(), bytes)
     }
@@ -427,7 +445,9 @@ impl File {
     pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
         let mut text = [0; 20];
         match rustix::fs::fgetxattr(&self.descriptor, RESERVATION_MARK, &mut text[..]) {
-            Ok(length) => Ok(std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok())),
+            Ok(length) => {
+                Ok(std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok()))
+            }
             // Longer than any number of 64 bits: not ours.
             Err(Errno::NODATA | Errno::RANGE) => Ok(None),
             Err(error) => Err(error.into()),
@@ -440,7 +460,12 @@ impl File {
     /// What the kernel said.
     pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
         let text = end.to_string();
-        Ok(rustix::fs::fsetxattr(&self.descriptor, RESERVATION_MARK, text.as_bytes(), XattrFlags::empty())?)
+        Ok(rustix::fs::fsetxattr(
+            &self.descriptor,
+            RESERVATION_MARK,
+            text.as_bytes(),
+            XattrFlags::empty(),
+        )?)
     }
 
     /// Says that nothing is reserved.
@@ -457,8 +482,9 @@ impl File {
     /// Asks to be told before anybody else opens the file: the watch's callback gets `key`.
     ///
     /// # Errors
-    /// What the kernel said: `WouldBlock` where somebody has the file open already, `PermissionDenied` where it
-    /// belongs to another user, others where the file system has no leases.
+    /// What the kernel said: `WouldBlock` where somebody has the file open already,
+    /// `PermissionDenied` where it belongs to another user, others where the file system has no
+    /// leases.
     pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         if lease.is_none() {
@@ -467,9 +493,10 @@ impl File {
         Ok(())
     }
 
-    /// Holds the lease that the open file has, where it came from elsewhere: the watch hears of its breaks from now on.
-    /// What happened before is told by [`File::has_lease`], asked afterwards: where that is not so somebody waits, or it
-    /// is gone, and [`File::release_lease`] lets him go on when all is written that is to be.
+    /// Holds the lease that the open file has, where it came from elsewhere: the watch hears of its
+    /// breaks from now on. What happened before is told by [`File::has_lease`], asked afterwards:
+    /// where that is not so somebody waits, or it is gone, and [`File::release_lease`] lets him go
+    /// on when all is written that is to be.
     ///
     /// # Errors
     /// What the kernel said; the lease stays with the open file then, and nobody here hears of it.
@@ -487,8 +514,8 @@ impl File {
         lease::is_whole(self.as_fd())
     }
 
-    /// Gives up the lease that the open file has, whoever holds it: who waits for it goes on. Nothing happens where there is
-    /// none.
+    /// Gives up the lease that the open file has, whoever holds it: who waits for it goes on.
+    /// Nothing happens where there is none.
     pub fn give_up_lease(&self) {
         lease::give_up(self.as_fd());
     }
@@ -500,14 +527,15 @@ impl File {
         lease.as_ref().is_some_and(Leased::is_whole)
     }
 
-    /// Gives the lease up, which lets whoever waits for it go on. Nothing happens where there is none.
+    /// Gives the lease up, which lets whoever waits for it go on. Nothing happens where there is
+    /// none.
     pub fn release_lease(&self) {
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(lease);
     }
 
-    /// Locks the whole file against others who lock it, another engine of this process included; for writing where
-    /// the descriptor may write. Does not wait.
+    /// Locks the whole file against others who lock it, another engine of this process included;
+    /// for writing where the descriptor may write. Does not wait.
     ///
     /// # Errors
     /// What the kernel said.
@@ -530,8 +558,9 @@ impl File {
         Ok(())
     }
 
-    /// Leaves lease and lock to whoever else has the open file: nothing here gives them up from now on, its drop included.
-    /// They go when the last descriptor of it does, or when that one gives them up.
+    /// Leaves lease and lock to whoever else has the open file: nothing here gives them up from now
+    /// on, its drop included. They go when the last descriptor of it does, or when that one gives
+    /// them up.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -540,9 +569,9 @@ impl File {
         }
     }
 
-    /// Lets go of a block device, whoever still shares this: others may open it exclusively, and mount it, when this
-    /// returns (under old kernels, when a ring it was registered with has noticed). From then on no request may name
-    /// it. Nothing happens to a file that is no device.
+    /// Lets go of a block device, whoever still shares this: others may open it exclusively, and
+    /// mount it, when this returns (under old kernels, when a ring it was registered with has
+    /// noticed). From then on no request may name it. Nothing happens to a file that is no device.
     ///
     /// # Errors
     /// What the kernel said: then the device is let go of when this is dropped.
@@ -551,9 +580,11 @@ impl File {
             return Ok(());
         }
         let nothing = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        // SAFETY: the number is that of a descriptor which stays open during the call and after it: what it names is
-        // exchanged in one step. It is never closed twice, for this second owner is not dropped.
-        let mut number = mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.descriptor.as_raw_fd()) });
+        // SAFETY: the number is that of a descriptor which stays open during the call and after it:
+        // what it names is exchanged in one step. It is never closed twice, for this second owner
+        // is not dropped.
+        let mut number =
+            mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.descriptor.as_raw_fd()) });
         Ok(rustix::io::dup3(&nothing, &mut number, DupFlags::CLOEXEC)?)
     }
 
@@ -562,8 +593,8 @@ impl File {
     }
 }
 
-/// Gives up lease and lock before the descriptor closes: a child that was forked and lives on keeps the descriptor,
-/// and with it both.
+/// Gives up lease and lock before the descriptor closes: a child that was forked and lives on keeps
+/// the descriptor, and with it both.
 impl Drop for File {
     fn drop(&mut self) {
         let lease = self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();

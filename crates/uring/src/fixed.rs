@@ -1,5 +1,5 @@
-//! What is registered with the kernel beforehand, so that a request need not look it up: the files, and on request
-//! the arena.
+//! What is registered with the kernel beforehand, so that a request need not look it up: the files,
+//! and on request the arena.
 //!
 //! ```text
 //! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
@@ -7,14 +7,15 @@
 //! buffers  the arena's mapping in stretches of 1 GiB, the most the kernel takes as one
 //! ```
 //!
-//! A registered file saves each request the lookup and the count of its descriptor; it stays the same open file, so
-//! that its `O_DIRECT` flag can be switched as before. Registered memory saves each direct request the pinning of its
-//! pages. The price of the second is the memory: all of the arena is taken and pinned at once, which counts against
-//! the limit of locked memory; so it is asked for. Before kernel 6.13 a detached file is let go of only when the
-//! requests that were submitted before have ended, those of other files included.
+//! A registered file saves each request the lookup and the count of its descriptor; it stays the
+//! same open file, so that its `O_DIRECT` flag can be switched as before. Registered memory saves
+//! each direct request the pinning of its pages. The price of the second is the memory: all of the
+//! arena is taken and pinned at once, which counts against the limit of locked memory; so it is
+//! asked for. Before kernel 6.13 a detached file is let go of only when the requests that were
+//! submitted before have ended, those of other files included.
 //!
-//! Nothing here can fail: where the kernel refuses, requests name descriptors and addresses as they always could, and
-//! the offers say why.
+//! Nothing here can fail: where the kernel refuses, requests name descriptors and addresses as they
+//! always could, and the offers say why.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -141,7 +142,8 @@ impl Tables {
     fn make_table(&mut self, uring: &IoUring, entries: u32) -> io::Result<()> {
         let submitter = uring.submitter();
         let sparse = submitter.register_files_sparse(entries);
-        self.sparse = Some(!matches!(&sparse, Err(error) if error.raw_os_error() == Some(libc::EINVAL)));
+        self.sparse =
+            Some(!matches!(&sparse, Err(error) if error.raw_os_error() == Some(libc::EINVAL)));
         sparse.or_else(|_| submitter.register_files(&vec![-1; entries as usize]))?;
         self.has_table = true;
         Ok(())
@@ -196,7 +198,8 @@ impl Tables {
         }
     }
 
-    /// Registers the arena, which outlives the ring or is leaked with it. Blocks while its pages are taken.
+    /// Registers the arena, which outlives the ring or is leaked with it. Blocks while its pages
+    /// are taken.
     pub(crate) fn register_arena(&mut self, uring: &IoUring, arena: &Arena) {
         if self.bytes > 0 {
             return;
@@ -210,8 +213,8 @@ impl Tables {
                 iov_len: stretch.min(bytes - from),
             })
             .collect();
-        // SAFETY: the stretches are the arena's mapping, which the ring holds, and which is leaked where requests
-        // that may use it outlive the ring.
+        // SAFETY: the stretches are the arena's mapping, which the ring holds, and which is leaked
+        // where requests that may use it outlive the ring.
         match unsafe { uring.submitter().register_buffers(&stretches) } {
             Ok(()) => {
                 (self.memory, self.bytes) = (start.addr(), bytes);
@@ -237,7 +240,9 @@ impl Tables {
         }
         let last = from + (length as usize - 1);
         let index = from >> STRETCH_SHIFT;
-        (last < self.bytes && last >> STRETCH_SHIFT == index).then(|| u16::try_from(index).ok()).flatten()
+        (last < self.bytes && last >> STRETCH_SHIFT == index)
+            .then(|| u16::try_from(index).ok())
+            .flatten()
     }
 
     /// What was asked for and what became of it.
@@ -268,7 +273,9 @@ fn why(error: &io::Error, bytes: usize) -> String {
         Some(libc::ENOMEM) => {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             let limit = limit.map_or("unlimited".into(), |limit| format!("{} KiB", limit >> 10));
-            format!("no memory: {needed} KiB were to be locked, the limit is {limit}; raise `ulimit -l`")
+            format!(
+                "no memory: {needed} KiB were to be locked, the limit is {limit}; raise `ulimit -l`"
+            )
         }
         Some(libc::EOPNOTSUPP) => "this kernel registers no shared memory".into(),
         _ => error.to_string(),
@@ -289,7 +296,11 @@ mod tests {
         assert_eq!(tables.buffer(at(stretch - 4096), 4097), None, "across two");
         assert_eq!(tables.buffer(at(2 * stretch), 4096), Some(2));
         assert_eq!(tables.buffer(at(2 * stretch), 4097), None, "beyond the end");
-        assert_eq!(tables.buffer(std::ptr::without_provenance(4096), 4096), None, "before the start");
+        assert_eq!(
+            tables.buffer(std::ptr::without_provenance(4096), 4096),
+            None,
+            "before the start"
+        );
         assert_eq!(Tables::default().buffer(at(0), 1), None, "nothing is registered");
     }
 }

@@ -1,8 +1,9 @@
 //! Whether this is still the process that made the engine: a plain load on every call.
 //!
-//! Why not the process number: `getpid` is a system call, and a thousandth of a write's cost is still paid by every
-//! write. The kernel empties one page in each forked child (`MADV_WIPEONFORK`); the parent's still says yes. A child
-//! that shares the parent's memory (`vfork`) sees the parent's page, as it sees all the rest.
+//! Why not the process number: `getpid` is a system call, and a thousandth of a write's cost is
+//! still paid by every write. The kernel empties one page in each forked child (`MADV_WIPEONFORK`);
+//! the parent's still says yes. A child that shares the parent's memory (`vfork`) sees the parent's
+//! page, as it sees all the rest.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,14 +41,14 @@ impl ForkGuard {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is mapped for reading and writing as long as `self` lives, aligned, and used in no other
-        // way.
+        // SAFETY: the page is mapped for reading and writing as long as `self` lives, aligned, and
+        // used in no other way.
         unsafe { AtomicU32::from_ptr(self.page.start().cast()) }
     }
 }
 
-/// The process something was made in. A copy that a forked child drops must leave what the parent still uses: the
-/// child has none of the mappings, and shares the leases and locks.
+/// The process something was made in. A copy that a forked child drops must leave what the parent
+/// still uses: the child has none of the mappings, and shares the leases and locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Home {
     process: u32,
@@ -71,8 +72,8 @@ mod tests {
     fn contract_14_a_forked_child_is_not_the_parent() {
         let guard = ForkGuard::new().unwrap();
         assert!(guard.is_parent());
-        // SAFETY: the child does nothing but look at the guard and leave, both allowed after a fork of a program
-        // with threads.
+        // SAFETY: the child does nothing but look at the guard and leave, both allowed after a fork
+        // of a program with threads.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", io::Error::last_os_error());
         if child == 0 {

@@ -1,5 +1,5 @@
-//! Writing frames to a file on the calling thread, wherever in the arena they are: what is left to do when there is no
-//! ring, because the program that had it is dead.
+//! Writing frames to a file on the calling thread, wherever in the arena they are: what is left to
+//! do when there is no ring, because the program that had it is dead.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -26,9 +26,10 @@ pub struct Part {
 }
 
 impl File {
-    /// Writes parts of frames one behind the other from `offset` on, in the mode the descriptor is in, and returns how many
-    /// bytes were: fewer than there are where the kernel wrote fewer. Blocks. What is in the frames at that time is written:
-    /// that nobody is changing them is for the caller to know.
+    /// Writes parts of frames one behind the other from `offset` on, in the mode the descriptor is
+    /// in, and returns how many bytes were: fewer than there are where the kernel wrote fewer.
+    /// Blocks. What is in the frames at that time is written: that nobody is changing them is for
+    /// the caller to know.
     ///
     /// # Errors
     /// What the kernel said; interrupted calls are made again.
@@ -46,12 +47,14 @@ impl File {
             }
         };
         let vectors: Vec<libc::iovec> = parts.iter().map(vector).collect();
-        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let offset =
+            libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
         let (descriptor, count) = (self.as_fd(), vectors.len() as libc::c_int);
         loop {
-            // SAFETY: every vector is within a frame of the arena, which is mapped as long as it is borrowed here; the
-            // kernel alone reads there.
-            let written = unsafe { libc::pwritev(descriptor.as_raw_fd(), vectors.as_ptr(), count, offset) };
+            // SAFETY: every vector is within a frame of the arena, which is mapped as long as it is
+            // borrowed here; the kernel alone reads there.
+            let written =
+                unsafe { libc::pwritev(descriptor.as_raw_fd(), vectors.as_ptr(), count, offset) };
             match u64::try_from(written) {
                 Ok(written) => return Ok(written),
                 Err(_) => {
@@ -96,8 +99,12 @@ mod tests {
         }
         let directory = tempfile::tempdir_in(".").unwrap();
         let path = directory.path().join("file");
-        let how =
-            How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::New,
+            truncate: Truncate::Keep,
+            mode: 0o600,
+        };
         let file = File::open(&path, &how).unwrap().file;
         file.set_direct(crate::direct::Mode::Buffered).unwrap();
         let part = |frame, at, length| Part { frame: Frame(frame), at, length };
@@ -115,8 +122,12 @@ mod tests {
     fn what_is_beyond_a_frame_is_refused() {
         let arena = Arena::private(1).unwrap();
         let file = tempfile::NamedTempFile::new_in(".").unwrap();
-        let how =
-            How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::No,
+            truncate: Truncate::Keep,
+            mode: 0o600,
+        };
         let file = File::open(file.path(), &how).unwrap().file;
         let _ = file.write_frames_at(&arena, &[Part { frame: Frame(0), at: 1, length: PAGE }], 0);
     }

@@ -1,7 +1,9 @@
-//! In what pieces a file system's free space lies, as it tells itself: XFS and ext4 by `FS_IOC_GETFSMAP`.
+//! In what pieces a file system's free space lies, as it tells itself: XFS and ext4 by
+//! `FS_IOC_GETFSMAP`.
 //!
-//! The walk goes over the trees of every group, holding each one's lock for as long as a call looks at it. So it is for
-//! reports and bounded in time, and no engine asks; what that one learns of pieces comes from what it reserved.
+//! The walk goes over the trees of every group, holding each one's lock for as long as a call looks
+//! at it. So it is for reports and bounded in time, and no engine asks; what that one learns of
+//! pieces comes from what it reserved.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,7 +22,8 @@ pub struct FreeSpace {
     pub largest: u64,
     /// Bytes in those that hold a whole request.
     pub in_large: u64,
-    /// How far it was looked when the time was over, in bytes of the device; `None` when all was seen.
+    /// How far it was looked when the time was over, in bytes of the device; `None` when all was
+    /// seen.
     pub looked_until: Option<u64>,
 }
 
@@ -59,12 +62,12 @@ const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(size_of::<Map>() == 192 + 64 * RECORDS_PER_CALL);
 
 impl FreeSpace {
-    /// Of the file system an open file or directory lies on, as much as is seen in that time; one call at least, which
-    /// is not cut short. Blocks for so long.
+    /// Of the file system an open file or directory lies on, as much as is seen in that time; one
+    /// call at least, which is not cut short. Blocks for so long.
     ///
     /// # Errors
-    /// What the kernel said: `Unsupported` or `InvalidInput`, or that it is no such call (`ENOTTY`), where the file
-    /// system does not tell.
+    /// What the kernel said: `Unsupported` or `InvalidInput`, or that it is no such call
+    /// (`ENOTTY`), where the file system does not tell.
     pub fn of(file: impl AsFd, time: Duration) -> io::Result<Self> {
         let until = Instant::now() + time;
         let mut map = Map::new();
@@ -72,7 +75,8 @@ impl FreeSpace {
         loop {
             let records = map.ask(&file)?;
             records.iter().for_each(|record| space.count(record));
-            let Some(last) = records.last().copied().filter(|last| last.flags & FMR_OF_LAST == 0) else {
+            let Some(last) = records.last().copied().filter(|last| last.flags & FMR_OF_LAST == 0)
+            else {
                 return Ok(space);
             };
             if Instant::now() >= until {
@@ -122,8 +126,8 @@ impl Map {
     /// As many as there is room for, behind the lowest.
     fn ask(&mut self, file: impl AsFd) -> io::Result<&[Record]> {
         let descriptor = file.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is open for the length of the call; the kernel reads the head of the map and writes
-        // it and at most `count` records behind it, which is how many there are.
+        // SAFETY: the descriptor is open for the length of the call; the kernel reads the head of
+        // the map and writes it and at most `count` records behind it, which is how many there are.
         let result = unsafe { libc::ioctl(descriptor, FS_IOC_GETFSMAP, &raw mut *self) };
         if result != 0 {
             return Err(io::Error::last_os_error());
@@ -176,7 +180,10 @@ mod tests {
         // What is reserved for root is free here too; others write meanwhile.
         let free = status.f_bfree * status.f_frsize;
         let off = space.bytes.abs_diff(free);
-        assert!(space.looked_until.is_some() || off < free / 4 + (64 << 20), "{space:?}, {free} by statvfs");
+        assert!(
+            space.looked_until.is_some() || off < free / 4 + (64 << 20),
+            "{space:?}, {free} by statvfs"
+        );
         // With no time it is what one call tells.
         let hurried = FreeSpace::of(&directory, Duration::ZERO).unwrap();
         assert!(hurried.pieces <= space.pieces.max(RECORDS_PER_CALL as u64));

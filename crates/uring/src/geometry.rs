@@ -1,8 +1,9 @@
 //! How a file system divides its space, where it tells: XFS's allocation groups.
 //!
-//! A group is XFS's unit of parallel allocation: whoever allocates, or converts what was allocated before, holds the
-//! group's lock. An inode lies in a group, and its number says which; its blocks usually lie there too, but need not (a
-//! full group, or a mount with `inode32`, sends them elsewhere), so that where they are is asked for by
+//! A group is XFS's unit of parallel allocation: whoever allocates, or converts what was allocated
+//! before, holds the group's lock. An inode lies in a group, and its number says which; its blocks
+//! usually lie there too, but need not (a full group, or a mount with `inode32`, sends them
+//! elsewhere), so that where they are is asked for by
 //! [`File::physical_at`](crate::File::physical_at).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,7 +19,8 @@ pub struct Geometry {
     inode_bits: u32,
 }
 
-/// `XFS_IOC_FSGEOMETRY_V1`: read 112 bytes, type `X`, number 100. The first form of the call, which every kernel has.
+/// `XFS_IOC_FSGEOMETRY_V1`: read 112 bytes, type `X`, number 100. The first form of the call, which
+/// every kernel has.
 const XFS_IOC_FSGEOMETRY_V1: libc::Ioctl = 0x8070_5864;
 
 /// What it answers, as far as it is used here; the rest is room.
@@ -42,9 +44,11 @@ impl Geometry {
     /// Of the file system a file lies on; `None` where it has no groups, or does not tell.
     pub(crate) fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
         let mut answer = Answer::default();
-        // SAFETY: the descriptor is open for the length of the call, and the kernel writes no more than the 112 bytes
-        // that the call's number says and the structure has. Other file systems refuse the number.
-        let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1, &raw mut answer) };
+        // SAFETY: the descriptor is open for the length of the call, and the kernel writes no more
+        // than the 112 bytes that the call's number says and the structure has. Other file systems
+        // refuse the number.
+        let result =
+            unsafe { libc::ioctl(descriptor.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1, &raw mut answer) };
         (result == 0).then(|| Self::checked(&answer)).flatten()
     }
 
@@ -125,6 +129,8 @@ mod tests {
         assert_eq!(Geometry::checked(&Answer { block_bytes: 4097, ..answer(1, 1) }), None);
         // The largest there can be is none too large to be counted with.
         let largest = Geometry::checked(&answer(u32::MAX, u32::MAX)).unwrap();
-        assert!(largest.group_of_byte(u64::MAX).is_some() && largest.group_of_inode(u64::MAX).is_some());
+        assert!(
+            largest.group_of_byte(u64::MAX).is_some() && largest.group_of_inode(u64::MAX).is_some()
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The header of a frame: which page of which file is in it, so that another process can finish the writing if
-//! this one dies.
+//! The header of a frame: which page of which file is in it, so that another process can finish the
+//! writing if this one dies.
 //!
-//! A header is four words, 32 bytes, native byte order, at `header_offset + 32 * frame` in the arena's memory:
+//! A header is four words, 32 bytes, native byte order, at `header_offset + 32 * frame` in the
+//! arena's memory:
 //!
 //! ```text
 //! word 0   bits 0..32 file, bits 32..45 valid bytes of the page (0..=4096), bits 45..48 state (1 dirty, 2 clean,
@@ -11,12 +12,13 @@
 //! word 3   check: a mix of the other three and the frame's number, never zero; zero: nothing is published
 //! ```
 //!
-//! The check is stored last, with Release, so at whichever instruction the writer dies a reader finds either a
-//! whole header (and, since the data was copied before it, whole data) or none. A header that is torn, of another
-//! frame, or of another layout does not check out. The mix is no defence against an adversary: who can write the
-//! arena is trusted.
+//! The check is stored last, with Release, so at whichever instruction the writer dies a reader
+//! finds either a whole header (and, since the data was copied before it, whole data) or none. A
+//! header that is torn, of another frame, or of another layout does not check out. The mix is no
+//! defence against an adversary: who can write the arena is trusted.
 //!
-//! Numbers of files are used again; the generation says which of those that had the number is meant.
+//! Numbers of files are used again; the generation says which of those that had the number is
+//! meant.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -63,7 +65,8 @@ pub(crate) struct HeaderWords {
 
 pub(crate) const HEADER_BYTES: usize = 32;
 const _: () = assert!(size_of::<HeaderWords>() == HEADER_BYTES);
-const _: () = assert!(PAGE < 1 << (STATE_SHIFT - LENGTH_SHIFT), "the length of a page must fit its field");
+const _: () =
+    assert!(PAGE < 1 << (STATE_SHIFT - LENGTH_SHIFT), "the length of a page must fit its field");
 
 /// The fields of the first word.
 const LENGTH_SHIFT: u32 = 32;
@@ -98,7 +101,8 @@ impl HeaderWords {
             | (header.state as u64) << STATE_SHIFT
             | u64::from(header.generation) << GENERATION_SHIFT;
         self.retire();
-        // Orders the retiring before the words below: a reader that sees a new word cannot see the old check.
+        // Orders the retiring before the words below: a reader that sees a new word cannot see the
+        // old check.
         fence(Ordering::Release);
         self.place.store(place, Ordering::Relaxed);
         self.page.store(header.page, Ordering::Relaxed);
@@ -110,8 +114,8 @@ impl HeaderWords {
         self.check.store(0, Ordering::Release);
     }
 
-    /// Retires what is published as clean. The state stays in its word when the check is gone, so this may retire what
-    /// is retired already; no harm is in that.
+    /// Retires what is published as clean. The state stays in its word when the check is gone, so
+    /// this may retire what is retired already; no harm is in that.
     pub(crate) fn retire_clean(&self) {
         if FrameState::of(self.place.load(Ordering::Relaxed)) == Some(FrameState::Clean) {
             self.retire();
@@ -134,7 +138,8 @@ impl HeaderWords {
             return None;
         }
         let file = u32::try_from(field(place, 0, LENGTH_SHIFT)).expect("a field of 32 bits");
-        let length = u16::try_from(field(place, LENGTH_SHIFT, STATE_SHIFT)).expect("a field of 13 bits");
+        let length =
+            u16::try_from(field(place, LENGTH_SHIFT, STATE_SHIFT)).expect("a field of 13 bits");
         let generation = u16::try_from(place >> GENERATION_SHIFT).expect("a field of 16 bits");
         let state = FrameState::of(place).filter(|_| usize::from(length) <= PAGE)?;
         Some(Header { file, generation, page, sequence, length, state })
@@ -145,7 +150,8 @@ fn mix(frame: Frame, words: [u64; 3]) -> u64 {
     check_of(frame.0, words)
 }
 
-/// Mixes the words and a number so that any one changed bit changes about half of the result. Never zero.
+/// Mixes the words and a number so that any one changed bit changes about half of the result. Never
+/// zero.
 pub(crate) fn check_of(number: u32, words: impl IntoIterator<Item = u64>) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15 ^ u64::from(number);
     for word in words {
@@ -227,7 +233,9 @@ mod tests {
         let length = place & !(0x1fff << LENGTH_SHIFT) | 4097 << LENGTH_SHIFT;
         for place in [state(0), state(4), state(7), length] {
             words.place.store(place, Ordering::Relaxed);
-            words.check.store(mix(Frame(3), [place, HEADER.page, HEADER.sequence]), Ordering::Relaxed);
+            words
+                .check
+                .store(mix(Frame(3), [place, HEADER.page, HEADER.sequence]), Ordering::Relaxed);
             assert_eq!(words.read(Frame(3)), None);
         }
     }
@@ -237,7 +245,8 @@ mod tests {
         let words = empty();
         let of = |number: u64| Header { page: number, sequence: !number, ..HEADER };
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (0..200_000).for_each(|number| words.publish(Frame(3), of(number))));
+            let writer =
+                scope.spawn(|| (0..200_000).for_each(|number| words.publish(Frame(3), of(number))));
             let mut seen = 0;
             while !writer.is_finished() {
                 if let Some(header) = words.read(Frame(3)) {

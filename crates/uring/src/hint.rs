@@ -1,12 +1,15 @@
-//! The extent-size hint of a file: XFS allocates stretches of so many bytes for it, aligned to as many.
+//! The extent-size hint of a file: XFS allocates stretches of so many bytes for it, aligned to as
+//! many.
 //!
-//! It stays with the file for good, and can be set only while the file has no extents. So it is only for a file we made,
-//! and one that stands already, the user's or one inherited from the directory, is left as it is.
+//! It stays with the file for good, and can be set only while the file has no extents. So it is
+//! only for a file we made, and one that stands already, the user's or one inherited from the
+//! directory, is left as it is.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`: read and write 28 bytes, type `X`, numbers 31 and 32.
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`: read and write 28 bytes, type `X`, numbers 31 and
+/// 32.
 const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
 const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 const FS_XFLAG_EXTSIZE: u32 = 0x800;
@@ -40,9 +43,10 @@ pub(crate) fn set(descriptor: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     }
     attributes.flags |= FS_XFLAG_EXTSIZE;
     attributes.extent_bytes = bytes;
-    // SAFETY: the descriptor is open for the length of the call, and the kernel reads the 28 bytes that the call's number
-    // says and the structure has.
-    let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const attributes) };
+    // SAFETY: the descriptor is open for the length of the call, and the kernel reads the 28 bytes
+    // that the call's number says and the structure has.
+    let result =
+        unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const attributes) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -52,8 +56,9 @@ pub(crate) fn set(descriptor: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 
 fn attributes(descriptor: BorrowedFd<'_>) -> io::Result<Attributes> {
     let mut attributes = Attributes::default();
-    // SAFETY: the descriptor is open for the length of the call, and the kernel writes the 28 bytes that the call's number
-    // says and the structure has. Other file systems refuse the number.
-    let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FSGETXATTR, &raw mut attributes) };
+    // SAFETY: the descriptor is open for the length of the call, and the kernel writes the 28 bytes
+    // that the call's number says and the structure has. Other file systems refuse the number.
+    let result =
+        unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FSGETXATTR, &raw mut attributes) };
     if result == 0 { Ok(attributes) } else { Err(io::Error::last_os_error()) }
 }

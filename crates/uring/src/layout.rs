@@ -1,4 +1,5 @@
-//! What lies where in the arena's memory, and whether memory that somebody else filled is laid out so.
+//! What lies where in the arena's memory, and whether memory that somebody else filled is laid out
+//! so.
 //!
 //! Version 2, native byte order, every part from a page's boundary on:
 //!
@@ -14,9 +15,9 @@
 //! masks_offset     a mask for each frame (masks.rs); in shared memory alone
 //! ```
 //!
-//! Of the records and the masks what is never touched takes no memory: they lie behind what a ring registers. A number of
-//! frames has one layout, so of what is found every word has one right value; nothing found is counted with before it
-//! was compared, and it is read once.
+//! Of the records and the masks what is never touched takes no memory: they lie behind what a ring
+//! registers. A number of frames has one layout, so of what is found every word has one right
+//! value; nothing found is counted with before it was compared, and it is read once.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -57,7 +58,10 @@ pub enum ImageError {
     #[error("the memory is not sealed against being cut off")]
     Unsealed,
     /// Of another version.
-    #[error("its layout is of version {found}, and this is {}: use the program that made it", LAYOUT_VERSION)]
+    #[error(
+        "its layout is of version {found}, and this is {}: use the program that made it",
+        LAYOUT_VERSION
+    )]
     Version {
         /// Which.
         found: u64,
@@ -131,7 +135,8 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn of(frames: u32, extent: Extent) -> io::Result<Self> {
-        let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("an arena of {frames} frames"));
+        let refused =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("an arena of {frames} frames"));
         Self::fitting(frames, extent).ok_or_else(refused)
     }
 
@@ -199,8 +204,8 @@ impl Layout {
 
     /// What shared memory, or a copy of it, is laid out as.
     pub(crate) fn found_in(file: BorrowedFd<'_>) -> Result<Self, ImageError> {
-        let bytes =
-            u64::try_from(rustix::fs::fstat(file)?.st_size).expect("the kernel keeps lengths positive");
+        let bytes = u64::try_from(rustix::fs::fstat(file)?.st_size)
+            .expect("the kernel keeps lengths positive");
         let words = read_superblock(file, bytes)?;
         let layout = Self::of_superblock(&words)?;
         if bytes < layout.bytes as u64 {
@@ -253,11 +258,15 @@ impl Layout {
 }
 
 /// The words at the beginning, read once.
-fn read_superblock(file: BorrowedFd<'_>, bytes: u64) -> Result<[u64; SUPERBLOCK_WORDS], ImageError> {
+fn read_superblock(
+    file: BorrowedFd<'_>,
+    bytes: u64,
+) -> Result<[u64; SUPERBLOCK_WORDS], ImageError> {
     let mut found = [0; SUPERBLOCK_WORDS * size_of::<u64>()];
     let mut have = 0;
     while have < found.len() {
-        let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut found[have..], have as u64))?;
+        let read =
+            rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut found[have..], have as u64))?;
         if read == 0 {
             return Err(ImageError::TooShort { bytes, needed: PAGE as u64 });
         }

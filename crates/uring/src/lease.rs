@@ -1,16 +1,18 @@
-//! The lease: the kernel tells us before anybody else opens (or truncates) a file we hold a write lease on, and
-//! holds them back until we give it up, 45 s at most.
+//! The lease: the kernel tells us before anybody else opens (or truncates) a file we hold a write
+//! lease on, and holds them back until we give it up, 45 s at most.
 //!
-//! The kernel tells by a signal. A library must not install a handler, nor have the signal hit a thread of the
-//! program, so: one thread of our own blocks the signal in itself before anybody knows its number, the descriptor's
-//! owner is set to *that thread* (`F_SETOWN_EX`, `F_OWNER_TID`) before the lease is taken, and the thread reads its
-//! signals from a signalfd. The rest of the process never sees one, whatever its masks.
+//! The kernel tells by a signal. A library must not install a handler, nor have the signal hit a
+//! thread of the program, so: one thread of our own blocks the signal in itself before anybody
+//! knows its number, the descriptor's owner is set to *that thread* (`F_SETOWN_EX`, `F_OWNER_TID`)
+//! before the lease is taken, and the thread reads its signals from a signalfd. The rest of the
+//! process never sees one, whatever its masks.
 //!
-//! The kernel's queue of signals is bounded; when it is full a plain `SIGIO` comes without a descriptor. Then, and
-//! to weed out a signal that was late, the descriptors themselves are asked which lease is being broken.
+//! The kernel's queue of signals is bounded; when it is full a plain `SIGIO` comes without a
+//! descriptor. Then, and to weed out a signal that was late, the descriptors themselves are asked
+//! which lease is being broken.
 //!
-//! The guarantee: the callback gets each broken lease's key, on the watch's thread, holding no lock of ours. The
-//! price: one thread, made with the first lease.
+//! The guarantee: the callback gets each broken lease's key, on the watch's thread, holding no lock
+//! of ours. The price: one thread, made with the first lease.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -61,7 +63,8 @@ struct Watcher {
 
 #[derive(Debug)]
 struct Shared {
-    /// The key of each leased descriptor. A descriptor in here is open, and stays so while the lock is held.
+    /// The key of each leased descriptor. A descriptor in here is open, and stays so while the lock
+    /// is held.
     leased: Mutex<HashMap<RawFd, u64>>,
     stop: OwnedFd,
 }
@@ -76,8 +79,8 @@ pub(crate) struct Leased {
 }
 
 impl LeaseWatch {
-    /// A watch that tells `on_break` the key of each lease that is being broken. The callback runs on the watch's
-    /// own thread and should only pass the word on; it may give leases up.
+    /// A watch that tells `on_break` the key of each lease that is being broken. The callback runs
+    /// on the watch's own thread and should only pass the word on; it may give leases up.
     ///
     /// # Errors
     /// What the kernel said where it has no descriptor left.
@@ -100,7 +103,8 @@ impl LeaseWatch {
                 tracing::warn!(%error, descriptor, "could not give the lease up");
             });
         }
-        rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes()).expect("one signal fits an eventfd");
+        rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes())
+            .expect("one signal fits an eventfd");
         // From the callback itself the thread cannot be waited for; it ends by itself.
         if watcher.handle.thread().id() != thread::current().id() {
             watcher
@@ -122,21 +126,23 @@ impl LeaseWatch {
     pub(crate) fn adopt(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
         let mut stage = self.stage();
         let leased = self.own(&mut stage, descriptor, key)?;
-        // The signal names the descriptor by which the lease was asked for last. Refused where somebody waits for it,
-        // who goes on waiting: nothing is to be heard then that is not known.
+        // The signal names the descriptor by which the lease was asked for last. Refused where
+        // somebody waits for it, who goes on waiting: nothing is to be heard then that is not
+        // known.
         if let Err(error) = set_lease(leased.descriptor, libc::F_WRLCK) {
             tracing::debug!(%error, key, "the lease that is taken over is not whole");
         }
         Ok(leased)
     }
 
-    /// Has breaks of the descriptor's lease told to this watch. Its stage is held until the lease is: a shutdown in
-    /// between would leave it with nobody to hear of a break.
+    /// Has breaks of the descriptor's lease told to this watch. Its stage is held until the lease
+    /// is: a shutdown in between would leave it with nobody to hear of a break.
     fn own(&self, stage: &mut Stage, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
         let owner = Owner { kind: F_OWNER_TID, thread: stage.run(&self.shared)? };
         let descriptor = descriptor.as_raw_fd();
-        // Before the lease, or the kernel would name the whole process as the owner of a lease that breaks at once.
-        // SAFETY: the command takes a pointer to an owner, which it reads during the call.
+        // Before the lease, or the kernel would name the whole process as the owner of a lease that
+        // breaks at once. SAFETY: the command takes a pointer to an owner, which it reads during
+        // the call.
         check(unsafe { libc::fcntl(descriptor, F_SETOWN_EX, &raw const owner) })?;
         // SAFETY: the command takes a number.
         check(unsafe { libc::fcntl(descriptor, F_SETSIG, break_signal()) })?;
@@ -195,7 +201,8 @@ impl Drop for Leased {
         if self.is_left {
             return;
         }
-        // Refused where the lease was never had, or where the kernel lost patience and took it: gone either way.
+        // Refused where the lease was never had, or where the kernel lost patience and took it:
+        // gone either way.
         let _ = set_lease(self.descriptor, libc::F_UNLCK);
     }
 }
@@ -208,7 +215,9 @@ impl Shared {
     /// The keys of the leases being broken: of this descriptor, or of all where it is not known.
     fn broken(&self, descriptor: Option<RawFd>) -> Vec<u64> {
         let leased = self.leased();
-        let asked = leased.iter().filter(|&(&one, _)| descriptor.is_none_or(|descriptor| one == descriptor));
+        let asked = leased
+            .iter()
+            .filter(|&(&one, _)| descriptor.is_none_or(|descriptor| one == descriptor));
         asked.filter(|&(&one, _)| is_breaking(one)).map(|(_, &key)| key).collect()
     }
 }
@@ -243,14 +252,17 @@ fn listen() -> io::Result<OwnedFd> {
     }
     // SAFETY: made empty, then filled, above.
     let set = unsafe { set.assume_init() };
-    // SAFETY: the set is read during the call; no old one is asked for. Only this thread's mask changes.
-    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    // SAFETY: the set is read during the call; no old one is asked for. Only this thread's mask
+    // changes.
+    let error =
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
     // SAFETY: the set is read during the call; -1 asks for a new descriptor.
-    let descriptor =
-        check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    let descriptor = check(unsafe {
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    })?;
     // SAFETY: the descriptor is new and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
@@ -272,7 +284,8 @@ fn watch(shared: &Shared, signals: &OwnedFd, on_break: &OnBreak) {
             return;
         }
         while let Some(signal) = next_signal(signals) {
-            let descriptor = (signal.ssi_signo.cast_signed() == break_signal()).then_some(signal.ssi_fd);
+            let descriptor =
+                (signal.ssi_signo.cast_signed() == break_signal()).then_some(signal.ssi_fd);
             for key in shared.broken(descriptor) {
                 on_break(key);
             }
@@ -284,7 +297,8 @@ fn next_signal(signals: &OwnedFd) -> Option<libc::signalfd_siginfo> {
     let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
     let length = rustix::io::retry_on_intr(|| rustix::io::read(signals, &mut bytes)).ok()?;
     assert_eq!(length, bytes.len(), "a signalfd gives whole records");
-    // SAFETY: the record is plain numbers, any bytes are valid ones, and the read is of its whole size.
+    // SAFETY: the record is plain numbers, any bytes are valid ones, and the read is of its whole
+    // size.
     Some(unsafe { bytes.as_ptr().cast::<libc::signalfd_siginfo>().read_unaligned() })
 }
 
@@ -299,7 +313,8 @@ pub(crate) fn give_up(descriptor: BorrowedFd<'_>) {
     let _ = set_lease(descriptor.as_raw_fd(), libc::F_UNLCK);
 }
 
-/// Whether somebody waits for this lease: then the kernel tells what it is to become, not what it is.
+/// Whether somebody waits for this lease: then the kernel tells what it is to become, not what it
+/// is.
 fn is_breaking(descriptor: RawFd) -> bool {
     // SAFETY: the command takes no argument.
     let lease = unsafe { libc::fcntl(descriptor, libc::F_GETLEASE) };
@@ -311,8 +326,8 @@ fn set_lease(descriptor: RawFd, kind: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::fcntl(descriptor, libc::F_SETLEASE, kind) }).map(|_| ())
 }
 
-/// Any realtime signal does, for it is sent to our own thread, which blocks it. (An ordinary one would not queue,
-/// nor say which descriptor.)
+/// Any realtime signal does, for it is sent to our own thread, which blocks it. (An ordinary one
+/// would not queue, nor say which descriptor.)
 fn break_signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }

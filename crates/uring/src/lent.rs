@@ -1,18 +1,21 @@
-//! Lent memory: what a caller owns, handed to the device for the time of a flight and named by number.
+//! Lent memory: what a caller owns, handed to the device for the time of a flight and named by
+//! number.
 //!
-//! Why a table and not a pointer in the request: a request that carries an address is only as good as the promise
-//! that the memory stays, and a promise is broken by a dropped future. Here the memory itself changes hands. While
-//! it is lent no owner of it exists outside the table, and the table gives it back only when nothing at the device
-//! uses it; so safe code cannot hand the kernel an address that dies.
+//! Why a table and not a pointer in the request: a request that carries an address is only as good
+//! as the promise that the memory stays, and a promise is broken by a dropped future. Here the
+//! memory itself changes hands. While it is lent no owner of it exists outside the table, and the
+//! table gives it back only when nothing at the device uses it; so safe code cannot hand the kernel
+//! an address that dies.
 //!
 //! ```text
 //! Memory --lend--> Buffer (a number) --depart--> address at the device --arrive--> Buffer --take_back--> Memory
 //!                                       ^ counted: one for each request that uses it ^
 //! ```
 //!
-//! The guarantee: a number names one lending only; after its `take_back` it names nothing, for a place used again
-//! carries the next generation (of 4096, and a place is used again only when all other free ones have been). A table dropped with something in flight leaks that memory and frees the rest.
-//! The price: a few words for each thing lent, and a count up and down for each request.
+//! The guarantee: a number names one lending only; after its `take_back` it names nothing, for a
+//! place used again carries the next generation (of 4096, and a place is used again only when all
+//! other free ones have been). A table dropped with something in flight leaks that memory and frees
+//! the rest. The price: a few words for each thing lent, and a count up and down for each request.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -114,8 +117,8 @@ impl From<Piece> for Memory {
     }
 }
 
-/// Memory while it is lent. A vector is taken apart, because one that is moved claims its bytes for itself alone,
-/// and the table moves what is in it when it grows; the others are addresses anyway.
+/// Memory while it is lent. A vector is taken apart, because one that is moved claims its bytes for
+/// itself alone, and the table moves what is in it when it grows; the others are addresses anyway.
 #[derive(Debug)]
 enum Held {
     Vector { start: NonNull<u8>, length: usize, capacity: usize },
@@ -123,7 +126,8 @@ enum Held {
     Piece(Piece),
 }
 
-// SAFETY: the parts of a vector are a vector, which may go to another thread; the others may by themselves.
+// SAFETY: the parts of a vector are a vector, which may go to another thread; the others may by
+// themselves.
 unsafe impl Send for Held {}
 
 impl Held {
@@ -131,7 +135,8 @@ impl Held {
         match memory {
             Memory::Vector(vector) => {
                 let mut vector = ManuallyDrop::new(vector);
-                let start = NonNull::new(vector.as_mut_ptr()).expect("a vector's address is never zero");
+                let start =
+                    NonNull::new(vector.as_mut_ptr()).expect("a vector's address is never zero");
                 Held::Vector { start, length: vector.len(), capacity: vector.capacity() }
             }
             Memory::Aligned(aligned) => Held::Aligned(aligned),
@@ -142,9 +147,9 @@ impl Held {
     fn give_back(self) -> Memory {
         match self {
             Held::Vector { start, length, capacity } => {
-                // SAFETY: these are the parts of a vector that was taken apart in `new` and forgotten there; `self`
-                // is consumed, so they are put together once. The device may have written the bytes, all of which
-                // were initialised before.
+                // SAFETY: these are the parts of a vector that was taken apart in `new` and
+                // forgotten there; `self` is consumed, so they are put together once. The device
+                // may have written the bytes, all of which were initialised before.
                 Memory::Vector(unsafe { Vec::from_raw_parts(start.as_ptr(), length, capacity) })
             }
             Held::Aligned(aligned) => Memory::Aligned(aligned),
@@ -226,7 +231,8 @@ impl Lent {
         self.places.len() - self.free.len()
     }
 
-    /// The address of a range, for a request that is about to use it. It stays until the matching [`Lent::arrive`].
+    /// The address of a range, for a request that is about to use it. It stays until the matching
+    /// [`Lent::arrive`].
     ///
     /// # Panics
     /// When the number names nothing that is lent, or the range is beyond its end.
@@ -265,7 +271,10 @@ impl Drop for Lent {
             match (place.held.take(), place.flights) {
                 (Some(held), 0) => drop(held.give_back()),
                 (Some(held), _) => {
-                    tracing::warn!(bytes = held.length(), "lent memory is still in flight: it is leaked");
+                    tracing::warn!(
+                        bytes = held.length(),
+                        "lent memory is still in flight: it is leaked"
+                    );
                     std::mem::forget(held);
                 }
                 (None, _) => {}

@@ -1,20 +1,22 @@
 //! The only system calls of Forebay.
 //!
-//! In order of a page's life: [`arena`] the memory pages live in, [`layout`] what lies where in it, [`header`] what says
-//! which page a frame holds, `masks` which bytes of it, [`records`] of which file;
-//! [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the heap, [`buffers`] in a pool;
-//! [`open`] how a file is opened, [`file`](mod@file) an open file the ring can use, [`direct`] what its direct I/O is
-//! aligned to, [`lease`] who else opens it, [`lock`] which other engine has it, [`extents`] in how many pieces it lies, [`geometry`]
-//! how its file system divides its space, [`free_space`] in what pieces that is free, `hint` what it is told of the
-//! file;
-//! [`ring`] the device over real files, [`setup`] the best ring this kernel has, [`fixed`] what is registered
-//! beforehand, [`waker`] what wakes it, [`offer`] what the kernel offers and what it lacks; [`threads`] the device over
-//! real files where there is no ring, [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and measuring what
-//! stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only one, [`mod@fork`] whose process this
-//! is, [`probe`] what machine it is, [`local`] a socket for programs of this machine, [`passing`] one that carries
-//! descriptors between two, and what one process hears of another; [`alive`] tells that the rings of one are gone,
-//! [`detached`] what makes one outlive whoever started it, [`frames`] writing without a ring,
-//! [`notify`] a service manager that keeps descriptors meanwhile.
+//! In order of a page's life: [`arena`] the memory pages live in, [`layout`] what lies where in it,
+//! [`header`] what says which page a frame holds, `masks` which bytes of it, [`records`] of which
+//! file; [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the
+//! heap, [`buffers`] in a pool; [`open`] how a file is opened, [`file`](mod@file) an open file the
+//! ring can use, [`direct`] what its direct I/O is aligned to, [`lease`] who else opens it,
+//! [`lock`] which other engine has it, [`extents`] in how many pieces it lies, [`geometry`] how its
+//! file system divides its space, [`free_space`] in what pieces that is free, `hint` what it is
+//! told of the file; [`ring`] the device over real files, [`setup`] the best ring this kernel has,
+//! [`fixed`] what is registered beforehand, [`waker`] what wakes it, [`offer`] what the kernel
+//! offers and what it lacks; [`threads`] the device over real files where there is no ring,
+//! [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and
+//! measuring what stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only
+//! one, [`mod@fork`] whose process this is, [`probe`] what machine it is, [`local`] a socket for
+//! programs of this machine, [`passing`] one that carries descriptors between two, and what one
+//! process hears of another; [`alive`] tells that the rings of one are gone, [`detached`] what
+//! makes one outlive whoever started it, [`frames`] writing without a ring, [`notify`] a service
+//! manager that keeps descriptors meanwhile.
 //!
 //! Unsafe lives here and in no other crate of the project.
 

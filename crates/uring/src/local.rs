@@ -1,9 +1,11 @@
-//! A socket in the file system, by which programs of this machine talk to this one: who may, and who waits.
+//! A socket in the file system, by which programs of this machine talk to this one: who may, and
+//! who waits.
 //!
-//! It is made with mode 0600 before it can be seen, and who connects is told by the kernel ([`Peer`]). A name that is
-//! taken stays with whoever has it: what is no socket, another user's, or answered by a process is refused. Only a
-//! socket of this user that no process listens on any more, as a killed one leaves it, is taken away. Two that find the
-//! same leftover go one after the other: the directory is locked meanwhile.
+//! It is made with mode 0600 before it can be seen, and who connects is told by the kernel
+//! ([`Peer`]). A name that is taken stays with whoever has it: what is no socket, another user's,
+//! or answered by a process is refused. Only a socket of this user that no process listens on any
+//! more, as a killed one leaves it, is taken away. Two that find the same leftover go one after the
+//! other: the directory is locked meanwhile.
 //!
 //! Streams here; [`passing`](crate::passing) has messages, by the same rules.
 //!
@@ -23,7 +25,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// How often the directory's lock is asked for, a few milliseconds apart: whoever has it is about to let go.
+/// How often the directory's lock is asked for, a few milliseconds apart: whoever has it is about
+/// to let go.
 const LOCK_TRIES: u32 = 200;
 
 /// Why there is no socket.
@@ -88,7 +91,8 @@ pub fn this_user() -> u32 {
 pub struct Listener(Bound);
 
 impl Listener {
-    /// Makes the socket. Waits, for a second at most, while another does the same in that directory.
+    /// Makes the socket. Waits, for a second at most, while another does the same in that
+    /// directory.
     ///
     /// # Errors
     /// See [`BindError`]; what stands at the path is left as it is then.
@@ -176,7 +180,8 @@ impl AsFd for Bound {
     }
 }
 
-/// Takes away what a killed process has left at this path, if that is all there is; whether anything was.
+/// Takes away what a killed process has left at this path, if that is all there is; whether
+/// anything was.
 ///
 /// # Errors
 /// What is there is no leftover of this user's: see [`BindError`].
@@ -233,7 +238,8 @@ pub(crate) fn new_socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
-/// Held until it is dropped. Not waited for without end: any program that may read the directory can hold it.
+/// Held until it is dropped. Not waited for without end: any program that may read the directory
+/// can hold it.
 fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
@@ -251,8 +257,8 @@ fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the length of the call, and both pointers are to values that live as long;
-    // the second says how many bytes may be written to the first.
+    // SAFETY: the descriptor is open for the length of the call, and both pointers are to values
+    // that live as long; the second says how many bytes may be written to the first.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -320,7 +326,11 @@ pub struct Ready {
 ///
 /// # Errors
 /// The system's: out of memory.
-pub fn wait(bell: &Bell, listener: &Listener, streams: &[(&UnixStream, Interest)]) -> io::Result<Ready> {
+pub fn wait(
+    bell: &Bell,
+    listener: &Listener,
+    streams: &[(&UnixStream, Interest)],
+) -> io::Result<Ready> {
     let flags = |interest: &Interest| match interest {
         Interest::Read => PollFlags::IN,
         Interest::Write => PollFlags::OUT,
@@ -344,11 +354,17 @@ mod tests {
     fn who_connects_is_told_and_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&directory.path().join("socket")).unwrap();
-        assert_eq!(std::fs::symlink_metadata(listener.path()).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::symlink_metadata(listener.path()).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         let bell = Bell::new().unwrap();
         assert!(listener.accept().unwrap().is_none());
         let mut client = UnixStream::connect(listener.path()).unwrap();
-        assert_eq!(wait(&bell, &listener, &[]).unwrap(), Ready { rung: false, came: true, streams: vec![] });
+        assert_eq!(
+            wait(&bell, &listener, &[]).unwrap(),
+            Ready { rung: false, came: true, streams: vec![] }
+        );
         let (mut stream, peer) = listener.accept().unwrap().unwrap();
         assert_eq!(peer, Peer { user: this_user(), process: Some(std::process::id()) });
         assert!(peer.is_trusted());
@@ -368,7 +384,9 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         let listener = Listener::bind(&at("socket")).unwrap();
         let refused = Listener::bind(&at("socket")).unwrap_err();
-        assert!(matches!(refused, BindError::InUse { process } if process == Some(std::process::id())));
+        assert!(
+            matches!(refused, BindError::InUse { process } if process == Some(std::process::id()))
+        );
         assert!(UnixStream::connect(at("socket")).is_ok(), "it is still there");
         std::fs::write(at("file"), "data").unwrap();
         std::os::unix::fs::symlink(at("nowhere"), at("link")).unwrap();
@@ -421,7 +439,8 @@ mod tests {
         for _ in 0..20 {
             drop(Listener::bind(&path).unwrap());
             let bound: Vec<_> = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Listener::bind(&path))).collect();
+                let threads: Vec<_> =
+                    (0..4).map(|_| scope.spawn(|| Listener::bind(&path))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             let listeners: Vec<_> = bound.iter().flatten().collect();

@@ -1,8 +1,9 @@
-//! The lock that keeps two engines off one file: an open-file-description lock over the whole of it.
+//! The lock that keeps two engines off one file: an open-file-description lock over the whole of
+//! it.
 //!
-//! Why not the classic POSIX lock: that one belongs to the process, so two engines in one process would both get
-//! it, and closing any descriptor of the file would drop it. It is advisory: programs that do not lock are noticed
-//! by the lease instead.
+//! Why not the classic POSIX lock: that one belongs to the process, so two engines in one process
+//! would both get it, and closing any descriptor of the file would drop it. It is advisory:
+//! programs that do not lock are noticed by the lease instead.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -39,12 +40,18 @@ pub(crate) fn release(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn set(descriptor: BorrowedFd<'_>, kind: i32) -> io::Result<()> {
-    let short = |value: i32| libc::c_short::try_from(value).expect("the kernel's constants fit its field");
+    let short =
+        |value: i32| libc::c_short::try_from(value).expect("the kernel's constants fit its field");
     // From the start on, without end. The process number must be zero for this family of locks.
-    let lock =
-        libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: 0, l_len: 0, l_pid: 0 };
-    // SAFETY: the descriptor is open for the length of the call, and the command takes a pointer to a `flock`,
-    // which it reads during the call.
+    let lock = libc::flock {
+        l_type: short(kind),
+        l_whence: short(libc::SEEK_SET),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for the length of the call, and the command takes a pointer to
+    // a `flock`, which it reads during the call.
     let result = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,8 +1,10 @@
-//! A stretch of mapped memory with one owner: unmapped when the owner goes, unless it is told to stay.
+//! A stretch of mapped memory with one owner: unmapped when the owner goes, unless it is told to
+//! stay.
 //!
-//! Why not `Vec`: this memory is shared with the kernel (and, through a descriptor, perhaps with another process),
-//! so it must have an address that no allocator hands out again while a request may still touch it. Nothing here
-//! makes references to the memory; who reads and writes it is decided above.
+//! Why not `Vec`: this memory is shared with the kernel (and, through a descriptor, perhaps with
+//! another process), so it must have an address that no allocator hands out again while a request
+//! may still touch it. Nothing here makes references to the memory; who reads and writes it is
+//! decided above.
 
 use std::io;
 use std::ops::Range;
@@ -21,8 +23,8 @@ pub(crate) struct Mapping {
     home: Home,
 }
 
-// SAFETY: a mapping is an address and a length; it has no thread of its own, and what is done through the
-// address is `unsafe` (or atomic) where it is done.
+// SAFETY: a mapping is an address and a length; it has no thread of its own, and what is done
+// through the address is `unsafe` (or atomic) where it is done.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Mapping` gives out the address alone.
 unsafe impl Sync for Mapping {}
@@ -44,26 +46,29 @@ impl Mapping {
         Ok(Self::own(start.cast(), bytes))
     }
 
-    /// Maps the first `bytes` of `file` for reading and writing; what is written stays here. Memory is taken for what
-    /// is.
+    /// Maps the first `bytes` of `file` for reading and writing; what is written stays here. Memory
+    /// is taken for what is.
     pub(crate) fn copy_of(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) }?;
+        let start =
+            unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) }?;
         Ok(Self::own(start.cast(), bytes))
     }
 
     /// Maps private memory that reads as zeroes; writable as told.
     pub(crate) fn anonymous(bytes: usize, protection: ProtFlags) -> io::Result<Self> {
         // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
+        }?;
         Ok(Self::own(start.cast(), bytes))
     }
 
     fn own(start: *mut u8, bytes: usize) -> Self {
-        let start = NonNull::new(start).expect("the kernel maps nothing at address zero unless asked to");
+        let start =
+            NonNull::new(start).expect("the kernel maps nothing at address zero unless asked to");
         Self { start, bytes, home: Home::here() }
     }
 
@@ -81,7 +86,8 @@ impl Mapping {
         assert!(part.start <= part.end && part.end <= self.bytes, "a part of the mapping");
         // SAFETY: the part is within the mapping.
         let start = unsafe { self.start.as_ptr().add(part.start) };
-        // SAFETY: the range is ours, and every advice used in this crate leaves what this process sees in it as it is.
+        // SAFETY: the range is ours, and every advice used in this crate leaves what this process
+        // sees in it as it is.
         unsafe { rustix::mm::madvise(start.cast(), part.len(), advice) }?;
         Ok(())
     }
@@ -93,8 +99,8 @@ impl Drop for Mapping {
             // A forked child did not inherit it, and may have something else at the address by now.
             return;
         }
-        // SAFETY: the range is ours, whole, and this is its last owner; whoever gave an address out has promised
-        // that its use has ended.
+        // SAFETY: the range is ours, whole, and this is its last owner; whoever gave an address out
+        // has promised that its use has ended.
         if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) } {
             tracing::error!(%error, bytes = self.bytes, "could not unmap");
         }

@@ -1,9 +1,10 @@
 //! The mask of a frame: which bytes of a page that is here in part were written.
 //!
-//! A mask is 64 words, a bit for each byte of the frame, the lowest first, at `masks_offset + 512 * frame` in the arena's
-//! memory. It means something only under a header that says so, and is cleared while the frame has none; bits come after
-//! the bytes they stand for. So whoever finds the header finds at least what was written when it was published, and
-//! of a write that was under way a prefix at most.
+//! A mask is 64 words, a bit for each byte of the frame, the lowest first, at `masks_offset + 512 *
+//! frame` in the arena's memory. It means something only under a header that says so, and is
+//! cleared while the frame has none; bits come after the bytes they stand for. So whoever finds the
+//! header finds at least what was written when it was published, and of a write that was under way
+//! a prefix at most.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,8 +1,10 @@
-//! Files in memory: a device whose bytes can be looked at, for trying what stands above it without a file system.
+//! Files in memory: a device whose bytes can be looked at, for trying what stands above it without
+//! a file system.
 //!
-//! Why not a file on tmpfs: that is the kernel again, with its own rounding and its own caching. Here a request does
-//! exactly what its operation says, at the doorbell, one after the other in the order staged; nothing fails but what
-//! the caller brings about. Any alignment does, as where direct I/O was refused.
+//! Why not a file on tmpfs: that is the kernel again, with its own rounding and its own caching.
+//! Here a request does exactly what its operation says, at the doorbell, one after the other in the
+//! order staged; nothing fails but what the caller brings about. Any alignment does, as where
+//! direct I/O was refused.
 //!
 //! What each operation does to a file of n bytes:
 //!
@@ -15,7 +17,8 @@
 //! Allocate, Flush*         nothing; allocating beyond the device's bound fails
 //! ```
 //!
-//! A range that would take all files together beyond the bound ends short, or with `ENOSPC` where not a byte fits.
+//! A range that would take all files together beyond the bound ends short, or with `ENOSPC` where
+//! not a byte fits.
 
 use std::mem;
 use std::sync::Arc;
@@ -53,7 +56,8 @@ impl MemoryDevice {
         Self { arena, files: Vec::new(), bound, used: 0, staged: Vec::new(), completed: Vec::new() }
     }
 
-    /// Puts a file with this content under a target's number. Numbers index a table: take small ones.
+    /// Puts a file with this content under a target's number. Numbers index a table: take small
+    /// ones.
     pub fn attach(&mut self, target: Target, content: Vec<u8>) {
         let index = target.0 as usize;
         if self.files.len() <= index {
@@ -67,7 +71,10 @@ impl MemoryDevice {
 
     /// Takes the file from under the number, as it is. Nothing staged may be for it.
     pub fn detach(&mut self, target: Target) -> Vec<u8> {
-        assert!(self.staged.iter().all(|(_, bio)| bio.target != target), "{target:?} has requests staged");
+        assert!(
+            self.staged.iter().all(|(_, bio)| bio.target != target),
+            "{target:?} has requests staged"
+        );
         let content = self.files[target.0 as usize].take().expect("the target is attached");
         self.used -= content.len() as u64;
         content
@@ -106,8 +113,9 @@ impl MemoryDevice {
             for (frame, at, length) in pieces(segment) {
                 let (piece, rest) = part.split_at(part.len().min(length));
                 part = rest;
-                // SAFETY: whoever hands a request over leaves its frames alone until it has ended, and this one has
-                // not; no other request of theirs uses them, for each is served alone.
+                // SAFETY: whoever hands a request over leaves its frames alone until it has ended,
+                // and this one has not; no other request of theirs uses them, for each is served
+                // alone.
                 unsafe { self.arena.copy_in(frame, at, piece) };
             }
         }
@@ -140,8 +148,9 @@ impl MemoryDevice {
                 let length = part.len().min(length);
                 let (piece, rest) = part.split_at_mut(length);
                 part = rest;
-                // SAFETY: whoever hands a request over does not write its frames until it has ended, and this one
-                // has not; a request that reads into them would be another of theirs.
+                // SAFETY: whoever hands a request over does not write its frames until it has
+                // ended, and this one has not; a request that reads into them would be another of
+                // theirs.
                 unsafe { arena.copy_out(frame, at, piece) };
             }
         }
@@ -172,7 +181,8 @@ fn in_file(offset: u64, content: &[u8]) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX).min(content.len())
 }
 
-/// The parts of a segment of the arena, frame by frame: which, from which byte of it on, how many bytes.
+/// The parts of a segment of the arena, frame by frame: which, from which byte of it on, how many
+/// bytes.
 fn pieces(segment: Segment) -> impl Iterator<Item = (Frame, usize, usize)> {
     let (first, offset, length) = match segment {
         Segment::Frames { first, offset, length } => (first, offset as usize, length as usize),

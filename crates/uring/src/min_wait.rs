@@ -1,14 +1,15 @@
 //! Whether the kernel's minimal wait can be used: found out by trying, once in a process.
 //!
-//! The wait has three numbers: return when `want` have completed, or after the minimal time when something has, or
-//! when the first comes after that. The kernels that first had it (6.12, and those up to 6.18 that were not repaired)
-//! get the last part wrong: an event after the minimal time ends nothing, and the wait goes on for `want` events or
-//! its full time. The kernel's flag does not tell the two apart, so two timeouts play the late events. A kernel that
-//! is right returns with the first of them, one that is wrong with both.
+//! The wait has three numbers: return when `want` have completed, or after the minimal time when
+//! something has, or when the first comes after that. The kernels that first had it (6.12, and
+//! those up to 6.18 that were not repaired) get the last part wrong: an event after the minimal
+//! time ends nothing, and the wait goes on for `want` events or its full time. The kernel's flag
+//! does not tell the two apart, so two timeouts play the late events. A kernel that is right
+//! returns with the first of them, one that is wrong with both.
 //!
-//! The price is the time to the first timeout, 2 ms, or to the second, 8 ms, when the first batch is waited for. A
-//! thread that is kept off its core for longer than the time between the two takes a right kernel for a wrong one,
-//! which costs one more call per batch and nothing else.
+//! The price is the time to the first timeout, 2 ms, or to the second, 8 ms, when the first batch
+//! is waited for. A thread that is kept off its core for longer than the time between the two takes
+//! a right kernel for a wrong one, which costs one more call per batch and nothing else.
 
 use std::io;
 use std::sync::OnceLock;
@@ -55,11 +56,17 @@ fn observe(level: Level) -> io::Result<MinWait> {
     let times = [FIRST_EVENT, SECOND_EVENT].map(types::Timespec::from);
     for (time, word) in times.iter().zip(1..) {
         let entry = opcode::Timeout::new(time).build().user_data(word);
-        // SAFETY: the kernel reads the time when the entry is submitted, below, and it lives longer than that.
+        // SAFETY: the kernel reads the time when the entry is submitted, below, and it lives longer
+        // than that.
         unsafe { uring.submission().push(&entry) }.map_err(io::Error::other)?;
     }
-    let wait =
-        Enter { to_submit: 2, want: 2, within: WITHIN, limit: Some(LIMIT), booked: Booked::WaitingForIo };
+    let wait = Enter {
+        to_submit: 2,
+        want: 2,
+        within: WITHIN,
+        limit: Some(LIMIT),
+        booked: Booked::WaitingForIo,
+    };
     Door::of(&uring).enter(wait).map_err(io::Error::from_raw_os_error)?;
     Ok(if uring.completion().len() == 1 { MinWait::Ends } else { MinWait::GoesOn })
 }

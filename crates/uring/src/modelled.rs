@@ -1,5 +1,6 @@
-//! The modelled device: real time without hardware, for measuring what a policy is worth on a device that is not
-//! here. It moves no data and takes as long as a device of that [`Profile`] would.
+//! The modelled device: real time without hardware, for measuring what a policy is worth on a
+//! device that is not here. It moves no data and takes as long as a device of that [`Profile`]
+//! would.
 //!
 //! ```text
 //! doorbell --> waiting --a unit is free--> at a unit --latency, seek--> the link --> completed
@@ -7,13 +8,14 @@
 //!                                                                        and the gap of the ceiling)
 //! ```
 //!
-//! A request holds its unit from its start until it has completed. So depth one gives one request per latency, great
-//! depth the ceiling, and large requests the link's bandwidth; one unit with a seek is a disk. Completions come in the
-//! order of their moments. The model is exact in nanoseconds: over a clock that is only told the time it replays.
+//! A request holds its unit from its start until it has completed. So depth one gives one request
+//! per latency, great depth the ceiling, and large requests the link's bandwidth; one unit with a
+//! seek is a disk. Completions come in the order of their moments. The model is exact in
+//! nanoseconds: over a clock that is only told the time it replays.
 //!
-//! The price: a doorbell that costs, costs by spinning, and so does waiting. Sleeping would add tens of microseconds of
-//! scheduler to a device of ten. There is nothing that wakes it: a doorbell that waits without a limit while nothing is
-//! under way returns at once.
+//! The price: a doorbell that costs, costs by spinning, and so does waiting. Sleeping would add
+//! tens of microseconds of scheduler to a device of ten. There is nothing that wakes it: a doorbell
+//! that waits without a limit while nothing is under way returns at once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -69,7 +71,8 @@ pub struct Modelled<C = Spinning> {
     staged: Vec<Request>,
     /// For a free unit.
     waiting: VecDeque<Request>,
-    /// At a unit, by when that is done with it. Behind the moment its number, so that equals keep their order.
+    /// At a unit, by when that is done with it. Behind the moment its number, so that equals keep
+    /// their order.
     serving: BinaryHeap<Reverse<(Moment, u64, Request)>>,
     /// On the link, by when they complete.
     leaving: VecDeque<(Moment, Completion)>,

@@ -1,10 +1,10 @@
-//! A service manager that keeps descriptors for the time in which a program is not running: it is sent them, and hands them
-//! to the program when that is started again.
+//! A service manager that keeps descriptors for the time in which a program is not running: it is
+//! sent them, and hands them to the program when that is started again.
 //!
-//! What is sent is a datagram to the socket that the environment names, text with descriptors beside it (`sd_notify(3)`);
-//! what is handed over are descriptors from 3 on, with their names in the environment (`sd_listen_fds(3)`). A manager works
-//! off what it was sent in its order, and says nothing; that it has come to a place in it is told by a pipe that it closes
-//! there.
+//! What is sent is a datagram to the socket that the environment names, text with descriptors
+//! beside it (`sd_notify(3)`); what is handed over are descriptors from 3 on, with their names in
+//! the environment (`sd_listen_fds(3)`). A manager works off what it was sent in its order, and
+//! says nothing; that it has come to a place in it is told by a pipe that it closes there.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice};
@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 use rustix::pipe::PipeFlags;
 
@@ -53,14 +53,24 @@ impl Manager {
             // A name that is no path.
             [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
             [b'/', ..] => SocketAddrUnix::new(address)?,
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET is no path")),
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "NOTIFY_SOCKET is no path",
+                ));
+            }
         };
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         Ok(Self { address, socket })
     }
 
-    /// Sends a message, with duplicates of the descriptors. Waits where the manager has too many that it has not come to.
+    /// Sends a message, with duplicates of the descriptors. Waits where the manager has too many
+    /// that it has not come to.
     ///
     /// # Errors
     /// The system's, such as nobody listening.
@@ -77,12 +87,19 @@ impl Manager {
         }
         let text = [IoSlice::new(text.as_bytes())];
         rustix::io::retry_on_intr(|| {
-            rustix::net::sendmsg_addr(&self.socket, &self.address, &text, &mut control, SendFlags::NOSIGNAL)
+            rustix::net::sendmsg_addr(
+                &self.socket,
+                &self.address,
+                &text,
+                &mut control,
+                SendFlags::NOSIGNAL,
+            )
         })?;
         Ok(())
     }
 
-    /// Waits until the manager has worked off what it was sent before; false where it has not in time.
+    /// Waits until the manager has worked off what it was sent before; false where it has not in
+    /// time.
     ///
     /// # Errors
     /// As [`Manager::send`].
@@ -95,9 +112,9 @@ impl Manager {
     }
 }
 
-/// Takes those of the descriptors that this process was handed whose names begin so: in their order, with their names. In
-/// their places is nothing from then on, so that the others stay where they are. To be called before threads are started
-/// and descriptors are used.
+/// Takes those of the descriptors that this process was handed whose names begin so: in their
+/// order, with their names. In their places is nothing from then on, so that the others stay where
+/// they are. To be called before threads are started and descriptors are used.
 ///
 /// # Errors
 /// The system's, such as too many open files: what was taken by then is closed.
@@ -118,14 +135,16 @@ pub fn take_stored(prefix: &str) -> io::Result<Vec<(String, OwnedFd)>> {
     Ok(taken)
 }
 
-/// A descriptor that this process was started with, whose number from then on is that of nothing in particular.
+/// A descriptor that this process was started with, whose number from then on is that of nothing in
+/// particular.
 fn take(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: borrowed for this function alone; a number that is no open descriptor makes the first call fail.
+    // SAFETY: borrowed for this function alone; a number that is no open descriptor makes the first
+    // call fail.
     let given = unsafe { BorrowedFd::borrow_raw(number) };
     let taken = rustix::io::fcntl_dupfd_cloexec(given, FIRST)?;
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    // SAFETY: takes numbers. What the number names was handed to this process for whoever knows its name, which is the
-    // caller; nothing owns it.
+    // SAFETY: takes numbers. What the number names was handed to this process for whoever knows its
+    // name, which is the caller; nothing owns it.
     let result = unsafe { libc::dup3(nothing.as_raw_fd(), number, libc::O_CLOEXEC) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(taken) }
 }

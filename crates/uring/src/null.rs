@@ -1,11 +1,13 @@
-//! The null device: every request has ended when the doorbell returns, with all its bytes moved. There is no data.
+//! The null device: every request has ended when the doorbell returns, with all its bytes moved.
+//! There is no data.
 //!
-//! Why not the ring with no-ops: they cost a system call and a completion queue each, and what is measured over this
-//! device is the way of a request itself. The price of a request here is one completion written; the list they are
-//! in is exchanged for the reaper's empty one, and nothing is allocated once both have grown to the depth used.
+//! Why not the ring with no-ops: they cost a system call and a completion queue each, and what is
+//! measured over this device is the way of a request itself. The price of a request here is one
+//! completion written; the list they are in is exchanged for the reaper's empty one, and nothing is
+//! allocated once both have grown to the depth used.
 //!
-//! A doorbell never waits: nothing is ever under way, so there is nothing to wait for. What a read "moved" into the
-//! frames is what was there before.
+//! A doorbell never waits: nothing is ever under way, so there is nothing to wait for. What a read
+//! "moved" into the frames is what was there before.
 
 use std::mem;
 
@@ -102,12 +104,18 @@ mod tests {
             assert_eq!(done, [], "nothing reaches the device before the doorbell");
         }
         let ended = |ends: &[(u16, u64)]| -> Vec<Completion> {
-            ends.iter().map(|&(tag, bytes)| Completion { tag: Tag(tag), result: Ok(bytes) }).collect()
+            ends.iter()
+                .map(|&(tag, bytes)| Completion { tag: Tag(tag), result: Ok(bytes) })
+                .collect()
         };
         null.doorbell(Wait::Not).unwrap();
         null.prepare(Tag(3), &bio(Operation::Write, 100)).unwrap();
         null.reap(&mut done);
-        assert_eq!(done, ended(&[(0, 4096), (1, 0), (2, 4096)]), "what was staged since is not among them");
+        assert_eq!(
+            done,
+            ended(&[(0, 4096), (1, 0), (2, 4096)]),
+            "what was staged since is not among them"
+        );
         null.doorbell(Wait::Something(None)).unwrap();
         null.reap(&mut done);
         assert_eq!(done, ended(&[(0, 4096), (1, 0), (2, 4096), (3, 100)]), "behind what was there");

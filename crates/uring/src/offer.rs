@@ -1,8 +1,9 @@
-//! What io_uring offers on this kernel, one by one: had, lost and since which kernel it would be had, or refused and
-//! why. For reports, and for the one line in which a ring describes itself.
+//! What io_uring offers on this kernel, one by one: had, lost and since which kernel it would be
+//! had, or refused and why. For reports, and for the one line in which a ring describes itself.
 //!
-//! Nothing here decides anything: the ring takes what it finds and goes on without the rest. A ring lists what it
-//! asked for; [`Offers::of_this_kernel`] asks for everything, which takes some milliseconds.
+//! Nothing here decides anything: the ring takes what it finds and goes on without the rest. A ring
+//! lists what it asked for; [`Offers::of_this_kernel`] asks for everything, which takes some
+//! milliseconds.
 
 use std::fmt;
 use std::io;
@@ -138,8 +139,8 @@ impl Feature {
 }
 
 impl Offers {
-    /// Asks this kernel for everything, with rings of its own that are gone afterwards. Blocks for some milliseconds,
-    /// once in a process for the behaviour of the minimal wait.
+    /// Asks this kernel for everything, with rings of its own that are gone afterwards. Blocks for
+    /// some milliseconds, once in a process for the behaviour of the minimal wait.
     ///
     /// # Errors
     /// Why there is no ring at all.
@@ -213,10 +214,13 @@ mod tests {
             Feature::SetLength.when(false),
             Feature::RegisteredBuffers.asked(Err("no memory may be locked".into())),
         ]);
-        let line =
-            "io_uring: without setting a file's length (6.9), registered buffers (no memory may be locked)";
+        let line = "io_uring: without setting a file's length (6.9), registered buffers (no memory may be locked)";
         assert_eq!(some.to_string(), line);
-        assert!(some.had(Feature::SubmitAll) && !some.had(Feature::SetLength) && !some.had(Feature::Polled));
+        assert!(
+            some.had(Feature::SubmitAll)
+                && !some.had(Feature::SetLength)
+                && !some.had(Feature::Polled)
+        );
     }
 
     #[test]
@@ -225,8 +229,10 @@ mod tests {
         let version = crate::probe::kernel_version();
         for offer in &offers.0 {
             println!("{:?} {}: {:?}", offer.feature, offer.feature.since(), offer.state);
-            // The minimal wait's repair went to older kernels too, and buffers and polling need more than a kernel.
-            let told = matches!(offer.feature, Feature::MinimalWaitEnds | Feature::RegisteredBuffers);
+            // The minimal wait's repair went to older kernels too, and buffers and polling need
+            // more than a kernel.
+            let told =
+                matches!(offer.feature, Feature::MinimalWaitEnds | Feature::RegisteredBuffers);
             if offer.state == State::Lost && !told {
                 assert!(version < offer.feature.since(), "{offer}");
             }

@@ -1,14 +1,15 @@
 //! Opening a file: who made it, what it may do, and never blocking on somebody's lease.
 //!
-//! The kernel does not tell whether an open with `O_CREAT` made the file, so the exclusive open comes first and the
-//! plain one after it; the answer decides whose directory entry must be made durable. `O_DIRECT` is never asked for
-//! here: an open that is refused for it has already created the file.
+//! The kernel does not tell whether an open with `O_CREAT` made the file, so the exclusive open
+//! comes first and the plain one after it; the answer decides whose directory entry must be made
+//! durable. `O_DIRECT` is never asked for here: an open that is refused for it has already created
+//! the file.
 //!
-//! A block device is opened exclusively, for reading too: a device that is mounted, or that somebody else holds so, is
-//! refused, and it cannot be mounted while we have it.
+//! A block device is opened exclusively, for reading too: a device that is mounted, or that
+//! somebody else holds so, is refused, and it cannot be mounted while we have it.
 //!
-//! An open that would break somebody's lease asks without blocking, which tells the holder, and asks again, ever
-//! more slowly, until its patience ends.
+//! An open that would break somebody's lease asks without blocking, which tells the holder, and
+//! asks again, ever more slowly, until its patience ends.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -111,10 +112,14 @@ pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Resul
                 // A symbolic link that names nothing: its target is made through it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && is_link(path) => {
                     let permissions = Permissions::from_raw_mode(how.mode);
-                    return Ok((rustix::fs::open(path, flags | OFlags::CREATE, permissions)?, true));
+                    return Ok((
+                        rustix::fs::open(path, flags | OFlags::CREATE, permissions)?,
+                        true,
+                    ));
                 }
                 // Removed between the two calls.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {}
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {}
                 result => return Ok((result?, false)),
             }
         },

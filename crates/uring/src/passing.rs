@@ -1,12 +1,15 @@
-//! Messages between two processes of this machine, which carry descriptors; and what one hears of the other.
+//! Messages between two processes of this machine, which carry descriptors; and what one hears of
+//! the other.
 //!
-//! Why messages and not a stream: what is sent at once comes at once, so nothing has to be cut apart, and a descriptor
-//! comes with the bytes that say what it is. A descriptor that is sent is the same open file at the other end: its
-//! flags, lease and locks are shared, and last until both have closed it.
+//! Why messages and not a stream: what is sent at once comes at once, so nothing has to be cut
+//! apart, and a descriptor comes with the bytes that say what it is. A descriptor that is sent is
+//! the same open file at the other end: its flags, lease and locks are shared, and last until both
+//! have closed it.
 //!
-//! The guarantees. A message comes whole, in order, or not at all; descriptors that found no place (the process has as
-//! many as it may) are told as lost, and none is left behind unseen. The end is told when the other side is closed and
-//! all it sent was received. Nothing here blocks longer than it is told to; no signal is raised.
+//! The guarantees. A message comes whole, in order, or not at all; descriptors that found no place
+//! (the process has as many as it may) are told as lost, and none is left behind unseen. The end is
+//! told when the other side is closed and all it sent was received. Nothing here blocks longer than
+//! it is told to; no signal is raised.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,8 +20,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::local::{self, Peer};
@@ -57,8 +60,8 @@ pub struct Message {
     pub bytes: Vec<u8>,
     /// The descriptors that came with it, in their order; closed when an exec is.
     pub descriptors: Vec<OwnedFd>,
-    /// Whether more descriptors were sent than came: this process has as many as it may, or they were more than
-    /// [`MESSAGE_DESCRIPTORS`].
+    /// Whether more descriptors were sent than came: this process has as many as it may, or they
+    /// were more than [`MESSAGE_DESCRIPTORS`].
     pub lost: bool,
 }
 
@@ -80,7 +83,8 @@ impl Channel {
     /// The system's, such as too many open files.
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (one, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
@@ -115,8 +119,8 @@ impl Channel {
         Ok(Self { socket })
     }
 
-    /// The end that this process was started with, under this number. To be called once for it, before anything else
-    /// is opened. One of the three standard descriptors stays open beside it.
+    /// The end that this process was started with, under this number. To be called once for it,
+    /// before anything else is opened. One of the three standard descriptors stays open beside it.
     ///
     /// # Errors
     /// `InvalidInput` where the number is none of such a descriptor. It stays as it is then.
@@ -124,28 +128,37 @@ impl Channel {
         if number < 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no number of a descriptor"));
         }
-        // SAFETY: borrowed for the next call alone, which fails where the number is that of no open descriptor.
+        // SAFETY: borrowed for the next call alone, which fails where the number is that of no open
+        // descriptor.
         let inherited = unsafe { BorrowedFd::borrow_raw(number) };
         // Duplicated first, so that what is somebody else's is not closed.
-        let duplicate = rustix::io::fcntl_dupfd_cloexec(inherited, 3).map_err(|_| not_a_channel())?;
+        let duplicate =
+            rustix::io::fcntl_dupfd_cloexec(inherited, 3).map_err(|_| not_a_channel())?;
         let channel = Self::of_descriptor(duplicate)?;
         if number > 2 {
-            // SAFETY: it is the socket that this process was started with, which nobody else here knows of.
+            // SAFETY: it is the socket that this process was started with, which nobody else here
+            // knows of.
             drop(unsafe { OwnedFd::from_raw_fd(number) });
         }
         Ok(channel)
     }
 
-    /// Sends a message, with duplicates of the descriptors. Waits [`SEND_PATIENCE`] at most while the other end has too
-    /// many that it did not receive.
+    /// Sends a message, with duplicates of the descriptors. Waits [`SEND_PATIENCE`] at most while
+    /// the other end has too many that it did not receive.
     ///
     /// # Errors
-    /// `InvalidInput` for an empty message, more than [`MESSAGE_BYTES`], or more than [`MESSAGE_DESCRIPTORS`];
-    /// `BrokenPipe` or `ConnectionReset` where the other end is closed, `TimedOut`; the system's, such as too many
-    /// descriptors on their way.
+    /// `InvalidInput` for an empty message, more than [`MESSAGE_BYTES`], or more than
+    /// [`MESSAGE_DESCRIPTORS`]; `BrokenPipe` or `ConnectionReset` where the other end is closed,
+    /// `TimedOut`; the system's, such as too many descriptors on their way.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        if bytes.is_empty() || bytes.len() > MESSAGE_BYTES || descriptors.len() > MESSAGE_DESCRIPTORS {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "empty, or too large for a message"));
+        if bytes.is_empty()
+            || bytes.len() > MESSAGE_BYTES
+            || descriptors.len() > MESSAGE_DESCRIPTORS
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "empty, or too large for a message",
+            ));
         }
         let left = Deadline::after(Some(SEND_PATIENCE));
         loop {
@@ -166,7 +179,8 @@ impl Channel {
     }
 
     fn try_send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
             let pushed = control.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -174,21 +188,27 @@ impl Channel {
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let bytes = [IoSlice::new(bytes)];
-        rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &bytes, &mut control, flags))?;
+        rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&self.socket, &bytes, &mut control, flags)
+        })?;
         Ok(())
     }
 
     /// The next message; waits for it, so long or without end.
     ///
     /// # Errors
-    /// `InvalidData` for one of more than [`MESSAGE_BYTES`], which is gone then, with what came with it; the system's.
+    /// `InvalidData` for one of more than [`MESSAGE_BYTES`], which is gone then, with what came
+    /// with it; the system's.
     pub fn receive(&self, timeout: Option<Duration>) -> io::Result<Received> {
         let left = Deadline::after(timeout);
         loop {
             match self.try_receive() {
-                Ok(message) if message.is_nothing() && self.is_closed()? => return Ok(Received::End),
+                Ok(message) if message.is_nothing() && self.is_closed()? => {
+                    return Ok(Received::End);
+                }
                 Ok(message) => return Ok(Received::Message(message)),
-                // Told once where the other end was closed with messages unread; what it sent comes after that.
+                // Told once where the other end was closed with messages unread; what it sent comes
+                // after that.
                 Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -203,7 +223,8 @@ impl Channel {
 
     fn try_receive(&self) -> io::Result<Message> {
         let mut bytes = vec![0; MESSAGE_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let came = rustix::io::retry_on_intr(|| {

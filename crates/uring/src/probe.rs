@@ -1,6 +1,8 @@
-//! What this machine is: kernel, file systems, devices, memory. Read once at set-up, for defaults and for reports.
+//! What this machine is: kernel, file systems, devices, memory. Read once at set-up, for defaults
+//! and for reports.
 //!
-//! Everything here is best effort from `/proc`, `/sys` and `statfs`; what cannot be told is `None`, never a guess.
+//! Everything here is best effort from `/proc`, `/sys` and `statfs`; what cannot be told is `None`,
+//! never a guess.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -27,7 +29,8 @@ pub struct BlockDevice {
     pub major: u32,
     /// Minor number.
     pub minor: u32,
-    /// The device's directory under `/sys`: of a partition, that of the whole disk, where the queue is.
+    /// The device's directory under `/sys`: of a partition, that of the whole disk, where the queue
+    /// is.
     pub queue: Option<PathBuf>,
 }
 
@@ -56,8 +59,8 @@ pub fn kernel_version() -> KernelVersion {
     parse_version(&uname.release().to_string_lossy())
 }
 
-/// The name of the file system a path is on, as `mount` calls it; for one that is not known by number, what
-/// `mountinfo` says.
+/// The name of the file system a path is on, as `mount` calls it; for one that is not known by
+/// number, what `mountinfo` says.
 ///
 /// # Errors
 /// What the kernel said of the path.
@@ -85,15 +88,16 @@ pub fn file_system(path: &Path) -> io::Result<String> {
     Ok(known.into())
 }
 
-/// The block device behind a path: of a device's own node that device, else the one its file system is mounted
-/// from. `None` where there is none (tmpfs, network) or it cannot be told.
+/// The block device behind a path: of a device's own node that device, else the one its file system
+/// is mounted from. `None` where there is none (tmpfs, network) or it cannot be told.
 #[must_use]
 pub fn block_device(path: &Path) -> Option<BlockDevice> {
     let status = rustix::fs::stat(path).ok()?;
     if rustix::fs::FileType::from_raw_mode(status.st_mode).is_block_device() {
         return device(status.st_rdev);
     }
-    // btrfs and overlay give files a device number of no device; the mount's source names the real one.
+    // btrfs and overlay give files a device number of no device; the mount's source names the real
+    // one.
     device(status.st_dev).or_else(|| {
         let source = mount_of(path)?.source;
         let status = rustix::fs::stat(&source).ok()?;
@@ -101,7 +105,8 @@ pub fn block_device(path: &Path) -> Option<BlockDevice> {
     })
 }
 
-/// Where a block device's file system is mounted, as far as this process can see; the last place it was mounted at.
+/// Where a block device's file system is mounted, as far as this process can see; the last place it
+/// was mounted at.
 #[must_use]
 pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(node).ok()?.st_rdev;
@@ -111,11 +116,13 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
 }
 
-/// Bytes of memory this process may use: the least of the machine's and of its control groups' limits.
+/// Bytes of memory this process may use: the least of the machine's and of its control groups'
+/// limits.
 #[must_use]
 pub fn memory_limit() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_total(&text));
-    let groups = fs::read_to_string("/proc/self/cgroup").map(|text| group_limits(&text)).unwrap_or_default();
+    let groups =
+        fs::read_to_string("/proc/self/cgroup").map(|text| group_limits(&text)).unwrap_or_default();
     machine.into_iter().chain(groups).min().unwrap_or(u64::MAX)
 }
 
@@ -126,8 +133,9 @@ impl fmt::Display for KernelVersion {
 }
 
 fn parse_version(release: &str) -> KernelVersion {
-    let mut numbers =
-        release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let mut numbers = release
+        .split(|letter: char| !letter.is_ascii_digit())
+        .map(|part| part.parse().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     KernelVersion { major: next(), minor: next() }
 }
@@ -137,8 +145,11 @@ pub(crate) fn device(number: u64) -> Option<BlockDevice> {
     let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let name = place.file_name()?.to_string_lossy().into_owned();
     let has_queue = |place: &&Path| place.join("queue").is_dir();
-    let queue =
-        [Some(place.as_path()), place.parent()].into_iter().flatten().find(has_queue).map(Path::to_owned);
+    let queue = [Some(place.as_path()), place.parent()]
+        .into_iter()
+        .flatten()
+        .find(has_queue)
+        .map(Path::to_owned);
     Some(BlockDevice { name, major, minor, queue })
 }
 
@@ -151,12 +162,15 @@ struct Mount {
     source: PathBuf,
 }
 
-/// The mount a path is under: the longest point that begins it, the last of equals, for later mounts hide earlier.
+/// The mount a path is under: the longest point that begins it, the last of equals, for later
+/// mounts hide earlier.
 fn mount_of(path: &Path) -> Option<Mount> {
     let path = path.canonicalize().ok()?;
     let table = fs::read("/proc/self/mountinfo").ok()?;
     let mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
-    mounts.filter(|mount| path.starts_with(&mount.point)).max_by_key(|mount| mount.point.as_os_str().len())
+    mounts
+        .filter(|mount| path.starts_with(&mount.point))
+        .max_by_key(|mount| mount.point.as_os_str().len())
 }
 
 /// Fields: 3 the device's numbers; 5 the point; after a lone dash the file system and its source.
@@ -177,8 +191,10 @@ fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {
-        let octal =
-            tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = tail
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -199,7 +215,8 @@ fn memory_total(text: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The limits of the groups this process is in, and of those above them, in both versions of control groups.
+/// The limits of the groups this process is in, and of those above them, in both versions of
+/// control groups.
 fn group_limits(table: &str) -> Vec<u64> {
     let mut limits = Vec::new();
     for line in table.lines() {
@@ -215,8 +232,9 @@ fn group_limits(table: &str) -> Vec<u64> {
         let group = root.join(group.trim_start_matches('/'));
         for place in group.ancestors().take_while(|place| place.starts_with(root)) {
             // "max", and a group that a container does not show, limit nothing.
-            let limit =
-                fs::read_to_string(place.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
+            let limit = fs::read_to_string(place.join(file))
+                .ok()
+                .and_then(|text| text.trim().parse::<u64>().ok());
             limits.extend(limit);
         }
     }
@@ -264,6 +282,10 @@ mod tests {
     fn memory_is_the_least_of_what_is_told() {
         assert_eq!(memory_total("MemFree: 1 kB\nMemTotal:  24 kB\n"), Some(24 << 10));
         assert_eq!(memory_total("nothing"), None);
-        assert!(group_limits("0::/no/such/group/here\nnonsense\n3:cpu:/x\n").iter().all(|&limit| limit > 0));
+        assert!(
+            group_limits("0::/no/such/group/here\nnonsense\n3:cpu:/x\n")
+                .iter()
+                .all(|&limit| limit > 0)
+        );
     }
 }

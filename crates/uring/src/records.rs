@@ -1,7 +1,8 @@
-//! The record of a file: which file a number in the headers stands for, how long it is to its program, and what another
-//! process must know to finish its writing.
+//! The record of a file: which file a number in the headers stands for, how long it is to its
+//! program, and what another process must know to finish its writing.
 //!
-//! A record is 64 words, 512 bytes, native byte order, at `records_offset + 512 * number` in the arena's memory:
+//! A record is 64 words, 512 bytes, native byte order, at `records_offset + 512 * number` in the
+//! arena's memory:
 //!
 //! ```text
 //! word 0       bits 0..16 generation (never zero), bits 16..32 flags (1 lease, 2 block device, 4 writable, 8 made by us),
@@ -14,9 +15,9 @@
 //! word 63      check: a mix of the file's number and all words but 3, 4 and itself, never zero; zero: no record
 //! ```
 //!
-//! The check is stored last, with Release. A record is entered before the first frame of its file is published and left
-//! after the last is retired: what is said of a file does not change in between, but for its size and its cut. Whether
-//! the lease is still held is the kernel's to say.
+//! The check is stored last, with Release. A record is entered before the first frame of its file
+//! is published and left after the last is retired: what is said of a file does not change in
+//! between, but for its size and its cut. Whether the lease is still held is the kernel's to say.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::file::Identity;
 use crate::header::check_of;
 
-/// How many files can have a record: as many as are open at once in the largest programs, for 32 MiB of addresses, of
-/// which those are taken that are used.
+/// How many files can have a record: as many as are open at once in the largest programs, for 32
+/// MiB of addresses, of which those are taken that are used.
 pub const FILE_RECORDS: u32 = 1 << 16;
 
 /// The longest path that a record keeps, in bytes.
@@ -87,7 +88,8 @@ impl RecordWords {
     pub(crate) fn enter(&self, number: u32, record: &FileRecord) {
         assert_ne!(record.generation, 0, "a generation is never zero");
         self.leave();
-        // Orders the leaving before the words below: a reader that sees a new word cannot see the old check.
+        // Orders the leaving before the words below: a reader that sees a new word cannot see the
+        // old check.
         fence(Ordering::Release);
         let path = record.path.as_os_str().as_bytes();
         let path = if path.len() <= RECORD_PATH_BYTES { path } else { &[] };
@@ -154,7 +156,10 @@ impl RecordWords {
     }
 
     fn sum(&self, number: u32) -> u64 {
-        let words = [&self.about, &self.device, &self.inode].into_iter().chain(&self.path).chain(&self.zero);
+        let words = [&self.about, &self.device, &self.inode]
+            .into_iter()
+            .chain(&self.path)
+            .chain(&self.zero);
         check_of(number, words.map(|word| word.load(Ordering::Relaxed)))
     }
 }
@@ -207,8 +212,13 @@ mod tests {
         assert_eq!(words.read(9), None);
         for flag in 0..16 {
             let set = |bit: u32| flag >> bit & 1 == 1;
-            let record =
-                FileRecord { leased: set(0), device: set(1), writable: set(2), created: set(3), ..record() };
+            let record = FileRecord {
+                leased: set(0),
+                device: set(1),
+                writable: set(2),
+                created: set(3),
+                ..record()
+            };
             words.enter(9, &record);
             assert_eq!(words.read(9), Some(record));
         }

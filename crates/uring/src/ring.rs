@@ -1,20 +1,23 @@
-//! The ring: the device over real files. A batch of requests reaches the kernel by one `io_uring_enter`, which also
-//! waits and works completions off.
+//! The ring: the device over real files. A batch of requests reaches the kernel by one
+//! `io_uring_enter`, which also waits and works completions off.
 //!
 //! ```text
 //! prepare ---> submission queue --+                              +--> completion queue ---> reap
 //!         \--> synchronous list --+-- doorbell: one enter -------+--> arrived (CQ spills) --/
 //! ```
 //!
-//! The guarantees. Memory outlives flight: buffers are named by frame, and the ring holds their arena, or lent, and the
-//! ring owns them; what is still in flight when the ring is dropped leaks them. A completion that belongs to no request in flight ends nothing. A
-//! full completion queue loses nothing: the kernel keeps the rest, and [`Ring`] fetches it.
+//! The guarantees. Memory outlives flight: buffers are named by frame, and the ring holds their
+//! arena, or lent, and the ring owns them; what is still in flight when the ring is dropped leaks
+//! them. A completion that belongs to no request in flight ends nothing. A full completion queue
+//! loses nothing: the kernel keeps the rest, and [`Ring`] fetches it.
 //!
-//! The rules for the owner. A ring may be made on one thread and moved to another, but from its first doorbell on it
-//! belongs to the thread that rang it; dropped elsewhere it waits for nothing, and lives on (with the files attached to
-//! it) until that thread ends. `doorbell` may return early, with nothing to reap: look again. A request with
-//! more than 1024 pieces that do not touch in memory ends short. While a [`WriteBuffered`](forebay_block::Operation::WriteBuffered) is staged or in
-//! flight no other request moves bytes of that target, because the descriptor's mode is switched for it.
+//! The rules for the owner. A ring may be made on one thread and moved to another, but from its
+//! first doorbell on it belongs to the thread that rang it; dropped elsewhere it waits for nothing,
+//! and lives on (with the files attached to it) until that thread ends. `doorbell` may return
+//! early, with nothing to reap: look again. A request with more than 1024 pieces that do not touch
+//! in memory ends short. While a [`WriteBuffered`](forebay_block::Operation::WriteBuffered) is
+//! staged or in flight no other request moves bytes of that target, because the descriptor's mode
+//! is switched for it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -58,12 +61,12 @@ mod wait;
 /// How often a submission that the kernel has no memory for is tried again, a millisecond apart.
 const TRIES: u32 = 1000;
 
-/// How much deferred work the kernel does in one call that does not wait for more. Where it had as much, there may be
-/// more.
+/// How much deferred work the kernel does in one call that does not wait for more. Where it had as
+/// much, there may be more.
 const TASK_WORK: usize = 20;
 
-/// What the kernel reads from the waker's eventfd goes here and is never looked at. One for all rings and for ever,
-/// so that no read can outlive it.
+/// What the kernel reads from the waker's eventfd goes here and is never looked at. One for all
+/// rings and for ever, so that no read can outlive it.
 static UNREAD: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -93,8 +96,9 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for so many requests staged at once (rounded up to a power of two), with the best this kernel has.
-    /// Files are registered with the kernel, the arena is not; [`Ring::set_fixed`] changes either.
+    /// A ring for so many requests staged at once (rounded up to a power of two), with the best
+    /// this kernel has. Files are registered with the kernel, the arena is not; [`Ring::set_fixed`]
+    /// changes either.
     ///
     /// # Errors
     /// Why there is none, and what to do about it.
@@ -124,7 +128,8 @@ impl Ring {
         })
     }
 
-    /// One line: "io_uring: full", or what is lost and since which kernel it would be had, or why it was refused.
+    /// One line: "io_uring: full", or what is lost and since which kernel it would be had, or why
+    /// it was refused.
     #[must_use]
     pub fn describe(&self) -> String {
         self.offers().to_string()
@@ -151,11 +156,15 @@ impl Ring {
         self.fixed
     }
 
-    /// Changes what is registered, while nothing is in flight, on the ring's thread. Registering the arena blocks
-    /// while all of its pages are taken and pinned. What the kernel refuses is gone without; [`Ring::describe`] says
-    /// so.
+    /// Changes what is registered, while nothing is in flight, on the ring's thread. Registering
+    /// the arena blocks while all of its pages are taken and pinned. What the kernel refuses is
+    /// gone without; [`Ring::describe`] says so.
     pub fn set_fixed(&mut self, fixed: Fixed) {
-        assert_eq!(self.in_flight(), 0, "what is registered does not change under requests in flight");
+        assert_eq!(
+            self.in_flight(),
+            0,
+            "what is registered does not change under requests in flight"
+        );
         let uring = &self.setup.uring;
         match fixed.files {
             Register::Yes => self.tables.register_files(uring),
@@ -176,10 +185,15 @@ impl Ring {
         self.set_fixed(Fixed { buffers: Register::Yes, ..self.fixed });
     }
 
-    /// Has the kernel hold this end of a pipe until the ring's last request has ended, however the process does; whether
-    /// it will. While nothing is in flight; once the doorbell was rung, on the ring's thread.
+    /// Has the kernel hold this end of a pipe until the ring's last request has ended, however the
+    /// process does; whether it will. While nothing is in flight; once the doorbell was rung, on
+    /// the ring's thread.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
-        assert_eq!(self.in_flight(), 0, "what is registered does not change under requests in flight");
+        assert_eq!(
+            self.in_flight(),
+            0,
+            "what is registered does not change under requests in flight"
+        );
         let set = alive.as_fd().try_clone_to_owned();
         let set = set.and_then(|alive| self.tables.set_alive(&self.setup.uring, alive));
         if let Err(error) = &set {
@@ -206,7 +220,8 @@ impl Ring {
         self.door.enters()
     }
 
-    /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
+    /// Puts a file under a target's number. Numbers index a table: take small ones and use them
+    /// again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         self.ledger.targets.assert_free(target);
         let name = self.tables.enter(&self.setup.uring, target, &file);
@@ -220,7 +235,8 @@ impl Ring {
         attached.file
     }
 
-    /// Takes memory in for the requests that will name it. It stays the ring's until it is taken back.
+    /// Takes memory in for the requests that will name it. It stays the ring's until it is taken
+    /// back.
     pub fn lend(&mut self, memory: Memory) -> Buffer {
         self.ledger.lent.lend(memory)
     }
@@ -234,9 +250,11 @@ impl Ring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what the entry points to stays until its completion is reaped: the frames belong to the arena,
-        // which is held (and leaked if need be), lent memory to the table that counts its
-        // requests (and leaks what is in flight), the vectors to the slot, which is taken until then, the descriptors to the file, which stays attached. The waker's read points to a static and to its bell.
+        // SAFETY: what the entry points to stays until its completion is reaped: the frames belong
+        // to the arena, which is held (and leaked if need be), lent memory to the table that counts
+        // its requests (and leaks what is in flight), the vectors to the slot, which is taken until
+        // then, the descriptors to the file, which stays attached. The waker's read points to a
+        // static and to its bell.
         let pushed = unsafe { self.setup.uring.submission().push(entry) };
         pushed.expect("prepare keeps a place free");
     }
@@ -255,9 +273,15 @@ impl Ring {
     fn enable_here(&mut self) -> Result<(), Errno> {
         let here = HERE.with(|here| *here);
         match self.thread {
-            Some(thread) => assert_eq!(thread, here, "a ring belongs to the thread of its first doorbell"),
+            Some(thread) => {
+                assert_eq!(thread, here, "a ring belongs to the thread of its first doorbell")
+            }
             None => {
-                self.setup.uring.submitter().register_enable_rings().map_err(|error| errno_of(&error))?;
+                self.setup
+                    .uring
+                    .submitter()
+                    .register_enable_rings()
+                    .map_err(|error| errno_of(&error))?;
                 self.thread = Some(here);
                 self.door_registered = Some(self.door.register());
             }
@@ -271,16 +295,19 @@ impl Ring {
             let to_submit = self.staged();
             match self.enter_once(to_submit, sleep) {
                 Ok(submitted) if submitted == to_submit as usize => return Ok(()),
-                // One was bad (its completion says so), or the kernel ran out of memory on the way: the rest again.
+                // One was bad (its completion says so), or the kernel ran out of memory on the way:
+                // the rest again.
                 Ok(_) => {}
-                // Time ran out, or a signal came. The kernel says so only where it had nothing to submit.
+                // Time ran out, or a signal came. The kernel says so only where it had nothing to
+                // submit.
                 Err(libc::ETIME | libc::EINTR) => return Ok(()),
                 // The kernel keeps completions that found no place: make some.
                 Err(libc::EBUSY) => self.collect(),
                 Err(libc::EAGAIN) => {
                     self.collect();
                     if !self.arrived.is_empty() {
-                        // What has ended gave memory back; what is staged goes with the next doorbell.
+                        // What has ended gave memory back; what is staged goes with the next
+                        // doorbell.
                         return Ok(());
                     }
                     thread::sleep(Duration::from_millis(1));
@@ -312,8 +339,8 @@ impl Ring {
         self.arrived = arrived;
     }
 
-    /// Takes over all that has completed, until the kernel holds none back: neither completions that found no place,
-    /// nor work beyond its share of one call.
+    /// Takes over all that has completed, until the kernel holds none back: neither completions
+    /// that found no place, nor work beyond its share of one call.
     fn take(&mut self, into: &mut impl Extend<Completion>) {
         loop {
             let mut came = 0;
@@ -334,8 +361,8 @@ impl Ring {
             let queue = self.setup.uring.submission();
             let more = queue.cq_overflow() || came >= TASK_WORK && queue.taskrun();
             drop(queue);
-            // Nothing is submitted, so this cannot be refused for being busy; and if it fails, the next doorbell's
-            // enter fetches what is left.
+            // Nothing is submitted, so this cannot be refused for being busy; and if it fails, the
+            // next doorbell's enter fetches what is left.
             if !more || self.enter_once(0, Sleep::NOT).is_err() {
                 return;
             }

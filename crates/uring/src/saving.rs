@@ -1,4 +1,5 @@
-//! A copy of an arena in a file: as much of it as another process needs to finish the writing later.
+//! A copy of an arena in a file: as much of it as another process needs to finish the writing
+//! later.
 
 use std::fs::File;
 use std::io;
@@ -17,11 +18,13 @@ use crate::header::FrameState;
 const COPY_BYTES: usize = 256 << 10;
 
 impl Arena {
-    /// Writes to an empty file what [`Arena::of_image`] takes, and syncs it: everything that is said of frames and files,
-    /// and the frames that are not written yet. What is not needed is a hole.
+    /// Writes to an empty file what [`Arena::of_image`] takes, and syncs it: everything that is
+    /// said of frames and files, and the frames that are not written yet. What is not needed is a
+    /// hole.
     ///
     /// # Errors
-    /// What the kernel said, such as a full file system; `Unsupported` where the arena is not shared.
+    /// What the kernel said, such as a full file system; `Unsupported` where the arena is not
+    /// shared.
     pub fn save_to(&self, file: &File) -> io::Result<()> {
         let memory = self.memfd().ok_or(io::ErrorKind::Unsupported)?;
         let memory = File::from(memory.try_clone_to_owned()?);
@@ -83,13 +86,21 @@ mod tests {
             path: "/file".into(),
         };
         arena.enter_file(77, &record);
-        for (frame, state) in [(5, FrameState::Dirty), (4000, FrameState::Partial), (9, FrameState::Clean)] {
+        for (frame, state) in
+            [(5, FrameState::Dirty), (4000, FrameState::Partial), (9, FrameState::Clean)]
+        {
             // SAFETY: this thread alone knows the arena.
             unsafe { arena.copy_in(Frame(frame), 0, &[frame as u8; PAGE]) };
             arena.clear_mask(Frame(frame));
             arena.add_to_mask(Frame(frame), 3..9);
-            let header =
-                Header { file: 77, generation: 1, page: frame.into(), sequence: 1, length: 4096, state };
+            let header = Header {
+                file: 77,
+                generation: 1,
+                page: frame.into(),
+                sequence: 1,
+                length: 4096,
+                state,
+            };
             arena.publish(Frame(frame), header);
         }
         let file = tempfile::tempfile_in(".").unwrap();

@@ -1,7 +1,8 @@
-//! Setting a ring up: the best this kernel has, step by step down to what 5.15 has, and what is lost on the way.
+//! Setting a ring up: the best this kernel has, step by step down to what 5.15 has, and what is
+//! lost on the way.
 //!
-//! Where it is refused altogether the error says why and what to do: io_uring is the one system call that sandboxes
-//! and cautious distributions forbid by name.
+//! Where it is refused altogether the error says why and what to do: io_uring is the one system
+//! call that sandboxes and cautious distributions forbid by name.
 
 use std::fs;
 use std::io;
@@ -43,7 +44,8 @@ pub enum SetupError {
 /// How much of io_uring a ring uses, from all of it down.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Level {
-    /// Completions are worked off in the ring's thread when it asks, and the submission queue has no index array.
+    /// Completions are worked off in the ring's thread when it asks, and the submission queue has
+    /// no index array.
     NoArray,
     /// Completions are worked off in the ring's thread when it asks.
     Deferred,
@@ -81,7 +83,8 @@ impl Level {
 
     pub(crate) fn build(self, entries: u32) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
-        // Disabled until the thread that uses it says so: with a single issuer that thread becomes the one.
+        // Disabled until the thread that uses it says so: with a single issuer that thread becomes
+        // the one.
         builder.dontfork().setup_clamp().setup_r_disabled();
         if self <= Level::SubmitAll {
             builder.setup_submit_all();
@@ -163,7 +166,8 @@ impl Setup {
             }
         }
         let vectored = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
-        // The probe tells of commands, but not of which; a backported one is not worth a try on a device.
+        // The probe tells of commands, but not of which; a backported one is not worth a try on a
+        // device.
         let commands = kernel_version() >= Feature::DiscardCommand.since();
         let has = Has {
             set_length: probe.is_supported(opcode::Ftruncate::CODE),
@@ -177,7 +181,8 @@ impl Setup {
 
     /// What is known of the ring since it was set up.
     pub(crate) fn offers(&self) -> Vec<Offer> {
-        let levels = Level::ALL.into_iter().filter_map(|level| Some((level.brings()?, level >= self.level)));
+        let levels =
+            Level::ALL.into_iter().filter_map(|level| Some((level.brings()?, level >= self.level)));
         let Has { set_length, discard, vectored_fixed: _, min_wait, no_iowait } = self.has;
         let rest = [
             (Feature::TimedWait, true),
@@ -189,7 +194,8 @@ impl Setup {
         levels.chain(rest).map(|(feature, had)| feature.when(had)).collect()
     }
 
-    /// Whether the calling thread can register the ring's descriptor. It is not registered afterwards.
+    /// Whether the calling thread can register the ring's descriptor. It is not registered
+    /// afterwards.
     pub(crate) fn registers_its_descriptor(&self) -> bool {
         let mut door = Door::of(&self.uring);
         let registered = door.register();
@@ -202,7 +208,8 @@ impl Setup {
 pub(crate) fn has_hybrid_polling() -> bool {
     const SETUP_IOPOLL: u32 = 1;
     const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
-    // The parameters are 120 bytes, of which the third word is the flags; the kernel fills in the rest.
+    // The parameters are 120 bytes, of which the third word is the flags; the kernel fills in the
+    // rest.
     let mut parameters = [0u32; 30];
     parameters[2] = SETUP_IOPOLL | SETUP_HYBRID_IOPOLL;
     // SAFETY: the kernel reads and writes the 120 bytes of parameters during the call.
@@ -235,9 +242,11 @@ fn who_forbids(disabled: &str) -> String {
         "1" => "the sysctl kernel.io_uring_disabled is 1 (set it to 0, or join the group in \
                 kernel.io_uring_group)"
             .into(),
-        _ => "a seccomp filter or security module refuses it (in a container, allow io_uring_setup, \
+        _ => {
+            "a seccomp filter or security module refuses it (in a container, allow io_uring_setup, \
               io_uring_enter and io_uring_register in its seccomp profile)"
-            .into(),
+                .into()
+        }
     }
 }
 

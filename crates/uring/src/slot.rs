@@ -1,8 +1,9 @@
-//! A tag's slot in the ring: what is in flight under it, and the memory the kernel reads the request's shape from.
+//! A tag's slot in the ring: what is in flight under it, and the memory the kernel reads the
+//! request's shape from.
 //!
-//! The number the kernel carries with a request names the tag *and* the slot's generation, which grows with each
-//! use. A completion of another generation belongs to nobody and ends nothing: no mistake elsewhere can make it
-//! pass for the request that has the tag now.
+//! The number the kernel carries with a request names the tag *and* the slot's generation, which
+//! grows with each use. A completion of another generation belongs to nobody and ends nothing: no
+//! mistake elsewhere can make it pass for the request that has the tag now.
 
 use forebay_block::{Operation, Tag, Target};
 
@@ -27,14 +28,18 @@ const WAKE: u64 = 2 << 48;
 impl Ticket {
     pub(crate) fn word(self) -> u64 {
         match self {
-            Ticket::Request { tag, generation } => REQUEST | u64::from(generation) << 16 | u64::from(tag.0),
+            Ticket::Request { tag, generation } => {
+                REQUEST | u64::from(generation) << 16 | u64::from(tag.0)
+            }
             Ticket::Wake => WAKE,
             Ticket::Unknown => 0,
         }
     }
 
     pub(crate) fn of(word: u64) -> Self {
-        let field = |shift: u32, mask: u64| u32::try_from(word >> shift & mask).expect("masked to its width");
+        let field = |shift: u32, mask: u64| {
+            u32::try_from(word >> shift & mask).expect("masked to its width")
+        };
         match word & !0xffff_ffff_ffff {
             REQUEST => {
                 let tag = Tag(u16::try_from(field(0, 0xffff)).expect("masked to 16 bits"));
@@ -71,7 +76,8 @@ impl Slot {
         Ticket::Request { tag, generation: self.generation }
     }
 
-    /// Ends what is in flight, if it is of this generation; the lent memory it used is counted back.
+    /// Ends what is in flight, if it is of this generation; the lent memory it used is counted
+    /// back.
     pub(crate) fn end(&mut self, generation: u32, lent: &mut Lent) -> Option<Flight> {
         let ended = if generation == self.generation { self.flight.take() } else { None };
         if ended.is_some() {
@@ -102,10 +108,14 @@ mod tests {
     #[test]
     fn contract_13_a_stale_completion_ends_nothing() {
         let (mut slot, mut lent) = (Slot::default(), Lent::new());
-        let Ticket::Request { generation: old, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
+        let Ticket::Request { generation: old, .. } = slot.take(Tag(1), FLIGHT) else {
+            unreachable!()
+        };
         assert!(slot.end(old, &mut lent).is_some());
         assert!(slot.end(old, &mut lent).is_none(), "twice");
-        let Ticket::Request { generation: new, .. } = slot.take(Tag(1), FLIGHT) else { unreachable!() };
+        let Ticket::Request { generation: new, .. } = slot.take(Tag(1), FLIGHT) else {
+            unreachable!()
+        };
         assert!(slot.end(old, &mut lent).is_none(), "late");
         assert!(slot.end(new, &mut lent).is_some());
     }

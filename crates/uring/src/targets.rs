@@ -1,4 +1,5 @@
-//! Files by their targets' numbers, and what is in flight on each: the same for the ring and for the thread pool.
+//! Files by their targets' numbers, and what is in flight on each: the same for the ring and for
+//! the thread pool.
 
 use std::sync::Arc;
 
@@ -56,13 +57,16 @@ impl<Name> Targets<Name> {
         slot.unwrap_or_else(|| panic!("{target:?} is not attached"))
     }
 
-    /// A request begins. Nothing else may move bytes of the target while one is buffered, for the descriptor's mode is
-    /// switched.
+    /// A request begins. Nothing else may move bytes of the target while one is buffered, for the
+    /// descriptor's mode is switched.
     pub(crate) fn begin(&mut self, target: Target, operation: Operation) -> &Arc<File> {
         let attached = self.attached_mut(target);
         if operation.moves_bytes() {
             let alone = operation != Operation::WriteBuffered || attached.moving == 0;
-            assert!(alone && !attached.buffered, "a buffered write shares {target:?} with another request");
+            assert!(
+                alone && !attached.buffered,
+                "a buffered write shares {target:?} with another request"
+            );
             attached.moving += 1;
             attached.buffered = operation == Operation::WriteBuffered;
         }

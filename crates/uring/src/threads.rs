@@ -1,21 +1,24 @@
-//! The thread pool: the device over real files where io_uring is missing or forbidden. The same requests, the same
-//! ends, the same waiting and waking as the [`Ring`](crate::Ring), by ordinary system calls on threads of its own.
+//! The thread pool: the device over real files where io_uring is missing or forbidden. The same
+//! requests, the same ends, the same waiting and waking as the [`Ring`](crate::Ring), by ordinary
+//! system calls on threads of its own.
 //!
 //! ```text
 //! prepare --> staged --doorbell--> jobs ==> a thread: one system call ==> ended (fifo) --> reap
 //!                                  (waited before background)               \--> bell --> who waits in the doorbell
 //! ```
 //!
-//! Why a fixed number of threads and not one per request: a batch is what reaches a device together anyway, and a
-//! thread that waits costs a stack. The threads sleep while there is nothing to do; a doorbell that waits sleeps too.
+//! Why a fixed number of threads and not one per request: a batch is what reaches a device together
+//! anyway, and a thread that waits costs a stack. The threads sleep while there is nothing to do; a
+//! doorbell that waits sleeps too.
 //!
-//! The guarantees. Completions come in the order the calls returned. Memory outlives flight: each thread holds the
-//! arena, and the file and the vectors of what it does, so nothing is freed under a call that does not return. A
-//! dropped pool waits a second for what it was given; after that what no thread has begun is not done, and a thread
-//! inside a call is left to itself with all it holds.
+//! The guarantees. Completions come in the order the calls returned. Memory outlives flight: each
+//! thread holds the arena, and the file and the vectors of what it does, so nothing is freed under
+//! a call that does not return. A dropped pool waits a second for what it was given; after that
+//! what no thread has begun is not done, and a thread inside a call is left to itself with all it
+//! holds.
 //!
-//! The price against the ring: a wake, two switches and a system call for each request, and no more requests at the
-//! device than there are threads ([`WORKERS`]).
+//! The price against the ring: a wake, two switches and a system call for each request, and no more
+//! requests at the device than there are threads ([`WORKERS`]).
 //!
 //! The rules for the owner are the ring's, but for the thread: any one at a time may ring.
 
@@ -28,7 +31,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::limits::{BATCH_REQUESTS, TAGS};
-use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait,
+};
 use forebay_lists::{Pop, fifo};
 
 use crate::alive::Alive;
@@ -54,7 +59,8 @@ use pool::Pool;
 /// Threads of a pool: a batch is at the device as a whole.
 pub const WORKERS: usize = BATCH_REQUESTS;
 
-const _: () = assert!(WORKERS >= 8, "four large writes in flight must leave threads for syncs and reads");
+const _: () =
+    assert!(WORKERS >= 8, "four large writes in flight must leave threads for syncs and reads");
 const _: () = assert!(WORKERS <= TAGS, "a thread without a tag has nothing to do");
 
 /// How long a dropped pool waits for what is in flight.
@@ -112,7 +118,11 @@ impl Threads {
     ///
     /// # Errors
     /// As [`Threads::new`].
-    pub fn instead_of_ring(arena: Arc<Arena>, entries: u32, refused: &SetupError) -> io::Result<Self> {
+    pub fn instead_of_ring(
+        arena: Arc<Arena>,
+        entries: u32,
+        refused: &SetupError,
+    ) -> io::Result<Self> {
         Self::because(arena, entries, refused.to_string())
     }
 
@@ -165,7 +175,8 @@ impl Threads {
         set.is_ok_and(|alive| self.pool.alive.set(alive).is_ok())
     }
 
-    /// Puts a file under a target's number. Numbers index a table: take small ones and use them again.
+    /// Puts a file under a target's number. Numbers index a table: take small ones and use them
+    /// again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         self.targets.attach(target, file, ());
     }
@@ -202,7 +213,8 @@ impl Threads {
     fn end(&mut self, Ended { tag, result, mut shape }: Ended) {
         shape.arrive(&mut self.lent);
         let slot = &mut self.slots[usize::from(tag.0)];
-        let (target, operation) = slot.flight.take().expect("a job ends once, and was begun under its tag");
+        let (target, operation) =
+            slot.flight.take().expect("a job ends once, and was begun under its tag");
         slot.shape = shape;
         self.targets.end(target, operation);
         self.in_flight -= 1;
@@ -244,7 +256,8 @@ impl Threads {
         }
     }
 
-    /// Sleeps until so many more have ended, until the deadline, or until somebody wakes; perhaps not so long.
+    /// Sleeps until so many more have ended, until the deadline, or until somebody wakes; perhaps
+    /// not so long.
     fn sleep(&mut self, missing: usize, deadline: Option<Instant>) -> Rung {
         self.pool.bell.expect(missing);
         let before = self.arrived.len();
@@ -286,10 +299,14 @@ impl Plan {
         let after = |span: Duration| Instant::now().checked_add(span);
         match wait {
             Wait::Not | Wait::Something(Some(Duration::ZERO)) => None,
-            Wait::Something(limit) => Some(Self { want: 1, first: limit.and_then(after), more: None }),
-            Wait::Batch { want, within, limit } => {
-                Some(Self { want: want.max(1) as usize, first: limit.and_then(after), more: after(within) })
+            Wait::Something(limit) => {
+                Some(Self { want: 1, first: limit.and_then(after), more: None })
             }
+            Wait::Batch { want, within, limit } => Some(Self {
+                want: want.max(1) as usize,
+                first: limit.and_then(after),
+                more: after(within),
+            }),
         }
     }
 }

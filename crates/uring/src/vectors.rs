@@ -11,8 +11,8 @@ use crate::lent::Lent;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IoVector(libc::iovec);
 
-// SAFETY: the address is into an arena or into lent memory, which belong to no thread; it is only ever handed to the
-// kernel.
+// SAFETY: the address is into an arena or into lent memory, which belong to no thread; it is only
+// ever handed to the kernel.
 unsafe impl Send for IoVector {}
 
 impl IoVector {
@@ -30,8 +30,8 @@ impl IoVector {
     }
 }
 
-/// A request's shape, and the lent memory it uses. Kept from use to use, so that a request in the steady state
-/// allocates nothing.
+/// A request's shape, and the lent memory it uses. Kept from use to use, so that a request in the
+/// steady state allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
     vectors: Vec<IoVector>,
@@ -40,8 +40,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Describes a request's segments to the kernel. Neighbours in memory become one entry. What does not fit the
-    /// kernel's bound of 1024 entries is left out, so the request ends short and its rest comes as another.
+    /// Describes a request's segments to the kernel. Neighbours in memory become one entry. What
+    /// does not fit the kernel's bound of 1024 entries is left out, so the request ends short and
+    /// its rest comes as another.
     pub(crate) fn describe(&mut self, arena: &Arena, lent: &mut Lent, request: &Bio) {
         let sum: u64 = request.segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert_eq!(sum, request.length, "the segments are the request's length");
@@ -52,7 +53,8 @@ impl Shape {
             let fits = match segment {
                 Segment::Frames { first, offset, length } => {
                     arena.assert_holds(first, u64::from(offset) + u64::from(length));
-                    // SAFETY: the bytes from the frame's start on are within the arena, as just asserted.
+                    // SAFETY: the bytes from the frame's start on are within the arena, as just
+                    // asserted.
                     let address = unsafe { arena.address(first).add(offset as usize) };
                     append(vectors, address, length as usize)
                 }
@@ -62,7 +64,10 @@ impl Shape {
                     append(vectors, address, length as usize)
                 }
                 Segment::Zeroes { length } => {
-                    assert!(request.operation != Operation::Read, "nothing can be read into zeroes");
+                    assert!(
+                        request.operation != Operation::Read,
+                        "nothing can be read into zeroes"
+                    );
                     append_zeroes(vectors, arena, length as usize)
                 }
             };
@@ -154,7 +159,8 @@ mod tests {
     #[test]
     fn too_many_pieces_end_short() {
         let arena = Arena::new(4000).unwrap();
-        let segments: Vec<Segment> = (0..1500).map(|index| Segment::frames(Frame(index * 2), 4096)).collect();
+        let segments: Vec<Segment> =
+            (0..1500).map(|index| Segment::frames(Frame(index * 2), 4096)).collect();
         assert_eq!(shape(&arena, &segments).len(), REQUEST_SEGMENTS);
     }
 
@@ -181,7 +187,8 @@ mod tests {
         shape.describe(&arena, &mut lent, &request);
         let lengths: Vec<usize> = shape.vectors().iter().map(|vector| vector.0.iov_len).collect();
         assert_eq!(lengths, [20, 50]);
-        let early = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lent.take_back(buffer)));
+        let early =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lent.take_back(buffer)));
         assert!(early.is_err());
         shape.arrive(&mut lent);
         assert_eq!(lent.take_back(buffer).length(), 100);

@@ -1,7 +1,8 @@
 //! The waker: any thread wakes the one that waits in the ring.
 //!
-//! Why not a write to the eventfd every time: a system call per push would cost what batching saves. A state of
-//! three values tells whether the ring's thread can be asleep at all; only then is the eventfd written.
+//! Why not a write to the eventfd every time: a system call per push would cost what batching
+//! saves. A state of three values tells whether the ring's thread can be asleep at all; only then
+//! is the eventfd written.
 //!
 //! ```text
 //!            wake                      wake (writes the eventfd)
@@ -12,9 +13,10 @@
 //!     +--------------------------------------------------------+
 //! ```
 //!
-//! The guarantee: what was pushed before `wake` is seen by the ring's thread when it looks after its next doorbell
-//! that may wait, for every change of the state is one read-modify-write. The rule for the ring's owner: look at the
-//! queues after every doorbell, never only before. A late write may wake it once for nothing.
+//! The guarantee: what was pushed before `wake` is seen by the ring's thread when it looks after
+//! its next doorbell that may wait, for every change of the state is one read-modify-write. The
+//! rule for the ring's owner: look at the queues after every doorbell, never only before. A late
+//! write may wake it once for nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -48,7 +50,9 @@ impl Waker {
         // Release: what was pushed before is seen after. Acquire: pairs with `fall_asleep`.
         if self.0.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
             // Fails only when 2^64 - 1 wakes are unread, and then the bell is ringing.
-            let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.0.eventfd, &1u64.to_ne_bytes()));
+            let _ = rustix::io::retry_on_intr(|| {
+                rustix::io::write(&self.0.eventfd, &1u64.to_ne_bytes())
+            });
         }
     }
 

@@ -36,11 +36,14 @@ struct Started {
 }
 
 impl Started {
-    /// What the child is to do: which backend, whether files are registered, and what is read or written.
+    /// What the child is to do: which backend, whether files are registered, and what is read or
+    /// written.
     fn new(backend: &str, operation: &str, path: &Path) -> Self {
         let (channel, theirs) = Channel::pair().unwrap();
         let child = start_child(CHILD, theirs.into());
-        channel.send(format!("{backend}\n{operation}\n{}", path.display()).as_bytes(), &[]).unwrap();
+        channel
+            .send(format!("{backend}\n{operation}\n{}", path.display()).as_bytes(), &[])
+            .unwrap();
         let Ok(Received::Message(mut message)) = channel.receive(SOON) else {
             panic!("the child says nothing")
         };
@@ -65,7 +68,9 @@ fn child_with_a_request_in_flight() {
         return;
     }
     let channel = Channel::inherited(0).unwrap();
-    let Ok(Received::Message(message)) = channel.receive(SOON) else { panic!("nothing is to be done") };
+    let Ok(Received::Message(message)) = channel.receive(SOON) else {
+        panic!("nothing is to be done")
+    };
     let task = String::from_utf8(message.bytes).unwrap();
     let [backend, operation, path] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let (alive, gone) = Alive::pair().unwrap();
@@ -75,12 +80,17 @@ fn child_with_a_request_in_flight() {
     if let (Backend::Ring(ring), "ring without files") = (&mut device, backend) {
         ring.set_fixed(Fixed { files: Register::No, ..ring.fixed() });
     }
-    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let how =
+        How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     device.attach(FILE, Arc::new(File::open(path.as_ref(), &how).unwrap().file));
     let operation = if operation == "write" { Operation::Write } else { Operation::Read };
     device.prepare(Tag(0), &moving(operation, 0, &[frames(0, PAGE_BYTES)])).unwrap();
     device.doorbell(Wait::Not).unwrap();
-    let told = if backend == "ring and a fork" { fork_and_sleep().to_string() } else { "in flight".into() };
+    let told = if backend == "ring and a fork" {
+        fork_and_sleep().to_string()
+    } else {
+        "in flight".into()
+    };
     channel.send(told.as_bytes(), &[gone.as_fd()]).unwrap();
     drop(gone);
     loop {
@@ -90,7 +100,8 @@ fn child_with_a_request_in_flight() {
 
 /// A child of the child, which has copies of all its descriptors and goes on.
 fn fork_and_sleep() -> libc::pid_t {
-    // SAFETY: the child does nothing but sleep, which is allowed after a fork of a program with threads.
+    // SAFETY: the child does nothing but sleep, which is allowed after a fork of a program with
+    // threads.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -172,8 +183,9 @@ impl SlowDisk {
         std::fs::create_dir(&place).unwrap();
         let made = run("mkfs.ext4", &[OsStr::new("-q"), OsStr::new("-F"), image.as_os_str()]);
         let options = ["-o", "loop"].map(OsStr::new);
-        let mounted =
-            made.and_then(|_| run("mount", &[options[0], options[1], image.as_os_str(), place.as_os_str()]));
+        let mounted = made.and_then(|_| {
+            run("mount", &[options[0], options[1], image.as_os_str(), place.as_os_str()])
+        });
         if let Err(error) = mounted {
             skip_or_fail(test, &error);
             return None;

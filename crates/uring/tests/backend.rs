@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_block::{Bio, Completion, Device, Frame, Operation, Refused, Segment, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Completion, Device, Frame, Operation, Refused, Segment, Tag, Target, Wait,
+};
 use forebay_uring::{AlignedMemory, Arena, Backend, Buffers, Choice, File, Lock};
 use support::{FILE, PAGE_BYTES, frames, moving, still, wait_for};
 use tempfile::TempDir;
@@ -143,9 +145,13 @@ fn contract_13_lent_memory_is_written_from_and_read_into(choice: Choice) {
     assert_eq!(bench.ask(&moving(Operation::Write, 0, &pieces)), Ok(2 * PAGE));
     assert_eq!(bench.backend.take_back(from).bytes(), [b'l'; 4096]);
     let into = bench.backend.lend(pool.take(4 * 4096).unwrap().into());
-    assert_eq!(bench.ask(&moving(Operation::Read, 0, &[lent(into, 4096, 2 * PAGE_BYTES)])), Ok(2 * PAGE));
+    assert_eq!(
+        bench.ask(&moving(Operation::Read, 0, &[lent(into, 4096, 2 * PAGE_BYTES)])),
+        Ok(2 * PAGE)
+    );
     let into = bench.backend.take_back(into);
-    let expected: Vec<u8> = [0, b'f', b'l', 0].into_iter().flat_map(|byte: u8| vec![byte; 4096]).collect();
+    let expected: Vec<u8> =
+        [0, b'f', b'l', 0].into_iter().flat_map(|byte: u8| vec![byte; 4096]).collect();
     assert!(into.bytes() == expected);
 }
 
@@ -202,7 +208,9 @@ fn contract_01_a_durable_write_moves_its_bytes(choice: Choice) {
 fn space_is_allocated_and_given_back_and_lengths_are_set(choice: Choice) {
     let mut bench = Bench::new(choice, 8, 8);
     match bench.ask(&still(Operation::Allocate, 0, 1 << 20)) {
-        Err(libc::EOPNOTSUPP) => return println!("skipped: this file system cannot allocate ahead"),
+        Err(libc::EOPNOTSUPP) => {
+            return println!("skipped: this file system cannot allocate ahead");
+        }
         result => assert_eq!(result, Ok(0)),
     }
     assert_eq!(bench.file.length().unwrap(), 0, "the size stays");
@@ -254,8 +262,9 @@ fn an_error_of_the_kernel_comes_as_the_result(choice: Choice) {
 fn a_full_queue_refuses_and_takes_again_after_the_doorbell(choice: Choice) {
     let mut bench = Bench::new(choice, 64, 3);
     let mut taken: u16 = 0;
-    let write =
-        |tag: u16| moving(Operation::Write, u64::from(tag) * PAGE, &[frames(u32::from(tag), PAGE_BYTES)]);
+    let write = |tag: u16| {
+        moving(Operation::Write, u64::from(tag) * PAGE, &[frames(u32::from(tag), PAGE_BYTES)])
+    };
     while bench.backend.prepare(Tag(taken), &write(taken)) == Ok(()) {
         taken += 1;
     }
@@ -264,7 +273,8 @@ fn a_full_queue_refuses_and_takes_again_after_the_doorbell(choice: Choice) {
     assert_eq!(bench.backend.in_flight(), 3);
     bench.backend.doorbell(Wait::Not).unwrap();
     assert_eq!(bench.backend.prepare(Tag(taken), &write(taken)), Ok(()));
-    let mut tags: Vec<u16> = wait_for(&mut bench.backend, 4).iter().map(|done| done.tag.0).collect();
+    let mut tags: Vec<u16> =
+        wait_for(&mut bench.backend, 4).iter().map(|done| done.tag.0).collect();
     tags.sort_unstable();
     assert_eq!(tags, [0, 1, 2, 3]);
     assert_eq!(bench.backend.in_flight(), 0);
@@ -283,7 +293,8 @@ fn contract_16_each_of_many_ends_once(choice: Choice) {
         }
     }
     bench.backend.doorbell(Wait::Not).unwrap();
-    let mut tags: Vec<u16> = wait_for(&mut bench.backend, 500).iter().map(|done| done.tag.0).collect();
+    let mut tags: Vec<u16> =
+        wait_for(&mut bench.backend, 500).iter().map(|done| done.tag.0).collect();
     tags.sort_unstable();
     assert!(tags.into_iter().eq(0..500));
     let mut more = Vec::new();
@@ -317,7 +328,10 @@ fn another_thread_wakes_a_doorbell_that_waits(choice: Choice) {
             waits += 1;
         }
         assert!(start.elapsed() < Duration::from_secs(15));
-        assert!(waits <= 2, "{waits} waits for one wake (and perhaps a late one of the round before)");
+        assert!(
+            waits <= 2,
+            "{waits} waits for one wake (and perhaps a late one of the round before)"
+        );
         other.join().unwrap();
     }
 }
@@ -369,7 +383,10 @@ fn a_wait_ends_with_its_time(choice: Choice) {
     bench.backend.doorbell(Wait::Something(Some(Duration::ZERO))).unwrap();
     bench.backend.doorbell(Wait::Not).unwrap();
     let limit = Some(Duration::from_millis(20));
-    bench.backend.doorbell(Wait::Batch { want: 4, within: Duration::from_millis(5), limit }).unwrap();
+    bench
+        .backend
+        .doorbell(Wait::Batch { want: 4, within: Duration::from_millis(5), limit })
+        .unwrap();
     assert!(start.elapsed() >= Duration::from_millis(70));
 }
 
@@ -442,7 +459,8 @@ fn contract_14_what_a_forked_child_drops_the_parent_keeps(choice: Choice) {
     let leased = bench.file.try_lease(&watch, 1).is_ok();
     assert_eq!(bench.file.try_ofd_lock().unwrap(), Lock::Taken);
     assert_eq!(bench.ask(&moving(Operation::Write, 0, &[frames(0, PAGE_BYTES)])), Ok(PAGE));
-    // SAFETY: the child drops what it has a copy of and leaves; the C library makes its allocator usable there.
+    // SAFETY: the child drops what it has a copy of and leaves; the C library makes its allocator
+    // usable there.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let Bench { backend, arena, file, .. } = bench;
@@ -500,7 +518,9 @@ fn contract_15_a_batch_is_waited_for_and_a_wake_ends_the_wait() {
     // One is there and more are wanted, but the time for more is over.
     write_to(&pipe, b'3');
     let start = Instant::now();
-    backend.doorbell(Wait::Batch { want: 2, within: Duration::from_millis(40), limit: None }).unwrap();
+    backend
+        .doorbell(Wait::Batch { want: 2, within: Duration::from_millis(40), limit: None })
+        .unwrap();
     backend.reap(&mut done);
     assert!(start.elapsed() >= Duration::from_millis(40));
     assert_eq!(done.len(), 3);

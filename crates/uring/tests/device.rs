@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Completion, Device, Errno, Frame, Operation, Refused, Tag, Wait};
-use forebay_uring::{Access, Arena, Create, Direct, File, Fixed, How, Kind, Register, Ring, Truncate, probe};
+use forebay_uring::{
+    Access, Arena, Create, Direct, File, Fixed, How, Kind, Register, Ring, Truncate, probe,
+};
 use support::loop_device::{LoopDevice, Shape};
 use support::{FILE, PAGE_BYTES, directory, frames, moving, process, still, wait_for};
 use tempfile::TempDir;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const MIB: u64 = 1 << 20;
-const READ: How = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+const READ: How =
+    How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
 const WRITE: How = How { access: Access::ReadWrite, ..READ };
 const FIXED: Fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
 const PLAIN: Fixed = Fixed { files: Register::No, buffers: Register::No };
@@ -61,7 +64,8 @@ impl Bench {
         byte[0]
     }
 
-    /// Puts this many requests of 64 KiB into flight over the device, so that more than the half is on its way.
+    /// Puts this many requests of 64 KiB into flight over the device, so that more than the half is
+    /// on its way.
     fn start(&mut self, count: u16, operation: Operation) {
         for tag in 0..count {
             let request = moving(
@@ -120,7 +124,10 @@ fn contract_10_a_device_has_whole_blocks_and_refuses_what_it_cannot_write() {
         assert_eq!(file.length().unwrap(), reachable);
         drop(file);
         device.make_read_only(shape);
-        assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EROFS));
+        assert_eq!(
+            File::open(device.path(), &WRITE).unwrap_err().raw_os_error(),
+            Some(libc::EROFS)
+        );
         assert_eq!(File::open(device.path(), &READ).unwrap().file.length().unwrap(), reachable);
     }
 }
@@ -133,9 +140,15 @@ fn every_operation_on_a_device() {
             bench.fill(frame, b'a' + u8::try_from(frame).unwrap());
         }
         let page = |frame: u32| frames(frame, PAGE_BYTES);
-        assert_eq!(bench.ask(&moving(Operation::Write, 0, &[page(0), page(2), page(1)])), Ok(3 * PAGE));
+        assert_eq!(
+            bench.ask(&moving(Operation::Write, 0, &[page(0), page(2), page(1)])),
+            Ok(3 * PAGE)
+        );
         assert_eq!(bench.ask(&moving(Operation::WriteFua, 3 * PAGE, &[page(3)])), Ok(PAGE));
-        assert_eq!(bench.ask(&moving(Operation::WriteBuffered, 4 * PAGE, &[frames(1, 100)])), Ok(100));
+        assert_eq!(
+            bench.ask(&moving(Operation::WriteBuffered, 4 * PAGE, &[frames(1, 100)])),
+            Ok(100)
+        );
         assert_eq!(bench.ask(&still(Operation::FlushData, 0, 0)), Ok(0));
         assert_eq!(bench.ask(&still(Operation::FlushAll, 0, 0)), Ok(0));
         assert_eq!(bench.ask(&still(Operation::FlushDirectory, 0, 0)), Ok(0));
@@ -152,10 +165,20 @@ fn every_operation_on_a_device() {
         assert_eq!(bench.ask(&still(Operation::Allocate, 0, PAGE)), Err(Errno::UNSUPPORTED));
         assert_eq!(bench.ask(&still(Operation::SetLength, PAGE, 0)), Err(Errno(libc::EINVAL)));
         // At the end reads end short, and writes have no space.
-        assert_eq!(bench.ask(&moving(Operation::Read, 8 * MIB - PAGE, &[page(0), page(2)])), Ok(PAGE));
-        assert_eq!(bench.ask(&moving(Operation::Write, 8 * MIB, &[page(0)])), Err(Errno(libc::ENOSPC)));
+        assert_eq!(
+            bench.ask(&moving(Operation::Read, 8 * MIB - PAGE, &[page(0), page(2)])),
+            Ok(PAGE)
+        );
+        assert_eq!(
+            bench.ask(&moving(Operation::Write, 8 * MIB, &[page(0)])),
+            Err(Errno(libc::ENOSPC))
+        );
         let half = Operation::Discard;
-        assert_eq!(bench.ask(&still(half, 100, PAGE)), Err(Errno(libc::EINVAL)), "not in whole blocks");
+        assert_eq!(
+            bench.ask(&still(half, 100, PAGE)),
+            Err(Errno(libc::EINVAL)),
+            "not in whole blocks"
+        );
     }
 }
 
@@ -181,7 +204,10 @@ fn large_blocks_are_told_and_kept_to() {
     let file = bench.ring.detach(FILE);
     assert_eq!((file.logical_block().unwrap(), file.alignment().offset), (4096, 4096));
     bench.ring.attach(FILE, file);
-    assert_eq!(bench.ask(&moving(Operation::Write, 512, &[frames(0, 512)])), Err(Errno(libc::EINVAL)));
+    assert_eq!(
+        bench.ask(&moving(Operation::Write, 512, &[frames(0, 512)])),
+        Err(Errno(libc::EINVAL))
+    );
     assert_eq!(bench.ask(&moving(Operation::Write, PAGE, &[frames(0, PAGE_BYTES)])), Ok(PAGE));
 }
 
@@ -240,7 +266,8 @@ fn contract_16_a_device_detached_under_requests_ends_them_all() {
     }
 }
 
-/// A file system in memory that is full: what the device cannot store fails, and what it can does not.
+/// A file system in memory that is full: what the device cannot store fails, and what it can does
+/// not.
 #[test]
 fn contract_16_a_device_that_cannot_store_says_so() {
     let Some(full) = Full::mount("full") else { return };
@@ -251,10 +278,12 @@ fn contract_16_a_device_that_cannot_store_says_so() {
     bench.start(256, Operation::Write);
     let done = wait_for(&mut bench.ring, 256);
     assert!(sorted(done.iter().map(|done| done.tag)).into_iter().eq(0..256), "each once");
-    let (good, bad): (Vec<&Completion>, Vec<&Completion>) = done.iter().partition(|done| done.result.is_ok());
+    let (good, bad): (Vec<&Completion>, Vec<&Completion>) =
+        done.iter().partition(|done| done.result.is_ok());
     println!("{} good, {} bad, the first {:?}", good.len(), bad.len(), bad.first());
     assert!(good.len() >= 16 && bad.len() >= 128, "{} good, {} bad", good.len(), bad.len());
-    let told = |error: Result<u64, Errno>| error == Err(Errno::IO) || error == Err(Errno(libc::ENOSPC));
+    let told =
+        |error: Result<u64, Errno>| error == Err(Errno::IO) || error == Err(Errno(libc::ENOSPC));
     assert!(bad.iter().all(|done| told(done.result)), "{bad:?}");
     drop(bench);
 }
@@ -270,7 +299,8 @@ impl Full {
         }
         let place = tempfile::tempdir().unwrap();
         let options = ["-t", "tmpfs", "-o", "size=4m", "forebay"].map(OsStr::new);
-        let arguments: Vec<&OsStr> = options.into_iter().chain([place.path().as_os_str()]).collect();
+        let arguments: Vec<&OsStr> =
+            options.into_iter().chain([place.path().as_os_str()]).collect();
         if let Err(error) = process::run("mount", &arguments) {
             process::skip_or_fail(test, &error);
             return None;

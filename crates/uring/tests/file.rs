@@ -11,7 +11,8 @@ use forebay_uring::{Access, Alignment, Create, Direct, File, How, Kind, Lock, Mo
 use rustix::fs::OFlags;
 use support::{create, directory};
 
-const READ: How = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+const READ: How =
+    How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
 const WRITE: How = How { access: Access::ReadWrite, ..READ };
 
 #[test]
@@ -71,7 +72,9 @@ fn direct_is_granted_or_refused_with_a_reason() {
     file.set_direct(Mode::Buffered).unwrap();
     file.set_direct(Mode::Direct).unwrap();
     let refused = File::open(Path::new("/proc/self/comm"), &WRITE).unwrap().file;
-    assert!(matches!(refused.direct(), Direct::Refused(reason) if reason.contains("no direct I/O")));
+    assert!(
+        matches!(refused.direct(), Direct::Refused(reason) if reason.contains("no direct I/O"))
+    );
     refused.set_direct(Mode::Direct).unwrap();
     let other = File::open(Path::new("/dev/null"), &WRITE).unwrap().file;
     assert_eq!(other.kind(), Kind::Other);
@@ -104,7 +107,9 @@ fn contract_9_space_is_reserved_marked_and_given_back() {
     assert!(file.allocated_bytes().unwrap() >= 8 << 20);
     file.truncate(8 << 20).unwrap();
     match file.extents() {
-        Ok(extents) => assert!((1..100).contains(&extents.count) && extents.bytes >= 8 << 20, "{extents:?}"),
+        Ok(extents) => {
+            assert!((1..100).contains(&extents.count) && extents.bytes >= 8 << 20, "{extents:?}")
+        }
         Err(error) => println!("extents cannot be told: {error}"),
     }
     file.punch(4 << 20, 4 << 20).unwrap();
@@ -208,7 +213,10 @@ fn a_descriptor_that_cannot_be_read_is_no_file() {
     let write_only = fs::File::create(&path).unwrap();
     let nothing = rustix::fs::open(&path, OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     for descriptor in [write_only.into(), nothing] {
-        assert_eq!(File::of_descriptor(descriptor).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+        assert_eq!(
+            File::of_descriptor(descriptor).unwrap_err().kind(),
+            std::io::ErrorKind::InvalidInput
+        );
     }
     let read = File::of_descriptor(fs::File::open(&path).unwrap().into()).unwrap();
     assert_eq!((read.access(), read.alignment()), (Access::Read, Alignment::NONE));

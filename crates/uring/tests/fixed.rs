@@ -36,7 +36,11 @@ fn the_descriptor_is_switched_as_before() {
         // Whether the flag counts shows in what it refuses.
         for _ in 0..3 {
             assert_eq!(bench.ask(&odd(Operation::Write)), Err(libc::EINVAL), "{fixed:?}");
-            assert_eq!(bench.ask(&odd(Operation::WriteBuffered)), Ok(u64::from(length)), "{fixed:?}");
+            assert_eq!(
+                bench.ask(&odd(Operation::WriteBuffered)),
+                Ok(u64::from(length)),
+                "{fixed:?}"
+            );
         }
         assert_eq!(bench.content(), vec![b'x'; length as usize]);
     }
@@ -92,7 +96,8 @@ fn a_detached_file_is_let_go_of() {
     let directory = directory();
     let path = directory.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-    // Reading gives nothing when nobody has the pipe open for writing, and would block while somebody has.
+    // Reading gives nothing when nobody has the pipe open for writing, and would block while
+    // somebody has.
     let mut reader =
         std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
     let mut ring = Ring::new(Arc::new(Arena::new(1).unwrap()), 4).unwrap();
@@ -175,7 +180,11 @@ fn contract_5_what_is_registered_outlives_what_is_in_flight() {
     bench.ring.doorbell(Wait::Not).unwrap();
     let Bench { ring, arena, file, .. } = bench;
     drop(ring);
-    assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&file)), (1, 1), "neither held nor leaked");
+    assert_eq!(
+        (Arc::strong_count(&arena), Arc::strong_count(&file)),
+        (1, 1),
+        "neither held nor leaked"
+    );
     assert_eq!(file.length().unwrap(), 32 << 17);
 
     // And what never ends is leaked with its memory, registered or not.
@@ -189,15 +198,20 @@ fn contract_5_what_is_registered_outlives_what_is_in_flight() {
     ring.prepare(Tag(0), &moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])).unwrap();
     ring.doorbell(Wait::Not).unwrap();
     drop(ring);
-    assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&pipe)), (2, 2), "one of each is leaked");
+    assert_eq!(
+        (Arc::strong_count(&arena), Arc::strong_count(&pipe)),
+        (2, 2),
+        "one of each is leaked"
+    );
 }
 
 /// No other test of this program waits for a batch.
 #[test]
 fn the_minimal_wait_is_tried_when_it_is_first_used() {
     let mut bench = Bench::new(4, 8);
-    let listed =
-        |bench: &Bench| bench.ring.offers().0.iter().any(|offer| offer.feature == Feature::MinimalWaitEnds);
+    let listed = |bench: &Bench| {
+        bench.ring.offers().0.iter().any(|offer| offer.feature == Feature::MinimalWaitEnds)
+    };
     assert_eq!(bench.ask(&still(Operation::FlushData, 0, 0)), Ok(0));
     assert!(!listed(&bench));
     let batch = Wait::Batch { want: 2, within: Duration::from_micros(50), limit: None };
@@ -208,7 +222,12 @@ fn the_minimal_wait_is_tried_when_it_is_first_used() {
         bench.ring.doorbell(batch).unwrap();
         bench.ring.reap(&mut done);
     }
-    assert_eq!(listed(&bench), bench.ring.offers().had(Feature::MinimalWait), "{}", bench.ring.describe());
+    assert_eq!(
+        listed(&bench),
+        bench.ring.offers().had(Feature::MinimalWait),
+        "{}",
+        bench.ring.describe()
+    );
 }
 
 #[test]
@@ -222,15 +241,18 @@ fn memory_that_may_not_be_locked_is_gone_without() {
     let path = directory.path().join("file");
     let file = Arc::new(create(&path).file);
     if process::is_root() {
-        // Root's memory is not counted. The ring is made by nobody, who may use the file that root has opened.
+        // Root's memory is not counted. The ring is made by nobody, who may use the file that root
+        // has opened.
         const NOBODY: libc::uid_t = 65534;
-        // SAFETY: takes numbers; what this process may do less of from here on is what the test is about.
+        // SAFETY: takes numbers; what this process may do less of from here on is what the test is
+        // about.
         assert_eq!(unsafe { libc::seteuid(NOBODY) }, 0);
     }
     let arena = Arc::new(Arena::new(256).unwrap());
     let mut ring = Ring::new(arena, 4).unwrap();
     ring.attach(Target(0), file);
-    // Some kernels count the ring itself, and all count what this user has locked elsewhere: lowered only now.
+    // Some kernels count the ring itself, and all count what this user has locked elsewhere:
+    // lowered only now.
     let maximum = getrlimit(Resource::Memlock).maximum;
     setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), maximum }).unwrap();
     ring.register_arena();
@@ -238,7 +260,9 @@ fn memory_that_may_not_be_locked_is_gone_without() {
     assert!(ring.describe().contains("registered buffers (no memory"), "{}", ring.describe());
     assert!(ring.describe().contains("the limit is 64 KiB; raise `ulimit -l`"));
     assert!(!ring.offers().had(Feature::RegisteredBuffers));
-    for segments in [vec![frames(0, PAGE_BYTES)], vec![frames(0, PAGE_BYTES), frames(2, PAGE_BYTES)]] {
+    for segments in
+        [vec![frames(0, PAGE_BYTES)], vec![frames(0, PAGE_BYTES), frames(2, PAGE_BYTES)]]
+    {
         let length = segments.len() as u64 * PAGE;
         ring.prepare(Tag(0), &moving(Operation::Write, 0, &segments)).unwrap();
         assert_eq!(wait_for(&mut ring, 1)[0].result, Ok(length));

@@ -102,7 +102,8 @@ fn a_file_that_somebody_has_open_is_not_leased() {
     }
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     drop(second);
-    // A child that another test is about to start may hold a copy of the descriptor a moment longer.
+    // A child that another test is about to start may hold a copy of the descriptor a moment
+    // longer.
     let deadline = Instant::now() + SOON;
     while file.try_lease(&watch, 1).is_err() {
         assert!(Instant::now() < deadline);
@@ -185,8 +186,8 @@ fn the_callback_may_release_the_lease_itself() {
 fn contract_14_a_break_disturbs_no_other_thread() {
     let directory = directory();
     let (watch, breaks) = watch();
-    // More breaks than one look takes, while every other thread has all signals open: one that strayed would end
-    // the process.
+    // More breaks than one look takes, while every other thread has all signals open: one that
+    // strayed would end the process.
     let files: Vec<_> = (0..40)
         .map(|number| {
             let path = directory.path().join(number.to_string());

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use forebay_uring::local::{Bell, BindError, this_user};
 use forebay_uring::passing::{
-    Awaited, Channel, Listener, MESSAGE_BYTES, MESSAGE_DESCRIPTORS, Message, Process, Received, wait,
+    Awaited, Channel, Listener, MESSAGE_BYTES, MESSAGE_DESCRIPTORS, Message, Process, Received,
+    wait,
 };
 use forebay_uring::{Alive, local};
 use rustix::net::SendFlags;
@@ -57,7 +58,10 @@ fn messages_come_whole_in_order_with_their_descriptors() {
     reader.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"through");
     let last = message(&other);
-    assert_eq!((last.bytes.as_slice(), last.descriptors.len(), last.lost), (&b"last"[..], 16, false));
+    assert_eq!(
+        (last.bytes.as_slice(), last.descriptors.len(), last.lost),
+        (&b"last"[..], 16, false)
+    );
     for descriptor in &last.descriptors {
         let flags = rustix::io::fcntl_getfd(descriptor).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "no program that is started gets it");
@@ -100,11 +104,9 @@ fn an_empty_message_is_no_end_and_a_large_one_no_message() {
         one.send(&[1; MESSAGE_BYTES + 1], &[]),
         one.send(b"x", &[descriptor; MESSAGE_DESCRIPTORS + 1]),
     ];
-    assert!(
-        refused.iter().all(|result| {
-            result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
-        })
-    );
+    assert!(refused.iter().all(|result| {
+        result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
+    }));
     assert!(matches!(other.receive(AT_ONCE).unwrap(), Received::Nothing));
 }
 
@@ -133,7 +135,8 @@ fn child_that_may_have_few_descriptors() {
     let spare: Vec<_> = (0..2).map(|_| one.as_fd().try_clone_to_owned().unwrap()).collect();
     let mut held = Vec::new();
     // None is free below the limit but two.
-    let limit = Rlimit { current: Some(40), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
+    let limit =
+        Rlimit { current: Some(40), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
     rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
     while let Ok(descriptor) = one.as_fd().try_clone_to_owned() {
         held.push(descriptor);
@@ -142,7 +145,10 @@ fn child_that_may_have_few_descriptors() {
     one.send(b"three", &[one.as_fd(); 3]).unwrap();
     one.send(b"none", &[]).unwrap();
     let three = message(&other);
-    assert_eq!((three.bytes.as_slice(), three.descriptors.len(), three.lost), (&b"three"[..], 2, true));
+    assert_eq!(
+        (three.bytes.as_slice(), three.descriptors.len(), three.lost),
+        (&b"three"[..], 2, true)
+    );
     one.send(b"one", &[one.as_fd()]).unwrap();
     assert!(!message(&other).lost);
     let one_more = message(&other);
@@ -193,7 +199,10 @@ fn who_connects_is_told_by_the_rules_of_the_other_socket() {
 
     // Of either kind it is in use.
     let in_use = |refused: BindError| matches!(refused, BindError::InUse { process } if process == Some(std::process::id()));
-    assert!(in_use(Listener::bind(&path).unwrap_err()) && in_use(local::Listener::bind(&path).unwrap_err()));
+    assert!(
+        in_use(Listener::bind(&path).unwrap_err())
+            && in_use(local::Listener::bind(&path).unwrap_err())
+    );
     assert!(UnixStream::connect(&path).is_err());
     drop(listener);
     assert_eq!(Channel::connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
@@ -219,7 +228,11 @@ fn an_inherited_descriptor_is_taken_over_if_it_is_one() {
     let file = fs::File::open("/dev/null").unwrap();
     let number = file.into_raw_fd();
     for number in [-1, i32::MAX, number] {
-        assert_eq!(Channel::inherited(number).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{number}");
+        assert_eq!(
+            Channel::inherited(number).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput,
+            "{number}"
+        );
     }
     let (stream, _other) = UnixStream::pair().unwrap();
     assert!(Channel::of_descriptor(stream.into()).is_err());
@@ -247,8 +260,12 @@ fn several_are_waited_for_at_once() {
     let bell = Bell::new().unwrap();
     let mut child = Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().unwrap();
     let process = Process::of(child.id()).unwrap();
-    let all =
-        [Awaited::Message(&other), Awaited::Death(&process), Awaited::Gone(&gone), Awaited::Rung(&bell)];
+    let all = [
+        Awaited::Message(&other),
+        Awaited::Death(&process),
+        Awaited::Gone(&gone),
+        Awaited::Rung(&bell),
+    ];
     assert_eq!(wait(&all, Some(Duration::from_millis(20))).unwrap(), [false; 4]);
     one.send(b"x", &[]).unwrap();
     assert_eq!(wait(&all, None).unwrap(), [true, false, false, false]);

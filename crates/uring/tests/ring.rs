@@ -1,5 +1,5 @@
-//! What the ring does and the thread pool need not: its queues, and when it switches a descriptor. All else that it must
-//! do is in `backend.rs`.
+//! What the ring does and the thread pool need not: its queues, and when it switches a descriptor.
+//! All else that it must do is in `backend.rs`.
 
 mod support;
 
@@ -14,8 +14,9 @@ use support::{Bench, PAGE_BYTES, frames, moving, still, wait_for};
 #[test]
 fn the_descriptor_is_direct_again_after_a_buffered_write() {
     let mut bench = Bench::new(8, 8);
-    let flags =
-        |bench: &Bench| rustix::fs::fcntl_getfl(&*bench.file).unwrap().contains(rustix::fs::OFlags::DIRECT);
+    let flags = |bench: &Bench| {
+        rustix::fs::fcntl_getfl(&*bench.file).unwrap().contains(rustix::fs::OFlags::DIRECT)
+    };
     if !flags(&bench) {
         println!("skipped: {}", bench.file.direct());
         return;

@@ -44,7 +44,14 @@ fn child_that_publishes_until_it_is_killed() {
 
 fn header(number: u64) -> Header {
     let length = (number % 4097) as u16;
-    Header { file: 1, generation: 2, page: number, sequence: !number, length, state: FrameState::Clean }
+    Header {
+        file: 1,
+        generation: 2,
+        page: number,
+        sequence: !number,
+        length,
+        state: FrameState::Clean,
+    }
 }
 
 #[test]
@@ -53,7 +60,9 @@ fn whoever_is_killed_leaves_what_was_published_or_nothing() {
     for round in 0..20 {
         let (channel, theirs) = Channel::pair().unwrap();
         let mut child = start_child("child_that_publishes_until_it_is_killed", theirs.into());
-        let Received::Message(mut message) = channel.receive(None).unwrap() else { panic!("nothing came") };
+        let Received::Message(mut message) = channel.receive(None).unwrap() else {
+            panic!("nothing came")
+        };
         std::thread::sleep(std::time::Duration::from_micros(1000 + 137 * round));
         child.kill().unwrap();
         child.wait().unwrap();

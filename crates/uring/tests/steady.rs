@@ -1,4 +1,5 @@
-//! In the steady state a request allocates nothing: the allocator of this program counts, thread by thread.
+//! In the steady state a request allocates nothing: the allocator of this program counts, thread by
+//! thread.
 
 mod support;
 
@@ -16,7 +17,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: all is done by the system's allocator, as its caller promises; counting touches no memory of it.
+// SAFETY: all is done by the system's allocator, as its caller promises; counting touches no memory
+// of it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -42,7 +44,11 @@ fn a_request_allocates_nothing() {
         let requests: Vec<_> = (0..24)
             .map(|tag| match tag % 4 {
                 0 => moving(Operation::Write, u64::from(tag) << 16, &[page(tag)]),
-                1 => moving(Operation::Write, u64::from(tag) << 16, &[page(tag * 8), page(tag * 8 + 2)]),
+                1 => moving(
+                    Operation::Write,
+                    u64::from(tag) << 16,
+                    &[page(tag * 8), page(tag * 8 + 2)],
+                ),
                 2 => moving(Operation::Read, 0, &[page(tag * 8 + 4)]),
                 _ => still(Operation::FlushDirectory, 0, 0),
             })

@@ -1,9 +1,11 @@
-//! Chance that replays: the same seed, the same numbers, on every machine. A generator of three shifts (Marsaglia's
-//! xorshift, its output multiplied), not a crate: what a layer does must not change with somebody's release.
+//! Chance that replays: the same seed, the same numbers, on every machine. A generator of three
+//! shifts (Marsaglia's xorshift, its output multiplied), not a crate: what a layer does must not
+//! change with somebody's release.
 //!
 //! Not for secrets.
 
-/// A part of a whole, in parts of a million: how often something happens, or which quantile is asked for.
+/// A part of a whole, in parts of a million: how often something happens, or which quantile is
+/// asked for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Fraction {
     millionths: u32,
@@ -75,12 +77,13 @@ impl Random {
 
     /// A number below `bound`; 0 where that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of a product is as even as a remainder, and the high bits are the better ones.
+        // The high half of a product is as even as a remainder, and the high bits are the better
+        // ones.
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether something happens this time. Draws a number even for never and always, so that a rate that is
-    /// changed does not change what follows.
+    /// Whether something happens this time. Draws a number even for never and always, so that a
+    /// rate that is changed does not change what follows.
     pub fn happens(&mut self, rate: Fraction) -> bool {
         self.below(u64::from(Fraction::ALL.millionths)) < u64::from(rate.millionths)
     }
@@ -99,7 +102,9 @@ mod tests {
         assert!((24_000..26_000).contains(&happened(1)), "{}", happened(1));
         assert_eq!(happened(2), happened(2));
         let mut random = Random::new(3);
-        assert!((0..1000).all(|_| random.happens(Fraction::ALL) && !random.happens(Fraction::NONE)));
+        assert!(
+            (0..1000).all(|_| random.happens(Fraction::ALL) && !random.happens(Fraction::NONE))
+        );
     }
 
     #[test]

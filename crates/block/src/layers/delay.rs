@@ -1,19 +1,20 @@
-//! Delay: completions are handed on only after a time. A fast device becomes a slow one, an even one an uneven one.
+//! Delay: completions are handed on only after a time. A fast device becomes a slow one, an even
+//! one an uneven one.
 //!
-//! The time counts from when the layer saw the completion, which it does at each doorbell and each reap, not from
-//! when the device had it: what nobody looks for is not late. Handed on in order of their due times, those of one
-//! due time in the order they came.
+//! The time counts from when the layer saw the completion, which it does at each doorbell and each
+//! reap, not from when the device had it: what nobody looks for is not late. Handed on in order of
+//! their due times, those of one due time in the order they came.
 //!
 //! ```text
 //! request --> inner device --> seen, at m --> held --> due at m + fixed + [0, spread] --> reaped
 //! ```
 //!
-//! A doorbell that waits never waits inside beyond the next due completion, and asks the inner device to wait with
-//! that limit even where nothing is in flight there; so it ends in time. Ended by nobody's completion and before its
-//! limit, the inner device was woken, and so is the caller.
+//! A doorbell that waits never waits inside beyond the next due completion, and asks the inner
+//! device to wait with that limit even where nothing is in flight there; so it ends in time. Ended
+//! by nobody's completion and before its limit, the inner device was woken, and so is the caller.
 //!
-//! The price: clock reads at each doorbell that waits and each reap, and where a completion comes that is not due
-//! yet, one more inner doorbell for it.
+//! The price: clock reads at each doorbell that waits and each reap, and where a completion comes
+//! that is not due yet, one more inner doorbell for it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -89,7 +90,8 @@ impl<D: Device> Delay<D> {
         }
     }
 
-    /// Delays every operation by this, from the next completion on. What is held keeps its due time.
+    /// Delays every operation by this, from the next completion on. What is held keeps its due
+    /// time.
     pub fn set_latency(&mut self, latency: Latency) {
         self.latencies = [latency; OPERATIONS];
     }
@@ -124,7 +126,8 @@ impl<D: Device> Delay<D> {
         let (count, now) = (self.reaped.len(), self.inner.now());
         for completion in self.reaped.drain(..) {
             let operation = self.flying.take(completion.tag);
-            let operation = operation.unwrap_or_else(|| panic!("{:?} was not in flight", completion.tag));
+            let operation =
+                operation.unwrap_or_else(|| panic!("{:?} was not in flight", completion.tag));
             let Latency { fixed, spread } = self.latencies[place(operation)];
             let spread = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
             let more = Duration::from_nanos(self.random.below(spread.saturating_add(1)));
@@ -145,7 +148,8 @@ impl<D: Device> Delay<D> {
             if due >= goal.want || left == Some(Duration::ZERO) {
                 return if is_rung { Ok(()) } else { self.inner.doorbell(Wait::Not) };
             }
-            let next = self.held.range((now, u64::MAX)..).next().map(|(&(due, _), _)| due.since(now));
+            let next =
+                self.held.range((now, u64::MAX)..).next().map(|(&(due, _), _)| due.since(now));
             let bound = [left, next].into_iter().flatten().min();
             self.inner.doorbell(Wait::Something(bound))?;
             is_rung = true;

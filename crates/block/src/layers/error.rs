@@ -1,12 +1,14 @@
-//! Errors: requests fail by rule, so that what a program does about a failing device can be seen without one.
+//! Errors: requests fail by rule, so that what a program does about a failing device can be seen
+//! without one.
 //!
-//! A rule says which requests it is about (operations, a range of a target), on which occasions it fires, with which
-//! error, and on which side of the device: *before*, the request never reaches it; *after*, it is served, and then
-//! reported failed, as when an answer is lost. The first rule that fires decides.
+//! A rule says which requests it is about (operations, a range of a target), on which occasions it
+//! fires, with which error, and on which side of the device: *before*, the request never reaches
+//! it; *after*, it is served, and then reported failed, as when an answer is lost. The first rule
+//! that fires decides.
 //!
-//! Each rule counts, and draws, for all requests that the device took and that it is about, whether an earlier rule
-//! fires or not; so rules do not disturb each other, and a request that is refused and comes again is counted once.
-//! The same seeds and requests give the same errors.
+//! Each rule counts, and draws, for all requests that the device took and that it is about, whether
+//! an earlier rule fires or not; so rules do not disturb each other, and a request that is refused
+//! and comes again is counted once. The same seeds and requests give the same errors.
 //!
 //! The price: a request is compared with every rule.
 
@@ -23,8 +25,8 @@ use crate::time::Moment;
 pub struct Rule {
     /// Of these operations; of all where empty.
     pub operations: Vec<Operation>,
-    /// That touch this range of bytes of this target; everywhere where `None`. What has no length (a flush, a new
-    /// size) touches the byte at its offset.
+    /// That touch this range of bytes of this target; everywhere where `None`. What has no length
+    /// (a flush, a new size) touches the byte at its offset.
     pub range: Option<(Target, Range<u64>)>,
     /// On which of these requests.
     pub occasion: Occasion,
@@ -61,14 +63,23 @@ impl Rule {
     /// All requests of all targets, always, before the device.
     #[must_use]
     pub fn always(errno: Errno) -> Self {
-        Self { operations: Vec::new(), range: None, occasion: Occasion::Every(1), errno, side: Side::Before }
+        Self {
+            operations: Vec::new(),
+            range: None,
+            occasion: Occasion::Every(1),
+            errno,
+            side: Side::Before,
+        }
     }
 
     fn is_about(&self, bio: &Bio) -> bool {
         let operation = self.operations.is_empty() || self.operations.contains(&bio.operation);
         let touches = self.range.as_ref().is_none_or(|(target, range)| {
             let end = bio.end().max(bio.offset.saturating_add(1));
-            *target == bio.target && !range.is_empty() && bio.offset < range.end && range.start < end
+            *target == bio.target
+                && !range.is_empty()
+                && bio.offset < range.end
+                && range.start < end
         });
         operation && touches
     }
@@ -137,8 +148,8 @@ impl<D: Device> Errors<D> {
         Self { inner, rules: Vec::new(), doomed: Notes::new(), own: Own::default() }
     }
 
-    /// These rules and no others from the next request on, counting from the start. What is in flight ends as it was
-    /// going to.
+    /// These rules and no others from the next request on, counting from the start. What is in
+    /// flight ends as it was going to.
     pub fn set_rules(&mut self, rules: impl IntoIterator<Item = Rule>) {
         self.rules.clear();
         self.rules.extend(rules.into_iter().map(Active::new));
@@ -162,7 +173,8 @@ impl<D: Device> Device for Errors<D> {
 
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         let mut about = self.rules.iter().filter(|active| active.rule.is_about(request));
-        let fired = about.find(|active| active.fires()).map(|active| (active.rule.side, active.rule.errno));
+        let fired =
+            about.find(|active| active.fires()).map(|active| (active.rule.side, active.rule.errno));
         match fired {
             Some((Side::Before, errno)) => self.own.stage(tag, errno),
             Some((Side::After, errno)) => {

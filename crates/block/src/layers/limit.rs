@@ -1,14 +1,17 @@
-//! Limit: so many requests in flight, so many bytes and so many requests a second, and no more. What is above is
-//! refused, not queued: the caller has a queue, with an order, and this layer has none to spoil.
+//! Limit: so many requests in flight, so many bytes and so many requests a second, and no more.
+//! What is above is refused, not queued: the caller has a queue, with an order, and this layer has
+//! none to spoil.
 //!
-//! Both rates are token buckets: a bucket fills at its rate up to its burst, and a request takes its cost out. One
-//! that costs more than the burst passes when the bucket is full, and leaves it that much below empty; so nothing is
-//! refused for ever, and over any span no more passes than the burst, the rate times the span, and one request.
+//! Both rates are token buckets: a bucket fills at its rate up to its burst, and a request takes
+//! its cost out. One that costs more than the burst passes when the bucket is full, and leaves it
+//! that much below empty; so nothing is refused for ever, and over any span no more passes than the
+//! burst, the rate times the span, and one request.
 //!
-//! Who was refused for a rate has nothing in flight to wait for, perhaps; so a doorbell that waits after such a
-//! refusal ends, at the latest, when the refused request would pass.
+//! Who was refused for a rate has nothing in flight to wait for, perhaps; so a doorbell that waits
+//! after such a refusal ends, at the latest, when the refused request would pass.
 //!
-//! Time is read once per batch, whose requests count as of its first, and once more for each refusal.
+//! Time is read once per batch, whose requests count as of its first, and once more for each
+//! refusal.
 
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
@@ -38,7 +41,8 @@ pub struct Ceiling {
     pub requests: Option<Rate>,
 }
 
-/// A bucket of tokens. One unit is as many tokens as a second has nanoseconds, so that filling is exact.
+/// A bucket of tokens. One unit is as many tokens as a second has nanoseconds, so that filling is
+/// exact.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: Rate,
@@ -61,7 +65,8 @@ impl Bucket {
     /// How long until so many units pass; zero where they do now.
     fn until(&self, units: u64) -> Duration {
         let needed = i128::from(units.min(self.rate.burst.get())) * UNIT - self.tokens;
-        let nanoseconds = needed.max(0).unsigned_abs().div_ceil(u128::from(self.rate.per_second.get()));
+        let nanoseconds =
+            needed.max(0).unsigned_abs().div_ceil(u128::from(self.rate.per_second.get()));
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
@@ -123,8 +128,9 @@ impl<D: Device> Limit<D> {
         limit
     }
 
-    /// This ceiling from the next request on. What a bucket holds it keeps, up to its new burst; one that was not
-    /// there before is full. More in flight than are allowed now end as they would have.
+    /// This ceiling from the next request on. What a bucket holds it keeps, up to its new burst;
+    /// one that was not there before is full. More in flight than are allowed now end as they would
+    /// have.
     pub fn set_ceiling(&mut self, ceiling: Ceiling) {
         self.fill();
         self.in_flight_most = ceiling.in_flight.map_or(u32::MAX, NonZeroU32::get);

@@ -1,8 +1,9 @@
-//! Layers: devices that wrap a device, and do one thing to what passes. For trying how a program fares on a device
-//! that is slow, fails, falls short or is shared, and for seeing what reaches it.
+//! Layers: devices that wrap a device, and do one thing to what passes. For trying how a program
+//! fares on a device that is slow, fails, falls short or is shared, and for seeing what reaches it.
 //!
-//! Part of the product, not of the tests: the same layers lie over a real ring, over the simulated disk and over
-//! [`Null`], so that what a test provokes can be provoked on the machine where it hurts. Each keeps the contract of
+//! Part of the product, not of the tests: the same layers lie over a real ring, over the simulated
+//! disk and over [`Null`], so that what a test provokes can be provoked on the machine where it
+//! hurts. Each keeps the contract of
 //! [`Device`]: what was refused was not kept, every request taken completes once, a doorbell ends in time. So they
 //! compose in any order:
 //!
@@ -15,11 +16,12 @@
 //! assert_eq!(device.inner_mut().inner_mut().statistics().doorbells, 0);
 //! ```
 //!
-//! Pure like everything here: time is the inner device's, chance is seeded and replays. All settings can be changed
-//! in flight; a change holds for requests prepared (for [`Delay`]: completed) from then on.
+//! Pure like everything here: time is the inner device's, chance is seeded and replays. All
+//! settings can be changed in flight; a change holds for requests prepared (for [`Delay`]:
+//! completed) from then on.
 //!
-//! [`chance`] numbers that replay; [`null`] the device at the bottom that does nothing; [`delay`], [`error`],
-//! [`short`], [`stats`], [`limit`] the layers.
+//! [`chance`] numbers that replay; [`null`] the device at the bottom that does nothing; [`delay`],
+//! [`error`], [`short`], [`stats`], [`limit`] the layers.
 
 pub mod chance;
 pub mod delay;
@@ -87,7 +89,8 @@ impl<T> Notes<T> {
     }
 }
 
-/// Completions that a layer makes itself, of requests that never reach the device. They complete with the doorbell.
+/// Completions that a layer makes itself, of requests that never reach the device. They complete
+/// with the doorbell.
 #[derive(Debug, Default)]
 struct Own {
     staged: Vec<Completion>,
@@ -99,7 +102,8 @@ impl Own {
         self.staged.push(Completion { tag, result: Err(errno) });
     }
 
-    /// Completes what is staged; says how long the inner device may wait, now that this has completed.
+    /// Completes what is staged; says how long the inner device may wait, now that this has
+    /// completed.
     fn ring(&mut self, wait: Wait) -> Wait {
         self.completed.append(&mut self.staged);
         let count = u32::try_from(self.completed.len()).unwrap_or(u32::MAX);

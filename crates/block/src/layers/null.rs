@@ -1,9 +1,9 @@
-//! A device that does nothing, at once: what lies under a stack of layers when the layers, or the way above them,
-//! are what is looked at.
+//! A device that does nothing, at once: what lies under a stack of layers when the layers, or the
+//! way above them, are what is looked at.
 //!
-//! Every request completes whole with the doorbell, in order. Reads leave memory as it is. The time is its own: it
-//! stands still but for a doorbell that waits with nothing completed, which ends at its limit, and for
-//! [`advance`](Null::advance). No memory is asked for once its lists have grown.
+//! Every request completes whole with the doorbell, in order. Reads leave memory as it is. The time
+//! is its own: it stands still but for a doorbell that waits with nothing completed, which ends at
+//! its limit, and for [`advance`](Null::advance). No memory is asked for once its lists have grown.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -1,8 +1,10 @@
-//! Short: reads and writes that end before their end, or before their beginning: interrupted, or because the device
-//! would have to block. All are ordinary; a program that does not go on where it stopped loses data.
+//! Short: reads and writes that end before their end, or before their beginning: interrupted, or
+//! because the device would have to block. All are ordinary; a program that does not go on where it
+//! stopped loses data.
 //!
-//! A short request is really short: the device is asked for its first part alone, so that what nobody asks for again
-//! stays unread and unwritten. Where it may stop is what real devices do, see [`request`](crate::request):
+//! A short request is really short: the device is asked for its first part alone, so that what
+//! nobody asks for again stays unread and unwritten. Where it may stop is what real devices do, see
+//! [`request`](crate::request):
 //!
 //! | operation | the device is asked for | and the caller told |
 //! |---|---|---|
@@ -10,7 +12,8 @@
 //! | direct write, durable or not | whole pages | any number of these bytes but none: a torn page |
 //! | buffered write | any number of bytes but none | what the device said |
 //!
-//! What has no such part passes whole, and so do operations that move no bytes, but these too can be interrupted.
+//! What has no such part passes whole, and so do operations that move no bytes, but these too can
+//! be interrupted.
 
 use alloc::vec::Vec;
 
@@ -83,7 +86,13 @@ struct Part {
 impl<D: Device> Short<D> {
     /// With these rates, at random from a seed.
     pub fn new(inner: D, shortfalls: Shortfalls, seed: u64) -> Self {
-        Self { inner, shortfalls, random: Random::new(seed), told: Notes::new(), own: Own::default() }
+        Self {
+            inner,
+            shortfalls,
+            random: Random::new(seed),
+            told: Notes::new(),
+            own: Own::default(),
+        }
     }
 
     /// These rates from the next request on.

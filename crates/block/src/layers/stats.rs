@@ -1,12 +1,13 @@
-//! Stats: what reaches a device, counted where it does. Between two layers it tells what each of them did.
+//! Stats: what reaches a device, counted where it does. Between two layers it tells what each of
+//! them did.
 //!
-//! A request's latency is from the doorbell that handed it over to the reap that found it completed, for that is
-//! what the caller waits; so it costs one clock read per doorbell that hands something over and one per reap that
-//! finds something, however many requests these are.
+//! A request's latency is from the doorbell that handed it over to the reap that found it
+//! completed, for that is what the caller waits; so it costs one clock read per doorbell that hands
+//! something over and one per reap that finds something, however many requests these are.
 //!
-//! Latencies lie in buckets of powers of two. A quantile is looked for within its bucket as if the latencies in it
-//! were evenly spread, between the least and the most seen: it is in the same bucket as the exact one, so it is at
-//! most twice or half as large.
+//! Latencies lie in buckets of powers of two. A quantile is looked for within its bucket as if the
+//! latencies in it were evenly spread, between the least and the most seen: it is in the same
+//! bucket as the exact one, so it is at most twice or half as large.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -16,7 +17,8 @@ use crate::bio::{Bio, Errno, Operation};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::time::Moment;
 
-/// Counts by powers of two: bucket 0 for 0, bucket n for numbers from 2 to the n-1 on to below 2 to the n.
+/// Counts by powers of two: bucket 0 for 0, bucket n for numbers from 2 to the n-1 on to below 2 to
+/// the n.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
@@ -62,8 +64,9 @@ impl Histogram {
         (self.count > 0).then_some((self.least, self.most))
     }
 
-    /// The number that this part of those counted does not exceed (`Fraction::percent(99)`: the 99th percentile), by
-    /// nearest rank; interpolated within its bucket. `None` where nothing was counted.
+    /// The number that this part of those counted does not exceed (`Fraction::percent(99)`: the
+    /// 99th percentile), by nearest rank; interpolated within its bucket. `None` where nothing was
+    /// counted.
     #[must_use]
     pub fn quantile(&self, part: Fraction) -> Option<u64> {
         let rank = part.of(self.count).max(1);
@@ -82,7 +85,8 @@ impl Histogram {
         None
     }
 
-    /// Counts of the buckets, each with the first and the last number that belongs to it; empty ones left out.
+    /// Counts of the buckets, each with the first and the last number that belongs to it; empty
+    /// ones left out.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bucket, &count)| {
@@ -272,7 +276,8 @@ impl<D: Device> Device for Stats<D> {
         let now = self.inner.now();
         for &Completion { tag, result } in &completions[before..] {
             let note = self.flying.take(tag);
-            let Note { operation, asked, rung } = note.unwrap_or_else(|| panic!("{tag:?} was not in flight"));
+            let Note { operation, asked, rung } =
+                note.unwrap_or_else(|| panic!("{tag:?} was not in flight"));
             self.in_flight -= 1;
             let of = &mut self.statistics.operations[place(operation)];
             of.latency.add(nanoseconds(now.since(rung)));

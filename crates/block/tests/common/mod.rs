@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use forebay_block::limits::{PAGE, SECTOR, TAGS};
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Wait};
+use forebay_block::{
+    Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Wait,
+};
 
 /// Numbers at random that replay (xorshift).
 pub(crate) struct Chance(u64);
@@ -86,7 +88,11 @@ impl Erratic {
 
     fn serve(&mut self, bio: &Bio) -> Result<u64, Errno> {
         if self.chance.happens(self.temper.interrupts) {
-            return Err(if self.chance.happens(50) { Errno::INTERRUPTED } else { Errno::WOULD_BLOCK });
+            return Err(if self.chance.happens(50) {
+                Errno::INTERRUPTED
+            } else {
+                Errno::WOULD_BLOCK
+            });
         }
         let target = bio.target.0 as usize;
         if bio.operation.moves_bytes() {
@@ -165,8 +171,12 @@ impl Device for Erratic {
         let mut there = self.staged.iter().chain(&self.active);
         assert!(there.all(|(other, _)| *other != tag), "{tag:?} is in two places");
         let mut there = self.staged.iter().chain(&self.active);
-        assert!(there.all(|(_, bio)| !overlap_with_a_change(bio, request)), "no order is kept in flight");
-        let segments: u64 = request.segments.iter().map(|segment| u64::from(segment.length())).sum();
+        assert!(
+            there.all(|(_, bio)| !overlap_with_a_change(bio, request)),
+            "no order is kept in flight"
+        );
+        let segments: u64 =
+            request.segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert_eq!(segments, request.bytes());
         let is_full = self.staged.len() + self.active.len() >= self.temper.capacity;
         if is_full || self.chance.happens(self.temper.refuses) {

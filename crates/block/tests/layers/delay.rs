@@ -50,7 +50,8 @@ impl Model {
     fn see(&mut self, device: &Timed) {
         for &(seen, completion) in &device.reaped[self.seen..] {
             let operation = self.operation_of[usize::from(completion.tag.0)];
-            let fixed = self.latency_of.iter().find(|(of, _)| *of == operation).expect("in the table").1;
+            let fixed =
+                self.latency_of.iter().find(|(of, _)| *of == operation).expect("in the table").1;
             self.held.push((seen + Duration::from_nanos(fixed), self.seen, completion));
             self.seen += 1;
         }

@@ -9,8 +9,10 @@ use crate::timed::{Timed, bio, operation};
 fn rule() -> impl Strategy<Value = Rule> {
     let occasion = prop_oneof![
         (0..6u64).prop_map(Occasion::Every),
-        (0..100u32, any::<u64>())
-            .prop_map(|(percent, seed)| Occasion::Chance { rate: Fraction::percent(percent), seed }),
+        (0..100u32, any::<u64>()).prop_map(|(percent, seed)| Occasion::Chance {
+            rate: Fraction::percent(percent),
+            seed
+        }),
     ];
     let range = (0..2u32, 0..64u64, 0..32u64)
         .prop_map(|(target, start, length)| (Target(target), start * 512..(start + length) * 512));
@@ -31,7 +33,10 @@ fn asked() -> impl Strategy<Value = Bio> {
     (operation(), 0..2u32, 0..64u64, 1..32u64).prop_map(|(operation, target, offset, length)| {
         let is_whole = matches!(
             operation,
-            Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory | Operation::SetLength
+            Operation::FlushData
+                | Operation::FlushAll
+                | Operation::FlushDirectory
+                | Operation::SetLength
         );
         let length = if is_whole { 0 } else { length * 512 };
         Bio { target: Target(target), ..bio(operation, offset * 512, length) }
@@ -59,7 +64,9 @@ impl Model {
             Occasion::Chance { seed, .. } => seed,
             Occasion::Every(_) => 0,
         };
-        Self { rules: rules.iter().map(|rule| (rule.clone(), 0, Random::new(seed(rule)))).collect() }
+        Self {
+            rules: rules.iter().map(|rule| (rule.clone(), 0, Random::new(seed(rule)))).collect(),
+        }
     }
 
     fn fired(&mut self, bio: &Bio) -> Option<(Side, Errno)> {

@@ -1,5 +1,5 @@
-//! Limit: what passes is what buckets filled nanosecond by nanosecond let pass, and who waits after a refusal is woken
-//! when it is time.
+//! Limit: what passes is what buckets filled nanosecond by nanosecond let pass, and who waits after
+//! a refusal is woken when it is time.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -148,7 +148,8 @@ proptest! {
                     model.in_flight -= completions.len() as u32;
                 }
                 Step::Pass(span) => {
-                    // The requests of a batch count as of its first, so time passes between batches.
+                    // The requests of a batch count as of its first, so time passes between
+                    // batches.
                     device.doorbell(Wait::Not).unwrap();
                     device.inner_mut().pass(Duration::from_nanos(span));
                 }
@@ -164,7 +165,8 @@ proptest! {
         }
     }
 
-    /// Over any span, no more than the burst, the rate times the span, and one request; and all of it in the end.
+    /// Over any span, no more than the burst, the rate times the span, and one request; and all of
+    /// it in the end.
     #[test]
     fn who_keeps_asking_gets_the_rate(
         rate in rate(4096),

@@ -1,5 +1,5 @@
-//! Short: what the device is asked is the first part of what was asked, the caller is told no more than that, and
-//! going on from there, as anybody must, reaches every byte in the end.
+//! Short: what the device is asked is the first part of what was asked, the caller is told no more
+//! than that, and going on from there, as anybody must, reaches every byte in the end.
 
 use forebay_block::layers::{Fraction, Short, Shortfalls};
 use forebay_block::limits::{PAGE, SECTOR};
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use crate::timed::{Timed, bio, operation};
 
 fn shortfalls() -> impl Strategy<Value = Shortfalls> {
-    (0..=100u32, 0..=100u32, 0..50u32, 0..50u32).prop_map(|(read, write, interrupted, would_block)| {
-        Shortfalls {
+    (0..=100u32, 0..=100u32, 0..50u32, 0..50u32).prop_map(
+        |(read, write, interrupted, would_block)| Shortfalls {
             read: Fraction::percent(read),
             write: Fraction::percent(write),
             interrupted: Fraction::percent(interrupted),
             would_block: Fraction::percent(would_block),
-        }
-    })
+        },
+    )
 }
 
 /// A bio whose segments are of all kinds, each byte with a place of its own.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_block::layers::{Errors, Fraction, Histogram, Occasion, Rule, Short, Shortfalls, Side, Stats};
+use forebay_block::layers::{
+    Errors, Fraction, Histogram, Occasion, Rule, Short, Shortfalls, Side, Stats,
+};
 use forebay_block::{Completion, Device, Errno, Operation, Tag, Wait};
 use proptest::prelude::*;
 
@@ -35,8 +37,11 @@ fn stack(latencies: &[u64], capacity: usize, seed: u64) -> Stack {
         interrupted: Fraction::percent(10),
         would_block: Fraction::percent(10),
     };
-    let mut errors =
-        Errors::new(Short::new(Timed::with_latencies(latencies).with_capacity(capacity), shortfalls, seed));
+    let mut errors = Errors::new(Short::new(
+        Timed::with_latencies(latencies).with_capacity(capacity),
+        shortfalls,
+        seed,
+    ));
     let rule = Rule { occasion: Occasion::Every(5), side: Side::After, ..Rule::always(Errno::IO) };
     errors.set_rules([rule]);
     Stats::new(errors)
@@ -156,7 +161,11 @@ fn check_quantiles(histogram: &Histogram, sorted: &[u64]) {
             continue;
         };
         let found = found.expect("something was counted");
-        assert_eq!(found.leading_zeros(), exact.leading_zeros(), "{found} and {exact} are far apart");
+        assert_eq!(
+            found.leading_zeros(),
+            exact.leading_zeros(),
+            "{found} and {exact} are far apart"
+        );
         assert!(found >= before, "quantiles do not go back");
         before = found;
     }

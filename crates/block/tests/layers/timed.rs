@@ -1,11 +1,12 @@
-//! A device whose times are known: virtual time, a latency per request that the test gives, everything recorded.
+//! A device whose times are known: virtual time, a latency per request that the test gives,
+//! everything recorded.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use forebay_block::{
-    Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Refused, Segment, Segments, Source, Tag,
-    Target, Wait,
+    Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Refused, Segment, Segments,
+    Source, Tag, Target, Wait,
 };
 use proptest::prelude::*;
 
@@ -36,7 +37,11 @@ pub(crate) fn wait() -> impl Strategy<Value = Wait> {
     prop_oneof![
         Just(Wait::Not),
         limit().prop_map(Wait::Something),
-        (1..6u32, span(), limit()).prop_map(|(want, within, limit)| Wait::Batch { want, within, limit }),
+        (1..6u32, span(), limit()).prop_map(|(want, within, limit)| Wait::Batch {
+            want,
+            within,
+            limit
+        }),
     ]
 }
 
@@ -130,9 +135,12 @@ impl Device for Timed {
             Wait::Batch { want, within, limit } => (want.max(1) as usize, within, limit),
         };
         let start = self.now;
-        let after = |span: Duration| start.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        let after = |span: Duration| {
+            start.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+        };
         while self.completed.len() < want {
-            let end = if self.completed.is_empty() { limit.map(after) } else { Some(after(within)) };
+            let end =
+                if self.completed.is_empty() { limit.map(after) } else { Some(after(within)) };
             let next = self.flying.iter().map(|(due, _)| *due).min();
             match (next, end) {
                 (Some(next), end) if end.is_none_or(|end| next <= end) => self.advance_to(next),

@@ -1,8 +1,10 @@
-//! What is asked again, and from where: a merged request that moved some bytes, let a later bio at these, and failed.
+//! What is asked again, and from where: a merged request that moved some bytes, let a later bio at
+//! these, and failed.
 
 use forebay_block::limits::PAGE;
 use forebay_block::{
-    Bio, Completion, Device, Ended, Errno, Frame, Moment, Operation, Queue, Refused, Segment, Tag, Wait,
+    Bio, Completion, Device, Ended, Errno, Frame, Moment, Operation, Queue, Refused, Segment, Tag,
+    Wait,
 };
 
 use crate::recorder::bio;
@@ -23,7 +25,8 @@ impl Device for Scripted {
     }
 
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
-        let next = if self.results.is_empty() { Ok(request.bytes()) } else { self.results.remove(0) };
+        let next =
+            if self.results.is_empty() { Ok(request.bytes()) } else { self.results.remove(0) };
         self.taken.push(request.clone());
         self.completed.push(Completion { tag, result: next });
         Ok(())
@@ -49,12 +52,13 @@ fn write(owner: u64, page: u64, pages: u64) -> Bio {
     Bio { owner, segments: [segment].into_iter().collect(), ..bio }
 }
 
-/// The bytes that moved hold nobody up any more; to move them again would undo what was written there since.
+/// The bytes that moved hold nobody up any more; to move them again would undo what was written
+/// there since.
 #[test]
 fn contract_15_what_has_moved_is_not_moved_again_when_the_rest_fails() {
     let (mut queue, mut ended) = (Queue::new(), Vec::new());
-    // Pages 0 to 4 and 4 to 8, as one. Two pages move; a later bio writes them; then the rest fails, and both bios are
-    // asked again alone.
+    // Pages 0 to 4 and 4 to 8, as one. Two pages move; a later bio writes them; then the rest
+    // fails, and both bios are asked again alone.
     let results = vec![Ok(2 * BLOCK), Err(Errno::IO)];
     let mut device = Scripted { results, ..Scripted::default() };
     queue.submit(write(0, 0, 4));

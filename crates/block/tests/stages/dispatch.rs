@@ -30,7 +30,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Operation::WriteBuffered),
     ];
     let submit = (operation, 0..3u32, 0..40u64, class(), 0..3u32).prop_map(
-        |(operation, target, page, class, source)| Step::Submit { operation, target, page, class, source },
+        |(operation, target, page, class, source)| Step::Submit {
+            operation,
+            target,
+            page,
+            class,
+            source,
+        },
     );
     prop_oneof![
         10 => submit,
@@ -44,7 +50,10 @@ fn step() -> impl Strategy<Value = Step> {
 fn apply(world: &mut World, step: Step, keep: impl Fn(Knobs) -> Knobs) {
     match step {
         Step::Submit { operation, target, page, class, source } => {
-            world.submit(Bio { class, source: Source(source), ..bio(operation, target, page, 2) }, 1);
+            world.submit(
+                Bio { class, source: Source(source), ..bio(operation, target, page, 2) },
+                1,
+            );
         }
         Step::Dispatch(wait) => {
             world.queue.dispatch(&mut world.device, wait).unwrap();
@@ -62,7 +71,8 @@ fn apply(world: &mut World, step: Step, keep: impl Fn(Knobs) -> Knobs) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// What is bound goes in the order it came, and never beside each other: the device keeps no order.
+    /// What is bound goes in the order it came, and never beside each other: the device keeps no
+    /// order.
     #[test]
     fn contract_15_what_is_bound_keeps_its_order(
         steps in prop::collection::vec(step(), 1..200),
@@ -90,8 +100,9 @@ proptest! {
         }
     }
 
-    /// Bios of one source and class that nothing binds are taken in the order they came, whatever is refused on the way;
-    /// and of what one batch offers, what somebody waits for comes first, but for one that was passed over often.
+    /// Bios of one source and class that nothing binds are taken in the order they came, whatever
+    /// is refused on the way; and of what one batch offers, what somebody waits for comes first,
+    /// but for one that was passed over often.
     #[test]
     fn contract_15_the_refused_come_back_in_order_and_the_waited_go_first(
         bios in prop::collection::vec((class(), 0..3u32, any::<bool>(), 0..12u8), 1..250),

@@ -114,7 +114,8 @@ proptest! {
         prop_assert!(world.ended.iter().all(|end| end.result == result_of(&end.bio)));
     }
 
-    /// However far apart neighbours came, what is plugged together and touches is together as far as it fits.
+    /// However far apart neighbours came, what is plugged together and touches is together as far
+    /// as it fits.
     #[test]
     fn neighbours_are_found_over_the_whole_plug(
         places in Just((0..PLUG_BIOS as u64).collect::<Vec<_>>()).prop_shuffle(),
@@ -204,7 +205,8 @@ fn check_together(world: &World, request: &Bio, members: &[usize]) {
             let crosses = is_bound(bio, &world.bios[member])
                 && members.iter().any(|&older| older < between)
                 && !members.contains(&between);
-            // It may join what is older only if what it must not overtake has ended, which is checked in dispatch.
+            // It may join what is older only if what it must not overtake has ended, which is
+            // checked in dispatch.
             assert!(!crosses, "bio {member} joined older ones, and would overtake {between}");
         }
     }

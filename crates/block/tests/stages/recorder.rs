@@ -5,14 +5,15 @@ use std::time::Duration;
 use forebay_block::knobs::{ClockReads, Holding, Merging, Order, Plugging, Ringing, Tagging};
 use forebay_block::limits::{PAGE, TAGS};
 use forebay_block::{
-    Bio, Class, Completion, Device, Ended, Errno, Frame, Knobs, Moment, Operation, Queue, Refused, Segment,
-    Segments, Source, Tag, Target, Wait,
+    Bio, Class, Completion, Device, Ended, Errno, Frame, Knobs, Moment, Operation, Queue, Refused,
+    Segment, Segments, Source, Tag, Target, Wait,
 };
 use proptest::prelude::*;
 
 /// All forms of all knobs.
 pub(crate) fn knobs() -> impl Strategy<Value = Knobs> {
-    let plugging = prop_oneof![Just(Plugging::Never), Just(Plugging::Always), Just(Plugging::Adaptive)];
+    let plugging =
+        prop_oneof![Just(Plugging::Never), Just(Plugging::Always), Just(Plugging::Adaptive)];
     let merging = prop_oneof![Just(Merging::Off), Just(Merging::On)];
     let tagging = prop_oneof![Just(Tagging::Sweep), Just(Tagging::Single)];
     let clock = prop_oneof![Just(ClockReads::Batch), Just(ClockReads::Each)];
@@ -68,7 +69,10 @@ pub(crate) fn is_bound(one: &Bio, other: &Bio) -> bool {
         _ => bio.offset..bio.end(),
     };
     let touches = |bio: &Bio| {
-        !matches!(bio.operation, Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory)
+        !matches!(
+            bio.operation,
+            Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory
+        )
     };
     let (mine, its) = (range(one), range(other));
     let overlaps = mine.start < its.end && its.start < mine.end;
@@ -160,7 +164,9 @@ impl Device for Recorder {
             self.ends.push(Completion { tag, result: Ok(bio.bytes()) });
             self.completed.push(bio);
         }
-        if let (0, Wait::Something(Some(limit)) | Wait::Batch { limit: Some(limit), .. }) = (count, wait) {
+        if let (0, Wait::Something(Some(limit)) | Wait::Batch { limit: Some(limit), .. }) =
+            (count, wait)
+        {
             self.now = self.now + limit;
         }
         Ok(())
@@ -195,7 +201,8 @@ impl World {
         }
     }
 
-    /// Submits a bio under the next number. Its frames follow those of the one before, unless so many are left out.
+    /// Submits a bio under the next number. Its frames follow those of the one before, unless so
+    /// many are left out.
     pub(crate) fn submit(&mut self, mut bio: Bio, gap: usize) {
         self.make_room();
         let number = self.bios.len();
@@ -204,7 +211,8 @@ impl World {
             self.frames.resize(self.frames.len() + gap, None);
             let first = Frame(self.frames.len() as u32);
             bio.segments = [Segment::frames(first, bio.length as u32)].into_iter().collect();
-            self.frames.extend((0..bio.length.div_ceil(PAGE as u64)).map(|page| Some((number, page))));
+            self.frames
+                .extend((0..bio.length.div_ceil(PAGE as u64)).map(|page| Some((number, page))));
         }
         self.bios.push(bio.clone());
         self.queue.submit(bio);
@@ -221,7 +229,9 @@ impl World {
 
     /// Hands over and waits, then ends what has completed.
     pub(crate) fn turn(&mut self) {
-        self.queue.dispatch(&mut self.device, Wait::Something(Some(Duration::from_millis(1)))).unwrap();
+        self.queue
+            .dispatch(&mut self.device, Wait::Something(Some(Duration::from_millis(1))))
+            .unwrap();
         self.queue.run(&mut self.device, &mut self.ended);
     }
 
@@ -235,7 +245,8 @@ impl World {
         assert_eq!((self.queue.staged(), self.queue.in_flight(), self.device.active()), (0, 0, 0));
     }
 
-    /// The numbers of the bios in a request, in order of offset; stops where their bytes are not where they belong.
+    /// The numbers of the bios in a request, in order of offset; stops where their bytes are not
+    /// where they belong.
     pub(crate) fn members(&self, request: &Bio) -> Vec<usize> {
         if !request.operation.moves_bytes() {
             return vec![request.owner as usize];
@@ -249,7 +260,11 @@ impl World {
             for page in 0..u64::from(length) / PAGE as u64 {
                 let frame = first.0 as usize + page as usize;
                 let (number, page) = self.frames[frame].expect("a frame of some bio");
-                assert_eq!(self.bios[number].offset + page * PAGE as u64, at, "bytes are in another place");
+                assert_eq!(
+                    self.bios[number].offset + page * PAGE as u64,
+                    at,
+                    "bytes are in another place"
+                );
                 if members.last() != Some(&number) {
                     members.push(number);
                 }

@@ -1,9 +1,9 @@
 //! Pages that went lately: a page asked for again soon after it went has gone too early.
 //!
-//! A table of hashes in sets of eight, one cache line each, with the time (counted in pages that went) at which each
-//! went. Nothing is taken out when its time is over; it is only not believed any more, and overwritten: so the memory
-//! is fixed, and there is no list beside it. The price: in a full set the oldest goes early, and one page in some
-//! hundred millions is taken for another.
+//! A table of hashes in sets of eight, one cache line each, with the time (counted in pages that
+//! went) at which each went. Nothing is taken out when its time is over; it is only not believed
+//! any more, and overwritten: so the memory is fixed, and there is no list beside it. The price: in
+//! a full set the oldest goes early, and one page in some hundred millions is taken for another.
 
 /// Entries of a set.
 const WAYS: usize = 8;
@@ -32,7 +32,8 @@ impl Ghost {
         let set = self.set(hash);
         let age = |entry: u64| if entry == 0 { u32::MAX } else { now.wrapping_sub(entry as u32) };
         let same = set.iter().position(|entry| (*entry >> 32) as u32 == tag(hash));
-        let at = same.or_else(|| (0..WAYS).max_by_key(|at| age(set[*at]))).expect("a set has entries");
+        let at =
+            same.or_else(|| (0..WAYS).max_by_key(|at| age(set[*at]))).expect("a set has entries");
         set[at] = entry;
     }
 

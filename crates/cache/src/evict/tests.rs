@@ -125,7 +125,8 @@ impl Random {
     }
 }
 
-/// Draws pages by Zipf's law: the n-th most wanted page is wanted 1/n^`skew` times as often as the first.
+/// Draws pages by Zipf's law: the n-th most wanted page is wanted 1/n^`skew` times as often as the
+/// first.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -147,8 +148,8 @@ impl Zipf {
 
 const FRAMES: u32 = 2000;
 
-/// The part of the requests for wanted pages that is there, in per cent, after a time of warming up. Every so many
-/// requests some pages are read that nobody reads again.
+/// The part of the requests for wanted pages that is there, in per cent, after a time of warming
+/// up. Every so many requests some pages are read that nobody reads again.
 fn hits(policy: &mut dyn Policy, skew: f64, scan: Option<(usize, u64)>) -> f64 {
     let (zipf, mut random) = (Zipf::new(20_000, skew), Random(42));
     let (mut asked, mut found, mut scanned) = (0, 0, 1 << 60);
@@ -171,9 +172,12 @@ fn hits(policy: &mut dyn Policy, skew: f64, scan: Option<(usize, u64)>) -> f64 {
 fn compared(skew: f64, scan: Option<(usize, u64)>) -> [f64; 3] {
     let frames = FRAMES as usize;
     let own = hits(&mut Small::new(FRAMES), skew, scan);
-    let fifo = hits(&mut Fifo { frames, queue: VecDeque::new(), pages: BTreeSet::new() }, skew, scan);
+    let fifo =
+        hits(&mut Fifo { frames, queue: VecDeque::new(), pages: BTreeSet::new() }, skew, scan);
     let lru = hits(&mut Lru { frames, ..Lru::default() }, skew, scan);
-    println!("skew {skew}, scans {scan:?}: {own:.1} % of wanted pages there; fifo {fifo:.1}, lru {lru:.1}");
+    println!(
+        "skew {skew}, scans {scan:?}: {own:.1} % of wanted pages there; fifo {fifo:.1}, lru {lru:.1}"
+    );
     [own, fifo, lru]
 }
 
@@ -238,7 +242,9 @@ impl Told {
     fn evict_one(&mut self) -> Option<u64> {
         loop {
             let all = self.small.len() + self.main.len();
-            if !self.small.is_empty() && self.small.len() * SMALL_ONE_IN >= all || self.main.is_empty() {
+            if !self.small.is_empty() && self.small.len() * SMALL_ONE_IN >= all
+                || self.main.is_empty()
+            {
                 let page = self.small.pop_front()?;
                 if self.uses[&page] == 0 {
                     self.ghost.remember(Self::hash(page));
@@ -324,8 +330,8 @@ proptest! {
         }
     }
 
-    /// However batches overlap with frames that leave and come again, every clean page is in a queue or in one batch,
-    /// once, and no free frame is.
+    /// However batches overlap with frames that leave and come again, every clean page is in a
+    /// queue or in one batch, once, and no free frame is.
     #[test]
     fn pages_are_neither_lost_nor_doubled(steps in proptest::collection::vec((0_u8..6, 0_u64..40, any::<u8>()), 1..300)) {
         let mut evictor = Evictor::new(16);

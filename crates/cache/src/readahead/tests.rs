@@ -49,10 +49,14 @@ fn a_stream_waits_only_at_its_beginning() {
             device.missed.len()
         );
         let telling = if size < READAHEAD_FIRST_PAGES * PAGE { 3 } else { 2 };
-        assert!(first.start <= telling * size.div_ceil(PAGE), "the second read tells, or the third");
+        assert!(
+            first.start <= telling * size.div_ceil(PAGE),
+            "the second read tells, or the third"
+        );
         assert!(first.end - first.start >= READAHEAD_FIRST_PAGES);
         assert!(device.windows.windows(2).all(|pair| pair[1].start == pair[0].end));
-        let lengths: Vec<u64> = device.windows.iter().map(|window| window.end - window.start).collect();
+        let lengths: Vec<u64> =
+            device.windows.iter().map(|window| window.end - window.start).collect();
         assert!(lengths.is_sorted() && *lengths.last().unwrap() == READAHEAD_PAGES, "{lengths:?}");
         // Large windows: 40 MiB and the two in advance, of 1 MiB, and five that grow.
         assert!(lengths.len() <= 42 + 5, "{} windows", lengths.len());
@@ -120,7 +124,9 @@ fn the_end_of_the_file_and_of_memory_are_heeded() {
     for page in 0..50 {
         device.read(page * PAGE..(page + 1) * PAGE, room);
     }
-    assert!(device.windows.iter().all(|window| window.end <= 50 && window.end - window.start <= 10));
+    assert!(
+        device.windows.iter().all(|window| window.end <= 50 && window.end - window.start <= 10)
+    );
     assert_eq!(device.windows.last().unwrap().end, 50);
     let mut device = Device::default();
     for page in 0..50 {
@@ -164,7 +170,10 @@ fn who_gets_less_than_he_asks_for_is_a_stream_all_the_same() {
         let at = step * (64 << 10);
         device.read(at..at + (1 << 20), PLENTY);
     }
-    assert!(device.missed.iter().all(|page| *page < 2 * 256), "only the first windows are waited for");
+    assert!(
+        device.missed.iter().all(|page| *page < 2 * 256),
+        "only the first windows are waited for"
+    );
     assert_eq!(device.streams.streams.len(), 1);
 }
 

@@ -1,16 +1,18 @@
-//! What a request costs a device by itself, and what a byte costs: learned from how long differently large requests took.
+//! What a request costs a device by itself, and what a byte costs: learned from how long
+//! differently large requests took.
 //!
-//! A gap between two dirty runs is worth writing along as long as its bytes cost less than one more request would. Both
-//! costs differ from device to device by more than ten, and so does their ratio. They are told apart by windows with
-//! requests of different sizes: the time of a window is taken to be
+//! A gap between two dirty runs is worth writing along as long as its bytes cost less than one more
+//! request would. Both costs differ from device to device by more than ten, and so does their
+//! ratio. They are told apart by windows with requests of different sizes: the time of a window is
+//! taken to be
 //!
 //! ```text
 //! time = requests x of_request + pages x of_page
 //! ```
 //!
-//! and the two are what fits the windows best, by least squares, the older ones counting ever less (C. F. Gauss, Theoria
-//! combinationis observationum, 1821). Where all windows were alike, nothing can be told apart and nothing is said: the
-//! caller keeps to what is right for most devices.
+//! and the two are what fits the windows best, by least squares, the older ones counting ever less
+//! (C. F. Gauss, Theoria combinationis observationum, 1821). Where all windows were alike, nothing
+//! can be told apart and nothing is said: the caller keeps to what is right for most devices.
 
 /// Windows before anything is said.
 const LEAST_WINDOWS: u32 = 16;
@@ -18,7 +20,8 @@ const LEAST_WINDOWS: u32 = 16;
 /// What a window counts after the next one has come: some sixty windows are remembered.
 const KEPT: f64 = 63.0 / 64.0;
 
-/// Windows are different enough from this square of the sine of the angle between their requests and their pages on.
+/// Windows are different enough from this square of the sine of the angle between their requests
+/// and their pages on.
 const LEAST_SPREAD: f64 = 0.02;
 
 /// The costs of one device.
@@ -46,7 +49,8 @@ pub struct Sample {
 impl Cost {
     /// A window is over in which the device was busy all the time, with writes alone.
     pub fn add(&mut self, sample: Sample) {
-        // Each window counts the same, however long it was: what is compared is the time of a request.
+        // Each window counts the same, however long it was: what is compared is the time of a
+        // request.
         let of_request = 1.0 / sample.requests.max(1) as f64;
         let requests = 1.0;
         let pages = sample.pages as f64 * of_request;
@@ -76,10 +80,10 @@ impl Cost {
         if self.windows < LEAST_WINDOWS || determinant < whole * LEAST_SPREAD {
             return None;
         }
-        let of_request =
-            (self.requests_time * self.pages_squared - self.pages_time * self.product) / determinant;
-        let of_page =
-            (self.pages_time * self.requests_squared - self.requests_time * self.product) / determinant;
+        let of_request = (self.requests_time * self.pages_squared - self.pages_time * self.product)
+            / determinant;
+        let of_page = (self.pages_time * self.requests_squared - self.requests_time * self.product)
+            / determinant;
         // What cannot be is noise: a request that costs nothing, or a byte.
         (of_request > 0.0 && of_page > 0.0).then(|| of_request / of_page)
     }
@@ -97,7 +101,11 @@ mod tests {
             let weight = |at: usize| KEPT.powi((samples.len() - 1 - at) as i32);
             let points = samples.iter().enumerate().map(|(at, sample)| {
                 let requests = sample.requests as f64;
-                (weight(at), ratio + sample.pages as f64 / requests, sample.nanoseconds as f64 / requests)
+                (
+                    weight(at),
+                    ratio + sample.pages as f64 / requests,
+                    sample.nanoseconds as f64 / requests,
+                )
             });
             let (mut square, mut product) = (0.0, 0.0);
             points.clone().for_each(|(weight, x, time)| {

@@ -1,12 +1,14 @@
 //! What the next run of a file costs its file system, beside what its bytes cost the device.
 //!
-//! Over a block that is written, a file system that overwrites in place has nothing to do. Over one that is reserved it
-//! has to note that it is written now; over a hole it has to find a block, and note that. On one disk random writes of
-//! 4 KiB went at 262, 93 and 72 MB/s. So where several files have something to write, the background takes
-//! first what costs least, of those who have about as much to write: the same time makes more room. It is a matter of
-//! files, not of places in a file: within one, the order of offsets is worth more; and so is how much has gathered.
+//! Over a block that is written, a file system that overwrites in place has nothing to do. Over one
+//! that is reserved it has to note that it is written now; over a hole it has to find a block, and
+//! note that. On one disk random writes of 4 KiB went at 262, 93 and 72 MB/s. So where several
+//! files have something to write, the background takes first what costs least, of those who have
+//! about as much to write: the same time makes more room. It is a matter of files, not of places in
+//! a file: within one, the order of offsets is worth more; and so is how much has gathered.
 //!
-//! A file system that never overwrites in place finds blocks every time: for its files the question is not asked.
+//! A file system that never overwrites in place finds blocks every time: for its files the question
+//! is not asked.
 
 use crate::file::CachedFile;
 use crate::index::Chunk;
@@ -34,8 +36,9 @@ impl CachedFile {
     }
 
     fn effort_of(&self, page: u64) -> Effort {
-        let is_written =
-            page < self.origin_pages || self.is_device || self.holes.are_known() && !self.holes.is_zero(page);
+        let is_written = page < self.origin_pages
+            || self.is_device
+            || self.holes.are_known() && !self.holes.is_zero(page);
         if is_written {
             Effort::Overwrite
         } else if self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {

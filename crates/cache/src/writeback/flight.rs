@@ -133,7 +133,11 @@ impl Flights {
     /// The numbers of the fills of a page.
     pub(crate) fn fills_of(&self, page: u64) -> impl Iterator<Item = u32> + '_ {
         let brings = move |flight: &Option<Flight>| matches!(flight, Some(Flight::Fill { pages, .. }) if pages.contains(&page));
-        self.slots.iter().enumerate().filter(move |(_, flight)| brings(flight)).map(|(slot, _)| slot as u32)
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(move |(_, flight)| brings(flight))
+            .map(|(slot, _)| slot as u32)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -152,7 +156,8 @@ impl Flights {
         self.flushing > 0
     }
 
-    /// Whether one is at the device that only the holder of the file's lease may send. Looks at each.
+    /// Whether one is at the device that only the holder of the file's lease may send. Looks at
+    /// each.
     pub(crate) fn take_liberties(&self) -> bool {
         self.slots.iter().flatten().any(|flight| match flight {
             Flight::Pages(run) => run.has_zeroes(),
@@ -171,7 +176,9 @@ impl Flights {
             | Flight::SetLength { .. } => &mut self.holding,
             Flight::Pages(pages) if pages.extending => &mut self.extending,
             Flight::Flush { .. } => &mut self.flushing,
-            Flight::Pages(_) | Flight::Fill { .. } | Flight::Bypass | Flight::Discard { .. } => return,
+            Flight::Pages(_) | Flight::Fill { .. } | Flight::Bypass | Flight::Discard { .. } => {
+                return;
+            }
         };
         *counter = counter.checked_add_signed(by).expect("a flight is counted once");
     }

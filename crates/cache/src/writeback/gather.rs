@@ -1,8 +1,8 @@
 //! What goes out as one bio: dirty pages in offset order, gathered into large writes.
 //!
-//! A file is swept from start to end, and from the start again, so that a region is as dense as it gets before its
-//! turn comes. Between two dirty runs a short gap of known holes is written along as zeroes: one request instead
-//! of two, and one extent instead of many.
+//! A file is swept from start to end, and from the start again, so that a region is as dense as it
+//! gets before its turn comes. Between two dirty runs a short gap of known holes is written along
+//! as zeroes: one request instead of two, and one extent instead of many.
 //!
 //! ```text
 //!  pages     . D D . . D . . . . . . . . . . . . . . . . . . . D D D W D
@@ -10,9 +10,10 @@
 //! ```
 //!
 //! # The end of the file
-//! One request that moves `disk_size` is in flight at a time. Where the pages beyond it are dense (a stream) it
-//! is the first of them and large, so that what is on disk stays a prefix. Where they are sparse (random writes
-//! into a new file) it is the *last* run: then all others are below the size, and go out in parallel.
+//! One request that moves `disk_size` is in flight at a time. Where the pages beyond it are dense
+//! (a stream) it is the first of them and large, so that what is on disk stays a prefix. Where they
+//! are sparse (random writes into a new file) it is the *last* run: then all others are below the
+//! size, and go out in parallel.
 
 use forebay_block::{Bio, Class, Operation, Segment, Source};
 
@@ -29,8 +30,8 @@ use crate::writeback::reason::Reason;
 use crate::writeback::segments::Segments;
 
 impl CachedFile {
-    /// The next bio of this file for a reason, or `None`: nothing to do, or not before something in flight ends.
-    /// For [`Reason::Sync`] it serves tickets and nothing else.
+    /// The next bio of this file for a reason, or `None`: nothing to do, or not before something in
+    /// flight ends. For [`Reason::Sync`] it serves tickets and nothing else.
     pub fn next_bio(&mut self, reason: Reason) -> Option<Bio> {
         if self.flights.is_held() || self.discarding > 0 {
             return None;
@@ -60,7 +61,8 @@ impl CachedFile {
 
     /// What is dirty now has become too old: it is written out under [`Reason::Periodic`].
     pub fn age(&mut self) {
-        // A release that failed ends when nothing is left but failed pages, so those stay as they are.
+        // A release that failed ends when nothing is left but failed pages, so those stay as they
+        // are.
         if self.overdue.is_none() && self.is_dirty() && !self.tickets.has_failed() {
             self.retry_failing();
             self.overdue = Some(self.epochs.close());
@@ -76,8 +78,8 @@ impl CachedFile {
         self.overdue.is_some()
     }
 
-    /// Whether the file waits to become quiet, for a change of length or for dropping what is dirty: nobody may start
-    /// anything.
+    /// Whether the file waits to become quiet, for a change of length or for dropping what is
+    /// dirty: nobody may start anything.
     pub(crate) fn is_frozen(&self) -> bool {
         self.discarding > 0 || self.tickets.first_set_length().is_some()
     }
@@ -115,8 +117,8 @@ impl CachedFile {
 
     // Picking
 
-    /// The first page of the next run: on from where the sweep has got to, then what moves the end of the file, then
-    /// from the start.
+    /// The first page of the next run: on from where the sweep has got to, then what moves the end
+    /// of the file, then from the start.
     fn pick(&self, covers: Option<u64>) -> Option<u64> {
         if self.draining {
             return None;
@@ -145,13 +147,15 @@ impl CachedFile {
 
     /// The pages of a chunk that may be sent direct; `first` is the number of its first one.
     fn sendable(&self, first: u64, chunk: &Chunk) -> u64 {
-        let tail =
-            self.tail_page().and_then(|tail| tail.checked_sub(first)).filter(|slot| *slot < CHUNK_PAGES);
+        let tail = self
+            .tail_page()
+            .and_then(|tail| tail.checked_sub(first))
+            .filter(|slot| *slot < CHUNK_PAGES);
         chunk.sendable() & !tail.map_or(0, |slot| 1 << slot)
     }
 
-    /// The next run of background writeback; `None` also once at the end of each sweep, for other files' sake: by the
-    /// time it is swept again, this one is denser.
+    /// The next run of background writeback; `None` also once at the end of each sweep, for other
+    /// files' sake: by the time it is swept again, this one is denser.
     fn sweep(&mut self) -> Option<u64> {
         let first = self.pick(None)?;
         let is_over = first < self.cursor && self.swept;
@@ -190,7 +194,8 @@ impl CachedFile {
         (is_sendable && chunk.epoch(slot) <= covers).then_some(page)
     }
 
-    /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run is too far.
+    /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run
+    /// is too far.
     fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
         for gap in 0..=self.gap_pages {
             let page = page + gap;
@@ -200,11 +205,14 @@ impl CachedFile {
             if self.is_eligible(page) {
                 return Some(gap);
             }
-            let in_flight = self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0);
+            let in_flight =
+                self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0);
             if in_flight || self.liberties != Liberties::Exclusive || !self.holes.is_zero(page) {
                 return None;
             }
-            if self.gaps == Gaps::OverReserved && !self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {
+            if self.gaps == Gaps::OverReserved
+                && !self.space.covers(&(page * PAGE..(page + 1) * PAGE))
+            {
                 return None;
             }
         }
@@ -225,7 +233,8 @@ impl CachedFile {
         let mut segments = Segments::default();
         let whole = self.inner_pages();
         run.extending = first >= whole;
-        let (end, most) = if run.extending { (u64::MAX, EXTENDING_PAGES) } else { (whole, GATHER_PAGES) };
+        let (end, most) =
+            if run.extending { (u64::MAX, EXTENDING_PAGES) } else { (whole, GATHER_PAGES) };
         let end = end.min(first + most);
         let mut page = first;
         while page < end && segments.count() + 2 < GATHER_SEGMENTS {
@@ -265,7 +274,8 @@ impl CachedFile {
             let slot = place(page).1;
             while sent < most && segments.count() < enough {
                 let count = chunk.frames_in_a_row(slot + sent as usize, most - sent);
-                let first = chunk.frame(slot + sent as usize).expect("a page that is sent has a frame");
+                let first =
+                    chunk.frame(slot + sent as usize).expect("a page that is sent has a frame");
                 segments.push_frames(FrameRun { first, count });
                 sent += count;
             }
@@ -291,7 +301,14 @@ impl CachedFile {
     fn send_allocate(&mut self, reservation: Reservation, class: Class) -> Bio {
         let bytes = reservation.bytes.clone();
         let flight = self.flights.start(Flight::Allocate(reservation));
-        self.bio(Operation::Allocate, bytes.start, bytes.end - bytes.start, Vec::new(), class, flight)
+        self.bio(
+            Operation::Allocate,
+            bytes.start,
+            bytes.end - bytes.start,
+            Vec::new(),
+            class,
+            flight,
+        )
     }
 
     fn send_set_length(&mut self, ticket: TicketId, length: u64) -> Option<Bio> {
@@ -325,8 +342,12 @@ impl CachedFile {
         if let Some(bio) = self.next_for_written() {
             return Some(bio);
         }
-        let waits =
-            self.tickets.waiting.iter().filter(|ticket| ticket.request.writes()).map(|ticket| ticket.covers);
+        let waits = self
+            .tickets
+            .waiting
+            .iter()
+            .filter(|ticket| ticket.request.writes())
+            .map(|ticket| ticket.covers);
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
         let next = self.next_write_out(oldest, Reason::Sync);
@@ -350,7 +371,9 @@ impl CachedFile {
             self.tickets.finish(id, Ok(()));
         }
         let mut releases = ids_of(&written, |request| request == Request::Release);
-        releases.retain(|id| self.liberties == Liberties::Exclusive || !self.tickets.has_flush_before(*id));
+        releases.retain(|id| {
+            self.liberties == Liberties::Exclusive || !self.tickets.has_flush_before(*id)
+        });
         if !releases.is_empty()
             && let Some(bio) = self.next_for_release(&releases)
         {
@@ -361,7 +384,11 @@ impl CachedFile {
             return None;
         }
         if self.entry == Entry::New {
-            return Some(self.send_flush(Operation::FlushDirectory, Vec::new(), FlushStep::Directory));
+            return Some(self.send_flush(
+                Operation::FlushDirectory,
+                Vec::new(),
+                FlushStep::Directory,
+            ));
         }
         let all = written.iter().any(|(_, request)| *request == Request::FlushAll);
         if !self.unflushed && !all {
@@ -369,20 +396,29 @@ impl CachedFile {
                 self.tickets.finish(id, Ok(()));
             }
             // A release may have waited for that.
-            return if self.liberties == Liberties::Shared { self.next_for_written() } else { None };
+            return if self.liberties == Liberties::Shared {
+                self.next_for_written()
+            } else {
+                None
+            };
         }
         self.begin_flush();
         let operation = if all { Operation::FlushAll } else { Operation::FlushData };
         Some(self.send_flush(operation, serves, FlushStep::File))
     }
 
-    pub(crate) fn send_flush(&mut self, operation: Operation, serves: Vec<TicketId>, step: FlushStep) -> Bio {
+    pub(crate) fn send_flush(
+        &mut self,
+        operation: Operation,
+        serves: Vec<TicketId>,
+        step: FlushStep,
+    ) -> Bio {
         let flight = self.flights.start(Flight::Flush { serves, step });
         self.bio(operation, 0, 0, Vec::new(), Class::Waited, flight)
     }
 
-    /// Gives back what was reserved and never used: first beyond the end, then below it, from the last stretch to
-    /// the first. Only under the lease.
+    /// Gives back what was reserved and never used: first beyond the end, then below it, from the
+    /// last stretch to the first. Only under the lease.
     fn next_for_release(&mut self, tickets: &[TicketId]) -> Option<Bio> {
         let gives_back = self.may_give_back() && self.reserved_beyond_end() > 0;
         if !self.flights.is_empty() {
@@ -396,7 +432,14 @@ impl CachedFile {
             self.space.cut(self.disk_size);
             self.littered = 0;
             let flight = self.flights.start(Flight::GiveBack { bytes });
-            return Some(self.bio(Operation::SetLength, self.disk_size, 0, Vec::new(), class, flight));
+            return Some(self.bio(
+                Operation::SetLength,
+                self.disk_size,
+                0,
+                Vec::new(),
+                class,
+                flight,
+            ));
         }
         if self.liberties == Liberties::Exclusive
             && let Some(unused) = self.last_unused()
@@ -404,7 +447,14 @@ impl CachedFile {
             self.space.cut(unused.start);
             let flight = self.flights.start(Flight::Punch);
             let length = unused.end - unused.start;
-            return Some(self.bio(Operation::Punch, unused.start, length, Vec::new(), class, flight));
+            return Some(self.bio(
+                Operation::Punch,
+                unused.start,
+                length,
+                Vec::new(),
+                class,
+                flight,
+            ));
         }
         // On a shared file: the next open that has the lease gives it back.
         self.leaves_space |= self.reserved_beyond_end() > 0;

@@ -1,25 +1,28 @@
 //! How much may be at one device: so much that it is busy for a set time, and no more.
 //!
-//! A fixed depth is wrong for somebody: thirty-two large requests are 10 ms of work for a fast device, which a read
-//! beside them waits for, and four small ones leave it idle. What is right for all is a time. The device's rate is
-//! learned from what completes, and what may be in flight is that rate times the set time:
+//! A fixed depth is wrong for somebody: thirty-two large requests are 10 ms of work for a fast
+//! device, which a read beside them waits for, and four small ones leave it idle. What is right for
+//! all is a time. The device's rate is learned from what completes, and what may be in flight is
+//! that rate times the set time:
 //!
 //! ```text
 //! room = rate x time x stretch        rate: bytes, plus so many for each request, per second while the flight was full
 //! ```
 //!
-//! By J. D. C. Little's law (Operations Research, 1961) a flight of so much is one in which a request takes the set
-//! time. So where requests take less by themselves the flight grows until they queue for the rest of it, and the device
-//! never runs dry. Where they take more by themselves the flight would shrink for ever, so it never falls below
-//! two requests (one at the device while the end of the other is being heard of), and the time is stretched where
-//! that pays: now and then a few windows go with half as much again in flight, and the stretch is kept if the device
-//! did more than in the windows before and after; and a stretch that is not needed any more is found out the same way.
-//! (Neal Cardwell and others probe for a path's bandwidth like this: BBR, ACM Queue 14, 2016. From there, too, that
-//! only what was limited by the flight tells the rate.)
+//! By J. D. C. Little's law (Operations Research, 1961) a flight of so much is one in which a
+//! request takes the set time. So where requests take less by themselves the flight grows until
+//! they queue for the rest of it, and the device never runs dry. Where they take more by themselves
+//! the flight would shrink for ever, so it never falls below two requests (one at the device while
+//! the end of the other is being heard of), and the time is stretched where that pays: now and then
+//! a few windows go with half as much again in flight, and the stretch is kept if the device did
+//! more than in the windows before and after; and a stretch that is not needed any more is found
+//! out the same way. (Neal Cardwell and others probe for a path's bandwidth like this: BBR, ACM
+//! Queue 14, 2016. From there, too, that only what was limited by the flight tells the rate.)
 //!
-//! One for each device, so that a slow one keeps nothing from a fast one but slots, and of these [`Pace::has_room`]
-//! leaves some to the others by dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998):
-//! a device may hold so many times the slots that are left.
+//! One for each device, so that a slow one keeps nothing from a fast one but slots, and of these
+//! [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6, 1998): a device may hold so many times the slots that are
+//! left.
 
 use std::time::Duration;
 
@@ -29,7 +32,8 @@ use forebay_block::{Class, Moment};
 use crate::limits::{GAP_PAGES, MOST_GAP_PAGES};
 use crate::writeback::cost::{Cost, Sample};
 
-/// Requests that are in flight whatever the rate: else the device waits between the end of one and the next.
+/// Requests that are in flight whatever the rate: else the device waits between the end of one and
+/// the next.
 pub const LEAST_REQUESTS: usize = 2;
 
 /// What may be in flight before anything is known: a dozen small requests.
@@ -38,11 +42,12 @@ const FIRST_ROOM: u64 = 256 << 10;
 /// A device may hold so many times the slots that nobody holds.
 const TIMES_FREE: usize = 4;
 
-/// A window closes when so many requests have ended, a flight's worth of them, and the set time has passed.
+/// A window closes when so many requests have ended, a flight's worth of them, and the set time has
+/// passed.
 const WINDOW_REQUESTS: u64 = 8;
 
-/// What is compared are so many flights' worth of requests, since what is sent together may end together; those of so
-/// many before do not count, while the flight becomes what is tried.
+/// What is compared are so many flights' worth of requests, since what is sent together may end
+/// together; those of so many before do not count, while the flight becomes what is tried.
 const COMPARED_FLIGHTS: u64 = 8;
 const SETTLING_FLIGHTS: u64 = 2;
 
@@ -128,7 +133,8 @@ pub struct Pace {
     /// What has ended since then.
     ended: Window,
     window: Window,
-    /// Cost per nanosecond, as a moving average over about two windows; zero while nothing is known.
+    /// Cost per nanosecond, as a moving average over about two windows; zero while nothing is
+    /// known.
     rate: f64,
     /// Bytes written per nanosecond, in the same way.
     write_rate: f64,
@@ -176,8 +182,9 @@ impl Pace {
         self.bound = bound;
     }
 
-    /// Whether one more request of a class may be sent, with so many slots that no device holds. What nobody waits for
-    /// leaves room to what somebody does: it has what that leaves, and the least in any case.
+    /// Whether one more request of a class may be sent, with so many slots that no device holds.
+    /// What nobody waits for leaves room to what somebody does: it has what that leaves, and the
+    /// least in any case.
     pub fn has_room(&mut self, class: Class, free_slots: usize) -> bool {
         let own = self.load[class as usize];
         let has_room = own.requests < free_slots.saturating_mul(TIMES_FREE)
@@ -188,7 +195,8 @@ impl Pace {
                         Class::Waited => own.cost,
                         Class::Background => self.cost(),
                     };
-                    // Half of the next one, so that the flight is neither more nor less than its room on average.
+                    // Half of the next one, so that the flight is neither more nor less than its
+                    // room on average.
                     own.requests < LEAST_REQUESTS || cost + self.last / 2 < self.room(time)
                 }
             };
@@ -209,8 +217,8 @@ impl Pace {
         load.cost += self.last;
     }
 
-    /// A request has ended that was sent as this, and wrote so many bytes. The run it belongs to ends with
-    /// [`look`](Pace::look).
+    /// A request has ended that was sent as this, and wrote so many bytes. The run it belongs to
+    /// ends with [`look`](Pace::look).
     ///
     /// # Panics
     /// When none was sent.
@@ -232,7 +240,8 @@ impl Pace {
         }
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut self.looked, now));
         let ended = std::mem::take(&mut self.ended);
-        // A device that might have done more, had there been more, does not tell how much it can do.
+        // A device that might have done more, had there been more, does not tell how much it can
+        // do.
         if !std::mem::take(&mut self.is_full) {
             return false;
         }
@@ -257,8 +266,9 @@ impl Pace {
         (self.write_rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
     }
 
-    /// The longest gap between dirty pages that is worth writing along, in pages: one that costs the device no more than
-    /// the request it saves. What is right for most, while that is not known.
+    /// The longest gap between dirty pages that is worth writing along, in pages: one that costs
+    /// the device no more than the request it saves. What is right for most, while that is not
+    /// known.
     #[must_use]
     pub fn gap_pages(&self) -> u64 {
         let pages = self.cost_of_writes.pages_of_request();
@@ -287,7 +297,8 @@ impl Pace {
             return FIRST_ROOM;
         }
         let step = if let Phase::Trial { step, .. } = self.phase { step } else { 1.0 };
-        // What is compared must differ by the step alone, so the rate it began with holds for all of a trial.
+        // What is compared must differ by the step alone, so the rate it began with holds for all
+        // of a trial.
         let rate = if let Phase::Rest(_) = self.phase { self.rate } else { self.anchor };
         let room = rate * time.as_nanos() as f64;
         // The least is stretched as well, where the rate that it allows would keep it there.
@@ -311,7 +322,8 @@ impl Pace {
         }
         self.phase = match self.phase {
             Phase::Rest(left) => Phase::Rest(left.saturating_sub(1)),
-            // Another device, as it were: what was begun proves nothing, and its room would be wrong.
+            // Another device, as it were: what was begun proves nothing, and its room would be
+            // wrong.
             _ if !(0.5..2.0).contains(&(self.rate / self.anchor)) => Phase::Rest(self.pause),
             phase => phase,
         };
@@ -359,8 +371,8 @@ impl Pace {
         self.compared = Window::default();
     }
 
-    /// More in flight has to be better than both before and after, so that a device that is just getting faster is no
-    /// reason; and less as good as both.
+    /// More in flight has to be better than both before and after, so that a device that is just
+    /// getting faster is no reason; and less as good as both.
     fn judge(&mut self, step: f64, tried: f64, before: f64, after: f64) {
         let best = before.max(after);
         let is_kept = if step > 1.0 { tried > best * WORTH } else { tried > best * AS_GOOD };

@@ -23,7 +23,9 @@ impl Reason {
     pub fn class(self) -> Class {
         match self {
             Reason::Sync => Class::Waited,
-            Reason::Background | Reason::Uncached | Reason::Periodic | Reason::Reclaim => Class::Background,
+            Reason::Background | Reason::Uncached | Reason::Periodic | Reason::Reclaim => {
+                Class::Background
+            }
         }
     }
 }

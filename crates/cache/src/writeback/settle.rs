@@ -1,7 +1,8 @@
 //! What the end of a bio does to its pages and to those who wait.
 //!
-//! Settling only collects: freed frames, levels, what has to be zeroed. The context hands all of it on once per
-//! run, so that a run of completions costs one lock of the free frames and wakes each waiter once.
+//! Settling only collects: freed frames, levels, what has to be zeroed. The context hands all of it
+//! on once per run, so that a run of completions costs one lock of the free frames and wakes each
+//! waiter once.
 
 use std::ops::Range;
 
@@ -29,7 +30,8 @@ pub struct Settled {
     pub clean: Vec<CleanRun>,
     /// Pages that no longer count as dirty.
     pub uncharged: u64,
-    /// Frames of which the bytes from here on have to be zeroed, before anybody sees them: under the same lock.
+    /// Frames of which the bytes from here on have to be zeroed, before anybody sees them: under
+    /// the same lock.
     pub zero: Vec<(Frame, usize)>,
     /// Bytes that have to be copied within memory, before anybody sees them: under the same lock.
     pub patches: Vec<Patch>,
@@ -57,12 +59,20 @@ enum Failing {
 
 impl CachedFile {
     /// A bio of this file has ended.
-    pub fn settle(&mut self, bio: &Bio, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
+    pub fn settle(
+        &mut self,
+        bio: &Bio,
+        result: Result<u64, Errno>,
+        keep: Keep,
+        settled: &mut Settled,
+    ) {
         let (target, flight) = Self::flight_of(bio);
         assert_eq!(target, self.target, "a bio comes back to its file");
-        // What ended short was sent again by the request path; less than all of it here is a failure. A read may have
-        // come to the end of the file, which others may have moved; a device that ends before its end has shrunk.
-        let is_whole = bio.operation.moves_bytes() && (bio.operation != Operation::Read || self.is_device);
+        // What ended short was sent again by the request path; less than all of it here is a
+        // failure. A read may have come to the end of the file, which others may have moved; a
+        // device that ends before its end has shrunk.
+        let is_whole =
+            bio.operation.moves_bytes() && (bio.operation != Operation::Read || self.is_device);
         let result = match result {
             Ok(moved) if is_whole && moved < bio.length => Err(Errno::IO),
             other => other,
@@ -85,7 +95,9 @@ impl CachedFile {
                 }
                 self.settle_run(&run, result, keep, settled);
             }
-            Flight::Fill { pages, waited } => self.settle_fill(flight, (pages, waited), result, settled),
+            Flight::Fill { pages, waited } => {
+                self.settle_fill(flight, (pages, waited), result, settled)
+            }
             Flight::Allocate(reservation) => match result {
                 Ok(_) => self.space.add(reservation.bytes),
                 Err(errno) => self.settle_unreserved(&reservation, errno),
@@ -95,7 +107,9 @@ impl CachedFile {
             Flight::GiveBack { .. } => self.leaves_space |= result.is_err(),
             Flight::Punch => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result, settled),
-            Flight::Discard { ticket, pages } => self.settle_discard(ticket, pages, result, settled),
+            Flight::Discard { ticket, pages } => {
+                self.settle_discard(ticket, pages, result, settled)
+            }
             Flight::SetLength { ticket, length } => {
                 if result.is_ok() {
                     self.cut_or_grow(length, settled);
@@ -105,12 +119,14 @@ impl CachedFile {
             }
         }
         if !self.has_tickets() && self.overdue.is_none() {
-            // Nobody wants the end of the file any more: who was held up for it goes on, and is woken by this.
+            // Nobody wants the end of the file any more: who was held up for it goes on, and is
+            // woken by this.
             self.draining = false;
         }
     }
 
-    /// How many tickets have ended since the file was opened: changes exactly when somebody can fetch a result.
+    /// How many tickets have ended since the file was opened: changes exactly when somebody can
+    /// fetch a result.
     #[must_use]
     pub fn finished_tickets(&self) -> u64 {
         self.tickets.finished()
@@ -125,7 +141,13 @@ impl CachedFile {
         }
     }
 
-    fn settle_pages(&mut self, run: &Pages, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
+    fn settle_pages(
+        &mut self,
+        run: &Pages,
+        result: Result<u64, Errno>,
+        keep: Keep,
+        settled: &mut Settled,
+    ) {
         if result.is_ok() && !self.is_device {
             self.disk_size = self.disk_size.max((run.first + run.count) * PAGE);
         }
@@ -138,7 +160,13 @@ impl CachedFile {
         }
     }
 
-    fn settle_run(&mut self, run: &Pages, result: Result<u64, Errno>, keep: Keep, settled: &mut Settled) {
+    fn settle_run(
+        &mut self,
+        run: &Pages,
+        result: Result<u64, Errno>,
+        keep: Keep,
+        settled: &mut Settled,
+    ) {
         self.unflushed = true;
         if let Err(errno) = result {
             self.settle_unwritten(run, Failing::Yes, settled);
@@ -184,7 +212,14 @@ impl CachedFile {
     }
 
     /// Pages of one chunk were written.
-    fn settle_written(&mut self, page: u64, slot: usize, count: u32, keep: Keep, settled: &mut Settled) {
+    fn settle_written(
+        &mut self,
+        page: u64,
+        slot: usize,
+        count: u32,
+        keep: Keep,
+        settled: &mut Settled,
+    ) {
         let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let mask = bits(slot, count);
         let (own, touched) = (mask & chunk.sending, mask & !chunk.sending);
@@ -221,7 +256,8 @@ impl CachedFile {
             self.drop_clean(first, dropped, settled);
         }
         for page in slots(touched).map(|slot| first + slot as u64) {
-            let (frame, epoch) = self.displaced.remove(&page).expect("a touched page has another frame");
+            let (frame, epoch) =
+                self.displaced.remove(&page).expect("a touched page has another frame");
             self.epochs.remove(epoch, 1);
             self.free_displaced(page, frame, settled);
         }
@@ -242,8 +278,8 @@ impl CachedFile {
                 self.epochs.remove(chunk.epoch(slot), 1);
                 chunk.set_epoch(slot, epoch);
             } else {
-                // Its newer content is being copied right now, and will be published as of this older epoch: until
-                // then a sync that covers it has to wait.
+                // Its newer content is being copied right now, and will be published as of this
+                // older epoch: until then a sync that covers it has to wait.
                 self.owed.insert(page, epoch);
             }
             return;
@@ -282,8 +318,9 @@ impl CachedFile {
         result: Result<u64, Errno>,
         settled: &mut Settled,
     ) {
-        let moved =
-            |page: u64| result.map(|moved| moved.saturating_sub((page - pages.start) * PAGE).min(PAGE));
+        let moved = |page: u64| {
+            result.map(|moved| moved.saturating_sub((page - pages.start) * PAGE).min(PAGE))
+        };
         let failing_before = self.failing_pages;
         for (page, slot, count) in parts(pages.clone()) {
             let first = page - slot as u64;
@@ -321,7 +358,8 @@ impl CachedFile {
                 Err(errno) => {
                     settled.freed.extend(chunk.take_frames(own));
                     self.unread -= u64::from(chunk.uses.forget(own));
-                    // Nobody has asked for what was read ahead; who does reads it once more, and hears.
+                    // Nobody has asked for what was read ahead; who does reads it once more, and
+                    // hears.
                     if page == pages.start && own & 1 << slot != 0 && waited {
                         self.fill_errors.insert(page, errno);
                     }
@@ -390,7 +428,8 @@ impl CachedFile {
             }
             // Whom it serves waits for the next one.
             (Err(errno), FlushStep::File) if self.rewrite_kept(errno, settled) => {}
-            // Of a directory too: the kernel tells a failed flush once, and the next one ends well without the entry.
+            // Of a directory too: the kernel tells a failed flush once, and the next one ends well
+            // without the entry.
             (Err(errno), FlushStep::Directory | FlushStep::File) => self.poison(errno, settled),
         }
     }

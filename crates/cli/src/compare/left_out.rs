@@ -1,11 +1,13 @@
-//! Arms that are not among the results: told in the manifest, and whether the whole has failed for one.
+//! Arms that are not among the results: told in the manifest, and whether the whole has failed for
+//! one.
 
 use forebay_lab::compare::{CompareError, LeftOut};
 use forebay_lab::manifest::{ArmLeftOut, Manifest};
 
 use crate::failure::Failure;
 
-/// What is told of a part that brought nothing. That its arms failed is told as it is where some are left.
+/// What is told of a part that brought nothing. That its arms failed is told as it is where some
+/// are left.
 pub(super) fn tell_fruitless(manifest: &mut Manifest, part: &str, error: &CompareError) {
     manifest.notes.push(format!("{part}: {error}"));
     if let CompareError::NoArm { left_out, .. } = error {
@@ -13,7 +15,8 @@ pub(super) fn tell_fruitless(manifest: &mut Manifest, part: &str, error: &Compar
     }
 }
 
-/// Tells arms that are not among the results: each and its reason once, whatever the part and the job.
+/// Tells arms that are not among the results: each and its reason once, whatever the part and the
+/// job.
 pub(super) fn tell(manifest: &mut Manifest, left_out: &[LeftOut]) {
     for LeftOut { arm, reason, failed, .. } in left_out {
         let left_out = ArmLeftOut { arm: arm.clone(), reason: reason.clone(), failed: *failed };
@@ -54,7 +57,9 @@ mod tests {
         tell_fruitless(&mut manifest, "copies", &no_arm(true));
         tell_fruitless(&mut manifest, "beside", &no_arm(true));
         assert_eq!(manifest.left_out.len(), 4, "each once");
-        let Err(Failure::Failed(what)) = failure(&manifest) else { panic!("it is told as a success") };
+        let Err(Failure::Failed(what)) = failure(&manifest) else {
+            panic!("it is told as a success")
+        };
         assert_eq!(what, "mine failed: wrong byte at 4096");
     }
 }

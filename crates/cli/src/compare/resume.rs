@@ -64,15 +64,19 @@ mod tests {
     use crate::meaning::{self, Command};
 
     fn request(words: &[&str]) -> CompareRequest {
-        let typed = parse(["forebay", "compare", "layout"].iter().chain(words).map(Into::into)).unwrap();
-        let Ok(Command::Compare(request)) = meaning::of(typed) else { panic!("no comparison: {words:?}") };
+        let typed =
+            parse(["forebay", "compare", "layout"].iter().chain(words).map(Into::into)).unwrap();
+        let Ok(Command::Compare(request)) = meaning::of(typed) else {
+            panic!("no comparison: {words:?}")
+        };
         *request
     }
 
     #[test]
     fn all_that_makes_a_round_another_is_told_apart() {
         let manifest = |device: &str| {
-            let storage = Storage { file_system: "xfs".into(), device: device.into(), ..Storage::default() };
+            let storage =
+                Storage { file_system: "xfs".into(), device: device.into(), ..Storage::default() };
             Manifest { storage, ..Manifest::default() }
         };
         let (plain, nvme) = (request(&[]), manifest("/dev/nvme0n1"));

@@ -1,5 +1,6 @@
-//! Whose a knob is. Requests have the queue's; work on files has the engine's, and those of the queue below it. A
-//! setting goes to everyone who knows it, and what nobody that is going to run knows is refused before anything is done.
+//! Whose a knob is. Requests have the queue's; work on files has the engine's, and those of the
+//! queue below it. A setting goes to everyone who knows it, and what nobody that is going to run
+//! knows is refused before anything is done.
 
 use forebay_lab::plan::queue_knobs;
 
@@ -53,7 +54,9 @@ mod tests {
 
     fn sorted(words: &[&str]) -> Result<Settings, Failure> {
         let typed = parse(["forebay", "compare"].iter().chain(words).map(Into::into)).unwrap();
-        let Ok(Command::Compare(request)) = meaning::of(typed) else { panic!("no comparison: {words:?}") };
+        let Ok(Command::Compare(request)) = meaning::of(typed) else {
+            panic!("no comparison: {words:?}")
+        };
         Settings::sort(&request)
     }
 

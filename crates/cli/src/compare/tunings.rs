@@ -1,4 +1,5 @@
-//! Settings of the machine that arms want: looked at before anything runs, and put back where a killed run has left them.
+//! Settings of the machine that arms want: looked at before anything runs, and put back where a
+//! killed run has left them.
 
 use std::path::Path;
 
@@ -23,22 +24,29 @@ pub(super) fn check_before<'a>(
         let mut works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.work);
         let outside = plan.target.is_none() && works.any(forebay_lab::plan::Work::works_outside);
         let several = outside || matches!(request.target, TargetAsked::Write(_));
-        let known = |tuning: &Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);
+        let known =
+            |tuning: &Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);
         check(&places, plan, known)?;
     }
     Ok(())
 }
 
 /// The same of the queue of a device that is there now.
-pub(super) fn check_made<'a>(device: &Path, plans: impl Iterator<Item = &'a Plan>) -> Result<(), Failure> {
+pub(super) fn check_made<'a>(
+    device: &Path,
+    plans: impl Iterator<Item = &'a Plan>,
+) -> Result<(), Failure> {
     let places = Places::under(device);
     plans.into_iter().try_for_each(|plan| check(&places, plan, |_| true))
 }
 
 fn check(places: &Places, plan: &Plan, known: impl Fn(&Tuning) -> bool) -> Result<(), Failure> {
     for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-        let tunings: Vec<Tuning> = arm.tunings.iter().filter(|tuning| known(tuning)).cloned().collect();
-        places.check(&tunings).map_err(|error| Failure::usage(format!("--arm {}: {error}", arm.name)))?;
+        let tunings: Vec<Tuning> =
+            arm.tunings.iter().filter(|tuning| known(tuning)).cloned().collect();
+        places
+            .check(&tunings)
+            .map_err(|error| Failure::usage(format!("--arm {}: {error}", arm.name)))?;
     }
     Ok(())
 }
@@ -55,7 +63,9 @@ pub(super) fn put_back(directory: &Path) -> Result<(), String> {
             }
             Recovered::SetSince { file, before } => {
                 let file = file.display();
-                say(&format!("{file} was {before} before a run that was killed; set since, so it stays."));
+                say(&format!(
+                    "{file} was {before} before a run that was killed; set since, so it stays."
+                ));
             }
         }
     }

@@ -50,7 +50,9 @@ mod tests {
 
     fn request(words: &[&str]) -> CompareRequest {
         let typed = parse(["forebay", "compare"].iter().chain(words).map(Into::into)).unwrap();
-        let Ok(Command::Compare(request)) = meaning::of(typed) else { panic!("no comparison: {words:?}") };
+        let Ok(Command::Compare(request)) = meaning::of(typed) else {
+            panic!("no comparison: {words:?}")
+        };
         *request
     }
 
@@ -68,7 +70,10 @@ mod tests {
             engine_settings: &[],
             target: None,
         };
-        let parts = request.suites.iter().flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)));
+        let parts = request
+            .suites
+            .iter()
+            .flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)));
         let plans: Vec<Plan> =
             parts.filter_map(|(suite, part)| Plan::new(suite, part, &wish).unwrap()).collect();
         check(request, plans.iter())
@@ -89,15 +94,27 @@ mod tests {
         let path = path.to_str().unwrap();
         // Six arms and one of them twice, each once more before the first round.
         let told = refused(&request(&[path, "--rounds", "2", "--max-writes", "10g"]));
-        assert!(told.contains("it would write 20.0 GiB") && told.contains("give --rounds"), "{told}");
-        let enough = checked(&request(&[path, "--rounds", "2", "--max-writes", "30g"])).unwrap().unwrap();
+        assert!(
+            told.contains("it would write 20.0 GiB") && told.contains("give --rounds"),
+            "{told}"
+        );
+        let enough =
+            checked(&request(&[path, "--rounds", "2", "--max-writes", "30g"])).unwrap().unwrap();
         assert_eq!(enough, "Writes 20.0 GiB at most in all.");
     }
 
     #[test]
     fn images_are_counted() {
-        let mut image =
-            request(&["layout", "--quick", "--rounds", "1", "--max-writes", "10g", "--until", "2%"]);
+        let mut image = request(&[
+            "layout",
+            "--quick",
+            "--rounds",
+            "1",
+            "--max-writes",
+            "10g",
+            "--until",
+            "2%",
+        ]);
         assert!(checked(&image).is_ok());
         let spec: Spec = "xfs,size=16g".parse().unwrap();
         image.scratch = Some(spec.clone());

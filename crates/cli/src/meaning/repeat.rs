@@ -1,5 +1,6 @@
-//! `forebay compare --from BUNDLE`: what was typed there, once more, with the files that lie in it. What it would write
-//! over, set on the machine or go on with is never taken from a bundle: that is for who sits at this machine to say.
+//! `forebay compare --from BUNDLE`: what was typed there, once more, with the files that lie in it.
+//! What it would write over, set on the machine or go on with is never taken from a bundle: that is
+//! for who sits at this machine to say.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,14 +27,21 @@ pub(crate) struct Repeated {
     job_files: Vec<PathBuf>,
 }
 
-/// The words of a bundle in place of those typed, but for where files go, what may be written over, what is looked at
-/// besides, and the results. Limits and processors are the bundle's unless they are typed.
-pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(CompareArgs, Repeated), Failure> {
+/// The words of a bundle in place of those typed, but for where files go, what may be written over,
+/// what is looked at besides, and the results. Limits and processors are the bundle's unless they
+/// are typed.
+pub(super) fn from_bundle(
+    typed: CompareArgs,
+    directory: &Path,
+) -> Result<(CompareArgs, Repeated), Failure> {
     let refused = |why: String| Failure::usage(format!("--from {}: {why}", directory.display()));
     let document = report::read(directory)?;
     let words = document.manifest.command_line.iter().map(OsString::from);
-    let not_such =
-        || refused("it was not made by `forebay compare` (give the directory of its --bundle)".to_owned());
+    let not_such = || {
+        refused(
+            "it was not made by `forebay compare` (give the directory of its --bundle)".to_owned(),
+        )
+    };
     let then = match args::parse(words).map_err(|_| not_such())? {
         Parsed::Typed(typed) => match typed.verb {
             Verb::Compare(then) => *then,
@@ -41,7 +49,8 @@ pub(super) fn from_bundle(typed: CompareArgs, directory: &Path) -> Result<(Compa
         },
         Parsed::Show(_) => return Err(not_such()),
     };
-    let job_files = job_files_in(directory).map_err(|error| refused(format!("its job files: {error}")))?;
+    let job_files =
+        job_files_in(directory).map_err(|error| refused(format!("its job files: {error}")))?;
     if job_files.is_empty() {
         return Err(refused("it has no job files".to_owned()));
     }
@@ -103,7 +112,9 @@ fn confirm_arms(then: &[String], typed: &[String]) -> Result<(), String> {
         own.keys.iter().any(|(key, _)| key.starts_with(SYSCTL) || key.starts_with(QUEUE))
     };
     match then.iter().filter(sets_the_machine).find(|arm| !typed.contains(arm)) {
-        Some(arm) => Err(format!("an arm of it sets something of the machine (give --arm {arm} if it may)")),
+        Some(arm) => {
+            Err(format!("an arm of it sets something of the machine (give --arm {arm} if it may)"))
+        }
         None => Ok(()),
     }
 }
@@ -124,7 +135,8 @@ pub(super) fn job_files(typed: &CompareArgs, suites: &[Suite]) -> Result<Vec<Job
     if let Some(path) = typed.suite_file.as_deref().or(own) {
         return Ok(vec![as_read(path)?]);
     }
-    let shipped = suites.iter().filter_map(|suite| SHIPPED.iter().find(|(name, _)| *name == suite.name));
+    let shipped =
+        suites.iter().filter_map(|suite| SHIPPED.iter().find(|(name, _)| *name == suite.name));
     Ok(shipped
         .map(|(name, text)| JobFile { name: format!("{name}.toml"), text: (*text).to_owned() })
         .collect())
@@ -152,7 +164,11 @@ fn called(path: &Path) -> String {
 
 fn unnumbered(name: &str) -> &str {
     match name.split_once('-') {
-        Some((number, rest)) if number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        Some((number, rest))
+            if number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            rest
+        }
         _ => name,
     }
 }
@@ -164,7 +180,11 @@ fn is_path(name: &Path) -> bool {
 }
 
 /// Whether what is planned here is as large as it was there; why not, if not.
-pub(crate) fn check_size(then: &Document, part: &str, cell_bytes: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn check_size(
+    then: &Document,
+    part: &str,
+    cell_bytes: Option<u64>,
+) -> Result<(), Failure> {
     let Some(known) = then.parts.iter().find(|known| known.name == part) else { return Ok(()) };
     match (known.cell_bytes, cell_bytes) {
         (Some(then), Some(now)) if then != now => Err(Failure::failed(format!(
@@ -216,20 +236,36 @@ mod tests {
     fn what_is_typed_holds_and_what_is_of_another_machine_is_not_taken() {
         let rounds = tempfile::tempdir().unwrap();
         let there = rounds.path().join("rounds").to_str().unwrap().to_owned();
-        let words =
-            ["--resume", &there, "--batching", "--profile", "no-such", "--max-writes", "9g", "--cpus", "0"];
+        let words = [
+            "--resume",
+            &there,
+            "--batching",
+            "--profile",
+            "no-such",
+            "--max-writes",
+            "9g",
+            "--cpus",
+            "0",
+        ];
         let bundle = layout(&words);
         let plain = again(bundle.path(), &[]).unwrap();
         assert_eq!((plain.resume, plain.watching.profiles), (None, None));
         assert_eq!(plain.watching.batching, forebay_lab::batching::Batching::Off);
-        assert_eq!((plain.max_writes, plain.processors, plain.seed), (Some(9 << 30), vec![0], Some(0x7f3a)));
+        assert_eq!(
+            (plain.max_writes, plain.processors, plain.seed),
+            (Some(9 << 30), vec![0], Some(0x7f3a))
+        );
         let here = rounds.path().join("mine").to_str().unwrap().to_owned();
         let typed = ["--resume", &here, "--max-writes", "1g", "--until", "2%", "--batching"];
         let typed = again(bundle.path(), &typed).unwrap();
         assert_eq!(typed.resume.as_deref(), Some(Path::new(&here)));
         assert_eq!((typed.max_writes, typed.until), (Some(1 << 30), Some(0.02)));
         assert_eq!(typed.watching.batching, forebay_lab::batching::Batching::Counted);
-        assert!(again(bundle.path(), &["--arms", "forebay"]).unwrap_err().contains("cannot be used with"));
+        assert!(
+            again(bundle.path(), &["--arms", "forebay"])
+                .unwrap_err()
+                .contains("cannot be used with")
+        );
     }
 
     #[test]

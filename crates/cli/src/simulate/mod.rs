@@ -1,7 +1,7 @@
 //! `forebay simulate`: a model, worked through in virtual time.
 //!
-//! Each simulation is a file here and a line in [`SIMULATIONS`]; names, help and what is said of a mistake come from
-//! that line.
+//! Each simulation is a file here and a line in [`SIMULATIONS`]; names, help and what is said of a
+//! mistake come from that line.
 
 mod order;
 mod writeback;
@@ -96,8 +96,9 @@ pub(crate) fn in_full() -> String {
 /// The rows of a table of settings, for the help.
 fn rows<M: Default>(table: &[Setting<M>]) -> Vec<[String; 3]> {
     let model = M::default();
-    let row =
-        |setting: &Setting<M>| [setting.name.to_owned(), setting.what.to_owned(), (setting.show)(&model)];
+    let row = |setting: &Setting<M>| {
+        [setting.name.to_owned(), setting.what.to_owned(), (setting.show)(&model)]
+    };
     table.iter().map(row).collect()
 }
 
@@ -118,8 +119,12 @@ fn as_set<M>(table: &[Setting<M>], model: &M) -> Value {
 
 fn refused(key: &str, value: &str, refusal: &Refusal) -> Failure {
     Failure::usage(match refusal {
-        Refusal::Setting(known) => format!("--set {key}={value}: no such setting{}", meant(key, known)),
-        Refusal::Word(known) => format!("--set {key}={value}: no such {key}{}", meant(value, known)),
+        Refusal::Setting(known) => {
+            format!("--set {key}={value}: no such setting{}", meant(key, known))
+        }
+        Refusal::Word(known) => {
+            format!("--set {key}={value}: no such {key}{}", meant(value, known))
+        }
         Refusal::Value(allowed) => format!("--set {key}={value}: not possible (give {allowed})"),
     })
 }

@@ -1,5 +1,5 @@
-//! `forebay simulate order`: what the order of a work list does to a closed loop. As it is, a table of loads; with any of
-//! the load's settings, one load that is as set.
+//! `forebay simulate order`: what the order of a work list does to a closed loop. As it is, a table
+//! of loads; with any of the load's settings, one load that is as set.
 
 use forebay_sim::order::{
     Answers, Figures, LOADS, Load, NamedLoad, Order, Rounds, Source, Span, rounds, table,
@@ -30,7 +30,8 @@ impl Default for Asked {
 }
 
 const SOURCES: [(&str, Source); 2] = [("each", Source::Each), ("together", Source::Together)];
-const ANSWERS: [(&str, Answers); 2] = [("served", Answers::AsServed), ("pass", Answers::WithThePass)];
+const ANSWERS: [(&str, Answers); 2] =
+    [("served", Answers::AsServed), ("pass", Answers::WithThePass)];
 
 /// A number of the load.
 macro_rules! numbered {
@@ -110,12 +111,14 @@ const SETTINGS: [Setting<Asked>; 10] = [
 fn run(settings: &Pairs, seed: u64) -> Result<Outcome, Failure> {
     let asked: Asked = model(&SETTINGS, settings)?;
     let own = [NamedLoad { title: "as set", load: asked.load }];
-    let loads = if settings.iter().any(|(name, _)| name != "rounds") { &own[..] } else { &LOADS[..] };
+    let loads =
+        if settings.iter().any(|(name, _)| name != "rounds") { &own[..] } else { &LOADS[..] };
     let text = table(loads, seed, asked.rounds).map_err(Failure::usage)?;
     let mut each = Vec::new();
     for NamedLoad { title, load } in loads {
         for order in [Order::Fifo, Order::Lifo] {
-            let found = rounds(&load.with_order(order), seed, asked.rounds).map_err(Failure::usage)?;
+            let found =
+                rounds(&load.with_order(order), seed, asked.rounds).map_err(Failure::usage)?;
             each.push(figures(title, order, &found));
         }
     }
@@ -162,8 +165,10 @@ mod tests {
     use super::*;
 
     fn ran(settings: &[(&str, &str)]) -> Result<Outcome, Failure> {
-        let settings: Vec<_> =
-            settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let settings: Vec<_> = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         run(&settings, 1)
     }
 
@@ -172,7 +177,11 @@ mod tests {
         let set = [("rounds", "2"), ("connections", "3"), ("wire", "6.5"), ("source", "each")];
         let (first, again) = (ran(&set).unwrap(), ran(&set).unwrap());
         assert_eq!((&first.text, &first.figures), (&again.text, &again.figures));
-        assert!(first.text.contains("as set:") && !first.text.contains("256 x 2"), "{}", first.text);
+        assert!(
+            first.text.contains("as set:") && !first.text.contains("256 x 2"),
+            "{}",
+            first.text
+        );
         assert_eq!(first.figures["loads"].as_array().unwrap().len(), 2);
         assert_eq!(first.figures["loads"][0]["reorder_distance_p99"], 0.0);
     }

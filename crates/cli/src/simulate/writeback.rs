@@ -1,11 +1,13 @@
-//! `forebay simulate writeback`: contexts over allocation groups. The text answers in four tables; the JSON has every
-//! cell of them with all its figures.
+//! `forebay simulate writeback`: contexts over allocation groups. The text answers in four tables;
+//! the JSON has every cell of them with all its figures.
 
 use std::fmt::Write;
 
 use forebay_sim::writeback::Figures;
 use forebay_sim::writeback::figures::Side;
-use forebay_sim::writeback::model::{AFFINITIES, Affinity, LAYOUTS, Layout, Model, SETTINGS, named};
+use forebay_sim::writeback::model::{
+    AFFINITIES, Affinity, LAYOUTS, Layout, Model, SETTINGS, named,
+};
 use forebay_sim::writeback::study::{self, Bounds, Cell, Separation};
 use serde_json::{Value, json};
 
@@ -59,7 +61,9 @@ fn text(study: &Study, seed: u64) -> String {
         model.files,
         model.request >> 10,
     );
-    for part in [sweep(&study.cells), fights(study), separation(&study.separation), bounds(&study.bounds)] {
+    for part in
+        [sweep(&study.cells), fights(study), separation(&study.separation), bounds(&study.bounds)]
+    {
         text.push_str(&part);
         text.push('\n');
     }
@@ -112,7 +116,8 @@ fn curve(cells: &[Cell], layout: Layout, affinity: Affinity) -> impl Iterator<It
 }
 
 fn knee(cells: &[Cell], layout: Layout, affinity: Affinity) -> Option<u64> {
-    let points = curve(cells, layout, affinity).map(|cell| (cell.contexts, cell.figures.mib_per_second()));
+    let points =
+        curve(cells, layout, affinity).map(|cell| (cell.contexts, cell.figures.mib_per_second()));
     study::knee(&points.collect::<Vec<_>>())
 }
 
@@ -132,7 +137,8 @@ fn fights(study: &Study) -> String {
     }
     line(&mut text, format_args!("{:>8}{:>8}\n", "KiB", "a GiB"));
     let shown = study.cells.iter().filter(|cell| {
-        cell.layout != Layout::Written && (cell.contexts == 1 || cell.contexts == study.model.contexts)
+        cell.layout != Layout::Written
+            && (cell.contexts == 1 || cell.contexts == study.model.contexts)
     });
     for Cell { contexts, affinity, layout, figures } in shown {
         let (affinity, layout) = (named(*affinity, &AFFINITIES), named(*layout, &LAYOUTS));
@@ -164,7 +170,10 @@ fn separation(separation: &Separation) -> String {
         );
     }
     let Separation { none, all, .. } = separation;
-    line(&mut text, format_args!("{:<31}{none:>9.0} to {all:.0} MiB/s, {:.2} times\n", "all", all / none));
+    line(
+        &mut text,
+        format_args!("{:<31}{none:>9.0} to {all:.0} MiB/s, {:.2} times\n", "all", all / none),
+    );
     text
 }
 
@@ -172,13 +181,23 @@ fn separation(separation: &Separation) -> String {
 fn bounds(bounds: &[Bounds]) -> String {
     let mut text = String::new();
     line(&mut text, format_args!("{:<38}{:>34}\n", "", "without"));
-    line(&mut text, format_args!("{:<10}{:>9}{:>8}{:>11}", "affinity", "contexts", "MiB/s", "in flight"));
-    line(&mut text, format_args!("{:>8}{:>12}{:>8}{:>6}\n", "locks", "conversion", "device", "cores"));
-    for Bounds { cell, without_locks, without_conversion, without_device, without_cores } in bounds {
+    line(
+        &mut text,
+        format_args!("{:<10}{:>9}{:>8}{:>11}", "affinity", "contexts", "MiB/s", "in flight"),
+    );
+    line(
+        &mut text,
+        format_args!("{:>8}{:>12}{:>8}{:>6}\n", "locks", "conversion", "device", "cores"),
+    );
+    for Bounds { cell, without_locks, without_conversion, without_device, without_cores } in bounds
+    {
         let Cell { contexts, affinity, figures, .. } = cell;
         let affinity = named(*affinity, &AFFINITIES);
         let (throughput, in_flight) = (figures.mib_per_second(), figures.in_flight);
-        line(&mut text, format_args!("{affinity:<10}{contexts:>9}{throughput:>8.0}{in_flight:>11.1}"));
+        line(
+            &mut text,
+            format_args!("{affinity:<10}{contexts:>9}{throughput:>8.0}{in_flight:>11.1}"),
+        );
         line(
             &mut text,
             format_args!(
@@ -193,7 +212,8 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("a string takes all");
 }
 
-/// Everything, to be read by a program. Throughput is MiB a second, times are microseconds where they say so.
+/// Everything, to be read by a program. Throughput is MiB a second, times are microseconds where
+/// they say so.
 fn figures(study: &Study) -> Value {
     let knees: Vec<Value> = LAYOUTS
         .iter()

@@ -10,7 +10,10 @@ use super::{page, scene::Line};
 const LEGEND: [(&str, &str); 14] = [
     ("submitted", "a caller gave a bio to the queue; bios are numbered as they come"),
     ("plugged", "it is held with its neighbours; so many are held now"),
-    ("merged", "it touches others, and joins their request, which has the number of its oldest bio"),
+    (
+        "merged",
+        "it touches others, and joins their request, which has the number of its oldest bio",
+    ),
     ("waits", "something in flight must end before; the request stays back"),
     ("tagged", "so many tags were taken, in one sweep; no tag, no flight"),
     ("dispatched", "the device has the request, under its tag; it goes with the next doorbell"),
@@ -51,7 +54,10 @@ pub(crate) fn text(device: &str, walked: &[Line]) -> String {
 /// What the words of the first column mean for pages, in the order of a page's life.
 const PAGE_LEGEND: [(&str, &str); 7] = [
     ("asked", "somebody waits for something"),
-    ("planned", "a write has its frames; until it is published nobody else reads, sends or drops them"),
+    (
+        "planned",
+        "a write has its frames; until it is published nobody else reads, sends or drops them",
+    ),
     ("published", "the bytes are there, and accepted"),
     ("sent", "pages go out as a bio, for a reason"),
     ("settled", "the bio has ended, and this is what that means for the page"),
@@ -61,8 +67,10 @@ const PAGE_LEGEND: [(&str, &str); 7] = [
 
 /// All of a walk of pages.
 pub(crate) fn pages(device: &str, walked: &[page::Line]) -> String {
-    let mut text =
-        format!("One file, {device}\n\n{:>9}  {:<10}{:>5}  {:<12}what\n", "us", "step", "page", "is now");
+    let mut text = format!(
+        "One file, {device}\n\n{:>9}  {:<10}{:>5}  {:<12}what\n",
+        "us", "step", "page", "is now"
+    );
     for line in walked {
         let line = match line {
             page::Line::Act(title) => format!("\n           -- {title}"),

@@ -1,7 +1,9 @@
-//! `forebay walk request` and `forebay walk page`: a few real bios, or pages, on their way, one line for each step.
+//! `forebay walk request` and `forebay walk page`: a few real bios, or pages, on their way, one
+//! line for each step.
 //!
-//! Nothing is measured here and nothing is asked of the data: it is for seeing what the words mean. The same scenes
-//! ([`scene`], [`page`]) are walked on a real file through a ring and, in their tests, on the simulated disk.
+//! Nothing is measured here and nothing is asked of the data: it is for seeing what the words mean.
+//! The same scenes ([`scene`], [`page`]) are walked on a real file through a ring and, in their
+//! tests, on the simulated disk.
 
 mod lines;
 mod page;
@@ -25,12 +27,16 @@ const TARGET: Target = Target(0);
 
 /// Walks requests, in a directory of its own below the one named.
 pub(crate) fn request(directory: &Path) -> Result<(), Failure> {
-    on_a_new_file(directory, scene::FRAMES, |ring, device| Ok(lines::text(device, &scene::walk(ring)?)))
+    on_a_new_file(directory, scene::FRAMES, |ring, device| {
+        Ok(lines::text(device, &scene::walk(ring)?))
+    })
 }
 
 /// Walks pages, in a directory of its own below the one named.
 pub(crate) fn page(directory: &Path) -> Result<(), Failure> {
-    on_a_new_file(directory, page::FRAMES, |ring, device| Ok(lines::pages(device, &page::walk(ring)?)))
+    on_a_new_file(directory, page::FRAMES, |ring, device| {
+        Ok(lines::pages(device, &page::walk(ring)?))
+    })
 }
 
 /// Makes a file and a ring for it, and prints what is walked there.
@@ -44,9 +50,15 @@ fn on_a_new_file(
     };
     let scratch = tempfile::Builder::new().prefix("forebay-walk-").tempdir_in(directory);
     let scratch = scratch.map_err(|error| failed("no directory could be made in it", &error))?;
-    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::New,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
     let opened = File::open(&scratch.path().join(FILE), &how);
-    let file = Arc::new(opened.map_err(|error| failed("no file could be made in it", &error))?.file);
+    let file =
+        Arc::new(opened.map_err(|error| failed("no file could be made in it", &error))?.file);
     let arena = Arena::new(frames).map_err(|error| failed("no memory", &error))?;
     let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(Failure::failed)?;
     ring.attach(TARGET, Arc::clone(&file));

@@ -1,7 +1,7 @@
 //! What is walked of pages: some writes to a file, and what becomes of them, on any device.
 //!
-//! Each act ends when nothing is under way. The bytes of the pages stay as they are in a new arena, zero: what is
-//! walked is their states.
+//! Each act ends when nothing is under way. The bytes of the pages stay as they are in a new arena,
+//! zero: what is walked is their states.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::uses::Caching;
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Copy, FrameRuns, Frames, Liberties, Origin, PageState, Reason, Request, Settled, TicketId,
+    CachedFile, Copy, FrameRuns, Frames, Liberties, Origin, PageState, Reason, Request, Settled,
+    TicketId,
 };
 
 use super::TARGET;
@@ -31,7 +32,8 @@ const BAD: u64 = 3;
 pub(crate) enum Line {
     /// An act begins.
     Act(&'static str),
-    /// Something happened, so long after the first act began; to a page, which is in this state then, or to none.
+    /// Something happened, so long after the first act began; to a page, which is in this state
+    /// then, or to none.
     Step { after: Duration, step: &'static str, page: Option<(u64, PageState)>, what: String },
 }
 
@@ -54,8 +56,15 @@ pub(crate) fn walk(device: impl Device) -> Result<Vec<Line>, Errno> {
     let mut cache = CachedFile::new(TARGET, origin, Liberties::Exclusive);
     cache.set_reserving(Reserving::Off);
     let frames = Frames::new(FRAMES);
-    let mut walk =
-        Walk { cache, frames, queue: Queue::new(), device, start, sent: Vec::new(), lines: Vec::new() };
+    let mut walk = Walk {
+        cache,
+        frames,
+        queue: Queue::new(),
+        device,
+        start,
+        sent: Vec::new(),
+        lines: Vec::new(),
+    };
     walk.acts()?;
     Ok(walk.lines)
 }
@@ -76,7 +85,9 @@ impl<D: Device> Walk<D> {
         let page = PAGE as u64;
         self.act("the file gets its length, 8 pages: from now on no write moves its end");
         self.ask(Request::SetLength(PAGES * page), "set-length")?;
-        self.act("two pages are written, and synced; one is written again while it is at the device");
+        self.act(
+            "two pages are written, and synced; one is written again while it is at the device",
+        );
         self.write(0, 2 * page, Caching::Cached);
         let sync = self.cache.ask(Request::FlushData);
         self.note("asked", None, "sync: it covers what was accepted before it".to_owned());
@@ -117,7 +128,8 @@ impl<D: Device> Walk<D> {
         let (mut stash, mut copies) = (FrameRuns::default(), Vec::new());
         self.frames.take(length.div_ceil(PAGE as u64) as usize + 1, &mut stash);
         let touched = self.cache.page_state(offset / PAGE as u64) == PageState::Writeback;
-        let (planned, _, _) = self.cache.begin_write(offset, length as usize, &mut stash, &mut copies);
+        let (planned, _, _) =
+            self.cache.begin_write(offset, length as usize, &mut stash, &mut copies);
         assert_eq!(planned as u64, length, "nobody else uses the pages");
         for run in stash.drain() {
             self.frames.give_run(run);
@@ -165,7 +177,12 @@ impl<D: Device> Walk<D> {
     /// Sends what there is to be sent for a reason.
     fn send(&mut self, reason: Reason) {
         while let Some(bio) = self.cache.next_bio(reason) {
-            let what = format!("{reason:?}: {} {} bytes at {}", name(bio.operation), bio.length, bio.offset);
+            let what = format!(
+                "{reason:?}: {} {} bytes at {}",
+                name(bio.operation),
+                bio.length,
+                bio.offset
+            );
             let pages = pages_of(&bio);
             self.sent.push(bio.clone());
             self.queue.submit(bio);
@@ -262,7 +279,8 @@ mod tests {
         }
         let told = |line: &&Line| matches!(line, Line::Step { step: "told", .. });
         let told: Vec<&Line> = lines.iter().filter(told).collect();
-        let failed = told.iter().filter(|line| matches!(line, Line::Step { what, .. } if what != "well"));
+        let failed =
+            told.iter().filter(|line| matches!(line, Line::Step { what, .. } if what != "well"));
         assert_eq!((told.len(), failed.count()), (6, 1), "{told:#?}");
         assert!(matches!(told.last(), Some(Line::Step { what, .. }) if what == "well"));
     }

@@ -7,8 +7,8 @@
 //! read     7 .. 11        the file ends after 9: short, asked again, ended
 //! ```
 //!
-//! The size is a whole number of pages, so that what is left of the short read is aligned on every device; and it is
-//! set first, for a file's end is moved by one request at a time.
+//! The size is a whole number of pages, so that what is left of the short read is aligned on every
+//! device; and it is set first, for a file's end is moved by one request at a time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use forebay_block::limits::{DEVICE_HOLD, PAGE};
 use forebay_block::{
-    Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue, Refused, Segment, Segments,
-    Source, Step, Tag, Wait, Walk,
+    Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue, Refused, Segment,
+    Segments, Source, Step, Tag, Wait, Walk,
 };
 
 use super::TARGET;
@@ -65,11 +65,15 @@ struct Act {
 
 fn acts() -> [Act; 4] {
     let size = bio(Operation::SetLength, PAGES, 0);
-    let mut writes =
-        [(0, 0), (8, 3), (1, 1), (2, 2)].map(|(page, frame)| Placed { page, pages: 1, frame }.write());
+    let mut writes = [(0, 0), (8, 3), (1, 1), (2, 2)]
+        .map(|(page, frame)| Placed { page, pages: 1, frame }.write());
     writes.iter_mut().zip(1..).for_each(|(bio, owner)| bio.owner = owner);
     [
-        Act { title: "the file gets its size, 9 pages: no bytes move", bios: vec![size], requests: 1 },
+        Act {
+            title: "the file gets its size, 9 pages: no bytes move",
+            bios: vec![size],
+            requests: 1,
+        },
         Act {
             title: "four writes come together; three of them touch, and the plug makes one request of these",
             bios: writes.into(),
@@ -124,7 +128,11 @@ fn bio(operation: Operation, page: u64, pages: u64) -> Bio {
 }
 
 /// Submits an act's bios, and sees them to their end.
-fn play<W: Walk>(act: Act, queue: &mut Queue<W>, device: &mut Stamped<impl Device>) -> Result<(), Errno> {
+fn play<W: Walk>(
+    act: Act,
+    queue: &mut Queue<W>,
+    device: &mut Stamped<impl Device>,
+) -> Result<(), Errno> {
     let mut left = act.bios.len();
     for bio in act.bios {
         device.stamp();

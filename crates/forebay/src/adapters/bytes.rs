@@ -15,8 +15,9 @@ use crate::wait;
 const PIECES: usize = 64;
 
 impl File {
-    /// As [`File::write_at`], of all that is left in a buffer, whose pieces are neither joined nor copied but into the
-    /// cache. `&mut` a buffer is one too. Needs the feature `bytes`. Blocks as [`File::write_at`].
+    /// As [`File::write_at`], of all that is left in a buffer, whose pieces are neither joined nor
+    /// copied but into the cache. `&mut` a buffer is one too. Needs the feature `bytes`. Blocks as
+    /// [`File::write_at`].
     ///
     /// ```
     /// use bytes::{Buf, Bytes};
@@ -47,7 +48,8 @@ impl File {
         self.write_buf(data, offset).await
     }
 
-    /// As [`File::append`], of all that is left in a buffer. Needs the feature `bytes`. Blocks as [`File::append`].
+    /// As [`File::append`], of all that is left in a buffer. Needs the feature `bytes`. Blocks as
+    /// [`File::append`].
     ///
     /// # Errors
     /// As [`File::append`].
@@ -82,8 +84,9 @@ impl File {
     }
 }
 
-/// Nothing is copied where it is the only one that has its memory, and begins where that does; else it is, on the way
-/// there. [`Bytes`], which nobody may change, is no buffer to be read into: turn it by [`Bytes::try_into_mut`].
+/// Nothing is copied where it is the only one that has its memory, and begins where that does; else
+/// it is, on the way there. [`Bytes`], which nobody may change, is no buffer to be read into: turn
+/// it by [`Bytes::try_into_mut`].
 impl DirectBuffer for BytesMut {}
 
 impl private::Owned for BytesMut {

@@ -11,24 +11,26 @@ use crate::file::File;
 use crate::slices::{Slices, SlicesMut};
 use crate::wait;
 
-/// A file with a position of its own, which reads and writes move: [`Read`], [`Write`] and [`Seek`], and with the feature
-/// `tokio` its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
+/// A file with a position of its own, which reads and writes move: [`Read`], [`Write`] and
+/// [`Seek`], and with the feature `tokio` its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 ///
-/// It holds the file as it was given it: `&File` ([`File::cursor`]), `Arc<File>`, or the `File` itself. Any number of
-/// cursors of one file go their own ways. No buffer is in it and none is needed around it: a write of a few bytes costs
-/// a copy into the cache and no system call.
+/// It holds the file as it was given it: `&File` ([`File::cursor`]), `Arc<File>`, or the `File`
+/// itself. Any number of cursors of one file go their own ways. No buffer is in it and none is
+/// needed around it: a write of a few bytes costs a copy into the cache and no system call.
 ///
-/// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of the file, and the
-/// position follows it. On a block device a write ends where the device does.
+/// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of
+/// the file, and the position follows it. On a block device a write ends where the device does.
 ///
 /// # What `flush` promises
-/// Nothing beyond `write`: what is written is in the engine's cache at once, and every handle of the engine sees it.
-/// **It is not durable, nor does another program see it, until a sync**: call [`File::sync_data`], and
-/// [`File::close`] for the last chance to hear an error, for a cursor that is dropped tells none.
+/// Nothing beyond `write`: what is written is in the engine's cache at once, and every handle of
+/// the engine sees it. **It is not durable, nor does another program see it, until a sync**: call
+/// [`File::sync_data`], and [`File::close`] for the last chance to hear an error, for a cursor that
+/// is dropped tells none.
 ///
 /// # Errors
 /// Those of [`File`], as [`io::Error`] with the nearest kind; the [`Error`] itself is inside
-/// ([`io::Error::get_ref`]). Calls block as those of [`File`] do; from the engine's own threads they are refused.
+/// ([`io::Error::get_ref`]). Calls block as those of [`File`] do; from the engine's own threads
+/// they are refused.
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Seek, Write};
@@ -101,9 +103,11 @@ impl<F: Borrow<File>> Cursor<F> {
         self.file
     }
 
-    /// How many of so many bytes a device has room for from the position on; all of them where none is left, to be told.
+    /// How many of so many bytes a device has room for from the position on; all of them where none
+    /// is left, to be told.
     pub(super) fn fitting(&self, length: usize) -> usize {
-        let room = self.file().inode.fixed_size.map_or(0, |size| size.saturating_sub(self.position));
+        let room =
+            self.file().inode.fixed_size.map_or(0, |size| size.saturating_sub(self.position));
         if room == 0 { length } else { length.min(usize::try_from(room).unwrap_or(usize::MAX)) }
     }
 
@@ -114,9 +118,12 @@ impl<F: Borrow<File>> Cursor<F> {
             SeekFrom::End(by) => (self.file().len(), by),
         };
         from.checked_add_signed(by).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidInput, format!("{by} bytes from there is no place in a file"))
-                .at_path(&self.file().inode.path)
-                .at_offset(from)
+            Error::new(
+                ErrorKind::InvalidInput,
+                format!("{by} bytes from there is no place in a file"),
+            )
+            .at_path(&self.file().inode.path)
+            .at_offset(from)
         })
     }
 

@@ -1,4 +1,5 @@
-//! The traits of tokio, for a cursor. Nothing of tokio's runtime is used: they work wherever they are polled.
+//! The traits of tokio, for a cursor. Nothing of tokio's runtime is used: they work wherever they
+//! are polled.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -20,7 +21,8 @@ use crate::inode::Reading;
 use crate::level::Queued;
 use crate::slices::{Slices, SlicesMut};
 
-/// Bytes accepted or read in one poll, at most: a copy of more would keep other tasks of the thread waiting.
+/// Bytes accepted or read in one poll, at most: a copy of more would keep other tasks of the thread
+/// waiting.
 const POLL_BYTES: usize = 1 << 20;
 
 /// What a call that has to be polled again goes on with.
@@ -48,7 +50,12 @@ impl fmt::Debug for Polled {
 
 impl Polled {
     /// Whether there is space for bytes that no pledge was to be had for.
-    fn poll_room(&mut self, file: &File, context: &mut Context<'_>, bytes: Range<u64>) -> Poll<Result<()>> {
+    fn poll_room(
+        &mut self,
+        file: &File,
+        context: &mut Context<'_>,
+        bytes: Range<u64>,
+    ) -> Poll<Result<()>> {
         loop {
             if let Some((range, making)) = &mut self.making {
                 let result = ready!(plugged_no_more(making.as_mut().poll(context)));
@@ -59,7 +66,8 @@ impl Polled {
             if self.made.start <= bytes.start && bytes.end <= self.made.end {
                 return Poll::Ready(Ok(()));
             }
-            let (shared, inode, range) = (Arc::clone(&file.shared), Arc::clone(&file.inode), bytes.clone());
+            let (shared, inode, range) =
+                (Arc::clone(&file.shared), Arc::clone(&file.inode), bytes.clone());
             let making = async move {
                 make_room(&shared, &inode, range.start, range.end - range.start).await.map(|_| ())
             };
@@ -80,7 +88,8 @@ impl<F: Borrow<File>> Cursor<F> {
         let (shared, inode) = (&file.shared, &file.inode);
         let length = data.len() as u64;
         file.check_end(offset.checked_add(length), offset)?;
-        // Nothing is accepted between two polls, so that a pledge is needed for the time of one alone.
+        // Nothing is accepted between two polls, so that a pledge is needed for the time of one
+        // alone.
         let pledge = file.pledge(length);
         if pledge.is_none() {
             ready!(polled.poll_room(file, context, offset..offset + length))?;
@@ -103,7 +112,11 @@ impl<F: Borrow<File>> Cursor<F> {
         Poll::Ready(Ok(done))
     }
 
-    fn poll_write_slices(&mut self, context: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+    fn poll_write_slices(
+        &mut self,
+        context: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
         let data = Slices::new(data).cut(POLL_BYTES);
         let fitting = self.fitting(data.len());
         let Self { file, position, polled } = self;
@@ -113,7 +126,8 @@ impl<F: Borrow<File>> Cursor<F> {
             if data.len() == 0 {
                 return Poll::Ready(Ok(0));
             }
-            let accepted = ready!(Self::poll_write_at(polled, file, context, data.cut(fitting), *position))?;
+            let accepted =
+                ready!(Self::poll_write_at(polled, file, context, data.cut(fitting), *position))?;
             *position += accepted as u64;
             return Poll::Ready(Ok(accepted));
         }
@@ -121,7 +135,8 @@ impl<F: Borrow<File>> Cursor<F> {
         if data.len() == 0 {
             return Poll::Ready(Ok(0));
         }
-        // The turn is not kept from one poll to the next: who never polls again would keep everybody from appending.
+        // The turn is not kept from one poll to the next: who never polls again would keep
+        // everybody from appending.
         let _turn = ready!(file.poll_append(context));
         let offset = file.len();
         let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
@@ -153,7 +168,12 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
         let (_, reading) = polled.reading.as_mut().expect("it has started");
         let into = &mut [IoSliceMut::new(buffer.initialize_unfilled_to(length))];
         let into = &mut SlicesMut::new(into);
-        let read = plugged_no_more(file.inode.poll_read(&file.shared, context, reading, (into, *position)));
+        let read = plugged_no_more(file.inode.poll_read(
+            &file.shared,
+            context,
+            reading,
+            (into, *position),
+        ));
         let read = ready!(read);
         polled.reading = None;
         let read = read?;
@@ -163,14 +183,19 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
     }
 }
 
-/// Needs the feature `tokio`. What is accepted, and when it is durable, is as with [`std::io::Write`]; `poll_flush` does
-/// nothing. `poll_shutdown` writes out what is dirty of the file, which makes it no more durable, and tells of pages that
-/// could not be written: [`File::sync_data_async`] makes it durable.
+/// Needs the feature `tokio`. What is accepted, and when it is durable, is as with
+/// [`std::io::Write`]; `poll_flush` does nothing. `poll_shutdown` writes out what is dirty of the
+/// file, which makes it no more durable, and tells of pages that could not be written:
+/// [`File::sync_data_async`] makes it durable.
 ///
-/// On a handle for appending what one poll accepts stands together; what takes several may have others' appends between:
-/// [`File::append_async`] is the verb for records.
+/// On a handle for appending what one poll accepts stands together; what takes several may have
+/// others' appends between: [`File::append_async`] is the verb for records.
 impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.get_mut().poll_write_slices(context, &[IoSlice::new(data)]).map_err(io::Error::from)
     }
 

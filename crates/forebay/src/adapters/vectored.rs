@@ -20,7 +20,11 @@ impl File {
     ///
     /// # Errors
     /// As [`File::read_at`].
-    pub async fn read_vectored_at_async(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+    pub async fn read_vectored_at_async(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Result<usize> {
         self.read_into(SlicesMut::new(buffers), offset).await
     }
 
@@ -40,7 +44,8 @@ impl File {
         self.write_all_at(Slices::new(data), offset).await
     }
 
-    /// As [`File::append`], of one piece of data after the other: they stand together in the file. Blocks as it does.
+    /// As [`File::append`], of one piece of data after the other: they stand together in the file.
+    /// Blocks as it does.
     ///
     /// # Errors
     /// As [`File::append`].

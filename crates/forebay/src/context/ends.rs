@@ -1,4 +1,5 @@
-//! What has ended: completions, told to their files in runs, and files without handles, which are let go of.
+//! What has ended: completions, told to their files in runs, and files without handles, which are
+//! let go of.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,9 @@ impl Writeback {
         for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
             let target = of_file[0].bio.target;
             if self.direct.owns(target) {
-                of_file.iter().for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
+                of_file
+                    .iter()
+                    .for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
                 continue;
             }
             if self.give_back(of_file) {
@@ -84,11 +87,13 @@ impl Writeback {
             // What is not written of it is not lost: the keeper writes it.
             return;
         }
-        // What the last handle asked for with its going is on its way; it was not there yet at the first look.
+        // What the last handle asked for with its going is on its way; it was not there yet at the
+        // first look.
         if inode.lock().is_busy() || !table.remove_unused(inode) {
             return;
         }
-        // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
+        // Under the table's lock, so that an open of the same file finds it gone altogether or
+        // there altogether.
         inode.unmark();
         inode.file.release_lease();
         if let Err(error) = inode.file.ofd_unlock() {
@@ -109,7 +114,8 @@ impl Writeback {
         let is_listed = state.listed;
         drop(table);
         if let (Some(keeper), Some(generation)) = (&self.shared.keeper, generation) {
-            // Before the file's lock goes: whoever waits for the closing finds that the keeper has let go of it, too.
+            // Before the file's lock goes: whoever waits for the closing finds that the keeper has
+            // let go of it, too.
             keeper.remove(inode.target.0, generation);
         }
         drop(state);
@@ -118,7 +124,8 @@ impl Writeback {
     }
 }
 
-/// A block device can be mounted, or opened by others, once its last handle is closed, whoever still knows the file.
+/// A block device can be mounted, or opened by others, once its last handle is closed, whoever
+/// still knows the file.
 pub(crate) fn let_go_of_device(path: &Path, file: &forebay_uring::File) {
     if let Err(error) = file.let_go_of_device() {
         tracing::debug!(path = %path.display(), %error, "the device is held a moment longer");

@@ -1,16 +1,17 @@
 //! Idle contexts take ranges of others' files: overwrites only.
 //!
-//! One file has one context, and a file that is overwritten as fast as its device takes it may be more than one thread
-//! can submit. What needs no allocation has no group and no fragments to mind, so an overwrite that its own context has
-//! no room for may go through another one's ring, where that has nothing to do.
+//! One file has one context, and a file that is overwritten as fast as its device takes it may be
+//! more than one thread can submit. What needs no allocation has no group and no fragments to mind,
+//! so an overwrite that its own context has no room for may go through another one's ring, where
+//! that has nothing to do.
 //!
 //! ```text
 //! the file's context: gathers under the file's lock -> lends --Lent--> the idle one: its ring, its device's pace
 //!                     settles, in order, as its own  <-----Returned--- when it has ended
 //! ```
 //!
-//! It stays a bio of the file's own context, which counts it as in flight: the file is neither handed over nor closed
-//! before it is back. By then the guest has taken the file from its ring.
+//! It stays a bio of the file's own context, which counts it as in flight: the file is neither
+//! handed over nor closed before it is back. By then the guest has taken the file from its ring.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,14 +59,20 @@ impl Guests {
 }
 
 impl Writeback {
-    /// What this context has no room for goes to idle ones, as far as it is overwritten. How many bios.
+    /// What this context has no room for goes to idle ones, as far as it is overwritten. How many
+    /// bios.
     pub(super) fn lend(&mut self, inode: &Arc<Inode>, state: &mut State, most: usize) -> usize {
         let mut sent = 0;
-        while sent < most && !self.stop && state.cache.has_not_grown() && self.queue.room() > DIRECT_LEAVES {
+        while sent < most
+            && !self.stop
+            && state.cache.has_not_grown()
+            && self.queue.room() > DIRECT_LEAVES
+        {
             let Some(guest) = self.shared.contexts.idle_beside(self.number) else { break };
             let Some(bio) = state.cache.next_bio(Reason::Background) else { break };
             if !state.cache.is_overwrite(&bio) {
-                // A page to be filled first, or the end: it goes the usual way, one beyond what there is room for.
+                // A page to be filled first, or the end: it goes the usual way, one beyond what
+                // there is room for.
                 self.send(inode, state, bio);
                 break;
             }
@@ -119,7 +126,8 @@ impl Writeback {
         ended.iter().for_each(|ended| flight.ended(ended));
         if guest.in_flight == 0 {
             *place = None;
-            // Before it is told: its own context may let go of the file then, or hand it over to this one.
+            // Before it is told: its own context may let go of the file then, or hand it over to
+            // this one.
             drop(self.backend.detach(target));
         }
         for Ended { bio, result } in ended {

@@ -1,15 +1,16 @@
-//! The files a context has, and how one goes to another context: with writes in flight, and nothing lost.
+//! The files a context has, and how one goes to another context: with writes in flight, and nothing
+//! lost.
 //!
 //! ```text
 //! the old one:  belongs elsewhere -> sends nothing more of it -> all it sent has ended -> Attach -> sends on what comes late
 //! the new one:                                                                           Attach -> looks what there is to do
 //! ```
 //!
-//! The file's lock is held while the Attach is sent and the file's home changes (it is the one message that is sent, and
-//! may wake, under a file's lock). So who reads the new home sends behind
-//! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say only where to look,
-//! and bios of callers are independent of each other (of a page one is on its way at a time), so it does no harm that
-//! what is sent on comes behind what was sent later.
+//! The file's lock is held while the Attach is sent and the file's home changes (it is the one
+//! message that is sent, and may wake, under a file's lock). So who reads the new home sends behind
+//! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say
+//! only where to look, and bios of callers are independent of each other (of a page one is on its
+//! way at a time), so it does no harm that what is sent on comes behind what was sent later.
 
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub(super) struct Held {
 
 impl Held {
     fn new(inode: Arc<Inode>) -> Self {
-        // The first write is looked at where there were no blocks to tell before. Not the first after each handover: a
-        // file that lies in two groups would go to and fro with every run.
+        // The first write is looked at where there were no blocks to tell before. Not the first
+        // after each handover: a file that lies in two groups would go to and fro with every run.
         let unlooked = if inode.home.is_seen() { 0 } else { GROUP_LOOK_BYTES };
         Self { inode, in_flight: 0, unlooked, written_at: 0, leaves_to: None, waiting: Vec::new() }
     }
@@ -106,14 +107,16 @@ impl Writeback {
 
     /// A bio of a file is on its way.
     pub(super) fn begin_bio(&mut self, target: Target) {
-        let held = self.files[target.0 as usize].as_mut().expect("a file is attached while it is served");
+        let held =
+            self.files[target.0 as usize].as_mut().expect("a file is attached while it is served");
         held.in_flight += 1;
     }
 
     /// A bio of a caller is served here, waits for the handover, or goes where the file has gone.
     pub(super) fn submit_or_hold(&mut self, inode: Arc<Inode>, bio: Bio) {
         if !self.has(&inode) {
-            // Also where it has come back, and its Attach is among the messages that were not taken yet: behind that.
+            // Also where it has come back, and its Attach is among the messages that were not taken
+            // yet: behind that.
             self.shared.send(Message::Submit(inode, bio));
         } else if self.is_leaving(&inode) {
             let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
@@ -124,8 +127,8 @@ impl Writeback {
         }
     }
 
-    /// A message about a file that is not here: it is closed, or somewhere else, or has come back and is looked at anyway
-    /// when its Attach is taken.
+    /// A message about a file that is not here: it is closed, or somewhere else, or has come back
+    /// and is looked at anyway when its Attach is taken.
     pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
         let context = inode.home.context();
         if context != self.number {
@@ -136,15 +139,17 @@ impl Writeback {
     /// Files are spread anew.
     pub(super) fn place_all(&mut self) {
         self.set_bound();
-        let inodes: Vec<_> = self.files.iter().flatten().map(|held| Arc::clone(&held.inode)).collect();
+        let inodes: Vec<_> =
+            self.files.iter().flatten().map(|held| Arc::clone(&held.inode)).collect();
         inodes.iter().for_each(|inode| self.place(inode));
     }
 
     /// Looks where a file belongs.
     fn place(&mut self, inode: &Arc<Inode>) {
         let to = self.shared.contexts.place(&inode.home, &inode.volume);
-        let held =
-            self.files[inode.target.0 as usize].as_mut().expect("a file is attached while it is placed");
+        let held = self.files[inode.target.0 as usize]
+            .as_mut()
+            .expect("a file is attached while it is placed");
         let to = (to != self.number).then_some(to);
         if std::mem::replace(&mut held.leaves_to, to).is_none() && to.is_some() {
             self.moving.push(inode);
@@ -154,8 +159,9 @@ impl Writeback {
     /// Much was written of a file: whether it still goes where it is thought to.
     pub(super) fn look_where_it_goes(&mut self, inode: &Arc<Inode>) {
         let contexts = &self.shared.contexts;
-        let held =
-            self.files[inode.target.0 as usize].as_mut().expect("a file is attached while it is served");
+        let held = self.files[inode.target.0 as usize]
+            .as_mut()
+            .expect("a file is attached while it is served");
         if held.unlooked < GROUP_LOOK_BYTES
             || contexts.active() == 1
             || contexts.affinity() != Affinity::Group
@@ -169,7 +175,8 @@ impl Writeback {
         }
     }
 
-    /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be done at once.
+    /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be
+    /// done at once.
     pub(super) fn hand_over(&mut self) -> bool {
         // Who is told to end has nobody to give to any more.
         if self.moving.is_empty() || self.stop {
@@ -178,7 +185,9 @@ impl Writeback {
         let (mut gone, mut more) = (Vec::new(), false);
         let mut moving = self.moving.take();
         moving.retain(|inode| {
-            let held = self.files[inode.target.0 as usize].as_mut().expect("what leaves is not closed here");
+            let held = self.files[inode.target.0 as usize]
+                .as_mut()
+                .expect("what leaves is not closed here");
             match held.leaves_to {
                 None => {
                     let waiting = held.waiting.drain(..).map(|bio| (Arc::clone(inode), bio));
@@ -230,7 +239,8 @@ impl Writeback {
 
     /// Takes what it does not have, or has no more, off its lists.
     pub(super) fn unlist_strangers(&mut self) {
-        let Self { files, flights, waited, leaving, breaking, keeping, uncached, overdue, .. } = self;
+        let Self { files, flights, waited, leaving, breaking, keeping, uncached, overdue, .. } =
+            self;
         let has = |inode: &Arc<Inode>| has(files, inode);
         for flight in flights {
             flight.in_turn = false;

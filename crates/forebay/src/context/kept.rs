@@ -1,4 +1,5 @@
-//! What shared files keep for a flush: where nobody syncs them, and it becomes much or memory short, the context does.
+//! What shared files keep for a flush: where nobody syncs them, and it becomes much or memory
+//! short, the context does.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use crate::inode::{Inode, Left};
 use crate::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT};
 
 impl Writeback {
-    /// A bio of a file has ended: what it keeps may have to be flushed, what could not be flushed written again.
+    /// A bio of a file has ended: what it keeps may have to be flushed, what could not be flushed
+    /// written again.
     pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
         if left.keeps {
             self.keeping.push(inode);

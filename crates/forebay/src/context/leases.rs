@@ -6,7 +6,8 @@ use super::Writeback;
 use crate::engine::lease::GivingUp;
 
 impl Writeback {
-    /// Lets go of leases as far as that is possible by now, and sees to it that it is looked again in time.
+    /// Lets go of leases as far as that is possible by now, and sees to it that it is looked again
+    /// in time.
     pub(super) fn give_leases_up(&mut self) {
         if self.breaking.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Files that something is to be done for: each once, in the order they came. Who comes twice costs nothing, however long
-//! the list is.
+//! Files that something is to be done for: each once, in the order they came. Who comes twice costs
+//! nothing, however long the list is.
 
 use std::sync::Arc;
 

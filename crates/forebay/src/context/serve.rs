@@ -1,4 +1,5 @@
-//! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old, the background.
+//! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old,
+//! the background.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -29,7 +30,8 @@ impl Writeback {
         }
     }
 
-    /// What somebody waits for: who has least to write first, so that a small sync beside a bulk one stays small.
+    /// What somebody waits for: who has least to write first, so that a small sync beside a bulk
+    /// one stays small.
     pub(super) fn serve_waited(&mut self) {
         let mut waited = self.waited.take();
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
@@ -123,8 +125,8 @@ impl Writeback {
         }
         let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
         if awaited && self.queue.in_flight() + self.queue.staged() == 0 {
-            // Nothing to write, and yet the level is up: files that went quiet sit on it, or all that is dirty are the
-            // ends of files, which otherwise wait for their age.
+            // Nothing to write, and yet the level is up: files that went quiet sit on it, or all
+            // that is dirty are the ends of files, which otherwise wait for their age.
             self.shared.collect_unused();
             self.age(Instant::now(), Duration::ZERO);
             self.serve_overdue();
@@ -133,7 +135,8 @@ impl Writeback {
 
     /// The same for one file system, from one file after the other.
     fn serve_volume(&mut self, volume: usize) {
-        // A file answers `None` once at the end of a sweep, so each is asked twice before all count as idle.
+        // A file answers `None` once at the end of a sweep, so each is asked twice before all count
+        // as idle.
         let mut idle = 0;
         while idle < 2 * self.flights[volume].dirty.len()
             && self.shared.level.wants_writeback(&self.flights[volume].volume)
@@ -152,7 +155,8 @@ impl Writeback {
             drop(state);
             idle = if sent > 0 { 0 } else { idle + 1 };
             // Its turn goes on: a file swept in one go is as dense as it gets.
-            let in_turn = is_dirty && (sent == RUN_PER_FILE || !self.has_room(volume, Class::Background));
+            let in_turn =
+                is_dirty && (sent == RUN_PER_FILE || !self.has_room(volume, Class::Background));
             let flight = &mut self.flights[volume];
             flight.in_turn = in_turn;
             match (is_dirty, in_turn) {
@@ -164,7 +168,13 @@ impl Writeback {
     }
 
     /// Sends what may be sent of a file, so many bios at most, and returns how many.
-    fn serve(&mut self, inode: &Arc<Inode>, state: &mut State, reason: Reason, most: usize) -> usize {
+    fn serve(
+        &mut self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        reason: Reason,
+        most: usize,
+    ) -> usize {
         if self.is_leaving(inode) {
             return 0;
         }
@@ -177,12 +187,16 @@ impl Writeback {
                 return sent;
             }
         }
-        if reason == Reason::Background { sent + self.lend(inode, state, most - sent) } else { sent }
+        if reason == Reason::Background {
+            sent + self.lend(inode, state, most - sent)
+        } else {
+            sent
+        }
     }
 
-    /// The lock of a file of which something is to be sent, and its cache told what it is asked with. Zeroes over holes
-    /// take space, which on a nearly full file system others were promised; and how long gaps are worth it, the device
-    /// tells.
+    /// The lock of a file of which something is to be sent, and its cache told what it is asked
+    /// with. Zeroes over holes take space, which on a nearly full file system others were promised;
+    /// and how long gaps are worth it, the device tells.
     fn lock_to_serve<'a>(&self, inode: &'a Inode) -> MutexGuard<'a, State> {
         let longest = self.flights[inode.volume.number()].pace.gap_pages();
         let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest);

@@ -1,7 +1,7 @@
 //! The knob `contexts` at `auto`: watches what is written, and has the number changed.
 //!
-//! No thread of its own and no timer: whichever context ends a run looks whether a window is over. The change itself,
-//! which may start a thread and a ring, is made by a thread that lives for it.
+//! No thread of its own and no timer: whichever context ends a run looks whether a window is over.
+//! The change itself, which may start a thread and a ring, is made by a thread that lives for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -115,8 +115,8 @@ impl Auto {
     }
 }
 
-/// The least of processors, allocation groups where a file system tells, and the bound: never the groups alone, of which
-/// there may be a million.
+/// The least of processors, allocation groups where a file system tells, and the bound: never the
+/// groups alone, of which there may be a million.
 fn most(processors: usize, groups: usize) -> usize {
     processors.min(groups).clamp(1, CONTEXTS)
 }

@@ -1,10 +1,12 @@
-//! How many contexts bring something: found by trying, while there is more to write than the device takes.
+//! How many contexts bring something: found by trying, while there is more to write than the device
+//! takes.
 //!
-//! The time is cut into windows. Now and then one context more, or one less, is tried for a window, between two windows
-//! of what was before; what is tried is kept when it is better than both (one more), or as good as the better of them
-//! (one less): a device that just gets faster proves nothing, and a context that brings nothing is a thread too many.
-//! The window in which files are on their way to their new context does not count. What was tried in vain is tried
-//! again after twice as long.
+//! The time is cut into windows. Now and then one context more, or one less, is tried for a window,
+//! between two windows of what was before; what is tried is kept when it is better than both (one
+//! more), or as good as the better of them (one less): a device that just gets faster proves
+//! nothing, and a context that brings nothing is a thread too many. The window in which files are
+//! on their way to their new context does not count. What was tried in vain is tried again after
+//! twice as long.
 
 /// One context more is worth this many times what was written before.
 const WORTH: f64 = 1.05;
@@ -51,8 +53,8 @@ impl Finder {
         Self { best: 1, tried: 1, phase: Phase::Rest(1), pause: FIRST_PAUSE, tried_more: false }
     }
 
-    /// A window is over in which there was more to write than was written, at this rate; `most` may be there. How many
-    /// there are to be in the next.
+    /// A window is over in which there was more to write than was written, at this rate; `most` may
+    /// be there. How many there are to be in the next.
     pub(crate) fn window(&mut self, rate: f64, most: usize) -> usize {
         if self.best.max(self.tried) > most {
             self.best = self.best.min(most);
@@ -77,7 +79,8 @@ impl Finder {
         }
     }
 
-    /// There was less to write than the device takes: what is under way proves nothing. How many there are to be.
+    /// There was less to write than the device takes: what is under way proves nothing. How many
+    /// there are to be.
     pub(crate) fn interrupt(&mut self) -> usize {
         if !matches!(self.phase, Phase::Rest(_)) {
             self.phase = Phase::Rest(FIRST_PAUSE);

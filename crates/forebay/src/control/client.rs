@@ -10,11 +10,13 @@ use crate::knobs::Knob;
 use crate::limits::{CONTROL_ANSWER_BYTES, CONTROL_PATIENCE};
 
 /// A connection to an engine of another process that serves a control socket
-/// ([`Engine::serve_control`](crate::Engine::serve_control)). Its calls block, for ten seconds at most.
+/// ([`Engine::serve_control`](crate::Engine::serve_control)). Its calls block, for ten seconds at
+/// most.
 ///
 /// # Errors
-/// All calls fail with what the engine answers: `InvalidInput` for a name or value that it does not have, `NotPermitted`
-/// to another user, `Shutdown` while it ends; and with `Io` where nothing answers.
+/// All calls fail with what the engine answers: `InvalidInput` for a name or value that it does not
+/// have, `NotPermitted` to another user, `Shutdown` while it ends; and with `Io` where nothing
+/// answers.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -40,7 +42,10 @@ impl Control {
                 io::ErrorKind::PermissionDenied => "only the engine's own user may, and root",
                 _ => "give the path of an engine's control socket",
             };
-            Error::new(ErrorKind::Open, "could not connect").at_path(path).because(error).remedy(remedy)
+            Error::new(ErrorKind::Open, "could not connect")
+                .at_path(path)
+                .because(error)
+                .remedy(remedy)
         })?;
         Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) })
     }
@@ -100,7 +105,8 @@ impl Control {
     /// The lines of an answer, without the last one.
     fn ask(&mut self, request: &Request) -> Result<Vec<Line>> {
         let line = request.line()?;
-        // Who is refused is told why before anything is asked: that can be read even where this cannot be written.
+        // Who is refused is told why before anything is asked: that can be read even where this
+        // cannot be written.
         let sent = self.stream.get_mut().write_all(line.as_bytes());
         let mut lines = Vec::new();
         let mut left = CONTROL_ANSWER_BYTES;

@@ -1,6 +1,6 @@
-//! What is said on a control socket, in lines of words: a request is one line, its answer some lines, of which the
-//! first word tells what it is and the last one is `ok` or `error`. [`Engine::serve_control`](crate::Engine) has the
-//! whole of it.
+//! What is said on a control socket, in lines of words: a request is one line, its answer some
+//! lines, of which the first word tells what it is and the last one is `ok` or `error`.
+//! [`Engine::serve_control`](crate::Engine) has the whole of it.
 
 use std::fmt;
 
@@ -60,9 +60,8 @@ impl Request {
         }
         if Self::parse(&line.as_bytes()[..line.len() - 1]).ok().as_ref() != Some(self) {
             let what = format!("`{}` is no name with a value", line.trim_end().escape_debug());
-            return Err(
-                Error::new(ErrorKind::InvalidInput, what).remedy("a name is a word, and so is a value")
-            );
+            return Err(Error::new(ErrorKind::InvalidInput, what)
+                .remedy("a name is a word, and so is a value"));
         }
         Ok(line)
     }
@@ -292,7 +291,10 @@ mod tests {
             b"get \0",
         ] {
             let error = Request::parse(line).unwrap_err().to_string();
-            assert!(error.starts_with("no request: ") && error.contains("`set NAME VALUE`"), "{error}");
+            assert!(
+                error.starts_with("no request: ") && error.contains("`set NAME VALUE`"),
+                "{error}"
+            );
         }
         assert_eq!(Request::parse(b"  get \t plug\r").unwrap(), Request::Get(Some("plug".into())));
     }
@@ -301,9 +303,13 @@ mod tests {
     fn a_failure_keeps_its_kind() {
         for (kind, _) in KINDS {
             let said = Line::Error(Error::new(kind, "what\nand why")).to_string();
-            let Some(Line::Error(heard)) = Line::parse(said.trim_end_matches('\n')) else { panic!("{said}") };
+            let Some(Line::Error(heard)) = Line::parse(said.trim_end_matches('\n')) else {
+                panic!("{said}")
+            };
             assert_eq!((heard.kind(), heard.to_string()), (kind, "what and why".to_owned()));
         }
-        assert!(Line::Error(Error::new(ErrorKind::Busy, "x")).to_string().starts_with("error failed "));
+        assert!(
+            Line::Error(Error::new(ErrorKind::Busy, "x")).to_string().starts_with("error failed ")
+        );
     }
 }

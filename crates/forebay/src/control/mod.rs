@@ -1,8 +1,10 @@
-//! The control socket: who may talk to a running engine sets its knobs and reads its numbers, line by line.
+//! The control socket: who may talk to a running engine sets its knobs and reads its numbers, line
+//! by line.
 //!
-//! One thread waits for all of it, and uses nothing while nobody says anything. Nobody can hold it up: no call of it
-//! blocks on a client, each has one read's worth of requests per turn, and what it does not fetch stops only its own
-//! requests. There are so many at a time; one more takes the place of whoever has said nothing for longest.
+//! One thread waits for all of it, and uses nothing while nobody says anything. Nobody can hold it
+//! up: no call of it blocks on a client, each has one read's worth of requests per turn, and what
+//! it does not fetch stops only its own requests. There are so many at a time; one more takes the
+//! place of whoever has said nothing for longest.
 //!
 //! What is said: [`line`](mod@line). The other end: [`client`].
 
@@ -34,7 +36,8 @@ pub(crate) struct Serving {
 impl Serving {
     /// Makes the socket and starts to serve it.
     pub(crate) fn start(path: &Path, shared: &Arc<Shared>) -> Result<Self> {
-        let failed = |error| Error::new(ErrorKind::Io, "could not serve a control socket").because(error);
+        let failed =
+            |error| Error::new(ErrorKind::Io, "could not serve a control socket").because(error);
         let listener = Listener::bind(path).map_err(|error| no_socket(error).at_path(path))?;
         let bell = Arc::new(Bell::new().map_err(failed)?);
         let mut served = Served {
@@ -127,7 +130,8 @@ impl Served {
         match self.listener.accept() {
             Ok(Some((stream, peer))) if peer.is_trusted() => {
                 if self.clients.len() == CONTROL_CLIENTS
-                    && let Some(silent) = (0..CONTROL_CLIENTS).min_by_key(|at| self.clients[*at].last_turn)
+                    && let Some(silent) =
+                        (0..CONTROL_CLIENTS).min_by_key(|at| self.clients[*at].last_turn)
                 {
                     self.clients.swap_remove(silent);
                 }
@@ -253,9 +257,11 @@ fn perform(shared: &Arc<Shared>, request: &Request) -> Result<Vec<Line>> {
         Request::Get(None) => Ok(shared.knobs().into_iter().map(Line::Knob).collect()),
         Request::Get(Some(name)) => Ok(vec![Line::Value(shared.get(name)?)]),
         Request::Set { name, value } => shared.set(name, value).map(|()| Vec::new()),
-        Request::Stats(None) => {
-            Ok(shared.stats().named().map(|(name, number)| Line::Number(name.to_owned(), number)).collect())
-        }
+        Request::Stats(None) => Ok(shared
+            .stats()
+            .named()
+            .map(|(name, number)| Line::Number(name.to_owned(), number))
+            .collect()),
         Request::Stats(Some(name)) => {
             let stats = shared.stats();
             let found = stats.named().find(|(known, _)| known == name);

@@ -1,7 +1,8 @@
 //! A direct operation that has started: its bios, its lent memory, and what its end says.
 //!
-//! A write of part of a block takes two stages: the block is read into memory beside the caller's, changed there, and
-//! written with the rest in one request. A read of part of a block reads it whole, and the part is copied.
+//! A write of part of a block takes two stages: the block is read into memory beside the caller's,
+//! changed there, and written with the rest in one request. A read of part of a block reads it
+//! whole, and the part is copied.
 
 use std::ops::Range;
 
@@ -59,13 +60,25 @@ pub(crate) enum Next {
 impl Active {
     pub(crate) fn new(operation: Operation, owner: u64, size: u64) -> Self {
         let (stage, extends) = match operation.verb {
-            Verb::Read(span) => (Stage::Reading(Body::new(span.offset..span.end(), span.block)), false),
+            Verb::Read(span) => {
+                (Stage::Reading(Body::new(span.offset..span.end(), span.block)), false)
+            }
             Verb::Write(span) => (Stage::Edges(Shape::of_write(span, size)), span.end() > size),
             Verb::SetLength(_) => (Stage::Setting, false),
             Verb::FlushData | Verb::FlushAll | Verb::Settle => (Stage::Flushing, false),
         };
         let (memory, beside, failed) = (None, None, None);
-        Self { operation, stage, owner, left: 0, memory, beside, extends, ends_at: u64::MAX, failed }
+        Self {
+            operation,
+            stage,
+            owner,
+            left: 0,
+            memory,
+            beside,
+            extends,
+            ends_at: u64::MAX,
+            failed,
+        }
     }
 
     pub(crate) fn operation(&self) -> &Operation {
@@ -133,7 +146,8 @@ impl Active {
         }
     }
 
-    /// Blocks that nobody else may touch now: all of a write whose bios are not made yet, its buffered tail included.
+    /// Blocks that nobody else may touch now: all of a write whose bios are not made yet, its
+    /// buffered tail included.
     pub(crate) fn holds(&self) -> Option<Range<u64>> {
         match (&self.stage, self.operation.verb) {
             (Stage::Edges(_), Verb::Write(span)) => Some(span.blocks()),
@@ -161,7 +175,12 @@ impl Active {
     }
 
     /// Goes on to the next stage, or says that there is none.
-    pub(crate) fn advance(&mut self, backend: &mut Backend, bios: &mut Turns, is_new: bool) -> Next {
+    pub(crate) fn advance(
+        &mut self,
+        backend: &mut Backend,
+        bios: &mut Turns,
+        is_new: bool,
+    ) -> Next {
         if self.failed.is_some() {
             return Next::Over;
         }
@@ -193,7 +212,8 @@ impl Active {
             let into = self.operation.memory.as_mut().expect("a read has memory").bytes_mut();
             for (block, from) in edges_beside(body, beside) {
                 let part = overlap(&block, &asked);
-                into[at(&part, asked.start, skew)].copy_from_slice(&from[at(&part, block.start, 0)]);
+                into[at(&part, asked.start, skew)]
+                    .copy_from_slice(&from[at(&part, block.start, 0)]);
             }
         }
         (self.operation, result)
@@ -202,17 +222,23 @@ impl Active {
     /// How it went, once its last stage has ended.
     pub(crate) fn result(&self) -> Result<usize> {
         let inode = &self.operation.inode;
-        // Beyond the end of the file there is nothing to be read; what is to be written there is lost all the same.
-        let is_behind_end = |offset| matches!(self.operation.verb, Verb::Read(_)) && offset >= self.ends_at;
+        // Beyond the end of the file there is nothing to be read; what is to be written there is
+        // lost all the same.
+        let is_behind_end =
+            |offset| matches!(self.operation.verb, Verb::Read(_)) && offset >= self.ends_at;
         if let Some((offset, errno)) = self.failed.filter(|(offset, _)| !is_behind_end(*offset)) {
             return Err(match (self.operation.verb, &self.stage) {
                 (Verb::Read(_), _) => inode.failed("could not read", offset, errno),
-                (Verb::Write(_), Stage::Edges(_)) => {
-                    inode.failed("could not read the block to change; nothing was written", offset, errno)
-                }
+                (Verb::Write(_), Stage::Edges(_)) => inode.failed(
+                    "could not read the block to change; nothing was written",
+                    offset,
+                    errno,
+                ),
                 (Verb::Write(_), _) => inode.failed("could not write", offset, errno),
                 (_, Stage::Flushing) => Error::poisoned(&inode.path, errno),
-                (_, Stage::FlushingDirectory) => cannot(inode, "could not make the directory durable", errno),
+                (_, Stage::FlushingDirectory) => {
+                    cannot(inode, "could not make the directory durable", errno)
+                }
                 _ => cannot(inode, "could not set the length", errno),
             });
         }
@@ -254,7 +280,8 @@ impl Active {
     }
 
     fn lend(&mut self, span: Span, backend: &mut Backend) -> Place {
-        let memory = self.operation.memory.take().expect("a transfer has memory, and lends it once");
+        let memory =
+            self.operation.memory.take().expect("a transfer has memory, and lends it once");
         let buffer = backend.lend(memory);
         self.memory = Some(buffer);
         Place { buffer, offset: span.offset, skew: self.operation.skew }
@@ -277,7 +304,8 @@ impl Active {
     /// A bio that moves no bytes.
     fn push_still(&mut self, bios: &mut Turns, operation: Asked, offset: u64) {
         let target = self.operation.inode.target;
-        let (class, source, owner, segments) = (Class::Waited, Source(target.0), self.owner, Segments::new());
+        let (class, source, owner, segments) =
+            (Class::Waited, Source(target.0), self.owner, Segments::new());
         let bio = Bio { operation, target, offset, length: 0, segments, class, source, owner };
         self.left += 1;
         match operation {
@@ -288,7 +316,10 @@ impl Active {
 }
 
 /// The blocks beside, each with the block of the file it is.
-fn edges_beside<'a>(body: &Body, beside: &'a Memory) -> impl Iterator<Item = (Range<u64>, &'a [u8])> {
+fn edges_beside<'a>(
+    body: &Body,
+    beside: &'a Memory,
+) -> impl Iterator<Item = (Range<u64>, &'a [u8])> {
     let edges = body.edges();
     let (head, tail) = beside.bytes().split_at(beside.length() / 2);
     [edges.head.zip(Some(head)), edges.tail.zip(Some(tail))].into_iter().flatten()
@@ -310,8 +341,8 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     start..one.end.min(other.end).max(start)
 }
 
-/// Where bytes of the file are in memory that begins, after `skew`, with the byte `first`. An empty range may lie
-/// before or behind it.
+/// Where bytes of the file are in memory that begins, after `skew`, with the byte `first`. An empty
+/// range may lie before or behind it.
 fn at(range: &Range<u64>, first: u64, skew: usize) -> Range<usize> {
     if range.is_empty() {
         return 0..0;
@@ -321,5 +352,7 @@ fn at(range: &Range<u64>, first: u64, skew: usize) -> Range<usize> {
 }
 
 fn cannot(inode: &crate::direct::inode::DirectInode, what: &str, errno: Errno) -> Error {
-    Error::new(ErrorKind::Io, what).at_path(&inode.path).because(std::io::Error::from_raw_os_error(errno.0))
+    Error::new(ErrorKind::Io, what)
+        .at_path(&inode.path)
+        .because(std::io::Error::from_raw_os_error(errno.0))
 }

@@ -5,18 +5,19 @@ use std::ops::{Deref, DerefMut};
 
 use forebay_uring::{Memory, Piece};
 
-/// Memory that a direct operation can be made with: it is taken when the operation is submitted, and given back with
-/// the result. A vector counts with its length, not with its capacity.
+/// Memory that a direct operation can be made with: it is taken when the operation is submitted,
+/// and given back with the result. A vector counts with its length, not with its capacity.
 pub trait DirectBuffer: private::Owned + Send + 'static {}
 
 impl DirectBuffer for Vec<u8> {}
 impl DirectBuffer for Box<[u8]> {}
 impl DirectBuffer for Buffer {}
 
-/// A buffer from the engine's pool: aligned to a page, so that nothing has to be copied on its way to the device.
+/// A buffer from the engine's pool: aligned to a page, so that nothing has to be copied on its way
+/// to the device.
 ///
-/// Made by [`Engine::buffer`](crate::Engine::buffer); goes back to the pool when dropped. Holds whatever was in that
-/// memory last. In a forked child it must not be touched: that panics.
+/// Made by [`Engine::buffer`](crate::Engine::buffer); goes back to the pool when dropped. Holds
+/// whatever was in that memory last. In a forked child it must not be touched: that panics.
 pub struct Buffer(Option<Piece>);
 
 impl Buffer {

@@ -24,16 +24,18 @@ use crate::open::Open;
 use crate::shared::Shared;
 use crate::wait;
 
-/// A file open past the cache: reads and writes go from the caller's own buffer straight to the device.
+/// A file open past the cache: reads and writes go from the caller's own buffer straight to the
+/// device.
 ///
-/// A read or write takes its buffer and gives it back with the result; it is submitted by the call, from any thread,
-/// and whether anybody waits for it changes nothing. What overlaps takes effect in the order it was submitted. Any
-/// offset, length and address will do, and sizes stay exact; what is not aligned to the file's blocks costs a copy,
-/// or a read of the block before it is written (`bounced` in [`Stats`](crate::Stats)).
+/// A read or write takes its buffer and gives it back with the result; it is submitted by the call,
+/// from any thread, and whether anybody waits for it changes nothing. What overlaps takes effect in
+/// the order it was submitted. Any offset, length and address will do, and sizes stay exact; what
+/// is not aligned to the file's blocks costs a copy, or a read of the block before it is written
+/// (`bounced` in [`Stats`](crate::Stats)).
 ///
-/// A write that has ended is at the device, not durable: that takes a sync, which covers every write submitted before
-/// it by whatever handle. While the end of the file moves, one request does so at a time: [`DirectFile::set_len`]
-/// beforehand is the fast path.
+/// A write that has ended is at the device, not durable: that takes a sync, which covers every
+/// write submitted before it by whatever handle. While the end of the file moves, one request does
+/// so at a time: [`DirectFile::set_len`] beforehand is the fast path.
 ///
 /// One file is open either direct or cached in an engine; the other is refused with `Busy`.
 #[derive(Debug)]
@@ -47,12 +49,18 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    pub(crate) fn new(shared: Arc<Shared>, inode: Arc<DirectInode>, open: Open, patience: Duration) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        inode: Arc<DirectInode>,
+        open: Open,
+        patience: Duration,
+    ) -> Self {
         let handle = Arc::new(Handle::new(&shared));
         Self { shared, inode, handle, open, patience, closed: false }
     }
 
-    /// Reads from `offset` on, as many bytes as the buffer has; fewer only at the end of the file. Blocks.
+    /// Reads from `offset` on, as many bytes as the buffer has; fewer only at the end of the file.
+    /// Blocks.
     ///
     /// The buffer comes back with the result, and what was not read is as it was or unspecified.
     pub fn read_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
@@ -65,13 +73,15 @@ impl DirectFile {
     /// As [`DirectFile::read_at`], submitted by the call; the future tells how it ended.
     ///
     /// # Errors
-    /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `Io` when the device could not be
-    /// read.
+    /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `Io` when the
+    /// device could not be read.
     pub fn read_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let mut length = buffer.bytes().len();
         if self.inode.is_device() {
-            // Where a device ends inside of a block, the kernel refuses to read even what is before.
-            length = length.min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX));
+            // Where a device ends inside of a block, the kernel refuses to read even what is
+            // before.
+            length = length
+                .min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX));
         }
         match self.shared.check().and_then(|()| self.span(offset, length)) {
             Ok(span) => self.transfer(Verb::Read(span), span, buffer),
@@ -89,13 +99,13 @@ impl DirectFile {
         }
     }
 
-    /// As [`DirectFile::write_at`], submitted by the call; the future tells how it ended. Where that is dropped, an
-    /// error is told by the next sync, or close, of this handle.
+    /// As [`DirectFile::write_at`], submitted by the call; the future tells how it ended. Where
+    /// that is dropped, an error is told by the next sync, or close, of this handle.
     ///
     /// # Errors
-    /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `NotPermitted` on a handle for
-    /// reading; `NoSpace` and `Io` with the system's reason; `NoSpace`, too, where a block device ends before the write
-    /// does.
+    /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `NotPermitted` on
+    /// a handle for reading; `NoSpace` and `Io` with the system's reason; `NoSpace`, too, where a
+    /// block device ends before the write does.
     pub fn write_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         match self.may_write().and_then(|()| self.span_of_write(offset, buffer.bytes().len())) {
             Ok(span) => {
@@ -106,12 +116,12 @@ impl DirectFile {
         }
     }
 
-    /// Makes every write that was submitted before the call durable: ended, and the file flushed (`fdatasync`); the
-    /// first time also the directory entry of a file we made. Blocks.
+    /// Makes every write that was submitted before the call durable: ended, and the file flushed
+    /// (`fdatasync`); the first time also the directory entry of a file we made. Blocks.
     ///
     /// # Errors
-    /// `Poisoned` from a failed flush until all handles are closed; and, once, the error of a write of this handle
-    /// whose future was dropped.
+    /// `Poisoned` from a failed flush until all handles are closed; and, once, the error of a write
+    /// of this handle whose future was dropped.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }
@@ -140,11 +150,12 @@ impl DirectFile {
         self.sync(Verb::FlushAll).await
     }
 
-    /// Cuts or grows the file, in order with the reads and writes around it. Blocks until the file system has done it.
+    /// Cuts or grows the file, in order with the reads and writes around it. Blocks until the file
+    /// system has done it.
     ///
     /// # Errors
-    /// `InvalidInput` for a length no file can have; `NotPermitted` on a handle for reading; `Unsupported` on a block
-    /// device; `Io` with the system's reason.
+    /// `InvalidInput` for a length no file can have; `NotPermitted` on a handle for reading;
+    /// `Unsupported` on a block device; `Io` with the system's reason.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
@@ -156,9 +167,8 @@ impl DirectFile {
     pub async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
         if self.inode.is_device() {
-            return Err(
-                Error::new(ErrorKind::Unsupported, "a block device has one size").at_path(&self.inode.path)
-            );
+            return Err(Error::new(ErrorKind::Unsupported, "a block device has one size")
+                .at_path(&self.inode.path));
         }
         self.check_end(Some(length), length)?;
         self.ask(Verb::SetLength(length)).await.0.map(|_| ())
@@ -176,7 +186,8 @@ impl DirectFile {
         self.len() == 0
     }
 
-    /// Bytes in a block: a read or write whose offset, length and address are multiples of it needs no copy.
+    /// Bytes in a block: a read or write whose offset, length and address are multiples of it needs
+    /// no copy.
     #[must_use]
     pub fn alignment(&self) -> usize {
         self.inode.block() as usize
@@ -191,11 +202,12 @@ impl DirectFile {
         }
     }
 
-    /// Waits for every write that was submitted before, and lets go of the file. The last chance to hear an error.
-    /// Flushes nothing. Blocks, as long as the engine's `close_timeout`.
+    /// Waits for every write that was submitted before, and lets go of the file. The last chance to
+    /// hear an error. Flushes nothing. Blocks, as long as the engine's `close_timeout`.
     ///
     /// # Errors
-    /// Once, the error of a write of this handle whose future was dropped; `TimedOut` when the device did not finish.
+    /// Once, the error of a write of this handle whose future was dropped; `TimedOut` when the
+    /// device did not finish.
     pub fn close(self) -> Result<()> {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = Instant::now().checked_add(patience);
@@ -244,13 +256,14 @@ impl DirectFile {
         }
         let memory = buffer.into_memory();
         let first_whole = span.first_whole().map(|at| at as usize);
-        let is_aligned =
-            first_whole.is_none_or(|at| memory.is_aligned_from(at, self.inode.alignment.memory as usize));
+        let is_aligned = first_whole
+            .is_none_or(|at| memory.is_aligned_from(at, self.inode.alignment.memory as usize));
         if is_aligned {
             let bytes = Bytes { memory: Some(memory), ..Bytes::default() };
             return Transfer::asked(self.submit(verb, bytes), None);
         }
-        // A copy whose whole blocks lie at whole pages. Made here, so that the context never stands still for it.
+        // A copy whose whole blocks lie at whole pages. Made here, so that the context never stands
+        // still for it.
         let skew = first_whole.map_or(0, |at| at.next_multiple_of(PAGE) - at);
         let mut copy = AlignedMemory::new(skew + memory.length());
         let manner = match verb {
@@ -261,7 +274,10 @@ impl DirectFile {
             }
         };
         let bytes = Bytes { memory: Some(Memory::Aligned(copy)), skew, is_copy: true };
-        Transfer::asked(self.submit(verb, bytes), Some(Aside { buffer: B::from_memory(memory), manner }))
+        Transfer::asked(
+            self.submit(verb, bytes),
+            Some(Aside { buffer: B::from_memory(memory), manner }),
+        )
     }
 
     fn span(&self, offset: u64, length: usize) -> Result<Span> {
@@ -281,7 +297,12 @@ impl DirectFile {
 
     fn span_of_write(&self, offset: u64, length: usize) -> Result<Span> {
         if self.inode.is_device() {
-            check_device_end(&self.inode.path, self.len(), offset.checked_add(length as u64), offset)?;
+            check_device_end(
+                &self.inode.path,
+                self.len(),
+                offset.checked_add(length as u64),
+                offset,
+            )?;
         }
         self.span(offset, length)
     }

@@ -5,9 +5,10 @@
 //!                                 held: nobody between      bios in the queue
 //! ```
 //!
-//! Everything here belongs to the context's thread. Bios wait in a list of their own for room in the queue, and may
-//! take half of the tags: writeback and syncs of cached files go on beside any number of direct operations. What an
-//! operation does once it has started is in [`active`](crate::direct::active).
+//! Everything here belongs to the context's thread. Bios wait in a list of their own for room in
+//! the queue, and may take half of the tags: writeback and syncs of cached files go on beside any
+//! number of direct operations. What an operation does once it has started is in
+//! [`active`](crate::direct::active).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,8 +62,8 @@ pub(crate) struct Flow {
     wakers: Vec<Waker>,
 }
 
-/// Flushes of one file: one at a time, for the kernel tells an error of its own writing back once per open file. Of
-/// two at once one would hear of it, and the other say that all is well.
+/// Flushes of one file: one at a time, for the kernel tells an error of its own writing back once
+/// per open file. Of two at once one would hear of it, and the other say that all is well.
 #[derive(Debug, Default)]
 struct Flushing {
     is_on_its_way: bool,
@@ -109,7 +110,8 @@ impl Flow {
         }
     }
 
-    /// Ends a message that there is no context for any more: who waits hears of it, and errors are told.
+    /// Ends a message that there is no context for any more: who waits hears of it, and errors are
+    /// told.
     pub(crate) fn refuse(message: Message) {
         match message {
             // The thread that filled it keeps the list.
@@ -128,7 +130,9 @@ impl Flow {
         let mut held = std::mem::take(&mut self.held);
         held.retain(|held| match held.take_due() {
             Due::Now(operations) => {
-                operations.into_iter().for_each(|operation| self.submit(operation, backend, shared));
+                operations
+                    .into_iter()
+                    .for_each(|operation| self.submit(operation, backend, shared));
                 false
             }
             Due::Later => true,
@@ -143,7 +147,8 @@ impl Flow {
 
     /// The next bio for the queue, while there are few enough in it.
     pub(crate) fn next_bio(&mut self) -> Option<Bio> {
-        let bio = if self.on_their_way < DIRECT_FLIGHT { self.pending.pop()? } else { return None };
+        let bio =
+            if self.on_their_way < DIRECT_FLIGHT { self.pending.pop()? } else { return None };
         self.on_their_way += 1;
         Some(bio)
     }
@@ -187,7 +192,8 @@ impl Flow {
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
         let (poisoned, flushing) = (None, Flushing::default());
         let (is_leaving, is_lined_up) = (false, false);
-        self.files[number] = Some(File { inode, lane, poisoned, flushing, is_new, is_leaving, is_lined_up });
+        self.files[number] =
+            Some(File { inode, lane, poisoned, flushing, is_new, is_leaving, is_lined_up });
     }
 
     fn file(&mut self, target: Target) -> &mut File {
@@ -249,13 +255,16 @@ impl Flow {
         let Flushing { joined, mut waiting, .. } = std::mem::take(&mut file.flushing);
         if file.poisoned.is_none() && !waiting.is_empty() {
             // One that covers the metadata covers the rest.
-            let first = waiting.iter().position(|operation| operation.verb == Verb::FlushAll).unwrap_or(0);
+            let first =
+                waiting.iter().position(|operation| operation.verb == Verb::FlushAll).unwrap_or(0);
             let first = waiting.swap_remove(first);
             file.flushing.joined = std::mem::take(&mut waiting);
             self.start_closer(first, backend, shared);
         }
         waiting.into_iter().for_each(|operation| self.start_closer(operation, backend, shared));
-        joined.into_iter().for_each(|operation| self.tell(operation, active.result(), backend, shared));
+        joined
+            .into_iter()
+            .for_each(|operation| self.tell(operation, active.result(), backend, shared));
     }
 
     fn start(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
@@ -277,7 +286,8 @@ impl Flow {
     fn advance(&mut self, index: usize, backend: &mut Backend, shared: &Shared) {
         let active = self.active[index].as_mut().expect("looked at by the caller");
         let target = active.operation().inode.target;
-        let file = self.files[target.0 as usize].as_mut().expect("a file with operations is attached");
+        let file =
+            self.files[target.0 as usize].as_mut().expect("a file with operations is attached");
         let next = active.advance(backend, &mut self.pending, file.is_new);
         // Its write is behind its reads in the queue, and who comes next behind both.
         file.lane.release(index as u64);
@@ -311,7 +321,13 @@ impl Flow {
     }
 
     /// Ends an operation, and starts what waited for that.
-    fn tell(&mut self, operation: Operation, result: Result<usize>, backend: &mut Backend, shared: &Shared) {
+    fn tell(
+        &mut self,
+        operation: Operation,
+        result: Result<usize>,
+        backend: &mut Backend,
+        shared: &Shared,
+    ) {
         let (target, epoch) = (operation.inode.target, operation.epoch);
         // Told before who waits for it is: a sync that covers it has its error to tell.
         operation.end(result, &mut self.wakers);
@@ -329,12 +345,14 @@ impl Flow {
         self.active.len() - self.free.len()
     }
 
-    /// Whether another may start. Flushes do not ask: there is one of a file, and it is over without others.
+    /// Whether another may start. Flushes do not ask: there is one of a file, and it is over
+    /// without others.
     fn has_room(&self) -> bool {
         self.started() < DIRECT_OPERATIONS
     }
 
-    /// Something has ended: what waits may start, of this file or, where there was no room, of those before it.
+    /// Something has ended: what waits may start, of this file or, where there was no room, of
+    /// those before it.
     fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Shared) {
         self.line_up(target);
         let pass = self.pass;
@@ -364,12 +382,15 @@ impl Flow {
             return;
         }
         let mut table = shared.table();
-        // What a handle asked for before it went, under this lock, was perhaps not there yet at the first look.
+        // What a handle asked for before it went, under this lock, was perhaps not there yet at the
+        // first look.
         if file.inode.has_operations() || !table.remove_unused_direct(&file.inode) {
             return;
         }
-        // Under the table's lock, so that an open of the same file finds it gone altogether or there altogether.
-        let File { inode, is_new, .. } = self.files[target.0 as usize].take().expect("just looked at");
+        // Under the table's lock, so that an open of the same file finds it gone altogether or
+        // there altogether.
+        let File { inode, is_new, .. } =
+            self.files[target.0 as usize].take().expect("just looked at");
         if is_new {
             table.unsynced.remember(inode.identity);
         }

@@ -22,7 +22,8 @@ pub(crate) struct DirectInode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
     pub(crate) alignment: Alignment,
-    /// This engine made it, now or at an earlier open, and its directory is to be made durable with it.
+    /// This engine made it, now or at an earlier open, and its directory is to be made durable with
+    /// it.
     pub(crate) created: bool,
     /// Bytes, with every write that has ended. The context's to change.
     length: AtomicU64,
@@ -110,8 +111,13 @@ impl DirectInode {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Resolves when the context has let go of it, or somebody has opened it again, or there is no context.
-    pub(crate) fn poll_closed(self: &Arc<Self>, shared: &Shared, context: &Context<'_>) -> Poll<()> {
+    /// Resolves when the context has let go of it, or somebody has opened it again, or there is no
+    /// context.
+    pub(crate) fn poll_closed(
+        self: &Arc<Self>,
+        shared: &Shared,
+        context: &Context<'_>,
+    ) -> Poll<()> {
         let is_held = shared.table().is_held_direct(self);
         let mut closing = self.closing();
         if closing.is_closed || is_held || shared.is_orphaned() {
@@ -127,7 +133,10 @@ impl DirectInode {
 
     pub(crate) fn failed(&self, what: &str, offset: u64, errno: Errno) -> Error {
         let cause = std::io::Error::from_raw_os_error(errno.0);
-        Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).at_offset(offset).because(cause)
+        Error::new(ErrorKind::at_device(&cause), what)
+            .at_path(&self.path)
+            .at_offset(offset)
+            .because(cause)
     }
 }
 
@@ -151,7 +160,8 @@ impl Handle {
         Self { shared: Arc::downgrade(shared), untold: Mutex::default() }
     }
 
-    /// Keeps an error until the next sync; where there will be none, the context is asked to tell it.
+    /// Keeps an error until the next sync; where there will be none, the context is asked to tell
+    /// it.
     pub(crate) fn keep(self: &Arc<Self>, error: Error) {
         let mut untold = self.untold();
         if untold.is_dropped || untold.errors.is_empty() {
@@ -161,7 +171,8 @@ impl Handle {
         drop(untold);
         if is_dropped && let Some(shared) = self.shared.upgrade() {
             shared.send(Message::Direct(flow::Message::Lost(Arc::clone(self))));
-            // Otherwise there was a context after it had been sent, which takes it in, if only at its end.
+            // Otherwise there was a context after it had been sent, which takes it in, if only at
+            // its end.
             if shared.is_orphaned() {
                 self.leave();
             }
@@ -173,7 +184,8 @@ impl Handle {
         self.untold().errors.pop()
     }
 
-    /// The handle goes, or has gone: what nobody was told of is told to the engine's callback, here.
+    /// The handle goes, or has gone: what nobody was told of is told to the engine's callback,
+    /// here.
     pub(crate) fn leave(&self) {
         let mut untold = self.untold();
         untold.is_dropped = true;

@@ -1,13 +1,14 @@
 //! A lane: the operations of one direct file, and which of them may start.
 //!
-//! The queue keeps bios that overlap in the order they came. What it cannot know is that a write of part of a block
-//! is two of them, a read and a write, and nothing may come between: so the blocks of such a write are held until its
-//! write is in the queue, and who overlaps them waits here, in order. Held, too, is everything while the length is
-//! set, and the end of the file while a request moves it: there the file system serves one at a time, and more of
-//! them would only stand in its way. What touches in one pass moves the end together.
+//! The queue keeps bios that overlap in the order they came. What it cannot know is that a write of
+//! part of a block is two of them, a read and a write, and nothing may come between: so the blocks
+//! of such a write are held until its write is in the queue, and who overlaps them waits here, in
+//! order. Held, too, is everything while the length is set, and the end of the file while a request
+//! moves it: there the file system serves one at a time, and more of them would only stand in its
+//! way. What touches in one pass moves the end together.
 //!
-//! A sync covers what came before it and waits for nothing that comes after: operations are counted in epochs, which
-//! a sync closes. Pure: no time, no device.
+//! A sync covers what came before it and waits for nothing that comes after: operations are counted
+//! in epochs, which a sync closes. Pure: no time, no device.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -95,7 +96,14 @@ impl<T> Epoch<T> {
 impl<T> Lane<T> {
     pub(crate) fn new(size: u64) -> Self {
         let epochs = VecDeque::from([Epoch::new()]);
-        Self { size, waiting: VecDeque::new(), held: Vec::new(), extension: None, epochs, first_epoch: 0 }
+        Self {
+            size,
+            waiting: VecDeque::new(),
+            held: Vec::new(),
+            extension: None,
+            epochs,
+            first_epoch: 0,
+        }
     }
 
     /// Bytes in the file, as far as writes have ended.
@@ -137,8 +145,8 @@ impl<T> Lane<T> {
 
     /// An operation has come: given back where it may start now.
     pub(crate) fn admit(&mut self, step: Step, operation: T, pass: u64) -> Option<T> {
-        let is_behind =
-            self.waiting.len() >= GATE_WINDOW || self.waiting.iter().any(|(first, _)| first.conflicts(&step));
+        let is_behind = self.waiting.len() >= GATE_WINDOW
+            || self.waiting.iter().any(|(first, _)| first.conflicts(&step));
         if is_behind || !self.may_start(&step, pass) {
             self.waiting.push_back((step, operation));
             return None;
@@ -157,7 +165,8 @@ impl<T> Lane<T> {
         let window = self.waiting.len().min(GATE_WINDOW);
         let place = (0..window).find(|&place| {
             let step = &self.waiting[place].0;
-            self.may_start(step, pass) && !self.waiting.range(..place).any(|(first, _)| first.conflicts(step))
+            self.may_start(step, pass)
+                && !self.waiting.range(..place).any(|(first, _)| first.conflicts(step))
         })?;
         let (step, operation) = self.waiting.remove(place).expect("just found there");
         self.note_start(&step, pass);
@@ -173,7 +182,8 @@ impl<T> Lane<T> {
         self.held.retain(|(by, _)| *by != holder);
     }
 
-    /// A write that moved the end has ended, well or not; true for the last of those that did so together.
+    /// A write that moved the end has ended, well or not; true for the last of those that did so
+    /// together.
     pub(crate) fn end_extension(&mut self) -> bool {
         let extension = self.extension.as_mut().expect("what moves the end is counted");
         extension.writes -= 1;

@@ -1,4 +1,5 @@
-//! Files past the cache: reads and writes that go from the caller's own memory straight to the device.
+//! Files past the cache: reads and writes that go from the caller's own memory straight to the
+//! device.
 //!
 //! ```text
 //! caller: verb --operation--> plug? --message--> context: gate --> bios --> queue --one doorbell--> ring
@@ -6,14 +7,16 @@
 //!    +---------- ticket: result and memory <------------ end <------------- reap <-------------------+
 //! ```
 //!
-//! In order of an operation's life: [`buffer`] the memory it is for, [`file`] the verbs, [`operation`] what was asked
-//! and whom to tell, [`plug`] held with its neighbours, [`flow`] the context's part, [`lane`] which operation of a
-//! file may start, [`active`] one that has started, [`shape`] which bytes of it go straight and which by way of whole
-//! blocks, [`turns`] bios that wait for room in the queue, [`transfer`] the future; and [`inode`] what the handles of a file share.
+//! In order of an operation's life: [`buffer`] the memory it is for, [`file`] the verbs,
+//! [`operation`] what was asked and whom to tell, [`plug`] held with its neighbours, [`flow`] the
+//! context's part, [`lane`] which operation of a file may start, [`active`] one that has started,
+//! [`shape`] which bytes of it go straight and which by way of whole blocks, [`turns`] bios that
+//! wait for room in the queue, [`transfer`] the future; and [`inode`] what the handles of a file
+//! share.
 //!
-//! The operation belongs to the context from the moment it is submitted, and its memory to the device: a future only
-//! looks on. So a dropped one changes nothing, and what takes several steps (a block read, changed, written) goes on
-//! to its end.
+//! The operation belongs to the context from the moment it is submitted, and its memory to the
+//! device: a future only looks on. So a dropped one changes nothing, and what takes several steps
+//! (a block read, changed, written) goes on to its end.
 
 pub(crate) mod active;
 pub(crate) mod buffer;

@@ -1,7 +1,8 @@
 //! What was asked of a direct file, and whom to tell.
 //!
-//! An operation has one ticket, and ends it exactly once: with its result, or, where it is dropped before, as "the
-//! engine ended". The ticket outlives either side, the future that looks at it and the context that ends it.
+//! An operation has one ticket, and ends it exactly once: with its result, or, where it is dropped
+//! before, as "the engine ended". The ticket outlives either side, the future that looks at it and
+//! the context that ends it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -65,7 +66,12 @@ pub(crate) struct Bytes {
 }
 
 impl Operation {
-    pub(crate) fn new(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, bytes: Bytes) -> Self {
+    pub(crate) fn new(
+        inode: &Arc<DirectInode>,
+        handle: &Arc<Handle>,
+        verb: Verb,
+        bytes: Bytes,
+    ) -> Self {
         let (inode, handle) = (Arc::clone(inode), Arc::clone(handle));
         inode.add_operation();
         let ticket = Arc::new(Ticket { handle, verb, state: Mutex::default() });

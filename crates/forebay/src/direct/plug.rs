@@ -5,12 +5,14 @@
 //! submit --> held (first: the context is told) --submit--> held ... --released--> context takes all of it, one batch
 //! ```
 //!
-//! Held operations lie in a list that the context shares, and the context hears of the list with the first of them: so
-//! no hold is without a deadline, whatever the thread does next. Released are they when the outermost guard goes, when
-//! there are as many as the device takes in one call, when the thread waits for this library, or when their time is
-//! over: then the context takes them by itself.
+//! Held operations lie in a list that the context shares, and the context hears of the list with
+//! the first of them: so no hold is without a deadline, whatever the thread does next. Released are
+//! they when the outermost guard goes, when there are as many as the device takes in one call, when
+//! the thread waits for this library, or when their time is over: then the context takes them by
+//! itself.
 //!
-//! The price is one message more per batch; both together wake the context once, unless it fell asleep between.
+//! The price is one message more per batch; both together wake the context once, unless it fell
+//! asleep between.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -38,11 +40,12 @@ struct Plugging {
     held: Arc<Held>,
 }
 
-/// Holds this thread's direct submissions together until it is dropped. Guards nest: the outermost counts.
+/// Holds this thread's direct submissions together until it is dropped. Guards nest: the outermost
+/// counts.
 ///
-/// What other threads submit meanwhile goes before what is held, but for syncs, which wait for it and end the hold.
-/// Nothing is held for more than 50 us, nor beyond 32 operations or 32 MiB; and waiting for this library, blocking or
-/// by polling one of its futures, hands over what is held.
+/// What other threads submit meanwhile goes before what is held, but for syncs, which wait for it
+/// and end the hold. Nothing is held for more than 50 us, nor beyond 32 operations or 32 MiB; and
+/// waiting for this library, blocking or by polling one of its futures, hands over what is held.
 #[derive(Debug)]
 #[must_use = "what is submitted is held together while the guard lives"]
 pub struct Plug {
@@ -56,7 +59,11 @@ impl Plug {
         HERE.with_borrow_mut(|here| {
             match here.iter_mut().find(|plugging| Arc::ptr_eq(&plugging.shared, shared)) {
                 Some(plugging) => plugging.depth += 1,
-                None => here.push(Plugging { shared: Arc::clone(shared), depth: 1, held: Arc::default() }),
+                None => here.push(Plugging {
+                    shared: Arc::clone(shared),
+                    depth: 1,
+                    held: Arc::default(),
+                }),
             }
         });
         Self { shared: Arc::clone(shared), here: PhantomData }
@@ -68,13 +75,17 @@ impl Drop for Plug {
         // The thread may be ending, its plugs gone: then the deadline hands over what is held.
         let outermost = HERE.try_with(|here| {
             let mut here = here.borrow_mut();
-            let at = here.iter().position(|plugging| Arc::ptr_eq(&plugging.shared, &self.shared))?;
+            let at =
+                here.iter().position(|plugging| Arc::ptr_eq(&plugging.shared, &self.shared))?;
             here[at].depth -= 1;
             (here[at].depth == 0).then(|| here.swap_remove(at))
         });
         match outermost {
-            Ok(Some(plugging)) if plugging.shared.is_parent() => plugging.held.release(&plugging.shared),
-            // In a forked child: the context may have had the list's lock, and nobody here will ever let go of it.
+            Ok(Some(plugging)) if plugging.shared.is_parent() => {
+                plugging.held.release(&plugging.shared)
+            }
+            // In a forked child: the context may have had the list's lock, and nobody here will
+            // ever let go of it.
             Ok(Some(plugging)) => std::mem::forget(plugging),
             _ => {}
         }

@@ -1,4 +1,5 @@
-//! The shape of a direct operation: which of its bytes go straight, and which by way of whole blocks.
+//! The shape of a direct operation: which of its bytes go straight, and which by way of whole
+//! blocks.
 //!
 //! ```text
 //! file      |....block....|....block....|....block....|....block....|
@@ -8,9 +9,10 @@
 //!                                                                         through the kernel's page cache
 //! ```
 //!
-//! A block that is written in part is read, changed and written whole, in memory of its own beside the caller's. But
-//! a block that would then reach beyond the end of the file is not: the file would grow to the block's end. Its exact
-//! bytes go buffered, which is right wherever the end is by then. Pure: numbers in, numbers out.
+//! A block that is written in part is read, changed and written whole, in memory of its own beside
+//! the caller's. But a block that would then reach beyond the end of the file is not: the file
+//! would grow to the block's end. Its exact bytes go buffered, which is right wherever the end is
+//! by then. Pure: numbers in, numbers out.
 
 use std::ops::Range;
 
@@ -36,7 +38,8 @@ impl Span {
         floor(self.offset, self.block)..self.end().next_multiple_of(self.block)
     }
 
-    /// The bytes of the first whole block in it, counted from its start; `None` where there is no whole block.
+    /// The bytes of the first whole block in it, counted from its start; `None` where there is no
+    /// whole block.
     pub(crate) fn first_whole(self) -> Option<u64> {
         let start = self.offset.next_multiple_of(self.block);
         (start + self.block <= self.end()).then(|| start - self.offset)
@@ -66,7 +69,8 @@ impl Shape {
     /// Of a write into a file of `size` bytes.
     pub(crate) fn of_write(span: Span, size: u64) -> Self {
         let (start, end) = (span.offset, span.end());
-        let reaches_beyond = !end.is_multiple_of(span.block) && end.next_multiple_of(span.block) > size;
+        let reaches_beyond =
+            !end.is_multiple_of(span.block) && end.next_multiple_of(span.block) > size;
         let split = if reaches_beyond { floor(end, span.block).max(start) } else { end };
         Self {
             body: (split > start).then(|| Body::new(start..split, span.block)),
@@ -95,8 +99,9 @@ impl Body {
         }
     }
 
-    /// The bios' ranges with their segments. Edges are in the memory beside: the head at its start, the tail one
-    /// block on. The rest is in the caller's, whose byte `skew` is the first one asked for.
+    /// The bios' ranges with their segments. Edges are in the memory beside: the head at its start,
+    /// the tail one block on. The rest is in the caller's, whose byte `skew` is the first one asked
+    /// for.
     pub(crate) fn pieces(&self, memory: Place, beside: Option<Buffer>) -> Vec<(u64, Segments)> {
         let edges = self.edges();
         let beside = |offset: u64| Segment::Lent {
@@ -228,7 +233,9 @@ mod tests {
     #[test]
     fn pieces_cover_the_blocks_once_and_stay_within_a_request() {
         let mib = REQUEST_BYTES;
-        for (offset, length) in [(0, 3 * mib), (7, 100), (512, 512), (100, 2 * mib), (0, 10), (511, 2)] {
+        for (offset, length) in
+            [(0, 3 * mib), (7, 100), (512, 512), (100, 2 * mib), (0, 10), (511, 2)]
+        {
             let body = Body::new(offset..offset + length, BLOCK);
             let memory = Place { buffer: Buffer(1), offset, skew: 5 };
             let mut at = body.blocks.start;
@@ -237,7 +244,9 @@ mod tests {
                 let bytes: u64 = segments.iter().map(|segment| u64::from(segment.length())).sum();
                 assert!(bytes <= mib);
                 for segment in &segments {
-                    let Segment::Lent { buffer, offset: place, length } = *segment else { unreachable!() };
+                    let Segment::Lent { buffer, offset: place, length } = *segment else {
+                        unreachable!()
+                    };
                     if buffer == Buffer(1) {
                         assert_eq!(u64::from(place), at - offset + 5);
                     } else {

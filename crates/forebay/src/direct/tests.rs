@@ -1,5 +1,5 @@
-//! The context's part without a context: what it takes in and what comes of it, bio by bio, the device played by the
-//! test.
+//! The context's part without a context: what it takes in and what comes of it, bio by bio, the
+//! device played by the test.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -69,12 +69,21 @@ impl Bench {
     fn open(&mut self) -> Arc<DirectInode> {
         let named = NamedTempFile::new_in(".").unwrap();
         named.as_file().set_len(1 << 20).unwrap();
-        let how =
-            How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::No,
+            truncate: Truncate::Keep,
+            mode: 0o600,
+        };
         let file = forebay_uring::File::open(named.path(), &how).unwrap().file;
         let (target, path) = (Target(self.files.len() as u32), named.path().to_owned());
-        let inode =
-            Arc::new(DirectInode::new(Opened { target, path, file, created: false, length: 1 << 20 }));
+        let inode = Arc::new(DirectInode::new(Opened {
+            target,
+            path,
+            file,
+            created: false,
+            length: 1 << 20,
+        }));
         self.shared.table().insert_direct(Arc::clone(&inode));
         self.take(flow::Message::Attach(Arc::clone(&inode)));
         self.files.push(named);
@@ -273,7 +282,8 @@ fn contract_16_what_a_plug_holds_ends_with_the_context() {
 fn contract_18_operations_that_have_started_are_bounded_and_files_take_turns() {
     let mut bench = Bench::new();
     let (many, few, handle) = (bench.open(), bench.open(), bench.handle());
-    let read = |inode, number| operation(inode, &handle, Verb::Read(span(number * BLOCK, BLOCK)), BLOCK);
+    let read =
+        |inode, number| operation(inode, &handle, Verb::Read(span(number * BLOCK, BLOCK)), BLOCK);
     let total = DIRECT_OPERATIONS as u64 + 300;
     let mut tickets: Vec<_> = (0..total).map(|number| bench.submit(read(&many, number))).collect();
     tickets.extend((0..5).map(|number| bench.submit(read(&few, number))));

@@ -12,11 +12,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::wait;
 
-/// A direct read or write, submitted already: resolves to the bytes moved, or what went wrong, and the buffer.
+/// A direct read or write, submitted already: resolves to the bytes moved, or what went wrong, and
+/// the buffer.
 ///
-/// Dropping it stops nothing: the device goes on, the buffer goes with it, and an error of a write is told by the next
-/// sync (or close) of the handle. Where the engine ends first, with the device still at it, the buffer comes back
-/// empty.
+/// Dropping it stops nothing: the device goes on, the buffer goes with it, and an error of a write
+/// is told by the next sync (or close) of the handle. Where the engine ends first, with the device
+/// still at it, the buffer comes back empty.
 #[derive(Debug)]
 #[must_use = "the buffer and the result come with it"]
 pub struct Transfer<B: DirectBuffer>(Stage<B>);
@@ -51,8 +52,8 @@ impl<B: DirectBuffer> Transfer<B> {
 
     /// Waits for the end on this thread: for programs without an executor. Blocks.
     ///
-    /// On one of the engine's own threads it is refused with `WouldDeadlock`, and as if dropped: the buffer that is on
-    /// its way is lost to the caller.
+    /// On one of the engine's own threads it is refused with `WouldDeadlock`, and as if dropped:
+    /// the buffer that is on its way is lost to the caller.
     pub fn wait(self) -> (Result<usize>, B) {
         match (wait::may_block(), self.0) {
             (Ok(()), stage) => wait::drive(Self(stage)),
@@ -79,7 +80,8 @@ impl<B: DirectBuffer> Future for Transfer<B> {
             Stage::Asked(mut asked, aside) => match Pin::new(&mut asked).poll(context) {
                 Poll::Ready((result, memory)) => Poll::Ready(match aside {
                     Some(aside) => {
-                        let copy = memory.as_ref().map(forebay_uring::Memory::bytes).unwrap_or_default();
+                        let copy =
+                            memory.as_ref().map(forebay_uring::Memory::bytes).unwrap_or_default();
                         aside.give_back(result, copy)
                     }
                     None => (result, memory.map_or_else(B::nothing, B::from_memory)),

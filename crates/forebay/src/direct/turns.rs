@@ -1,8 +1,9 @@
 //! Bios of direct files that wait for room in the queue: files take turns, by bytes.
 //!
-//! Within a file first in, first out: what overlaps keeps its order. Between files a turn is one large request's worth
-//! of bytes, so who has thousands of bios waiting holds nobody up by more than that. Flushes, which cover what has
-//! ended and wait for nothing, go first. Pure: no time, no device.
+//! Within a file first in, first out: what overlaps keeps its order. Between files a turn is one
+//! large request's worth of bytes, so who has thousands of bios waiting holds nobody up by more
+//! than that. Flushes, which cover what has ended and wait for nothing, go first. Pure: no time, no
+//! device.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! An engine that goes on where a dead program's stopped: its files, each as an open makes it, and with the pages that
-//! were in memory.
+//! An engine that goes on where a dead program's stopped: its files, each as an open makes it, and
+//! with the pages that were in memory.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ impl Adopted {
     }
 }
 
-/// A file that can be taken over, and is not in use yet. Dropped so, it leaves lease and lock to the old keeper, which has
-/// the same open file.
+/// A file that can be taken over, and is not in use yet. Dropped so, it leaves lease and lock to
+/// the old keeper, which has the same open file.
 struct Taken {
     inode: Arc<Inode>,
     inherited: Inherited,
@@ -60,8 +60,8 @@ impl Drop for Taken {
 }
 
 impl Engine {
-    /// Takes files over, before anybody else has this engine. Where it has a keeper, `confirm` is called when that has them
-    /// all: from then on nothing fails.
+    /// Takes files over, before anybody else has this engine. Where it has a keeper, `confirm` is
+    /// called when that has them all: from then on nothing fails.
     pub(crate) fn take_over(
         &self,
         handed: Vec<HandedFile>,
@@ -74,12 +74,15 @@ impl Engine {
         // What the dead program remembered of files it had closed went with it.
         table.unsynced.forget();
         drop(table);
-        shared.pass_generation(handed.iter().map(|file| file.inherited.record.generation).max().unwrap_or(0));
+        shared.pass_generation(
+            handed.iter().map(|file| file.inherited.record.generation).max().unwrap_or(0),
+        );
         let mut frames = FrameRuns::default();
-        frames.extend(handed.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame));
+        frames
+            .extend(handed.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame));
         shared.pool.take_these(&frames);
-        // What can fail comes first, for all of them: a file that is in use here is in the arena as this engine's, and
-        // would be taken out of it when it is closed.
+        // What can fail comes first, for all of them: a file that is in use here is in the arena as
+        // this engine's, and would be taken out of it when it is closed.
         let mut taken = Vec::with_capacity(handed.len());
         for file in handed {
             let path = file.path.clone();
@@ -109,8 +112,11 @@ impl Engine {
         if inherited.record.created {
             file.made_at(&path);
         }
-        let owned =
-            if is_device { Ok((Liberties::Exclusive, true)) } else { self.take_over_lease(&file, target) };
+        let owned = if is_device {
+            Ok((Liberties::Exclusive, true))
+        } else {
+            self.take_over_lease(&file, target)
+        };
         let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
         let ((liberties, was_ours), length) = looked.inspect_err(|_| file.leave())?;
         if liberties == Liberties::Exclusive && !is_device {
@@ -154,9 +160,13 @@ impl Engine {
         (inode, pages)
     }
 
-    /// The lock came with the file. The lease did, if it was had and nobody has asked for it since; else it is asked for
-    /// as at an open. Whether it was ours all the time.
-    fn take_over_lease(&self, file: &forebay_uring::File, target: Target) -> Result<(Liberties, bool)> {
+    /// The lock came with the file. The lease did, if it was had and nobody has asked for it since;
+    /// else it is asked for as at an open. Whether it was ours all the time.
+    fn take_over_lease(
+        &self,
+        file: &forebay_uring::File,
+        target: Target,
+    ) -> Result<(Liberties, bool)> {
         lock_out_engines(file)?;
         let was_ours = file.is_leased();
         if let Err(error) = file.adopt_lease(&self.owner.leases.0, u64::from(target.0)) {

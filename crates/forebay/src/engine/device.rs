@@ -1,7 +1,9 @@
-//! The engine's part in block devices: who may have one, and what a device refuses that a file does not.
+//! The engine's part in block devices: who may have one, and what a device refuses that a file does
+//! not.
 //!
-//! A device is opened exclusively, which is what the lease is for a file: who mounts it, and every other engine, is
-//! kept out as long as we have it. (A program that opens a device and does not ask whether it is held is not.)
+//! A device is opened exclusively, which is what the lease is for a file: who mounts it, and every
+//! other engine, is kept out as long as we have it. (A program that opens a device and does not ask
+//! whether it is held is not.)
 
 use std::path::Path;
 use std::thread;
@@ -19,7 +21,10 @@ pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
         Err(Error::new(ErrorKind::Unsupported, what).at_path(path).remedy(remedy.to_owned()))
     };
     if open.append {
-        return refuse("a block device does not grow", "open it with Open::write, and write at an offset");
+        return refuse(
+            "a block device does not grow",
+            "open it with Open::write, and write at an offset",
+        );
     }
     if open.truncate {
         return refuse("a block device cannot be cut", "open it with Open::write");
@@ -27,8 +32,8 @@ pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens, and asks again a few times where a device is held: its last descriptor may live a moment longer than the
-/// handle, or the program, it belonged to.
+/// Opens, and asks again a few times where a device is held: its last descriptor may live a moment
+/// longer than the handle, or the program, it belonged to.
 pub(super) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> {
     let mut left = DEVICE_TRIES;
     loop {
@@ -47,7 +52,9 @@ pub(super) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> 
 pub(super) fn held(path: &Path) -> Error {
     let error = |what: &str| Error::new(ErrorKind::Busy, what).at_path(path);
     match probe::mounted_at(path) {
-        Some(point) => error("the block device is mounted").remedy(format!("umount {}", point.display())),
+        Some(point) => {
+            error("the block device is mounted").remedy(format!("umount {}", point.display()))
+        }
         None => error("the block device is in use: another program holds it exclusively")
             .remedy("close it there first; lsblk shows volumes and swap that are on it"),
     }

@@ -1,7 +1,8 @@
 //! The engine's part in direct I/O: files opened past the cache, buffers, plugs.
 //!
-//! A file is open in one engine either through the cache or past it. Why not both, with the cache told of every direct
-//! write: a page that is dirty, and a direct write of a part of it, have no order that both callers would call right.
+//! A file is open in one engine either through the cache or past it. Why not both, with the cache
+//! told of every direct write: a page that is dirty, and a direct write of a part of it, have no
+//! order that both callers would call right.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use std::time::Instant;
 use forebay_uring::{Access, Kind};
 
 use super::lease::lock_out_engines;
-use super::{Engine, Owner, already_there, cannot_look, device, only_for_reading, open_file, open_otherwise};
+use super::{
+    Engine, Owner, already_there, cannot_look, device, only_for_reading, open_file, open_otherwise,
+};
 use crate::context::Message;
 use crate::direct::buffer::Buffer;
 use crate::direct::file::DirectFile;
@@ -28,8 +31,8 @@ impl Engine {
     /// Opens a file past the cache: see [`DirectFile`]. Blocks as [`Engine::open`].
     ///
     /// # Errors
-    /// As [`Engine::open`]; `Busy`, too, when it is open through the cache in this engine; `InvalidInput` for a handle
-    /// for appending.
+    /// As [`Engine::open`]; `Busy`, too, when it is open through the cache in this engine;
+    /// `InvalidInput` for a handle for appending.
     pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
         let path = path.as_ref();
         self.may_open(path, &open)?;
@@ -74,7 +77,12 @@ impl Engine {
         };
         if let Err(error) = refused {
             // Its other handles may have gone meanwhile, and this was the last.
-            drop(DirectFile::new(Arc::clone(&self.owner.shared), inode, open.clone(), self.owner.patience));
+            drop(DirectFile::new(
+                Arc::clone(&self.owner.shared),
+                inode,
+                open.clone(),
+                self.owner.patience,
+            ));
             return Err(error.at_path(path));
         }
         // Somebody may be closing what was the last handle.
@@ -102,16 +110,21 @@ impl Engine {
         }
         let target = table.new_target();
         let created = created || file.kind() == Kind::Regular && table.unsynced.take(identity);
-        let inode =
-            Arc::new(DirectInode::new(Opened { target, path: path.to_owned(), file, created, length }));
+        let inode = Arc::new(DirectInode::new(Opened {
+            target,
+            path: path.to_owned(),
+            file,
+            created,
+            length,
+        }));
         // Under the lock: no operation comes before it.
         self.owner.shared.send(Message::Direct(flow::Message::Attach(Arc::clone(&inode))));
         table.insert_direct(Arc::clone(&inode));
         Ok(inode)
     }
 
-    /// A buffer of so many bytes for direct I/O, from the engine's pool: aligned, so that nothing has to be copied. It
-    /// holds whatever was in that memory last. Does not block.
+    /// A buffer of so many bytes for direct I/O, from the engine's pool: aligned, so that nothing
+    /// has to be copied. It holds whatever was in that memory last. Does not block.
     ///
     /// # Errors
     /// `NoMemory` when the pool has no room for it.
@@ -124,7 +137,8 @@ impl Engine {
         })
     }
 
-    /// Holds this thread's direct reads and writes together until the guard is dropped: see [`Plug`].
+    /// Holds this thread's direct reads and writes together until the guard is dropped: see
+    /// [`Plug`].
     pub fn plug(&self) -> Plug {
         Plug::new(&self.owner.shared)
     }
@@ -136,11 +150,13 @@ impl Owner {
         let handle = Arc::new(Handle::new(&self.shared));
         let make = |inode| Operation::new(&inode, &handle, Verb::Settle, Bytes::default());
         let table = self.shared.table();
-        // Made under the table's lock: a file that is in the table with an operation is not let go of.
+        // Made under the table's lock: a file that is in the table with an operation is not let go
+        // of.
         let operations: Vec<Operation> = table.direct_inodes().into_iter().map(make).collect();
         drop(table);
         let submit = |operation: Operation| {
-            let asked = (Asked::new(&self.shared, operation.ticket()), Arc::clone(&operation.inode));
+            let asked =
+                (Asked::new(&self.shared, operation.ticket()), Arc::clone(&operation.inode));
             plug::submit(&self.shared, operation);
             asked
         };
@@ -148,8 +164,8 @@ impl Owner {
         let mut result = Ok(());
         for (asked, inode) in asked {
             let settled = async { asked.await.0.map(|_| ()) };
-            let one =
-                wait::block_on_until(settled, deadline).unwrap_or_else(|| Err(Error::late(&inode.path)));
+            let one = wait::block_on_until(settled, deadline)
+                .unwrap_or_else(|| Err(Error::late(&inode.path)));
             result = result.and(one);
         }
         result

@@ -54,7 +54,8 @@ impl Shared {
         self.contexts.spread(self, settings.of_context(), (active, settings.affinity))
     }
 
-    /// Spreads them among as many as were found to bring something, unless somebody has said how many meanwhile.
+    /// Spreads them among as many as were found to bring something, unless somebody has said how
+    /// many meanwhile.
     pub(crate) fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
         let settings = self.settings();
         if settings.contexts == Wanted::Auto && self.check().is_ok() {

@@ -1,11 +1,13 @@
-//! The lease of a file that is open here: taken when it is opened for writing and nobody else has it open, given up
-//! when somebody does.
+//! The lease of a file that is open here: taken when it is opened for writing and nobody else has
+//! it open, given up when somebody does.
 //!
-//! The watch's thread only passes the word on, so a hundred files broken at once wait for the device side by side and
-//! not for each other; the context, which sees what ends, lets each lease go ([`Inode::give_up_lease`]).
+//! The watch's thread only passes the word on, so a hundred files broken at once wait for the
+//! device side by side and not for each other; the context, which sees what ends, lets each lease
+//! go ([`Inode::give_up_lease`]).
 //!
-//! A lease that was given up is asked for again when the file is next opened for writing here, if by then nobody else
-//! has it open and nothing of it is in use or unwritten. Not before: an idle file would be asked about for ever.
+//! A lease that was given up is asked for again when the file is next opened for writing here, if
+//! by then nobody else has it open and nothing of it is in use or unwritten. Not before: an idle
+//! file would be asked about for ever.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +23,8 @@ use crate::limits::{LEASE_BREAK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::shared::Shared;
 
 impl Engine {
-    /// The first handle that may write an inode opened for reading takes its lock and lease; a later one the lease,
-    /// where that was given up and can be had again.
+    /// The first handle that may write an inode opened for reading takes its lock and lease; a
+    /// later one the lease, where that was given up and can be had again.
     pub(super) fn claim_shared(&self, inode: &Arc<Inode>) -> Result<()> {
         let state = inode.lock();
         let is_ours = state.cache.liberties() == Liberties::Exclusive || state.cache.is_breaking();
@@ -67,9 +69,9 @@ impl Engine {
         }
     }
 
-    /// A descriptor lives a moment longer than its program where that was killed, or was passing through a child
-    /// between fork and exec: then the file should not count as shared for good. Where a crash left its mark there is
-    /// space to be given back, and more patience.
+    /// A descriptor lives a moment longer than its program where that was killed, or was passing
+    /// through a child between fork and exec: then the file should not count as shared for good.
+    /// Where a crash left its mark there is space to be given back, and more patience.
     fn try_lease(&self, file: &forebay_uring::File, target: Target) -> std::io::Result<()> {
         let tries = if matches!(file.reservation_mark(), Ok(Some(_))) {
             LEASE_TRIES_AFTER_CRASH
@@ -89,19 +91,20 @@ impl Engine {
         }
     }
 
-    /// What was written to a shared file before is not kept here. Once it is flushed, all that is not flushed is; a flush
-    /// that fails can be got over then.
+    /// What was written to a shared file before is not kept here. Once it is flushed, all that is
+    /// not flushed is; a flush that fails can be got over then.
     pub(super) fn flush_what_was_there(&self, inode: &Arc<Inode>) {
         let state = inode.lock();
-        let wants_flush = state.cache.liberties() == Liberties::Shared && state.cache.lacks_frames();
+        let wants_flush =
+            state.cache.liberties() == Liberties::Shared && state.cache.lacks_frames();
         drop(state);
         if wants_flush {
             inode.ask_unheard(&self.owner.shared, Request::FlushData);
         }
     }
 
-    /// A lease that was broken between its taking and the inode's entering the table, or its counting as ours, was
-    /// heard of too early: whoever waits is served now.
+    /// A lease that was broken between its taking and the inode's entering the table, or its
+    /// counting as ours, was heard of too early: whoever waits is served now.
     pub(super) fn look_at_lease(&self, inode: &Arc<Inode>) {
         if inode.lock().cache.liberties() == Liberties::Exclusive && !inode.file.has_lease() {
             inode.break_lease(&self.owner.shared);
@@ -122,8 +125,10 @@ pub(super) fn on_break(shared: &Shared, target: Target) {
 pub(super) fn lock_out_engines(file: &forebay_uring::File) -> Result<()> {
     match file.try_ofd_lock() {
         Ok(Lock::HeldElsewhere) => {
-            let error =
-                Error::new(ErrorKind::Busy, "another engine, or a program with a lock on it, has the file");
+            let error = Error::new(
+                ErrorKind::Busy,
+                "another engine, or a program with a lock on it, has the file",
+            );
             return Err(error.remedy("close it there first, or open it for reading"));
         }
         Ok(Lock::Taken) => {}
@@ -133,7 +138,8 @@ pub(super) fn lock_out_engines(file: &forebay_uring::File) -> Result<()> {
 }
 
 impl Inode {
-    /// No more liberties; the context gives the lease up when what was accepted is written, or soon.
+    /// No more liberties; the context gives the lease up when what was accepted is written, or
+    /// soon.
     pub(crate) fn break_lease(self: &Arc<Self>, shared: &Shared) {
         let mut after = After::default();
         let mut state = self.lock();
@@ -150,8 +156,9 @@ impl Inode {
         }
     }
 
-    /// Whether the lease is still ours, so that nobody else can have put anything where space is given back. Not for
-    /// sure by our own account: the kernel takes it from a process that was stopped for longer than others can wait.
+    /// Whether the lease is still ours, so that nobody else can have put anything where space is
+    /// given back. Not for sure by our own account: the kernel takes it from a process that was
+    /// stopped for longer than others can wait.
     pub(crate) fn may_give_back(&self, state: &State) -> bool {
         match state.break_deadline {
             Some(deadline) => Instant::now() < deadline,
@@ -159,8 +166,8 @@ impl Inode {
         }
     }
 
-    /// The context looks whether the lease can go; true when it has gone. Otherwise when to look again at the latest,
-    /// if a moment does.
+    /// The context looks whether the lease can go; true when it has gone. Otherwise when to look
+    /// again at the latest, if a moment does.
     pub(crate) fn give_up_lease(&self, now: Instant) -> GivingUp {
         let mut state = self.lock();
         let Some(deadline) = state.break_deadline else { return GivingUp::Done };

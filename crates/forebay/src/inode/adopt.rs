@@ -40,8 +40,14 @@ pub(crate) enum Trust {
 }
 
 impl Inode {
-    /// Takes the pages of a file that was handed over, before anybody uses it. The pool has their frames as taken.
-    pub(crate) fn adopt_pages(&self, shared: &Shared, inherited: &Inherited, trust: Trust) -> Pages {
+    /// Takes the pages of a file that was handed over, before anybody uses it. The pool has their
+    /// frames as taken.
+    pub(crate) fn adopt_pages(
+        &self,
+        shared: &Shared,
+        inherited: &Inherited,
+        trust: Trust,
+    ) -> Pages {
         let mut after = After::default();
         let mut spares = FrameRuns::default();
         let mut state = self.lock();
@@ -54,8 +60,8 @@ impl Inode {
         for (frame, header) in &inherited.pages {
             let (frame, page) = (*frame, header.page);
             let inside = size.saturating_sub(page * PAGE).min(PAGE) as usize;
-            let is_lost =
-                inside == 0 || header.state == FrameState::Clean && !is_as_on_device(header, inside, trust);
+            let is_lost = inside == 0
+                || header.state == FrameState::Clean && !is_as_on_device(header, inside, trust);
             if is_lost {
                 after.settled.freed.push(frame);
                 continue;
@@ -105,8 +111,8 @@ impl Inode {
     }
 }
 
-/// How long the file is: what is still to be written may reach beyond what the device has. Where others may have had it,
-/// they may have cut it.
+/// How long the file is: what is still to be written may reach beyond what the device has. Where
+/// others may have had it, they may have cut it.
 fn size_of(inherited: &Inherited, disk_size: u64, trust: Trust) -> u64 {
     let last = inherited.pages.iter().rev().find(|(_, header)| header.state != FrameState::Clean);
     match (trust, last) {

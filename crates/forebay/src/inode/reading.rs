@@ -70,21 +70,25 @@ impl Inode {
         loop {
             let mut state = self.lock();
             shared.check()?;
-            let length = state.cache.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
+            let length =
+                state.cache.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
             if length == 0 {
                 return Poll::Ready(Ok(0));
             }
             state.advise(shared, reading);
             let State { cache, stash, .. } = &mut *state;
-            // Without frames at first: what is here needs none, and what is read in needs as many as it is long.
+            // Without frames at first: what is here needs none, and what is read in needs as many
+            // as it is long.
             let none = &mut FrameRuns::default();
-            let (mut planned, mut stop) = cache.begin_read(offset, length, reading.reader, none, &mut steps);
+            let (mut planned, mut stop) =
+                cache.begin_read(offset, length, reading.reader, none, &mut steps);
             if planned == 0 && stop == ReadStop::NoFrames {
                 let wanted = length.div_ceil(PAGE as usize).min(FILL_PAGES as usize);
                 if stash.len() < wanted {
                     shared.refill(stash, wanted);
                 }
-                (planned, stop) = cache.begin_read(offset, length, reading.reader, stash, &mut steps);
+                (planned, stop) =
+                    cache.begin_read(offset, length, reading.reader, stash, &mut steps);
             }
             let mut failed = None;
             let mut starved = false;
@@ -107,7 +111,8 @@ impl Inode {
                 let bios = state.fill(shared, rest, Class::Waited, caching, &mut after);
                 after.submit(self, bios);
             }
-            // What is waited for comes first, and may leave too little memory; the last step takes what there is.
+            // What is waited for comes first, and may leave too little memory; the last step takes
+            // what there is.
             let is_last = offset + planned as u64 >= reading.bytes.end.min(state.cache.size());
             if is_last || shared.room_ahead() >= reading.ahead.end - reading.ahead.start {
                 let ahead = std::mem::take(&mut reading.ahead);
@@ -182,8 +187,8 @@ impl State {
     }
 }
 
-/// What of a large read is brought in beside the request its first page is in: whole requests, so that each step asks
-/// for one more or for none.
+/// What of a large read is brought in beside the request its first page is in: whole requests, so
+/// that each step asks for one more or for none.
 fn rest_of(start: u64, end: u64) -> Range<u64> {
     let (first, end) = (start / PAGE, end.div_ceil(PAGE));
     let horizon = (first / FILL_PAGES + READ_REQUESTS) * FILL_PAGES;

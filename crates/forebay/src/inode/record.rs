@@ -1,5 +1,6 @@
-//! The account of a file in the arena, so that another process can finish its writing where this one dies. Only where the
-//! engine is to be survived; everywhere else nothing is said. What is said when, the cache decides (`account.rs` there).
+//! The account of a file in the arena, so that another process can finish its writing where this
+//! one dies. Only where the engine is to be survived; everywhere else nothing is said. What is said
+//! when, the cache decides (`account.rs` there).
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -29,7 +30,8 @@ pub(super) struct Record {
 }
 
 impl Inode {
-    /// Enters the file, before anything of it can be published. One that is never written is not entered.
+    /// Enters the file, before anything of it can be published. One that is never written is not
+    /// entered.
     ///
     /// # Errors
     /// `NoMemory` where there are as many files as there is room for.
@@ -67,7 +69,8 @@ impl Inode {
         if shared.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
             let FileRecord { generation, size, .. } = *record;
-            self.lock().record = Some(Record { file: *file, generation, sequence: *sequence, size });
+            self.lock().record =
+                Some(Record { file: *file, generation, sequence: *sequence, size });
         }
     }
 
@@ -92,7 +95,8 @@ impl State {
     pub(super) fn tell_touched(&mut self, shared: &Shared, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
             CachedFile::tell_touched(copies, &mut record.account(shared));
-            // No byte of the copies before this: the processor does all in order, as seen by who looks afterwards.
+            // No byte of the copies before this: the processor does all in order, as seen by who
+            // looks afterwards.
             compiler_fence(Ordering::SeqCst);
         }
     }
@@ -111,8 +115,8 @@ impl State {
         }
     }
 
-    /// What the cache has told of frames, and the size. Under the lock under which it did; what was zeroed or patched is
-    /// finished.
+    /// What the cache has told of frames, and the size. Under the lock under which it did; what was
+    /// zeroed or patched is finished.
     pub(crate) fn tell_arena(&mut self, shared: &Shared, after: &mut After) {
         let settled = &mut after.settled;
         match &mut self.record {

@@ -10,9 +10,10 @@
 //!             --- taken --------------------->         ends
 //! ```
 //!
-//! Until the last word the keeper has everything, and everything that is done here may be done twice: whoever dies in
-//! the middle of it, or cannot go on, leaves it to the next. What comes is trusted in nothing: the memory is mapped only
-//! where all it says of itself is so, and a file counts only where it is the one the arena means.
+//! Until the last word the keeper has everything, and everything that is done here may be done
+//! twice: whoever dies in the middle of it, or cannot go on, leaves it to the next. What comes is
+//! trusted in nothing: the memory is mapped only where all it says of itself is so, and a file
+//! counts only where it is the one the arena means.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -59,7 +60,8 @@ pub(crate) struct Inherited {
     pub(crate) number: u32,
     /// Nothing of its length is under way any more.
     pub(crate) record: FileRecord,
-    /// The pages that are here: of each its youngest frame, in the order of the file, all within its size.
+    /// The pages that are here: of each its youngest frame, in the order of the file, all within
+    /// its size.
     pub(crate) pages: Vec<(Frame, Header)>,
     /// No header of it has a larger one.
     pub(crate) sequence: u64,
@@ -88,7 +90,9 @@ impl Handed {
         };
         let (process, count) = match first {
             Message::Handed { process, files } => (process, files),
-            Message::Refused { reason } => return Err(failed(&format!("the keeper refuses: {reason}"))),
+            Message::Refused { reason } => {
+                return Err(failed(&format!("the keeper refuses: {reason}")));
+            }
             _ => return Err(failed("who listens there answers something else")),
         };
         let [memfd] = one(descriptors)?;
@@ -111,15 +115,17 @@ impl Handed {
     /// A new keeper may listen where the old one did.
     pub(crate) fn make_room(channel: &Channel) -> Result<()> {
         // Whoever is gone needs no room.
-        let asked =
-            channel.send(&Message::Room.encode(), &[]).and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
+        let asked = channel
+            .send(&Message::Room.encode(), &[])
+            .and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
         match asked {
             Ok(Received::Nothing) => Err(failed("the keeper does not answer")),
             Ok(Received::Message(_) | Received::End) | Err(_) => Ok(()),
         }
     }
 
-    /// Everything is taken over. Returns when the keeper has let go of it, or is gone; after a second at most.
+    /// Everything is taken over. Returns when the keeper has let go of it, or is gone; after a
+    /// second at most.
     pub(crate) fn tell_taken(channel: &Channel) {
         // Whoever is gone has nothing that he could give to others.
         let sent = channel.send(&Message::Taken.encode(), &[]);
@@ -138,12 +144,14 @@ fn failed(what: &str) -> Error {
 
 fn connect(socket: &Path) -> Result<Channel> {
     let channel = Channel::connect(socket).map_err(|error| {
-        let is_gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        let is_gone =
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         let nobody = failed("no keeper listens there").because(error);
         if is_gone { nobody.remedy(OPEN_ANEW) } else { nobody }
     })?;
-    let peer =
-        channel.peer().map_err(|error| failed("it cannot be seen who listens there").because(error))?;
+    let peer = channel
+        .peer()
+        .map_err(|error| failed("it cannot be seen who listens there").because(error))?;
     if !peer.is_trusted() {
         return Err(failed(&format!("user {} listens there, who is another", peer.user)));
     }
@@ -151,8 +159,9 @@ fn connect(socket: &Path) -> Result<Channel> {
 }
 
 fn decode(message: passing::Message) -> Result<(Message, Vec<OwnedFd>)> {
-    let decoded = Message::decode(&message.bytes)
-        .map_err(|malformed| failed(&format!("who listens there says what is none here: {malformed}")))?;
+    let decoded = Message::decode(&message.bytes).map_err(|malformed| {
+        failed(&format!("who listens there says what is none here: {malformed}"))
+    })?;
     if message.lost {
         let error = failed("this process has as many open files as it may");
         return Err(error.remedy("raise the limit of open files (ulimit -n)"));
@@ -184,40 +193,51 @@ fn one(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 1]> {
     descriptors.try_into().map_err(wrong)
 }
 
-/// The files that the arena means, with what is in it of them; of everything else it says nothing any more.
+/// The files that the arena means, with what is in it of them; of everything else it says nothing
+/// any more.
 fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<Vec<HandedFile>> {
     let mut files = BTreeMap::new();
     for (number, (generation, descriptor)) in handed {
         let found = path_of(&descriptor);
         let record = arena.file(number).filter(|record| record.generation == generation);
         let file = File::of_descriptor(descriptor);
-        let file =
-            file.map_err(|error| failed("a file cannot be taken over").at_path(&found).because(error))?;
+        let file = file.map_err(|error| {
+            failed("a file cannot be taken over").at_path(&found).because(error)
+        })?;
         match record {
             Some(mut record) if is_meant(&file, &record) => {
-                finish_cut(arena, number, &file, &mut record).map_err(|error| error.at_path(&found))?;
+                finish_cut(arena, number, &file, &mut record)
+                    .map_err(|error| error.at_path(&found))?;
                 let path = path_now(&file, &record, found);
                 let inherited = Inherited { number, record, pages: Vec::new(), sequence: 0 };
                 files.insert(number, HandedFile { file, path, inherited });
             }
             // Its last handle was being closed.
-            _ => tracing::info!(path = %found.display(), "not taken over: the arena does not mean it"),
+            _ => {
+                tracing::info!(path = %found.display(), "not taken over: the arena does not mean it")
+            }
         }
     }
     let known: HashMap<_, _> =
         files.iter().map(|(number, file)| (*number, known_of(&file.inherited.record))).collect();
     let frames = frames_of(&known, headers(arena));
-    for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
+    for of_page in
+        frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page))
+    {
         let (frame, header) = of_page.last().expect("a chunk is not empty");
-        let inherited =
-            &mut files.get_mut(&header.file).expect("frames of other files were left out").inherited;
+        let inherited = &mut files
+            .get_mut(&header.file)
+            .expect("frames of other files were left out")
+            .inherited;
         inherited.sequence = inherited.sequence.max(header.sequence);
         if header.page * PAGE < inherited.record.size {
             inherited.pages.push((*frame, *header));
         }
     }
     let mut files: Vec<HandedFile> = files.into_values().collect();
-    leave_spares(arena.frames(), &mut files, |frame| is_whole(&arena.written_of(frame), PAGE as usize))?;
+    leave_spares(arena.frames(), &mut files, |frame| {
+        is_whole(&arena.written_of(frame), PAGE as usize)
+    })?;
     forget_all_but(arena, &files);
     Ok(files)
 }
@@ -232,11 +252,17 @@ fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) 
     Ok(())
 }
 
-/// Where a file is: at the path by which it was opened, if it still is there, else where the kernel says.
+/// Where a file is: at the path by which it was opened, if it still is there, else where the kernel
+/// says.
 fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
-    let names_it = |path: &Path| File::identity_of(path).is_ok_and(|identity| identity == file.identity());
+    let names_it =
+        |path: &Path| File::identity_of(path).is_ok_and(|identity| identity == file.identity());
     let is_known = !record.path.as_os_str().is_empty();
-    if is_known && (names_it(&record.path) || !names_it(&found)) { record.path.clone() } else { found }
+    if is_known && (names_it(&record.path) || !names_it(&found)) {
+        record.path.clone()
+    } else {
+        found
+    }
 }
 
 /// Whether nothing is missing of a page that was written in parts, up to this byte of it.
@@ -244,15 +270,22 @@ pub(crate) fn is_whole(written: &[Range<usize>], inside: usize) -> bool {
     matches!(written, [bytes] if bytes.start == 0 && bytes.end >= inside)
 }
 
-/// What was written of a page in part needs a frame for the rest of it, if there is one: clean pages make room.
+/// What was written of a page in part needs a frame for the rest of it, if there is one: clean
+/// pages make room.
 ///
 /// # Errors
 /// `Keeper` where they cannot make enough of it, which no program leaves behind.
-fn leave_spares(frames: u32, files: &mut [HandedFile], is_whole: impl Fn(Frame) -> bool) -> Result<()> {
+fn leave_spares(
+    frames: u32,
+    files: &mut [HandedFile],
+    is_whole: impl Fn(Frame) -> bool,
+) -> Result<()> {
     let pages = || files.iter().flat_map(|file| &file.inherited.pages);
-    let needs_spare =
-        |(frame, header): &&(Frame, Header)| header.state == FrameState::Partial && !is_whole(*frame);
-    let mut lacking = (pages().count() + pages().filter(needs_spare).count()).saturating_sub(frames as usize);
+    let needs_spare = |(frame, header): &&(Frame, Header)| {
+        header.state == FrameState::Partial && !is_whole(*frame)
+    };
+    let mut lacking =
+        (pages().count() + pages().filter(needs_spare).count()).saturating_sub(frames as usize);
     for file in files {
         file.inherited.pages.retain(|(_, header)| {
             let goes = lacking > 0 && header.state == FrameState::Clean;
@@ -276,8 +309,11 @@ pub(crate) fn forget_all_but(arena: &Arena, files: &[HandedFile]) {
         }
     }
     let numbers: BTreeSet<u32> = files.iter().map(|file| file.inherited.number).collect();
-    let others: Vec<u32> =
-        arena.files().map(|(number, _)| number).filter(|number| !numbers.contains(number)).collect();
+    let others: Vec<u32> = arena
+        .files()
+        .map(|(number, _)| number)
+        .filter(|number| !numbers.contains(number))
+        .collect();
     others.into_iter().for_each(|number| arena.leave_file(number));
 }
 
@@ -301,20 +337,31 @@ mod tests {
             cut: None,
             path: PathBuf::new(),
         };
-        HandedFile { file, path: PathBuf::new(), inherited: Inherited { number, record, pages, sequence: 0 } }
+        HandedFile {
+            file,
+            path: PathBuf::new(),
+            inherited: Inherited { number, record, pages, sequence: 0 },
+        }
     }
 
     fn page(frame: u32, state: FrameState) -> (Frame, Header) {
-        let header =
-            Header { file: 0, generation: 1, page: u64::from(frame), sequence: 1, length: 4096, state };
+        let header = Header {
+            file: 0,
+            generation: 1,
+            page: u64::from(frame),
+            sequence: 1,
+            length: 4096,
+            state,
+        };
         (Frame(frame), header)
     }
 
     #[test]
     fn clean_pages_make_room_for_what_is_missing_of_others() {
         use FrameState::{Clean, Dirty, Partial};
-        let of =
-            |states: &[FrameState]| (0..).zip(states).map(|(frame, state)| page(frame, *state)).collect();
+        let of = |states: &[FrameState]| {
+            (0..).zip(states).map(|(frame, state)| page(frame, *state)).collect()
+        };
         let mut files =
             [file(0, of(&[Dirty, Clean, Partial])), file(1, of(&[Clean, Partial, Partial, Clean]))];
         let never = |_| false;

@@ -1,11 +1,12 @@
-//! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what was reserved ahead of it
-//! is given back.
+//! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what
+//! was reserved ahead of it is given back.
 //!
-//! A file that cannot be written holds up no other, and a device that hangs no other device: each has a thread of its own.
-//! What failed is tried again while there is patience: space may be
-//! freed, a device may come back. Patience counts from the end of the last try by which less was left to do than ever before,
-//! so a slow device is not taken for a dead one. That a call went well does not count: a full file system takes a part of
-//! a write each time, and a device that cannot be synced takes all of it.
+//! A file that cannot be written holds up no other, and a device that hangs no other device: each
+//! has a thread of its own. What failed is tried again while there is patience: space may be freed,
+//! a device may come back. Patience counts from the end of the last try by which less was left to
+//! do than ever before, so a slow device is not taken for a dead one. That a call went well does
+//! not count: a full file system takes a part of a write each time, and a device that cannot be
+//! synced takes all of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,7 +96,16 @@ impl Job {
     /// Nothing of it is done yet.
     pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
         let left = plan.pieces.clone();
-        Self { file, path, plan, left, is_cut: false, is_done: false, least_left: u64::MAX, error: None }
+        Self {
+            file,
+            path,
+            plan,
+            left,
+            is_cut: false,
+            is_done: false,
+            least_left: u64::MAX,
+            error: None,
+        }
     }
 
     /// Writes what is left; a sync comes later.
@@ -144,8 +154,8 @@ impl Job {
         }
     }
 
-    /// Space that was reserved beyond the end. Only under the lease: otherwise it may be another program's by now, and the
-    /// mark is left for the next open.
+    /// Space that was reserved beyond the end. Only under the lease: otherwise it may be another
+    /// program's by now, and the mark is left for the next open.
     fn give_back(&self) -> io::Result<()> {
         let is_marked = matches!(self.file.reservation_mark(), Ok(Some(_)));
         if self.file.kind() == Kind::Regular && is_marked && self.file.is_leased() {
@@ -201,7 +211,8 @@ pub(crate) fn finish(
     std::thread::scope(|scope| {
         for _ in 0..others {
             // Without a thread of its own a device waits for others.
-            let _ = std::thread::Builder::new().name("forebay-device".into()).spawn_scoped(scope, work);
+            let _ =
+                std::thread::Builder::new().name("forebay-device".into()).spawn_scoped(scope, work);
         }
         work();
     });
@@ -234,7 +245,8 @@ fn finish_device(
         if jobs.iter_mut().filter_map(|job| job.has_come_on().then_some(())).count() > 0 {
             came_on = Instant::now();
         }
-        let may_go_on = jobs.iter().any(|job| !job.is_done && job.error.as_ref().is_some_and(is_temporary));
+        let may_go_on =
+            jobs.iter().any(|job| !job.is_done && job.error.as_ref().is_some_and(is_temporary));
         if !may_go_on || came_on.elapsed() + pause > patience {
             break;
         }
@@ -244,7 +256,8 @@ fn finish_device(
     numbers.into_iter().zip(jobs.into_iter().map(Job::end)).collect()
 }
 
-/// A device or a file system that is full, or does not answer well, may do so later; one that is read-only stays so.
+/// A device or a file system that is full, or does not answer well, may do so later; one that is
+/// read-only stays so.
 fn is_temporary(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
@@ -252,8 +265,9 @@ fn is_temporary(error: &io::Error) -> bool {
     )
 }
 
-/// Allocating space waits for direct requests to the file, whoever sent them: a byte that is there, as a rule. (Setting the
-/// length would, too, and would take away what its user has reserved. For a device nothing waits.)
+/// Allocating space waits for direct requests to the file, whoever sent them: a byte that is there,
+/// as a rule. (Setting the length would, too, and would take away what its user has reserved. For a
+/// device nothing waits.)
 fn wait_for_requests(file: &File) {
     if file.kind() == Kind::Regular
         && file.length().is_ok_and(|length| length > 0)
@@ -296,10 +310,17 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
 }
 
 /// Where it fails, what is not written is left in the run.
-fn write_run(file: &File, arena: &Arena, run: &mut Vec<Piece>, came_back: &impl Fn()) -> io::Result<()> {
+fn write_run(
+    file: &File,
+    arena: &Arena,
+    run: &mut Vec<Piece>,
+    came_back: &impl Fn(),
+) -> io::Result<()> {
     while let Some(first) = run.first() {
-        let parts: Vec<Part> =
-            run.iter().map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length }).collect();
+        let parts: Vec<Part> = run
+            .iter()
+            .map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length })
+            .collect();
         let written = file.write_frames_at(arena, &parts, first.offset);
         came_back();
         match written? {
@@ -335,13 +356,26 @@ mod tests {
 
     #[test]
     fn what_follows_on_goes_in_one_call() {
-        let piece =
-            |offset: u64, length| Piece { offset, frame: Frame(0), at: (offset % 4096) as usize, length };
-        let pieces = [piece(0, 4096), piece(4096, 100), piece(5000, 10), piece(8192, 4096), piece(12_288, 1)];
+        let piece = |offset: u64, length| Piece {
+            offset,
+            frame: Frame(0),
+            at: (offset % 4096) as usize,
+            length,
+        };
+        let pieces = [
+            piece(0, 4096),
+            piece(4096, 100),
+            piece(5000, 10),
+            piece(8192, 4096),
+            piece(12_288, 1),
+        ];
         let lengths: Vec<usize> = runs(&pieces).map(<[Piece]>::len).collect();
         assert_eq!(lengths, [2, 1, 2]);
         let many: Vec<Piece> = (0..5000).map(|page| piece(page * 4096, 4096)).collect();
-        assert!(runs(&many).all(|run| run.len() * 4096 <= KEEPER_WRITE_BYTES && run.len() <= MOST_PARTS));
+        assert!(
+            runs(&many)
+                .all(|run| run.len() * 4096 <= KEEPER_WRITE_BYTES && run.len() <= MOST_PARTS)
+        );
         assert_eq!(runs(&many).map(<[Piece]>::len).sum::<usize>(), 5000);
         assert_eq!(runs(&[]).count(), 0);
     }

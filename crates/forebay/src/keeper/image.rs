@@ -7,7 +7,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_uring::{Access, Arena, Create, File, FileRecord, How, Kind, LeaseWatch, Lock, Truncate};
+use forebay_uring::{
+    Access, Arena, Create, File, FileRecord, How, Kind, LeaseWatch, Lock, Truncate,
+};
 
 use super::finish::{Done, Job, Rings, finish};
 use super::process::{headers, is_meant, known_of};
@@ -40,7 +42,8 @@ pub struct Recovered {
 pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<PathBuf> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let path = directory.join(format!("forebay-{process}-{}.image", now.as_millis()));
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     match arena.save_to(&file) {
         Ok(()) => Ok(path),
         Err(error) => {
@@ -50,23 +53,27 @@ pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<
     }
 }
 
-/// Writes what an arena holds that is not in its files, from a file it was saved to ([`save_to`](crate::Keeper::save_to)), or
-/// from the memory of a program that is stopped (`/proc/PID/fd/N`); or says what would be written. Blocks.
+/// Writes what an arena holds that is not in its files, from a file it was saved to
+/// ([`save_to`](crate::Keeper::save_to)), or from the memory of a program that is stopped
+/// (`/proc/PID/fd/N`); or says what would be written. Blocks.
 ///
-/// A file is written only where its path names the same file as when it was opened, nobody else has it open, and nobody
-/// has changed it since. Everything is written to its end, and synced; done twice, the second finds the files changed.
+/// A file is written only where its path names the same file as when it was opened, nobody else has
+/// it open, and nobody has changed it since. Everything is written to its end, and synced; done
+/// twice, the second finds the files changed.
 ///
 /// # Errors
-/// `Open` where the image cannot be read; `InvalidInput` where it is no arena of this version, or damaged. What becomes
-/// of each file is in the list.
+/// `Open` where the image cannot be read; `InvalidInput` where it is no arena of this version, or
+/// damaged. What becomes of each file is in the list.
 pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let failed = |kind, what: &str| Error::new(kind, what).at_path(image);
-    let file = fs::File::open(image)
-        .map_err(|error| failed(ErrorKind::Open, "could not open the saved arena").because(error))?;
-    let arena =
-        Arena::of_image(&file).map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
+    let file = fs::File::open(image).map_err(|error| {
+        failed(ErrorKind::Open, "could not open the saved arena").because(error)
+    })?;
+    let arena = Arena::of_image(&file)
+        .map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
     let records: BTreeMap<u32, FileRecord> = arena.files().collect();
-    let known: HashMap<_, _> = records.iter().map(|(number, record)| (*number, known_of(record))).collect();
+    let known: HashMap<_, _> =
+        records.iter().map(|(number, record)| (*number, known_of(record))).collect();
     let mut plans = plan(&known, headers(&arena), |frame| arena.written_of(frame));
     plans.retain(|_, plan| !plan.is_empty());
     let since = saved_at(image, &file);
@@ -144,11 +151,16 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
     look(record, since)?;
     let path = &record.path;
     let error = |kind, what: &str| Error::new(kind, what).at_path(path);
-    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
+    let how =
+        How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let opened = File::open(path, &how);
-    let file = opened.map_err(|cause| error(ErrorKind::Open, "could not open").because(cause))?.file;
+    let file =
+        opened.map_err(|cause| error(ErrorKind::Open, "could not open").because(cause))?.file;
     if !is_meant(&file, record) {
-        return Err(error(ErrorKind::NotPermitted, "another file is there now: nothing of it is written"));
+        return Err(error(
+            ErrorKind::NotPermitted,
+            "another file is there now: nothing of it is written",
+        ));
     }
     if file.kind() == Kind::Regular {
         if file.try_ofd_lock().is_ok_and(|lock| lock == Lock::HeldElsewhere) {
@@ -157,7 +169,9 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
         // Where there are no leases the lock alone counts.
         match file.try_lease(watch, u64::from(record.generation)) {
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
-                return Err(error(ErrorKind::Busy, "another program has the file open").because(cause));
+                return Err(
+                    error(ErrorKind::Busy, "another program has the file open").because(cause)
+                );
             }
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! The engine's end: starts the keeper, has it told of each file, and notices when it is gone.
 //!
-//! A caller waits for one answer of the keeper, a second at most: a keeper that does not answer in that time is killed, and
-//! counts as gone. While there is none nobody waits; what is open is remembered, and the next one gets it.
+//! A caller waits for one answer of the keeper, a second at most: a keeper that does not answer in
+//! that time is killed, and counts as gone. While there is none nobody waits; what is open is
+//! remembered, and the next one gets it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +41,8 @@ pub(crate) struct Link {
 struct State {
     line: Line,
     files: BTreeMap<u32, Held>,
-    /// What every ring has to hold; `None` once it is closed, so that the end of the rings is told while this process lives.
+    /// What every ring has to hold; `None` once it is closed, so that the end of the rings is told
+    /// while this process lives.
     alive: Option<Arc<Alive>>,
     restarts: u64,
     /// What there is to keep is another keeper's still.
@@ -81,11 +83,18 @@ pub(crate) struct Started {
 }
 
 impl Link {
-    /// Starts a keeper for an arena: on trial until [`Link::confirm`], where another one has everything still.
-    pub(crate) fn start(keeper: Keeper, arena: Arc<Arena>, on_trial: bool) -> Result<(Arc<Self>, Child)> {
+    /// Starts a keeper for an arena: on trial until [`Link::confirm`], where another one has
+    /// everything still.
+    pub(crate) fn start(
+        keeper: Keeper,
+        arena: Arc<Arena>,
+        on_trial: bool,
+    ) -> Result<(Arc<Self>, Child)> {
         if super::process::is_asked() {
-            let error =
-                Error::new(ErrorKind::Keeper, "this process was started to be a keeper, and makes an engine");
+            let error = Error::new(
+                ErrorKind::Keeper,
+                "this process was started to be a keeper, and makes an engine",
+            );
             return Err(error.remedy(keeper.remedy()));
         }
         let keeper = keeper.checked()?;
@@ -95,7 +104,8 @@ impl Link {
         })?;
         let line = Line::Closed;
         let alive = Some(Arc::new(alive));
-        let state = State { line, files: BTreeMap::new(), alive, restarts: 0, on_trial, is_over: true };
+        let state =
+            State { line, files: BTreeMap::new(), alive, restarts: 0, on_trial, is_over: true };
         let link = Self {
             keeper,
             arena,
@@ -129,7 +139,8 @@ impl Link {
         let child = self.keeper.command(end.into()).spawn();
         // So that the keeper alone has it, and its end is told.
         drop(theirs);
-        let mut child = child.map_err(|error| failed("the keeper could not be started").because(error))?;
+        let mut child =
+            child.map_err(|error| failed("the keeper could not be started").because(error))?;
         match self.greet(&channel, &child) {
             Ok(process) => Ok(Started { up: Up { channel, process }, child }),
             Err(error) => {
@@ -141,12 +152,14 @@ impl Link {
     }
 
     fn greet(&self, channel: &Channel, child: &Child) -> Result<Process> {
-        let failed = |what: String| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
+        let failed =
+            |what: String| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
         let process = Process::of(child.id())
             .map_err(|error| failed("no sight of the keeper".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
         let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
-        let hello = Hello { layout, process: self.home, patience, linger, on_trial, socket, save_to, log };
+        let hello =
+            Hello { layout, process: self.home, patience, linger, on_trial, socket, save_to, log };
         let memfd = self.arena.memfd().expect("an arena that is kept is a shared one");
         let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
         // Whoever is gone already has perhaps said why.
@@ -155,7 +168,8 @@ impl Link {
             Ok(Message::Refused { reason }) => Err(failed(format!("the keeper refuses: {reason}"))),
             Ok(_) => Err(failed("the keeper says something else than a welcome".into())),
             Err(error) => {
-                Err(failed("the keeper does not answer".into()).because(sent.err().unwrap_or(error)))
+                Err(failed("the keeper does not answer".into())
+                    .because(sent.err().unwrap_or(error)))
             }
         }
     }
@@ -167,15 +181,18 @@ impl Link {
         match state.ask(&Message::Add { number, generation }, &[file.as_fd()]) {
             Some(Message::NotAdded { reason, .. }) => {
                 state.files.remove(&number);
-                let error =
-                    Error::new(ErrorKind::Keeper, format!("the keeper cannot keep the file: {reason}"));
+                let error = Error::new(
+                    ErrorKind::Keeper,
+                    format!("the keeper cannot keep the file: {reason}"),
+                );
                 Err(error.remedy("raise the hard limit of open files (ulimit -Hn), or open fewer"))
             }
             _ => Ok(()),
         }
     }
 
-    /// It has everything, and does its work from now on, should this process die; returns when it listens.
+    /// It has everything, and does its work from now on, should this process die; returns when it
+    /// listens.
     ///
     /// # Errors
     /// `Keeper` where it cannot, or there is none: then it is on trial still.
@@ -224,7 +241,8 @@ impl Link {
         self.wait_for_watcher();
     }
 
-    /// Not all is written, and this process does nothing more about it: the keeper does as if it were dead.
+    /// Not all is written, and this process does nothing more about it: the keeper does as if it
+    /// were dead.
     pub(crate) fn leave_it(&self) {
         drop(self.close());
     }
@@ -314,8 +332,9 @@ impl Link {
             WhenLost::Restart => "another one is started; until it is there",
             WhenLost::GoOn => "from now on",
         };
-        let what =
-            format!("the keeper has ended ({how}); {then} what is not synced lives in this process alone");
+        let what = format!(
+            "the keeper has ended ({how}); {then} what is not synced lives in this process alone"
+        );
         Error::new(ErrorKind::Keeper, what)
     }
 
@@ -362,11 +381,14 @@ impl Drop for Link {
 }
 
 impl State {
-    /// Asks, and waits for the answer. A keeper that gives none is ended, and whoever watches for that goes on from there.
+    /// Asks, and waits for the answer. A keeper that gives none is ended, and whoever watches for
+    /// that goes on from there.
     fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Option<Message> {
         let Line::Up(up) = &self.line else { return None };
-        let answer =
-            up.channel.send(&message.encode(), descriptors).and_then(|()| hear(&up.channel, KEEPER_ANSWER));
+        let answer = up
+            .channel
+            .send(&message.encode(), descriptors)
+            .and_then(|()| hear(&up.channel, KEEPER_ANSWER));
         match answer {
             Ok(answer) if is_answer(message, &answer) => Some(answer),
             other => {
@@ -378,10 +400,14 @@ impl State {
         }
     }
 
-    /// Gives all files to a new keeper, a few at a time: more than the channel holds would keep both ends waiting.
+    /// Gives all files to a new keeper, a few at a time: more than the channel holds would keep
+    /// both ends waiting.
     fn send_all(&self, channel: &Channel) -> Result<()> {
         let failed = |why: String| {
-            Error::new(ErrorKind::Keeper, format!("a new keeper could not be given the open files: {why}"))
+            Error::new(
+                ErrorKind::Keeper,
+                format!("a new keeper could not be given the open files: {why}"),
+            )
         };
         let files: Vec<_> = self.files.iter().collect();
         for batch in files.chunks(KEEPER_BATCH) {
@@ -419,10 +445,11 @@ fn is_answer(asked: &Message, answer: &Message) -> bool {
 /// The next message.
 fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
     match channel.receive(Some(patience))? {
-        Received::Message(message) => {
-            Message::decode(&message.bytes).map_err(|malformed| io::Error::other(malformed.to_string()))
+        Received::Message(message) => Message::decode(&message.bytes)
+            .map_err(|malformed| io::Error::other(malformed.to_string())),
+        Received::Nothing => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "it said nothing in time"))
         }
-        Received::Nothing => Err(io::Error::new(io::ErrorKind::TimedOut, "it said nothing in time")),
         Received::End => Err(io::Error::new(io::ErrorKind::BrokenPipe, "it has ended")),
     }
 }

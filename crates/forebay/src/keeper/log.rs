@@ -1,8 +1,9 @@
-//! What a keeper says: a line for each thing, to the file that was given or to standard error. It says nothing while the
-//! program it stands by lives.
+//! What a keeper says: a line for each thing, to the file that was given or to standard error. It
+//! says nothing while the program it stands by lives.
 //!
-//! Whoever does not listen holds up nothing: a pipe may be full, and a file on a device that hangs. So a thread of its own
-//! writes the lines, from the first on, and at the end they are waited for, but not for long.
+//! Whoever does not listen holds up nothing: a pipe may be full, and a file on a device that hangs.
+//! So a thread of its own writes the lines, from the first on, and at the end they are waited for,
+//! but not for long.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -46,7 +47,9 @@ struct State {
 impl Log {
     /// To a file, behind what is in it.
     pub(crate) fn to(path: Option<&Path>) -> io::Result<Self> {
-        let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Arc::new);
+        let open = |path| {
+            OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Arc::new)
+        };
         Ok(Self { file: path.map(open).transpose()?, lines: Arc::default() })
     }
 
@@ -56,7 +59,11 @@ impl Log {
         let line = match &self.file {
             Some(_) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                format!("{}.{:03} forebay-keeper[{process}]: {what}\n", now.as_secs(), now.subsec_millis())
+                format!(
+                    "{}.{:03} forebay-keeper[{process}]: {what}\n",
+                    now.as_secs(),
+                    now.subsec_millis()
+                )
             }
             None => format!("forebay-keeper[{process}]: {what}\n"),
         };
@@ -82,7 +89,10 @@ impl Log {
         };
         let Ok(file) = file else { return false };
         let lines = Arc::clone(&self.lines);
-        std::thread::Builder::new().name("forebay-log".into()).spawn(move || lines.write(&file)).is_ok()
+        std::thread::Builder::new()
+            .name("forebay-log".into())
+            .spawn(move || lines.write(&file))
+            .is_ok()
     }
 }
 
@@ -103,8 +113,8 @@ impl Lines {
         }
     }
 
-    /// Whether there are so few. While lines are written it waits; and once it has waited in vain, not again before another
-    /// was.
+    /// Whether there are so few. While lines are written it waits; and once it has waited in vain,
+    /// not again before another was.
     fn wait_for_fewer_than(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         while state.lines.len() >= count && state.stuck_at != Some(state.written) {
@@ -151,7 +161,8 @@ mod tests {
     fn who_listens_hears_all() {
         let (log, heard) = piped();
         let count = 4 * KEEPER_LOG_LINES;
-        let listening = std::thread::spawn(move || heard.lines().map(Result::unwrap).take(count).count());
+        let listening =
+            std::thread::spawn(move || heard.lines().map(Result::unwrap).take(count).count());
         (0..count).for_each(|number| log.say(format_args!("{number}")));
         log.flush();
         assert_eq!(listening.join().unwrap(), count);

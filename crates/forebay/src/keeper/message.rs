@@ -1,11 +1,13 @@
-//! What a program and its keeper say to each other, and what a program that adopts says to a keeper.
+//! What a program and its keeper say to each other, and what a program that adopts says to a
+//! keeper.
 //!
-//! A message is one packet: a byte that says which it is, then its fields in their order, little endian. Descriptors go
-//! beside it; how many there have to be is the message's. Text and paths are bytes behind their number (16 bits). Nothing
-//! may be left over. Whatever was sent, reading it ends in a message or in a reason why it is none.
+//! A message is one packet: a byte that says which it is, then its fields in their order, little
+//! endian. Descriptors go beside it; how many there have to be is the message's. Text and paths are
+//! bytes behind their number (16 bits). Nothing may be left over. Whatever was sent, reading it
+//! ends in a message or in a reason why it is none.
 //!
-//! The first message of a conversation (`Hello`, `Adopt`) begins with the sign and the version in every version there
-//! will be, so that another version is told from nonsense.
+//! The first message of a conversation (`Hello`, `Adopt`) begins with the sign and the version in
+//! every version there will be, so that another version is told from nonsense.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -23,7 +25,8 @@ pub(crate) const VERSION: u32 = 2;
 /// Bytes of a reason that are told.
 const REASON_BYTES: usize = 1000;
 
-const _: () = assert!(3 * KEEPER_PATH_BYTES + 64 <= MESSAGE_BYTES && REASON_BYTES + 64 <= MESSAGE_BYTES);
+const _: () =
+    assert!(3 * KEEPER_PATH_BYTES + 64 <= MESSAGE_BYTES && REASON_BYTES + 64 <= MESSAGE_BYTES);
 
 /// What a conversation begins with.
 const SIGN: [u8; 4] = *b"FBK\x01";
@@ -31,7 +34,8 @@ const SIGN: [u8; 4] = *b"FBK\x01";
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
-    /// The owner's first word. With it: the arena's memory, and the end that tells when its rings are gone.
+    /// The owner's first word. With it: the arena's memory, and the end that tells when its rings
+    /// are gone.
     Hello(Hello),
     /// Keep this file. With it: the file.
     Add {
@@ -97,9 +101,11 @@ pub(crate) enum Message {
     },
     /// That was all.
     End,
-    /// The adopter has it all: the keeper may go. To a keeper on trial, and its answer: it is one, and listens.
+    /// The adopter has it all: the keeper may go. To a keeper on trial, and its answer: it is one,
+    /// and listens.
     Taken,
-    /// The adopter's own keeper is about to listen at the path of this one, which stops that; and the answer.
+    /// The adopter's own keeper is about to listen at the path of this one, which stops that; and
+    /// the answer.
     Room,
 }
 
@@ -114,7 +120,8 @@ pub(crate) struct Hello {
     pub(crate) patience: Duration,
     /// How long it stays for who adopts.
     pub(crate) linger: Duration,
-    /// What it keeps is another keeper's until it is told `Taken`: before that it writes nothing, and does not listen.
+    /// What it keeps is another keeper's until it is told `Taken`: before that it writes nothing,
+    /// and does not listen.
     pub(crate) on_trial: bool,
     /// Where it listens for those.
     pub(crate) socket: Option<PathBuf>,
@@ -149,7 +156,10 @@ impl fmt::Display for Malformed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(other) => {
-                write!(formatter, "version {other} of what keepers speak, and this is version {VERSION}")
+                write!(
+                    formatter,
+                    "version {other} of what keepers speak, and this is version {VERSION}"
+                )
             }
             Self::Empty => formatter.write_str("a message without a beginning"),
             Self::Kind(kind) => write!(formatter, "a message of no known kind ({kind})"),
@@ -285,7 +295,8 @@ impl Writer {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        let length = u16::try_from(bytes.len()).expect("the kernel's paths are shorter, and texts were cut");
+        let length =
+            u16::try_from(bytes.len()).expect("the kernel's paths are shorter, and texts were cut");
         self.put(&length.to_le_bytes());
         self.put(bytes);
     }
@@ -425,7 +436,10 @@ mod tests {
         for message in some() {
             let mut bytes = message.encode();
             for length in 0..bytes.len() {
-                assert!(Message::decode(&bytes[..length]).is_err(), "{length} bytes of {message:?}");
+                assert!(
+                    Message::decode(&bytes[..length]).is_err(),
+                    "{length} bytes of {message:?}"
+                );
             }
             bytes.push(0);
             assert_eq!(Message::decode(&bytes), Err(Malformed::Long), "{message:?}");

@@ -1,10 +1,11 @@
 //! The keeper: a second process that finishes what this one had accepted, should it die.
 //!
-//! The engine's arena is memory that both processes have, and the keeper has duplicates of the engine's open files. While
-//! the program lives it does nothing: it sleeps until it is told of another file, or until the program is gone. Then, if
-//! nobody said goodbye, it waits until the kernel has let go of the dead program's requests, writes what is dirty to the
-//! files, syncs them, gives back what was reserved, and ends. So written data survives the death of the process, as with
-//! the kernel's page cache; what the *machine's* death takes is what was not synced.
+//! The engine's arena is memory that both processes have, and the keeper has duplicates of the
+//! engine's open files. While the program lives it does nothing: it sleeps until it is told of
+//! another file, or until the program is gone. Then, if nobody said goodbye, it waits until the
+//! kernel has let go of the dead program's requests, writes what is dirty to the files, syncs them,
+//! gives back what was reserved, and ends. So written data survives the death of the process, as
+//! with the kernel's page cache; what the *machine's* death takes is what was not synced.
 //!
 //! ```text
 //! program ------ arena (memfd) ------ keeper            dead ------ arena ------ keeper: plan, write, sync, end
@@ -15,9 +16,10 @@
 //!
 //! # Which program is the keeper
 //!
-//! One that calls [`run`], as `forebay keeper` does: [`Keeper::program`]. Or this very program, executed again:
-//! [`Keeper::this_program`]. Its `main` has to call [`run_if_asked`] before anything else, which in the keeper never
-//! returns. Both ends have to be of one build, as far as version and layout go: others are refused when the engine is made.
+//! One that calls [`run`], as `forebay keeper` does: [`Keeper::program`]. Or this very program,
+//! executed again: [`Keeper::this_program`]. Its `main` has to call [`run_if_asked`] before
+//! anything else, which in the keeper never returns. Both ends have to be of one build, as far as
+//! version and layout go: others are refused when the engine is made.
 //!
 //! ```no_run
 //! use forebay::{Engine, Keeper};
@@ -31,19 +33,21 @@
 //!
 //! # Going on where a program died
 //!
-//! With a [socket](Keeper::socket) the keeper stays for a while when all is written, and a program that is started again
-//! takes over what it has: [`Builder::adopt`](crate::Builder::adopt). Its cache is as warm as the dead one's was, its files
-//! are open, those that have no name any more too, and nobody else had them in between, but who opened one meanwhile.
+//! With a [socket](Keeper::socket) the keeper stays for a while when all is written, and a program
+//! that is started again takes over what it has: [`Builder::adopt`](crate::Builder::adopt). Its
+//! cache is as warm as the dead one's was, its files are open, those that have no name any more
+//! too, and nobody else had them in between, but who opened one meanwhile.
 //!
 //! # What it does not cover
 //!
-//! The machine's death. Both processes killed together, as by a service manager that ends all processes of a service: see
-//! `docs/decisions/0019-keeper.md` for the ways out. What was reserved for writes that never came is given back only where the file's lease is
-//! still held.
+//! The machine's death. Both processes killed together, as by a service manager that ends all
+//! processes of a service: see `docs/decisions/0019-keeper.md` for the ways out. What was reserved
+//! for writes that never came is given back only where the file's lease is still held.
 //!
-//! Inside: `link` is the engine's end, `process` the keeper's, `message` what they say; `recover` the plan of what is to be
-//! written, `finish` its execution, `progress` how far that is and `report` what comes of it; `adopt` what a new program takes over; [`image`] an arena that was saved to a file;
-//! `store` the service manager in the place of a keeper, `standby` either of them.
+//! Inside: `link` is the engine's end, `process` the keeper's, `message` what they say; `recover`
+//! the plan of what is to be written, `finish` its execution, `progress` how far that is and
+//! `report` what comes of it; `adopt` what a new program takes over; [`image`] an arena that was
+//! saved to a file; `store` the service manager in the place of a keeper, `standby` either of them.
 
 pub(crate) mod adopt;
 pub(crate) mod finish;
@@ -91,7 +95,8 @@ pub enum WhenLost {
     GoOn,
 }
 
-/// Which program keeps what the engine has accepted, and how: see [`Builder::survive`](crate::Builder::survive).
+/// Which program keeps what the engine has accepted, and how: see
+/// [`Builder::survive`](crate::Builder::survive).
 #[derive(Clone, Debug)]
 pub struct Keeper {
     program: Program,
@@ -125,24 +130,26 @@ pub struct KeeperState {
 }
 
 impl Keeper {
-    /// A program that is started as `PATH keeper --channel 0`: the program `forebay`, or one of your own that calls
-    /// [`run`] then.
+    /// A program that is started as `PATH keeper --channel 0`: the program `forebay`, or one of
+    /// your own that calls [`run`] then.
     #[must_use]
     pub fn program(path: impl Into<PathBuf>) -> Self {
         Self::of(Program::Path(path.into()))
     }
 
-    /// This program once more, from the file it was started from, even where that has been replaced. Its `main` has to call
-    /// [`run_if_asked`] before it does anything.
+    /// This program once more, from the file it was started from, even where that has been
+    /// replaced. Its `main` has to call [`run_if_asked`] before it does anything.
     #[must_use]
     pub fn this_program() -> Self {
         Self::of(Program::This)
     }
 
-    /// No process: the service manager's store of descriptors (`FileDescriptorStoreMax=` of systemd, at least two and the most
-    /// files open) has arena and files while the program is not running, and the program itself, started again, writes
-    /// what was left: its `main` calls [`stored`] before it opens its files. For services whose processes are all killed
-    /// together. Each first open and last close waits for the manager. Nothing else that can be told a keeper matters.
+    /// No process: the service manager's store of descriptors (`FileDescriptorStoreMax=` of
+    /// systemd, at least two and the most files open) has arena and files while the program is not
+    /// running, and the program itself, started again, writes what was left: its `main` calls
+    /// [`stored`] before it opens its files. For services whose processes are all killed together.
+    /// Each first open and last close waits for the manager. Nothing else that can be told a keeper
+    /// matters.
     #[must_use]
     pub fn descriptor_store() -> Self {
         Self::of(Program::Store)
@@ -172,8 +179,8 @@ impl Keeper {
         self
     }
 
-    /// A path at which the keeper listens (mode 0600; the same user, and root): once the program is dead, and all of it is
-    /// written, another one may take over arena and files there.
+    /// A path at which the keeper listens (mode 0600; the same user, and root): once the program is
+    /// dead, and all of it is written, another one may take over arena and files there.
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
@@ -194,8 +201,8 @@ impl Keeper {
         self
     }
 
-    /// A directory to which it saves the arena if something could not be written: `forebay recover` writes that later. As
-    /// large as what was used of the cache.
+    /// A directory to which it saves the arena if something could not be written: `forebay recover`
+    /// writes that later. As large as what was used of the cache.
     #[must_use]
     pub fn save_to(mut self, directory: impl Into<PathBuf>) -> Self {
         self.save_to = Some(directory.into());
@@ -228,8 +235,10 @@ impl Keeper {
         if let Some(directory) = &self.save_to
             && !directory.is_dir()
         {
-            let error =
-                Error::new(ErrorKind::InvalidInput, "the keeper can save nothing there: no directory");
+            let error = Error::new(
+                ErrorKind::InvalidInput,
+                "the keeper can save nothing there: no directory",
+            );
             return Err(error.at_path(directory).remedy("give a directory that is there"));
         }
         Ok(self)
@@ -266,10 +275,13 @@ impl Keeper {
 }
 
 fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
-    let refused = |why: &str| Error::new(ErrorKind::InvalidInput, format!("{what} of the keeper: {why}"));
+    let refused =
+        |why: &str| Error::new(ErrorKind::InvalidInput, format!("{what} of the keeper: {why}"));
     let absolute = std::path::absolute(path).map_err(|error| refused("no path").because(error))?;
     if absolute.as_os_str().len() > KEEPER_PATH_BYTES {
-        return Err(refused(&format!("a path of more than {KEEPER_PATH_BYTES} bytes")).at_path(path));
+        return Err(
+            refused(&format!("a path of more than {KEEPER_PATH_BYTES} bytes")).at_path(path)
+        );
     }
     Ok(absolute)
 }

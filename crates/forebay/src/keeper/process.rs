@@ -1,11 +1,13 @@
-//! The keeper's end: one thread that sleeps until it is told something, or until the program it stands by is gone.
+//! The keeper's end: one thread that sleeps until it is told something, or until the program it
+//! stands by is gone.
 //!
-//! A program is gone when its process has ended, or when nobody has its end of the channel any more, which an exec
-//! brings about. What it said before that is heard first. If the last of it was no goodbye, the files are finished
-//! ([`finish`](super::finish)).
+//! A program is gone when its process has ended, or when nobody has its end of the channel any
+//! more, which an exec brings about. What it said before that is heard first. If the last of it was
+//! no goodbye, the files are finished ([`finish`](super::finish)).
 //!
-//! It trusts nothing: what it was sent is read by [`message`](super::message), the memory is mapped only where all it says
-//! of itself is so, and of a file only that is written which the arena says, where the file is the one that was meant.
+//! It trusts nothing: what it was sent is read by [`message`](super::message), the memory is mapped
+//! only where all it says of itself is so, and of a file only that is written which the arena says,
+//! where the file is the one that was meant.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,7 +21,9 @@ use forebay_block::Frame;
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{Access, Arena, Channel, File, FileRecord, Gone, Kind, Lock, Process, detached};
+use forebay_uring::{
+    Access, Arena, Channel, File, FileRecord, Gone, Kind, Lock, Process, detached,
+};
 
 use super::finish::{Job, Rings, finish};
 use super::log::Log;
@@ -30,8 +34,9 @@ use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
 use crate::limits::{KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG};
 
-/// Where this process was started to be a keeper ([`Keeper::this_program`](super::Keeper::this_program)), it is one, and
-/// ends as one: then this does not return. Otherwise it does nothing. To be called before anything else, for descriptors
+/// Where this process was started to be a keeper
+/// ([`Keeper::this_program`](super::Keeper::this_program)), it is one, and ends as one: then this
+/// does not return. Otherwise it does nothing. To be called before anything else, for descriptors
 /// are closed whoever has them.
 pub fn run_if_asked() {
     if let Some(number) = std::env::var_os(ASKED) {
@@ -45,9 +50,10 @@ pub(crate) fn is_asked() -> bool {
     std::env::var_os(ASKED).is_some()
 }
 
-/// Is a keeper, by the descriptor of this number, until there is nothing left to keep. Returns with what the process should
-/// exit with: 0 all is written, 1 something is lost, or saved to a file; 2 it was not started by a program of this
-/// version. (3 where a device hangs: then it does not return.)
+/// Is a keeper, by the descriptor of this number, until there is nothing left to keep. Returns with
+/// what the process should exit with: 0 all is written, 1 something is lost, or saved to a file; 2
+/// it was not started by a program of this version. (3 where a device hangs: then it does not
+/// return.)
 ///
 /// To be called before anything else, for descriptors are closed whoever has them.
 #[must_use]
@@ -148,18 +154,24 @@ impl Keeping {
         let hello = match Message::decode(&first.bytes) {
             Ok(Message::Hello(hello)) => hello,
             Ok(_) => return Err("the first word was no hello".into()),
-            Err(malformed) => return Err(format!("the program says what is none here: {malformed}")),
+            Err(malformed) => {
+                return Err(format!("the program says what is none here: {malformed}"));
+            }
         };
         if hello.layout != LAYOUT_VERSION {
-            return Err(format!("the arena is of layout {}, and this knows {LAYOUT_VERSION}", hello.layout));
+            return Err(format!(
+                "the arena is of layout {}, and this knows {LAYOUT_VERSION}",
+                hello.layout
+            ));
         }
         let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors)
             .map_err(|got| format!("{} descriptors came with the first word, not 2", got.len()))?;
-        let arena = Arena::of_memfd(memfd).map_err(|error| format!("the arena cannot be had: {error}"))?;
-        let owner =
-            Process::of(hello.process).map_err(|error| format!("no sight of the program: {error}"))?;
-        let log =
-            Log::to(hello.log.as_deref()).map_err(|error| format!("the log cannot be written: {error}"))?;
+        let arena =
+            Arena::of_memfd(memfd).map_err(|error| format!("the arena cannot be had: {error}"))?;
+        let owner = Process::of(hello.process)
+            .map_err(|error| format!("no sight of the program: {error}"))?;
+        let log = Log::to(hello.log.as_deref())
+            .map_err(|error| format!("the log cannot be written: {error}"))?;
         let listener = if hello.on_trial { None } else { listen(&hello)? };
         let keeping = Self {
             hello,
@@ -238,8 +250,12 @@ impl Keeping {
                 say(channel, &answer, &[]);
             }
             Ok(Message::Goodbye) => return Heard::Goodbye,
-            Ok(other) => self.log.say(format_args!("the program said what it should not: {other:?}")),
-            Err(malformed) => self.log.say(format_args!("the program said what is none here: {malformed}")),
+            Ok(other) => {
+                self.log.say(format_args!("the program said what it should not: {other:?}"))
+            }
+            Err(malformed) => {
+                self.log.say(format_args!("the program said what is none here: {malformed}"))
+            }
         }
         Heard::Something
     }
@@ -263,7 +279,8 @@ impl Keeping {
                 Message::Added { number }
             }
             Err(_) => {
-                let limit = detached::descriptor_limit().map_or("many".into(), |limit| limit.to_string());
+                let limit =
+                    detached::descriptor_limit().map_or("many".into(), |limit| limit.to_string());
                 let reason = format!("it has as many open files as it may: {limit}");
                 Message::NotAdded { number, reason }
             }
@@ -300,13 +317,21 @@ impl Keeping {
             report.save();
         }
         let files = done.into_iter().zip(generations);
-        self.stand_by(files.map(|((number, done), generation)| (number, generation, done.file)).collect());
+        self.stand_by(
+            files.map(|((number, done), generation)| (number, generation, done.file)).collect(),
+        );
         if has_lost { SAVED } else { WRITTEN }
     }
 
     fn report(&self, start: Instant) -> Report {
         let (arena, log) = (Arc::clone(&self.arena), Arc::clone(&self.log));
-        Report { arena, log, process: self.hello.process, save_to: self.hello.save_to.clone(), start }
+        Report {
+            arena,
+            log,
+            process: self.hello.process,
+            save_to: self.hello.save_to.clone(),
+            start,
+        }
     }
 
     fn wait_for_rings(&self) -> Rings {
@@ -327,9 +352,11 @@ impl Keeping {
     fn stand_by(&mut self, files: Vec<(u32, u16, File)>) {
         let end = Instant::now().checked_add(self.hello.linger);
         while self.hello.socket.is_some() {
-            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let left =
+                end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let Some(listener) = &self.listener else {
-                // An adopter was given the place, and has gone away. Whoever has it now may go, too.
+                // An adopter was given the place, and has gone away. Whoever has it now may go,
+                // too.
                 if left.is_zero() {
                     break;
                 }
@@ -337,14 +364,16 @@ impl Keeping {
                 self.listener = listen(&self.hello).ok().flatten();
                 continue;
             };
-            let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS))) else {
+            let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS)))
+            else {
                 break;
             };
             if !ready[0] {
                 if left.is_zero() {
                     break;
                 }
-                // Whoever opens a file waits while it is leased, and nobody else here is told of that.
+                // Whoever opens a file waits while it is leased, and nobody else here is told of
+                // that.
                 files
                     .iter()
                     .filter(|(_, _, file)| !file.is_leased())
@@ -354,7 +383,10 @@ impl Keeping {
             match listener.accept() {
                 Ok(Some((channel, peer))) if peer.is_trusted() => {
                     if wants_to_adopt(&channel) && self.hand_over(&channel, peer, &files) {
-                        self.log.say(format_args!("{} files were taken over by a new program", files.len()));
+                        self.log.say(format_args!(
+                            "{} files were taken over by a new program",
+                            files.len()
+                        ));
                         // Lease and lock are that program's.
                         files.iter().for_each(|(_, _, file)| file.leave());
                         // Then the channel, by the end of which that one knows.
@@ -423,7 +455,9 @@ pub(crate) fn let_go(file: &File) {
 
 /// Whether somebody asks for what is here, and can read it. Who does not is told.
 fn wants_to_adopt(channel: &Channel) -> bool {
-    let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else { return false };
+    let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else {
+        return false;
+    };
     let reason = match Message::decode(&message.bytes) {
         Ok(Message::Adopt { layout: LAYOUT_VERSION }) => return true,
         Ok(Message::Adopt { layout }) => {
@@ -436,8 +470,8 @@ fn wants_to_adopt(channel: &Channel) -> bool {
     false
 }
 
-/// What another program says next; `None` where it dies, or goes away. However long that takes: it has everything by now,
-/// and two must never have it.
+/// What another program says next; `None` where it dies, or goes away. However long that takes: it
+/// has everything by now, and two must never have it.
 fn next_word(channel: &Channel, peer: Peer) -> Option<Message> {
     let process = peer.process.and_then(|number| Process::of(number).ok());
     let mut awaited = vec![Awaited::Message(channel)];
@@ -506,12 +540,14 @@ pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
 }
 
-/// A file that is to be written, if nobody has locked it meanwhile. Its lock came with it; where that was given up, whoever
-/// has one now may have written what is newer.
+/// A file that is to be written, if nobody has locked it meanwhile. Its lock came with it; where
+/// that was given up, whoever has one now may have written what is newer.
 fn still_locked(file: File) -> io::Result<File> {
     // Of a device nobody else can have become the owner.
     if file.kind() == Kind::Regular && matches!(file.try_ofd_lock(), Ok(Lock::HeldElsewhere)) {
-        return Err(io::Error::other("another program has locked it, and may have written what is newer"));
+        return Err(io::Error::other(
+            "another program has locked it, and may have written what is newer",
+        ));
     }
     Ok(file)
 }
@@ -556,7 +592,8 @@ impl Watchdog {
                 std::thread::sleep(Duration::from_millis(200));
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("forebay-watchdog".into()).spawn(watch) {
+        if let Err(error) = std::thread::Builder::new().name("forebay-watchdog".into()).spawn(watch)
+        {
             log.say(format_args!("no watchdog: {error}"));
         }
         Self { is_over }
@@ -605,7 +642,10 @@ mod tests {
         let mut other = Message::Hello(hello()).encode();
         other[5] += 1;
         let refused = answer(&other, Some(&arena)).unwrap_err();
-        assert!(refused.contains("version 3") && refused.contains("this is version 2"), "{refused}");
+        assert!(
+            refused.contains("version 3") && refused.contains("this is version 2"),
+            "{refused}"
+        );
         let layout = Message::Hello(Hello { layout: 7, ..hello() });
         let refused = answer(&layout.encode(), Some(&arena)).unwrap_err();
         assert!(refused.contains("layout 7"), "{refused}");
@@ -619,7 +659,11 @@ mod tests {
             (b"GET / HTTP/1.1".to_vec(), "no known kind"),
             (Message::Hello(Hello { process: u32::MAX, ..hello() }).encode(), "no sight"),
             (Message::Hello(Hello { log: Some("/no/such/log".into()), ..hello() }).encode(), "log"),
-            (Message::Hello(Hello { socket: Some("/no/such/socket".into()), ..hello() }).encode(), "socket"),
+            (
+                Message::Hello(Hello { socket: Some("/no/such/socket".into()), ..hello() })
+                    .encode(),
+                "socket",
+            ),
         ] {
             let refused = answer(&bytes, Some(&arena)).unwrap_err();
             assert!(refused.contains(why), "{refused}");

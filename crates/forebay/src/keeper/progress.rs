@@ -1,5 +1,5 @@
-//! How far a keeper has come with each device, to be looked at from another thread: where a device hangs, no call comes back
-//! that could tell.
+//! How far a keeper has come with each device, to be looked at from another thread: where a device
+//! hangs, no call comes back that could tell.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,7 +50,8 @@ impl Progress {
     /// From now on it is these devices, with these files, that are worked with.
     pub(super) fn begin(&self, devices: impl Iterator<Item = (u64, Vec<PathBuf>)>) {
         let last = Instant::now();
-        let waiting = devices.map(|(device, files)| (Some(device), Waiting { last, files })).collect();
+        let waiting =
+            devices.map(|(device, files)| (Some(device), Waiting { last, files })).collect();
         lock(&self.0).waiting = waiting;
     }
 
@@ -73,8 +74,8 @@ impl Progress {
         std::mem::take(&mut lock(&self.0).done)
     }
 
-    /// Does something where nothing came back for so long from any device that is left. Whatever comes back meanwhile
-    /// waits for the end of it.
+    /// Does something where nothing came back for so long from any device that is left. Whatever
+    /// comes back meanwhile waits for the end of it.
     pub(crate) fn if_hung(&self, patience: Duration, act: impl FnOnce(Hung<'_>)) {
         let mut guard = lock(&self.0);
         let state = &mut *guard;
@@ -92,7 +93,9 @@ mod tests {
 
     fn hung(progress: &Progress) -> Option<Vec<PathBuf>> {
         let mut found = None;
-        progress.if_hung(Duration::ZERO, |hung| found = Some(hung.files.into_iter().cloned().collect()));
+        progress.if_hung(Duration::ZERO, |hung| {
+            found = Some(hung.files.into_iter().cloned().collect())
+        });
         found
     }
 

@@ -1,11 +1,13 @@
 //! What a dead program had accepted, and how it gets to its files.
 //!
-//! The plan is made of what checks out in the arena, and of nothing else; it is a function of that alone. Of several
-//! frames of one page the youngest counts: what it says is what the program had accepted of that page, whatever older
-//! ones say. Then the pages of a file go in the order of their offsets, not in that in which they were written: no two
-//! pieces of a plan touch, so no order of them can be told afterwards, and this one makes long requests.
+//! The plan is made of what checks out in the arena, and of nothing else; it is a function of that
+//! alone. Of several frames of one page the youngest counts: what it says is what the program had
+//! accepted of that page, whatever older ones say. Then the pages of a file go in the order of
+//! their offsets, not in that in which they were written: no two pieces of a plan touch, so no
+//! order of them can be told afterwards, and this one makes long requests.
 //!
-//! Everything here may be done twice: whoever dies in the middle of it leaves the same plan to the next.
+//! Everything here may be done twice: whoever dies in the middle of it leaves the same plan to the
+//! next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -34,7 +36,8 @@ pub(crate) struct Plan {
     pub(crate) size: u64,
     /// What is written, in the order of offsets; none touches the bytes of another.
     pub(crate) pieces: Vec<Piece>,
-    /// Frames that say nothing any more once all that is done, for a younger one does or it was part of a page ...
+    /// Frames that say nothing any more once all that is done, for a younger one does or it was
+    /// part of a page ...
     pub(crate) spent: Vec<Frame>,
     /// ... and those that hold what is in the file then.
     pub(crate) clean: Vec<(Frame, Header)>,
@@ -76,19 +79,22 @@ impl Plan {
     }
 }
 
-/// The frames of these files, in the order of files and of pages, the youngest of each page last. Those that name no such
-/// file do not count.
+/// The frames of these files, in the order of files and of pages, the youngest of each page last.
+/// Those that name no such file do not count.
 pub(crate) fn frames_of(
     files: &HashMap<u32, Known>,
     headers: impl IntoIterator<Item = (Frame, Header)>,
 ) -> Vec<(Frame, Header)> {
     let is_known = |(_, header): &(Frame, Header)| {
         let known = files.get(&header.file);
-        known.is_some_and(|known| known.generation == header.generation) && header.page <= MAX_OFFSET / PAGE
+        known.is_some_and(|known| known.generation == header.generation)
+            && header.page <= MAX_OFFSET / PAGE
     };
     let mut frames: Vec<(Frame, Header)> = headers.into_iter().filter(is_known).collect();
     // (The number decides only where there is nothing to decide.)
-    frames.sort_unstable_by_key(|(frame, header)| (header.file, header.page, header.sequence, frame.0));
+    frames.sort_unstable_by_key(|(frame, header)| {
+        (header.file, header.page, header.sequence, frame.0)
+    });
     frames
 }
 
@@ -99,10 +105,16 @@ pub(crate) fn plan(
     written_of: impl Fn(Frame) -> Vec<Range<usize>>,
 ) -> BTreeMap<u32, Plan> {
     let frames = frames_of(files, headers);
-    let new =
-        |known: &Known| Plan { cut: known.cut, size: known.cut.unwrap_or(known.size), ..Plan::default() };
-    let mut plans: BTreeMap<u32, Plan> = files.iter().map(|(file, known)| (*file, new(known))).collect();
-    for of_page in frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page)) {
+    let new = |known: &Known| Plan {
+        cut: known.cut,
+        size: known.cut.unwrap_or(known.size),
+        ..Plan::default()
+    };
+    let mut plans: BTreeMap<u32, Plan> =
+        files.iter().map(|(file, known)| (*file, new(known))).collect();
+    for of_page in
+        frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page))
+    {
         let ((frame, header), older) = of_page.split_last().expect("a chunk is not empty");
         let plan = plans.get_mut(&header.file).expect("frames of other files were left out");
         plan.spent.extend(older.iter().map(|(frame, _)| *frame));
@@ -113,7 +125,12 @@ pub(crate) fn plan(
 
 impl Plan {
     /// The youngest frame of a page, in the order of pages.
-    fn take_page(&mut self, frame: Frame, header: Header, written_of: impl Fn(Frame) -> Vec<Range<usize>>) {
+    fn take_page(
+        &mut self,
+        frame: Frame,
+        header: Header,
+        written_of: impl Fn(Frame) -> Vec<Range<usize>>,
+    ) {
         let start = header.page * PAGE;
         // As much of the page as is in the file.
         let inside = self.size.saturating_sub(start).min(PAGE) as usize;
@@ -175,7 +192,11 @@ mod tests {
         Header { file: 3, generation: GENERATION, page, sequence, length, state }
     }
 
-    fn plan_of(known: Known, frames: &[(u32, Header)], masks: impl Fn(Frame) -> Vec<Range<usize>>) -> Plan {
+    fn plan_of(
+        known: Known,
+        frames: &[(u32, Header)],
+        masks: impl Fn(Frame) -> Vec<Range<usize>>,
+    ) -> Plan {
         let files = HashMap::from([(3, known)]);
         plan(&files, frames.iter().map(|(frame, header)| (Frame(*frame), *header)), masks)
             .remove(&3)
@@ -205,7 +226,10 @@ mod tests {
 
     #[test]
     fn a_younger_clean_frame_says_that_the_older_one_is_written() {
-        let frames = [(1, header(0, 4, FrameState::Dirty, 4096)), (0, header(0, 5, FrameState::Clean, 4096))];
+        let frames = [
+            (1, header(0, 4, FrameState::Dirty, 4096)),
+            (0, header(0, 5, FrameState::Clean, 4096)),
+        ];
         assert!(plan_of(known(4096), &frames, whole).is_empty());
     }
 
@@ -264,7 +288,8 @@ mod tests {
 
     fn masks() -> impl Strategy<Value = Vec<Range<usize>>> {
         prop::collection::vec((0..=PAGE as usize, 0..=PAGE as usize), 0..4).prop_map(|ends| {
-            let mut ends: Vec<usize> = ends.into_iter().flat_map(|(one, other)| [one, other]).collect();
+            let mut ends: Vec<usize> =
+                ends.into_iter().flat_map(|(one, other)| [one, other]).collect();
             ends.sort_unstable();
             ends.dedup();
             ends.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect()
@@ -272,11 +297,17 @@ mod tests {
     }
 
     /// Which frame's byte each byte of a file gets, told one by one.
-    fn naive(known: Known, frames: &[(u32, Header, Vec<Range<usize>>)], file: u32) -> Vec<Option<u32>> {
+    fn naive(
+        known: Known,
+        frames: &[(u32, Header, Vec<Range<usize>>)],
+        file: u32,
+    ) -> Vec<Option<u32>> {
         let size = known.cut.unwrap_or(known.size);
         let bytes = (0..6 * PAGE).map(|offset| {
             let of_page = frames.iter().filter(|(_, header, _)| {
-                header.file == file && header.generation == known.generation && header.page == offset / PAGE
+                header.file == file
+                    && header.generation == known.generation
+                    && header.page == offset / PAGE
             });
             let (frame, header, mask) = of_page.max_by_key(|(_, header, _)| header.sequence)?;
             let at = (offset % PAGE) as usize;

@@ -1,4 +1,5 @@
-//! What a keeper leaves behind: in the arena, for who takes it over; in its log; and in a file, where something is not written.
+//! What a keeper leaves behind: in the arena, for who takes it over; in its log; and in a file,
+//! where something is not written.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ impl Report {
     /// Says which files were not touched.
     pub(crate) fn tell_refused(&self, refused: &[Refused]) {
         for Refused { path, bytes, error, .. } in refused {
-            self.log.say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
+            self.log
+                .say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
         }
     }
 
@@ -69,7 +71,9 @@ impl Report {
     pub(crate) fn save(&self) {
         let Some(directory) = &self.save_to else { return };
         match image::save(&self.arena, directory, self.process) {
-            Ok(path) => self.log.say(format_args!("saved to {0}: forebay recover {0}", path.display())),
+            Ok(path) => {
+                self.log.say(format_args!("saved to {0}: forebay recover {0}", path.display()))
+            }
             Err(error) => {
                 self.log.say(format_args!("could not save to {}: {error}", directory.display()));
             }
@@ -77,7 +81,8 @@ impl Report {
     }
 }
 
-/// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed for the file.
+/// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed
+/// for the file.
 pub(crate) fn note_done(arena: &Arena, number: u32, plan: &Plan) {
     plan.spent.iter().for_each(|frame| arena.retire(*frame));
     plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));

@@ -1,4 +1,5 @@
-//! Whoever stands by an engine: a keeper, or the service manager's store. What the engine asks of either.
+//! Whoever stands by an engine: a keeper, or the service manager's store. What the engine asks of
+//! either.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -19,9 +20,14 @@ pub(crate) enum Standby {
 }
 
 impl Standby {
-    /// Has somebody stand by for an arena; and the process, where it is one, for [`Standby::watch`]. On trial until it is
-    /// confirmed, where another keeper has everything still.
-    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<(Self, Option<Child>)> {
+    /// Has somebody stand by for an arena; and the process, where it is one, for
+    /// [`Standby::watch`]. On trial until it is confirmed, where another keeper has everything
+    /// still.
+    pub(crate) fn start(
+        keeper: Keeper,
+        arena: &Arc<Arena>,
+        on_trial: bool,
+    ) -> Result<(Self, Option<Child>)> {
         if keeper.is_store() {
             return Ok((Self::Store(Store::start(arena)?), None));
         }

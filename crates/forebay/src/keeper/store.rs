@@ -1,5 +1,5 @@
-//! The service manager in the place of a keeper: it stores the arena and the files while the program is not running, and the
-//! program itself, started again, finishes what was left.
+//! The service manager in the place of a keeper: it stores the arena and the files while the
+//! program is not running, and the program itself, started again, finishes what was left.
 //!
 //! ```text
 //! forebay.ID.arena       the memory
@@ -7,8 +7,9 @@
 //! forebay.ID.NUMBER.GENERATION    a file
 //! ```
 //!
-//! The ID is the process's number and one that counts its engines. The manager is asked for nothing and answers nothing, so
-//! how many descriptors it takes is not known here: `FileDescriptorStoreMax=` has to be enough.
+//! The ID is the process's number and one that counts its engines. The manager is asked for nothing
+//! and answers nothing, so how many descriptors it takes is not known here:
+//! `FileDescriptorStoreMax=` has to be enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -101,7 +102,8 @@ impl Store {
     fn put(&self, what: &str, descriptor: BorrowedFd<'_>) -> Result<()> {
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={PREFIX}{}.{what}", self.id);
         self.manager.send(&text, &[descriptor]).map_err(|error| {
-            Error::new(ErrorKind::Keeper, "the service manager cannot be sent a descriptor").because(error)
+            Error::new(ErrorKind::Keeper, "the service manager cannot be sent a descriptor")
+                .because(error)
         })
     }
 
@@ -152,14 +154,17 @@ impl Stored {
             "gone" => self.gone = Some(descriptor),
             file => {
                 let numbers = file.split_once('.');
-                let numbers =
-                    numbers.and_then(|(number, generation)| number.parse().ok().zip(generation.parse().ok()));
+                let numbers = numbers.and_then(|(number, generation)| {
+                    number.parse().ok().zip(generation.parse().ok())
+                });
                 match numbers {
                     Some((number, generation)) => {
                         number_of_file = Some(number);
                         self.files.insert(number, Kept { generation, file: descriptor });
                     }
-                    None => tracing::warn!(what, "the service manager stored what has no meaning here"),
+                    None => {
+                        tracing::warn!(what, "the service manager stored what has no meaning here")
+                    }
                 }
             }
         }
@@ -169,16 +174,20 @@ impl Stored {
     fn recover(self) -> Result<Finished> {
         let failed = |what: String| Error::new(ErrorKind::Keeper, what);
         let arena = self.arena.ok_or_else(|| failed("files were stored, and no arena".into()))?;
-        let arena = Arena::of_memfd(arena).map_err(|error| failed(format!("the stored arena: {error}")))?;
-        let is_gone = self.gone.map(Gone::of_descriptor).and_then(|gone| gone.wait(Some(KEEPER_RINGS)).ok());
+        let arena =
+            Arena::of_memfd(arena).map_err(|error| failed(format!("the stored arena: {error}")))?;
+        let is_gone =
+            self.gone.map(Gone::of_descriptor).and_then(|gone| gone.wait(Some(KEEPER_RINGS)).ok());
         let rings = if is_gone == Some(true) { Rings::Gone } else { Rings::MayBeThere };
         let Work { jobs, refused } = work_of(&arena, self.files);
-        let jobs: BTreeMap<u32, Job> = jobs.into_iter().map(|(number, (_, job))| (number, job)).collect();
+        let jobs: BTreeMap<u32, Job> =
+            jobs.into_iter().map(|(number, (_, job))| (number, job)).collect();
         let done = finish(&arena, jobs, rings, PATIENCE, &Progress::new());
         let mut finished = Finished::default();
         for (number, done) in done {
             if done.lost.is_none() {
-                // Not once more at the next start, whatever becomes of the others: the file may be newer by then.
+                // Not once more at the next start, whatever becomes of the others: the file may be
+                // newer by then.
                 note_done(&arena, number, &done.plan);
                 let_go(&done.file);
             } else {
@@ -191,8 +200,9 @@ impl Stored {
             }
         }
         for Refused { number, path, bytes, error } in refused {
-            let error =
-                Error::new(ErrorKind::Keeper, "nothing is written to it").at_path(&path).because(error);
+            let error = Error::new(ErrorKind::Keeper, "nothing is written to it")
+                .at_path(&path)
+                .because(error);
             finished.left.insert(number);
             finished.recovered.push(Recovered { path, bytes, result: Err(error) });
         }
@@ -208,19 +218,21 @@ fn told(done: Done) -> Recovered {
     Recovered { bytes: plan.bytes(), path, result }
 }
 
-/// Takes up what engines of this program with [`Keeper::descriptor_store`](super::Keeper::descriptor_store) left with the
-/// service manager when they died, and writes it to the files: what was done for each file there was something to do for.
-/// To be called at the beginning of a program, before it opens its files. Blocks; does nothing where nothing was stored. What
-/// the manager handed over under other names stays where it is.
+/// Takes up what engines of this program with
+/// [`Keeper::descriptor_store`](super::Keeper::descriptor_store) left with the service manager when
+/// they died, and writes it to the files: what was done for each file there was something to do
+/// for. To be called at the beginning of a program, before it opens its files. Blocks; does nothing
+/// where nothing was stored. What the manager handed over under other names stays where it is.
 ///
-/// What could not be written stays stored, for the next start, and with it its file, which nobody can open for writing
-/// until then. The others are free when this returns.
+/// What could not be written stays stored, for the next start, and with it its file, which nobody
+/// can open for writing until then. The others are free when this returns.
 ///
 /// # Errors
 /// `Keeper` where what was stored is no arena of this version, or cannot be taken.
 pub fn stored() -> Result<Vec<Recovered>> {
-    let taken = take_stored(PREFIX)
-        .map_err(|error| Error::new(ErrorKind::Keeper, "could not take what was stored").because(error))?;
+    let taken = take_stored(PREFIX).map_err(|error| {
+        Error::new(ErrorKind::Keeper, "could not take what was stored").because(error)
+    })?;
     let mut engines: BTreeMap<String, Stored> = BTreeMap::new();
     for (name, descriptor) in taken {
         let Some((id, what)) = name[PREFIX.len()..].split_once('.') else { continue };
@@ -239,7 +251,8 @@ pub fn stored() -> Result<Vec<Recovered>> {
             }
         };
         let Finished { recovered: of_engine, left } = of_engine;
-        let is_done = |number: &Option<u32>| number.map_or(left.is_empty(), |number| !left.contains(&number));
+        let is_done =
+            |number: &Option<u32>| number.map_or(left.is_empty(), |number| !left.contains(&number));
         if let Some(manager) = &manager {
             let done = names.iter().filter(|(number, _)| is_done(number));
             done.for_each(|(_, name)| give_up(manager, name));

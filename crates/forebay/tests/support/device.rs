@@ -1,4 +1,5 @@
-//! A block device of a test's own: a loop device over an image, as large, with sectors as large, as the test wants.
+//! A block device of a test's own: a loop device over an image, as large, with sectors as large, as
+//! the test wants.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -39,7 +40,8 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Makes one in a directory of the build's file system; `None`, with the reason said, where that is not possible.
+    /// Makes one in a directory of the build's file system; `None`, with the reason said, where
+    /// that is not possible.
     pub(crate) fn new(test: &str, shape: Shape) -> Option<Self> {
         Self::new_in(test, shape, super::directory())
     }

@@ -5,9 +5,10 @@
 //!              ^-- nbdfuse: the device as a file <-- loop device <-- file system, mounted
 //! ```
 //!
-//! The cache is in the server's memory (a file without a name), so killing the server is a loss of power: what was
-//! not flushed is gone, and what a flush had in hand is there in part. The next server shows what is left. A server
-//! that is stopped is a device that hangs: no request ends, and none can be cancelled.
+//! The cache is in the server's memory (a file without a name), so killing the server is a loss of
+//! power: what was not flushed is gone, and what a flush had in hand is there in part. The next
+//! server shows what is left. A server that is stopped is a device that hangs: no request ends, and
+//! none can be cancelled.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ const SOON: Duration = Duration::from_secs(20);
 pub(crate) enum Fails {
     /// Writes, with `EIO`: nothing gets as far as the disk's cache.
     Writes,
-    /// Flushes, with `EIO`: writes are taken into the cache, and cannot be brought to the medium. The disk keeps
-    /// them, and flushes them when it is well again.
+    /// Flushes, with `EIO`: writes are taken into the cache, and cannot be brought to the medium.
+    /// The disk keeps them, and flushes them when it is well again.
     Flushes,
 }
 
@@ -44,9 +45,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes one; `None`, with the reason said, where that is not possible. In continuous integration as root it has
-    /// to be possible.
-    pub(crate) fn new(test: &str, file_system: FileSystem, bytes: u64, fails: Fails) -> Option<Self> {
+    /// Makes one; `None`, with the reason said, where that is not possible. In continuous
+    /// integration as root it has to be possible.
+    pub(crate) fn new(
+        test: &str,
+        file_system: FileSystem,
+        bytes: u64,
+        fails: Fails,
+    ) -> Option<Self> {
         made_by_root(test, "mount a file system", || Self::make(file_system, bytes, fails))
     }
 
@@ -79,7 +85,8 @@ impl Disk {
     pub(crate) fn is_busy(&self) -> bool {
         let device = self.device();
         let name = device.file_name().unwrap();
-        let counts = std::fs::read_to_string(Path::new("/sys/block").join(name).join("inflight")).unwrap();
+        let counts =
+            std::fs::read_to_string(Path::new("/sys/block").join(name).join("inflight")).unwrap();
         counts.split_whitespace().any(|count| count != "0")
     }
 
@@ -87,8 +94,8 @@ impl Disk {
         self.directory.path().join("image")
     }
 
-    /// From now on requests fail, until [`Disk::heal`]. What the file system has to write for itself is written
-    /// before, so that a short while of this hits data alone.
+    /// From now on requests fail, until [`Disk::heal`]. What the file system has to write for
+    /// itself is written before, so that a short while of this hits data alone.
     pub(crate) fn fail(&self) {
         process::shell("sync -f \"$1\"", &self.path()).unwrap();
         self.fail_when_thawed();
@@ -114,8 +121,8 @@ impl Disk {
         self.server.as_ref().expect("the power is on").signal(libc::SIGCONT);
     }
 
-    /// The power goes, this moment: what was not flushed is lost. The file system stays mounted, over a device that
-    /// is gone.
+    /// The power goes, this moment: what was not flushed is lost. The file system stays mounted,
+    /// over a device that is gone.
     pub(crate) fn cut_power(&mut self) {
         drop(self.server.take());
     }
@@ -221,7 +228,8 @@ impl Server {
         let socket = directory.join("socket");
         let _ = std::fs::remove_file(&socket);
         let log = directory.join("log");
-        // The first filter is the outermost: errors in front of the cache hit writes, behind it flushes.
+        // The first filter is the outermost: errors in front of the cache hit writes, behind it
+        // flushes.
         let filters = match fails {
             Fails::Writes => ["--filter=error", "--filter=cache"],
             Fails::Flushes => ["--filter=cache", "--filter=error"],
@@ -233,7 +241,12 @@ impl Server {
             .arg("file")
             .arg(directory.join("image"))
             .args(["cache=writeback", "cache-min-block-size=4096"])
-            .args(["error=EIO", "error-pwrite-rate=100%", "error-zero-rate=100%", "error-trim-rate=100%"])
+            .args([
+                "error=EIO",
+                "error-pwrite-rate=100%",
+                "error-zero-rate=100%",
+                "error-trim-rate=100%",
+            ])
             .arg(format!("error-file={}", directory.join("failing").display()))
             .env("TMPDIR", directory)
             .stdin(Stdio::null())
@@ -251,7 +264,8 @@ impl Server {
             // It has no good word for a server that dies.
             .stderr(Stdio::null())
             .spawn();
-        let file = file.map_err(|error| format!("nbdfuse: {error}")).inspect_err(|_| end(&mut server))?;
+        let file =
+            file.map_err(|error| format!("nbdfuse: {error}")).inspect_err(|_| end(&mut server))?;
         let started = Self { server, file, mount_point, device };
         if !listens || !eventually(SOON, || started.device.exists()) {
             let said = std::fs::read_to_string(&log).unwrap_or_default();

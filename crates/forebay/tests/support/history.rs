@@ -1,8 +1,9 @@
 //! What was done to one file, and so what it may hold after a crash.
 //!
-//! A workload is a seeded row of steps: the process that does them and the one that checks afterwards make the same
-//! row. The history keeps the file as of the last sync, and for each sector every content it has had since; a crash
-//! may leave each sector in any of them, and a size between the smallest and the largest since.
+//! A workload is a seeded row of steps: the process that does them and the one that checks
+//! afterwards make the same row. The history keeps the file as of the last sync, and for each
+//! sector every content it has had since; a crash may leave each sector in any of them, and a size
+//! between the smallest and the largest since.
 
 use std::collections::HashMap;
 
@@ -144,7 +145,8 @@ impl History {
         self.note(from, to);
     }
 
-    /// A file is cut at once, what was written before may be in memory still: whatever of it is there, is there in part.
+    /// A file is cut at once, what was written before may be in memory still: whatever of it is
+    /// there, is there in part.
     fn cut(&mut self, length: usize) {
         let (sector, kept) = (length / SECTOR, length % SECTOR);
         let synced = sector_of(&self.synced, sector);
@@ -166,14 +168,20 @@ impl History {
     /// Whether a crash may have left this.
     pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
         if !(self.smallest..=self.largest).contains(&found.len()) {
-            return Err(format!("{} bytes, not {} to {}", found.len(), self.smallest, self.largest));
+            return Err(format!(
+                "{} bytes, not {} to {}",
+                found.len(),
+                self.smallest,
+                self.largest
+            ));
         }
         for (sector, content) in found.chunks(SECTOR).enumerate() {
             let synced = sector_of(&self.synced, sector);
             let versions = self.versions.get(&sector);
             let mut allowed = versions.into_iter().flatten().chain([&synced]);
             if !allowed.any(|version| version[..content.len()] == *content) {
-                let what = if content.iter().all(|byte| *byte == 0) { "zeroes" } else { "other bytes" };
+                let what =
+                    if content.iter().all(|byte| *byte == 0) { "zeroes" } else { "other bytes" };
                 let since = versions.map_or(0, Vec::len);
                 let synced_to = self.synced.len();
                 let all = versions.into_iter().flatten().chain([&synced]);

@@ -1,7 +1,7 @@
 //! Programs with a keeper, and their keepers' ends.
 //!
-//! A keeper is this test program executed again, in the test `keeper`. It outlives the child it stands by, and becomes this
-//! process's: so its exit status can be heard.
+//! A keeper is this test program executed again, in the test `keeper`. It outlives the child it
+//! stands by, and becomes this process's: so its exit status can be heard.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

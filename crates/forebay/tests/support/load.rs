@@ -1,4 +1,5 @@
-//! A load of every shape of writer on a file system whose power goes in the middle of it, and what must hold after.
+//! A load of every shape of writer on a file system whose power goes in the middle of it, and what
+//! must hold after.
 
 use std::panic;
 use std::path::PathBuf;
@@ -74,7 +75,8 @@ pub(crate) fn no_engine_panics() {
 
 pub(crate) fn engine(errors: &Arc<Mutex<Vec<String>>>) -> Engine {
     let errors = Arc::clone(errors);
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).background_bytes(4 << 20);
+    let engine =
+        Engine::builder().cache_bytes(32 << 20).dirty_bytes(16 << 20).background_bytes(4 << 20);
     let engine = engine.dirty_age(Duration::from_millis(40)).close_timeout(Duration::from_secs(10));
     engine.on_error(move |error| errors.lock().unwrap().push(error.to_string())).build().unwrap()
 }
@@ -97,8 +99,9 @@ struct Ended {
 impl Writer {
     /// Writes until a call fails; then every later sync has to fail too, and closing tells of it.
     ///
-    /// A sync that returns after the power went is not counted: with no power nobody would have been told. (ext4
-    /// tells some of those that its journal is written, when another file's sync found it aborted first.)
+    /// A sync that returns after the power went is not counted: with no power nobody would have
+    /// been told. (ext4 tells some of those that its journal is written, when another file's sync
+    /// found it aborted first.)
     fn run(self, file: File, power_gone: &AtomicBool, all_syncs: &AtomicUsize) -> Ended {
         let mut history = History::default();
         let mut syncs = 0;
@@ -122,7 +125,11 @@ impl Writer {
             }
         }
         let failed = failed.expect("a workload has no end");
-        assert!(matches!(failed.kind(), ErrorKind::Io | ErrorKind::Poisoned), "{:?}: {failed}", self.shape);
+        assert!(
+            matches!(failed.kind(), ErrorKind::Io | ErrorKind::Poisoned),
+            "{:?}: {failed}",
+            self.shape
+        );
         assert!(failed.os_error().is_some(), "without the system's word: {failed}");
         // More is accepted, or refused where too many pages of the device could not be written.
         let more = Step::Write { offset: 0, data: vec![1] };
@@ -137,7 +144,12 @@ impl Writer {
         let closed = file.close();
         assert!(closed.is_err() || !owes, "what was accepted could not be written");
         assert!(start.elapsed() < Duration::from_secs(5), "closing took {:?}", start.elapsed());
-        Ended { path: self.path, history, what: format!("{:?}, seed {}", self.shape, self.seed), syncs }
+        Ended {
+            path: self.path,
+            history,
+            what: format!("{:?}, seed {}", self.shape, self.seed),
+            syncs,
+        }
     }
 }
 
@@ -180,7 +192,10 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
         std::thread::sleep(Duration::from_micros(20_000 + random.below(350_000)));
         // On a busy machine it takes longer until there is something to lose.
         let wanted = random.below(6) as usize;
-        assert!(eventually(Duration::from_secs(30), || syncs.load(Ordering::Relaxed) >= wanted), "no syncs");
+        assert!(
+            eventually(Duration::from_secs(30), || syncs.load(Ordering::Relaxed) >= wanted),
+            "no syncs"
+        );
         power_gone.store(true, Ordering::Release);
         disk.cut();
         let ended = within(Duration::from_secs(20), "a writer on a dead file system", move || {

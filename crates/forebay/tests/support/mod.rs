@@ -1,7 +1,8 @@
-//! What the tests share: seeded randomness, directories, skips that say why, other processes, and helpers of their own:
-//! `device` (a loop device), `mount` (file systems on loop devices), `faulty` (disks that lose, fail and hang), `other`
-//! (another program that is told what to do), `kept` (programs with keepers), `stopped` (one that is looked at), `history` (what a file may hold after a
-//! crash) and `load` (writers whose power goes).
+//! What the tests share: seeded randomness, directories, skips that say why, other processes, and
+//! helpers of their own: `device` (a loop device), `mount` (file systems on loop devices), `faulty`
+//! (disks that lose, fail and hang), `other` (another program that is told what to do), `kept`
+//! (programs with keepers), `stopped` (one that is looked at), `history` (what a file may hold
+//! after a crash) and `load` (writers whose power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
@@ -71,7 +72,8 @@ pub(crate) fn kind_of<T>(result: forebay::Result<T>) -> forebay::ErrorKind {
     }
 }
 
-/// A seed that differs from run to run, printed so that a failure can be run again with `FOREBAY_TEST_SEED`.
+/// A seed that differs from run to run, printed so that a failure can be run again with
+/// `FOREBAY_TEST_SEED`.
 pub(crate) fn seed() -> u64 {
     let told = std::env::var("FOREBAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = told.unwrap_or_else(|| {
@@ -82,7 +84,8 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// A directory on the file system of the current one, which is the one that is built on: not a memory file system.
+/// A directory on the file system of the current one, which is the one that is built on: not a
+/// memory file system.
 pub(crate) fn directory() -> TempDir {
     tempfile::tempdir_in(".").unwrap()
 }
@@ -94,9 +97,13 @@ pub(crate) fn skip(test: &str, reason: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// What only root can make; `None`, with the reason said, where that is not possible. In continuous integration as root
-/// it has to be possible.
-pub(crate) fn made_by_root<T>(test: &str, what: &str, make: impl FnOnce() -> Result<T, String>) -> Option<T> {
+/// What only root can make; `None`, with the reason said, where that is not possible. In continuous
+/// integration as root it has to be possible.
+pub(crate) fn made_by_root<T>(
+    test: &str,
+    what: &str,
+    make: impl FnOnce() -> Result<T, String>,
+) -> Option<T> {
     if !is_root() {
         skip(test, &format!("only root can {what}"));
         return None;
@@ -113,8 +120,8 @@ pub(crate) fn made_by_root<T>(test: &str, what: &str, make: impl FnOnce() -> Res
     }
 }
 
-/// Has nobody write to a file any more, whoever has it open, or lets them again. (Where the program that does the same
-/// opens it, it would break a lease.)
+/// Has nobody write to a file any more, whoever has it open, or lets them again. (Where the program
+/// that does the same opens it, it would break a lease.)
 pub(crate) fn set_immutable(file: &std::fs::File, is_immutable: bool) {
     use std::os::fd::AsRawFd as _;
     const IMMUTABLE: libc::c_int = 0x10;
@@ -143,7 +150,12 @@ pub(crate) fn mark(path: &Path) -> Option<String> {
     let mut text = [0u8; 64];
     // SAFETY: both names end in zero, and the buffer is as long as said.
     let length = unsafe {
-        libc::getxattr(path.as_ptr(), c"user.forebay.reserved".as_ptr(), text.as_mut_ptr().cast(), text.len())
+        libc::getxattr(
+            path.as_ptr(),
+            c"user.forebay.reserved".as_ptr(),
+            text.as_mut_ptr().cast(),
+            text.len(),
+        )
     };
     let length = usize::try_from(length).ok()?;
     Some(String::from_utf8_lossy(&text[..length]).into_owned())
@@ -168,9 +180,11 @@ pub(crate) fn set_mark(path: &Path) -> bool {
 pub(crate) fn preallocate(path: &Path, offset: u64, length: u64) {
     use std::os::fd::AsRawFd as _;
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-    let (offset, length) = (libc::off_t::try_from(offset).unwrap(), libc::off_t::try_from(length).unwrap());
+    let (offset, length) =
+        (libc::off_t::try_from(offset).unwrap(), libc::off_t::try_from(length).unwrap());
     // SAFETY: the descriptor is open during the call, which takes numbers.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, length) };
+    let result =
+        unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, length) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
@@ -204,7 +218,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Runs something on a thread of its own and panics when it does not end in time: a hang is a failure with a name.
+/// Runs something on a thread of its own and panics when it does not end in time: a hang is a
+/// failure with a name.
 pub(crate) fn within<T: Send + 'static>(
     patience: Duration,
     what: &str,

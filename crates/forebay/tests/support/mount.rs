@@ -1,8 +1,8 @@
-//! File systems of a test's own, on loop devices over sparse images: made, mounted, cut off from their device,
-//! mounted again, and taken away whatever becomes of the test.
+//! File systems of a test's own, on loop devices over sparse images: made, mounted, cut off from
+//! their device, mounted again, and taken away whatever becomes of the test.
 //!
-//! The device is told to go with its mount as soon as it is mounted, so that not even a killed test run leaves one
-//! behind that is attached to nothing.
+//! The device is told to go with its mount as soon as it is mounted, so that not even a killed test
+//! run leaves one behind that is attached to nothing.
 
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd as _;
@@ -20,8 +20,8 @@ pub(crate) enum FileSystem {
     Xfs,
     /// XFS with four of them, so that one is soon full.
     XfsOfFour,
-    /// XFS too large for its inodes' numbers to have 32 bits, and mounted so that they have: inodes are in the first
-    /// groups, and data in all. The image is sparse.
+    /// XFS too large for its inodes' numbers to have 32 bits, and mounted so that they have: inodes
+    /// are in the first groups, and data in all. The image is sparse.
     XfsInode32,
     /// ext4.
     Ext4,
@@ -65,8 +65,8 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Makes one; `None`, with the reason said, where that is not possible. In continuous integration as root it
-    /// has to be possible.
+    /// Makes one; `None`, with the reason said, where that is not possible. In continuous
+    /// integration as root it has to be possible.
     pub(crate) fn new(test: &str, file_system: FileSystem, bytes: u64) -> Option<Self> {
         made_by_root(test, "mount a file system", || Self::make(file_system, bytes))
     }
@@ -93,8 +93,8 @@ impl Mount {
         self.directory.path().join("image")
     }
 
-    /// Cuts the file system off as a loss of power would: nothing reaches the device from here on, not even its
-    /// journal.
+    /// Cuts the file system off as a loss of power would: nothing reaches the device from here on,
+    /// not even its journal.
     pub(crate) fn cut_off(&self) {
         // _IOR('X', 125, u32); the numbers are XFS's, and ext4 has taken them over.
         const SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -105,7 +105,8 @@ impl Mount {
         assert_eq!(result, 0, "shutting the file system down: {}", std::io::Error::last_os_error());
     }
 
-    /// From now on no write comes back, until what is returned is dropped. What is written so far is brought to the device.
+    /// From now on no write comes back, until what is returned is dropped. What is written so far
+    /// is brought to the device.
     pub(crate) fn freeze(&self) -> Frozen {
         // _IOWR('X', 119, i32); the next one thaws.
         const FREEZE: libc::c_ulong = 0xc004_5877;
@@ -140,10 +141,12 @@ impl Mount {
             FileSystem::Xfs | FileSystem::XfsOfFour | FileSystem::Ext4 | FileSystem::Btrfs => "rw",
         };
         let path = self.path();
-        let arguments = [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];
+        let arguments =
+            [OsStr::new("-o"), OsStr::new(options), device.0.as_os_str(), path.as_os_str()];
         process::run("mount", &arguments)?;
         self.is_mounted = true;
-        // Dropping the device detaches it, which while it is mounted means: as soon as it no longer is.
+        // Dropping the device detaches it, which while it is mounted means: as soon as it no longer
+        // is.
         drop(device);
         Ok(())
     }
@@ -151,7 +154,8 @@ impl Mount {
     fn unmount(&mut self) -> Result<(), String> {
         let path = self.path();
         let gone = |lazy: &[&str]| {
-            let arguments: Vec<&OsStr> = lazy.iter().map(OsStr::new).chain([path.as_os_str()]).collect();
+            let arguments: Vec<&OsStr> =
+                lazy.iter().map(OsStr::new).chain([path.as_os_str()]).collect();
             process::run("umount", &arguments)
         };
         // A descriptor of a request that has just ended may be closed a moment late.
@@ -234,7 +238,8 @@ impl Memory {
     pub(crate) fn new(test: &str, kind: &str) -> Option<Self> {
         made_by_root(test, "mount a file system", || {
             let memory = tempfile::tempdir().unwrap();
-            let kinds = [OsStr::new("-t"), OsStr::new(kind), OsStr::new(kind), memory.path().as_os_str()];
+            let kinds =
+                [OsStr::new("-t"), OsStr::new(kind), OsStr::new(kind), memory.path().as_os_str()];
             process::run("mount", &kinds)?;
             Ok(Self(memory))
         })

@@ -1,8 +1,9 @@
-//! Another program, in a process of its own, that does to files what it is told and says how that went.
+//! Another program, in a process of its own, that does to files what it is told and says how that
+//! went.
 //!
-//! It is this test program again, in the test `another_program`, which does nothing in the parent. A command is a
-//! line, its answer is a line; a call that blocks is answered when it is through. One file is open at a time, and
-//! one mapping of it.
+//! It is this test program again, in the test `another_program`, which does nothing in the parent.
+//! A command is a line, its answer is a line; a call that blocks is answered when it is through.
+//! One file is open at a time, and one mapping of it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -123,7 +124,9 @@ pub(crate) fn serve() {
         let line = line.trim_end();
         match program.run(line) {
             Ok(answer) => process::tell(format_args!("{answer}")),
-            Err(error) => process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1))),
+            Err(error) => {
+                process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1)))
+            }
         }
     }
 }
@@ -145,7 +148,9 @@ impl Program {
             "open" => self.file = Some(open(words[0], &path(1))?),
             "close" => self.file = None,
             // Offset, length, salt: bytes of that pattern.
-            "write" => self.file().write_all_at(&pattern(number(2), number(1) as usize), number(0))?,
+            "write" => {
+                self.file().write_all_at(&pattern(number(2), number(1) as usize), number(0))?
+            }
             "holds" => {
                 let mut found = vec![0; number(1) as usize];
                 self.file().read_exact_at(&mut found, number(0))?;
@@ -160,8 +165,8 @@ impl Program {
             "unmap" => self.mapping = None,
             // Offset, length: reads a byte of each page.
             "touch" => self.mapping().touch(number(0) as usize, number(1) as usize),
-            // The first byte of each page is written, always the same, over and over until the next command is there;
-            // that is not answered by itself.
+            // The first byte of each page is written, always the same, over and over until the next
+            // command is there; that is not answered by itself.
             "poke_on" => self.poke_on(number(0) as usize, number(1) as usize),
             "resident" => {
                 let resident = self.mapping().resident(number(0) as usize, number(1) as usize)?;
@@ -172,7 +177,9 @@ impl Program {
             "lock_ofd" => lock(self.file(), libc::F_OFD_SETLK)?,
             "flock" => {
                 // SAFETY: the descriptor is open.
-                check(unsafe { libc::flock(self.file().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })?;
+                check(unsafe {
+                    libc::flock(self.file().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB)
+                })?;
             }
             other => panic!("unknown: {other}"),
         }
@@ -245,7 +252,8 @@ impl Mapping {
     fn new(file: &File, length: usize) -> std::io::Result<Self> {
         let (read_write, none) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
         // SAFETY: a new mapping, at a place of the kernel's choice.
-        let start = unsafe { libc::mmap(none, length, read_write, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let start =
+            unsafe { libc::mmap(none, length, read_write, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }

@@ -1,4 +1,5 @@
-//! A position in a file, and what the standard library's cursor over a vector makes of the same steps.
+//! A position in a file, and what the standard library's cursor over a vector makes of the same
+//! steps.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, SeekFrom, Write as _};
@@ -46,7 +47,8 @@ pub(crate) trait Positioned {
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Takes steps with a cursor of each of many files, as `positioned` makes one, and with one over a vector.
+/// Takes steps with a cursor of each of many files, as `positioned` makes one, and with one over a
+/// vector.
 pub(crate) fn assert_as_over_a_vector(
     engine: &Engine,
     positioned: impl Fn(&File, &mut dyn FnMut(&mut dyn Positioned)),
@@ -83,10 +85,18 @@ fn compare(steps: &[Step], found: &mut dyn Positioned, expected: &mut io::Cursor
                 };
                 let slices: Vec<IoSlice<'_>> = data.iter().map(|data| IoSlice::new(data)).collect();
                 let accepted = found.write(&slices).unwrap();
-                assert_eq!(accepted, data.iter().map(Vec::len).sum::<usize>(), "{number}: {step:?}");
+                assert_eq!(
+                    accepted,
+                    data.iter().map(Vec::len).sum::<usize>(),
+                    "{number}: {step:?}"
+                );
                 // A file is not grown by nothing, wherever that is written.
                 if accepted > 0 {
-                    assert_eq!(accepted, expected.write_vectored(&slices).unwrap(), "{number}: {step:?}");
+                    assert_eq!(
+                        accepted,
+                        expected.write_vectored(&slices).unwrap(),
+                        "{number}: {step:?}"
+                    );
                 }
             }
             Step::Read(_) | Step::ReadVectored(_) => {
@@ -95,8 +105,8 @@ fn compare(steps: &[Step], found: &mut dyn Positioned, expected: &mut io::Cursor
                     Step::ReadVectored(lengths) => lengths.clone(),
                     _ => unreachable!(),
                 };
-                let [mut one, mut other] =
-                    [(); 2].map(|()| lengths.iter().map(|length| vec![0xee; *length]).collect::<Vec<_>>());
+                let [mut one, mut other] = [(); 2]
+                    .map(|()| lengths.iter().map(|length| vec![0xee; *length]).collect::<Vec<_>>());
                 let mut into: Vec<IoSliceMut<'_>> =
                     one.iter_mut().map(|into| IoSliceMut::new(into)).collect();
                 let read = found.read(&mut into).unwrap();

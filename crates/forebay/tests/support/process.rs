@@ -1,7 +1,8 @@
 //! Other processes: this test program executed again as a child, and ordinary programs.
 //!
-//! The test process has threads, so it is never forked: a child starts from `exec`, finds what to do in its
-//! environment, and runs the one test that is meant for it, which does nothing in the parent.
+//! The test process has threads, so it is never forked: a child starts from `exec`, finds what to
+//! do in its environment, and runs the one test that is meant for it, which does nothing in the
+//! parent.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -53,7 +54,8 @@ pub(crate) fn told(line: &str) -> Option<&str> {
 /// Runs a program to its end; its output when it ended well.
 pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let Output { status, stdout, stderr } = output.map_err(|error| format!("{program}: {error}"))?;
+    let Output { status, stdout, stderr } =
+        output.map_err(|error| format!("{program}: {error}"))?;
     if status.success() {
         return Ok(String::from_utf8_lossy(&stdout).trim().to_owned());
     }

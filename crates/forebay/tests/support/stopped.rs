@@ -1,5 +1,5 @@
-//! Another process that is stopped in the middle of what it does, and looked at: what it has open, and what the memory of
-//! its engine says.
+//! Another process that is stopped in the middle of what it does, and looked at: what it has open,
+//! and what the memory of its engine says.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,7 +34,8 @@ impl Stopped {
     pub(crate) fn new(child: &Child) -> Option<Self> {
         let process = Pid::from_child(child);
         rustix::process::kill_process(process, Signal::STOP).unwrap();
-        let (_, status) = rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap()?;
+        let (_, status) =
+            rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap()?;
         if !status.stopped() {
             return None;
         }
@@ -47,7 +48,8 @@ impl Stopped {
         rustix::process::pidfd_getfd(&self.pidfd, 0, PidfdGetfdFlags::empty()).is_ok()
     }
 
-    /// A duplicate of the first descriptor whose file is called so: the same open file, so no lease is asked for.
+    /// A duplicate of the first descriptor whose file is called so: the same open file, so no lease
+    /// is asked for.
     pub(crate) fn descriptor(&self, name: &str) -> Option<OwnedFd> {
         let number = number_of(&self.process.as_raw_nonzero().to_string(), name)?;
         Some(rustix::process::pidfd_getfd(&self.pidfd, number, PidfdGetfdFlags::empty()).unwrap())
@@ -77,12 +79,14 @@ impl Drop for Stopped {
 /// The number of the first descriptor of a process whose file is called so.
 fn number_of(process: &str, name: &str) -> Option<i32> {
     let mut entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().map(Result::unwrap);
-    let is_it =
-        |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name));
+    let is_it = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name))
+    };
     entries.find(is_it)?.file_name().to_str().unwrap().parse().ok()
 }
 
-/// Whether this process has an engine, or threads of one that is gone are still letting go of its memory.
+/// Whether this process has an engine, or threads of one that is gone are still letting go of its
+/// memory.
 pub(crate) fn has_memory() -> bool {
     number_of("self", MEMORY).is_some()
 }
@@ -126,8 +130,12 @@ pub(crate) fn accounts(arena: &Arena) -> Vec<Account> {
     let mut accounts: BTreeMap<u32, Account> = arena.files().map(of_file).collect();
     for frame in (0..arena.frames()).map(Frame) {
         let Some(header) = arena.header(frame) else { continue };
-        let account = accounts.get_mut(&header.file).expect("what is published is of a file that is entered");
-        assert_eq!(header.generation, account.record.generation, "of which the number was another's");
+        let account =
+            accounts.get_mut(&header.file).expect("what is published is of a file that is entered");
+        assert_eq!(
+            header.generation, account.record.generation,
+            "of which the number was another's"
+        );
         if header.state == FrameState::Clean {
             let other = account.clean.insert(header.page, (frame, header));
             assert_eq!(other, None, "a page has one clean frame");

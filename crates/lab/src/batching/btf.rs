@@ -1,8 +1,8 @@
-//! What the kernel says about its own types (BTF, as in `/sys/kernel/btf/vmlinux`): where in a struct a member is,
-//! and by which number a tracepoint goes.
+//! What the kernel says about its own types (BTF, as in `/sys/kernel/btf/vmlinux`): where in a
+//! struct a member is, and by which number a tracepoint goes.
 //!
-//! Layouts differ from kernel to kernel, so offsets are looked up and never assumed. Nothing in the text is trusted:
-//! whatever points outside of it, or in a circle, is not found.
+//! Layouts differ from kernel to kernel, so offsets are looked up and never assumed. Nothing in the
+//! text is trusted: whatever points outside of it, or in a circle, is not found.
 
 /// How every such text begins.
 const MAGIC: u16 = 0xeb9f;
@@ -99,9 +99,11 @@ impl Btf {
         (bits % 8 == 0).then_some(bits / 8)
     }
 
-    /// The number of a tracepoint, if its first argument is a pointer to that struct; any will do if none is named.
+    /// The number of a tracepoint, if its first argument is a pointer to that struct; any will do
+    /// if none is named.
     pub(super) fn tracepoint(&self, name: &str, first: Option<&str>) -> Option<u32> {
-        let (number, typedef) = self.find(&format!("btf_trace_{name}"), |one| one == kind::TYPEDEF)?;
+        let (number, typedef) =
+            self.find(&format!("btf_trace_{name}"), |one| one == kind::TYPEDEF)?;
         let pointer = self.of_kind(typedef.target, kind::PTR)?;
         let form = self.of_kind(pointer.target, kind::FUNC_PROTO)?;
         if let Some(first) = first {
@@ -134,7 +136,8 @@ impl Btf {
                 return Some(bits);
             }
             let inner = self.plain(number).filter(|_| self.is_called(name, ""))?;
-            let inner = Some(inner).filter(|inner| matches!(inner.kind, kind::STRUCT | kind::UNION))?;
+            let inner =
+                Some(inner).filter(|inner| matches!(inner.kind, kind::STRUCT | kind::UNION))?;
             bits.checked_add(self.member_bits(inner, wanted, deeper)?)
         })
     }
@@ -212,11 +215,13 @@ mod tests {
 
     fn name(text: &str) -> u32 {
         let with_ends = format!("\0{text}\0");
-        let at = NAMES.windows(with_ends.len()).position(|part| part == with_ends.as_bytes()).unwrap();
+        let at =
+            NAMES.windows(with_ends.len()).position(|part| part == with_ends.as_bytes()).unwrap();
         u32::try_from(at + 1).unwrap()
     }
 
-    /// A struct of which one member is in a nameless one, and a tracepoint of it; a function stands for what else is there.
+    /// A struct of which one member is in a nameless one, and a tracepoint of it; a function stands
+    /// for what else is there.
     fn small() -> Vec<u8> {
         let info = |of: u32, count: u32| of << 24 | count;
         let types = [

@@ -1,6 +1,7 @@
 //! Instructions of the kernel's own machine (BPF), put down one after the other.
 //!
-//! Only what the programs of [`super::programs`] need is here. All jumps go forward, which is why every program ends.
+//! Only what the programs of [`super::programs`] need is here. All jumps go forward, which is why
+//! every program ends.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -1,5 +1,6 @@
-//! The one system call behind it: `bpf(2)`. Maps, programs, and where they are attached are descriptors; when the last
-//! is closed the kernel takes everything away, which is also what happens to those of a process that is killed.
+//! The one system call behind it: `bpf(2)`. Maps, programs, and where they are attached are
+//! descriptors; when the last is closed the kernel takes everything away, which is also what
+//! happens to those of a process that is killed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,7 +14,8 @@ const MAP_TYPE_PERCPU_ARRAY: u32 = 6;
 const PROG_TYPE_TRACING: u32 = 26;
 const TRACE_RAW_TRACEPOINT: u32 = 23;
 
-/// Where it goes: the kernel lets nobody follow pointers of its own but what is compatible with the GPL.
+/// Where it goes: the kernel lets nobody follow pointers of its own but what is compatible with the
+/// GPL.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 
 /// What the kernel says of a program it does not take.
@@ -115,8 +117,8 @@ impl PerProcessor {
         };
         // The kernel writes through that address.
         values.as_mut_ptr().expose_provenance();
-        // SAFETY: the key is of the map's size, and the kernel writes the value of every possible processor, for all of
-        // which there is room.
+        // SAFETY: the key is of the map's size, and the kernel writes the value of every possible
+        // processor, for all of which there is room.
         unsafe { bpf(MAP_LOOKUP_ELEM, &request) }?;
         Ok(values)
     }
@@ -131,7 +133,8 @@ fn new_map(request: &MapRequest) -> io::Result<OwnedFd> {
 /// Has a program run at a tracepoint as long as what comes back is open.
 pub(super) fn attach(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
     let program = load(instructions, to)?;
-    let request = AttachRequest { name: 0, program: program.as_raw_fd().cast_unsigned(), padding: 0 };
+    let request =
+        AttachRequest { name: 0, program: program.as_raw_fd().cast_unsigned(), padding: 0 };
     // SAFETY: without a name the request names no memory.
     let link = unsafe { bpf(RAW_TRACEPOINT_OPEN, &request) };
     // The link holds the program.
@@ -187,10 +190,12 @@ fn load(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
 }
 
 /// # Safety
-/// All memory that the request names must be as long as the kernel takes it to be, and live until this returns.
+/// All memory that the request names must be as long as the kernel takes it to be, and live until
+/// this returns.
 unsafe fn bpf<T>(command: libc::c_long, request: &T) -> io::Result<libc::c_long> {
     // SAFETY: the request lives, and is as long as said; of what it names the caller knows.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *request, size_of::<T>()) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *request, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -204,9 +209,9 @@ fn owned(descriptor: libc::c_long) -> OwnedFd {
 fn possible_processors() -> io::Result<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     let text = std::fs::read_to_string(PATH)?;
-    highest(&text)
-        .map(|last| last + 1)
-        .ok_or_else(|| io::Error::other(format!("{PATH}: {} is no list of processors", text.trim())))
+    highest(&text).map(|last| last + 1).ok_or_else(|| {
+        io::Error::other(format!("{PATH}: {} is no list of processors", text.trim()))
+    })
 }
 
 /// The highest number of `0-3,8`.

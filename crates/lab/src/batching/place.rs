@@ -16,8 +16,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// That a block device is, or is a part of, or that the file system of a directory is on. None where that has none
-    /// of its own.
+    /// That a block device is, or is a part of, or that the file system of a directory is on. None
+    /// where that has none of its own.
     pub(super) fn under(path: &Path) -> Option<Self> {
         let is_device = fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
         let directory = if is_device { mount::disk_of_device(path) } else { mount::disk_of(path) };
@@ -66,8 +66,8 @@ impl Namespace {
     }
 }
 
-/// Where the workers are that end I/O beside the interrupt: of buffered writes, and of direct ones that have something
-/// left to do. Empty where the kernel does not tell.
+/// Where the workers are that end I/O beside the interrupt: of buffered writes, and of direct ones
+/// that have something left to do. Empty where the kernel does not tell.
 pub(super) fn completion_workers() -> Vec<u64> {
     fs::read_to_string("/proc/kallsyms").map(|text| addresses(&text, WORKERS)).unwrap_or_default()
 }
@@ -75,8 +75,8 @@ pub(super) fn completion_workers() -> Vec<u64> {
 const WORKERS: &[&str] =
     &["xfs_end_io", "ext4_end_io_rsv_work", "iomap_dio_complete_work", "dio_aio_complete_work"];
 
-/// Addresses of those that are there, from lines such as `ffffffff818f9c80 T xfs_end_io`. Who may not know them is told
-/// zeroes.
+/// Addresses of those that are there, from lines such as `ffffffff818f9c80 T xfs_end_io`. Who may
+/// not know them is told zeroes.
 fn addresses(symbols: &str, wanted: &[&str]) -> Vec<u64> {
     let address = |line: &str| {
         let mut words = line.split_whitespace();

@@ -1,4 +1,5 @@
-//! What runs in the kernel: a few instructions at each event, which add to the counters of the processor they are on.
+//! What runs in the kernel: a few instructions at each event, which add to the counters of the
+//! processor they are on.
 //!
 //! ```text
 //! block_bio_queue, block_getrq, block_rq_insert, block_rq_issue, _requeue   one each
@@ -11,13 +12,14 @@
 //! ext4_writepages_result, writeback_single_inode                           pages that were written
 //! ```
 //!
-//! `block_unplug` tells of two things: of what a plug lets go, and, where a driver is told that no more comes, of what it has
-//! just taken from the scheduler (`blk_mq_commit_rqs`). Only the first is meant: what is more than the plug of whoever made
-//! the last request on this processor has is the second.
+//! `block_unplug` tells of two things: of what a plug lets go, and, where a driver is told that no
+//! more comes, of what it has just taken from the scheduler (`blk_mq_commit_rqs`). Only the first
+//! is meant: what is more than the plug of whoever made the last request on this processor has is
+//! the second.
 //!
-//! Requests and bios are counted on one disk, pages on one file system. Counters are not atomic: a program is not run
-//! inside itself on one processor, and no two programs add to the same counter but those of interrupts, which come
-//! in pairs.
+//! Requests and bios are counted on one disk, pages on one file system. Counters are not atomic: a
+//! program is not run inside itself on one processor, and no two programs add to the same counter
+//! but those of interrupts, which come in pairs.
 
 use std::os::fd::BorrowedFd;
 
@@ -53,7 +55,8 @@ pub(super) enum Counter {
     WritebackPages,
     /// Requests in the plug that the last one of this processor went into; 0 if into none.
     Plugged,
-    /// Whether this processor is in an interrupt, and how many it has had; the last that completed something.
+    /// Whether this processor is in an interrupt, and how many it has had; the last that completed
+    /// something.
     InInterrupt,
     Interrupts,
     LastInterrupt,
@@ -302,7 +305,8 @@ impl Writer<'_> {
         Some(vec![run("io_uring_task_work_run")?, run("io_uring_local_work_run")?])
     }
 
-    /// What a ring has ended, and the calls into the kernel that rings are handed over and waited for by.
+    /// What a ring has ended, and the calls into the kernel that rings are handed over and waited
+    /// for by.
     fn ring(self) -> Option<Vec<Program>> {
         let [context, ..] = KEPT;
         let [call, ..] = ARGUMENTS;
@@ -319,8 +323,9 @@ impl Writer<'_> {
         Some(vec![self.at("io_uring_complete", None, ended)?, self.at("sys_enter", None, enters)?])
     }
 
-    /// ext4 tells of every run what it has written; the others are told about by who writes inodes back in the
-    /// background, which says how much it might write, and what was left of that is still there to be read.
+    /// ext4 tells of every run what it has written; the others are told about by who writes inodes
+    /// back in the background, which says how much it might write, and what was left of that is
+    /// still there to be read.
     fn writeback(self) -> Option<Program> {
         let [context, _, _, pages] = KEPT;
         let [inode, wanted, control, ..] = ARGUMENTS;
@@ -389,7 +394,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Ends it where another process runs. Its number is that of our own namespace, which need not be the kernel's.
+    /// Ends it where another process runs. Its number is that of our own namespace, which need not
+    /// be the kernel's.
     fn only_this_process(self, code: &mut Code) {
         let [device, number, task, bytes] = ARGUMENTS;
         let Namespace { device: its_device, number: its_number } = self.means.namespace;

@@ -1,16 +1,16 @@
-//! Our load generator against fio: the kernel's own paths, the same file, the same shapes, and both twice in each
-//! round, from which the noise of each is told.
+//! Our load generator against fio: the kernel's own paths, the same file, the same shapes, and both
+//! twice in each round, from which the noise of each is told.
 //!
 //! ```text
 //! round 1: lab fio lab-again fio-again     round 2: fio lab fio-again lab-again     ...
 //! ```
 //!
-//! Latencies are compared where they mean the same. Ours is from before an operation is handed over until its end was
-//! seen. For a single call that is what fio calls `clat`; over a ring that begins only when the submitting call has
-//! returned, and what includes it is fio's `lat`.
+//! Latencies are compared where they mean the same. Ours is from before an operation is handed over
+//! until its end was seen. For a single call that is what fio calls `clat`; over a ring that begins
+//! only when the submitting call has returned, and what includes it is fio's `lat`.
 //!
-//! Uncached buffering (`RWF_DONTCACHE`) is not among the shapes: fio 3.17 to 3.37 send another flag for `uncached`,
-//! which has become `RWF_ATOMIC`.
+//! Uncached buffering (`RWF_DONTCACHE`) is not among the shapes: fio 3.17 to 3.37 send another flag
+//! for `uncached`, which has become `RWF_ATOMIC`.
 
 use std::path::Path;
 
@@ -116,7 +116,8 @@ fn arms(shape: &Shape) -> [Measured; 4] {
     FIO_ARMS.map(|arm| Measured { job: shape.name(), arm: arm.to_owned(), rounds: Vec::new() })
 }
 
-/// Which arms follow each other in a round: neighbours are compared, and change places from round to round.
+/// Which arms follow each other in a round: neighbours are compared, and change places from round
+/// to round.
 fn places(round: u32) -> [usize; 4] {
     if round.is_multiple_of(2) { [0, 1, 2, 3] } else { [1, 0, 3, 2] }
 }
@@ -186,8 +187,9 @@ impl Check<'_, '_> {
 
 /// With every metric, or not at all: what cannot be compared does not agree.
 fn whole(result: CellResult, shape: &Shape, whose: &str) -> Result<CellResult, CheckError> {
-    let missing =
-        METRICS.iter().find(|metric| !result.metrics.get(**metric).is_some_and(|value| *value > 0.0));
+    let missing = METRICS
+        .iter()
+        .find(|metric| !result.metrics.get(**metric).is_some_and(|value| *value > 0.0));
     match missing {
         None => Ok(result),
         Some(metric) => Err(CheckError::Cell {
@@ -213,7 +215,9 @@ fn agreement(arms: &[Measured], metric: &str, seed: u64) -> Option<Agreement> {
         arms[arm].rounds.iter().filter_map(|round| round.metrics.get(metric).copied()).collect()
     };
     let [lab, fio, lab_again, fio_again] = [0, 1, 2, 3].map(values);
-    let floor = |again: &[f64], first: &[f64]| noise_floor(Paired { arm: again, base: first }).unwrap_or(0.0);
+    let floor = |again: &[f64], first: &[f64]| {
+        noise_floor(Paired { arm: again, base: first }).unwrap_or(0.0)
+    };
     let floor = floor(&lab_again, &lab).max(floor(&fio_again, &fio));
     let (lab, fio) = ([lab, lab_again].concat(), [fio, fio_again].concat());
     let found = ratio(Paired { arm: &lab, base: &fio }, seed)?;
@@ -266,9 +270,11 @@ mod tests {
         let near: [&[f64]; 4] =
             [&[104.0, 103.0, 104.0], &[100.0, 101.0, 100.0], &[104.0; 3], &[100.0, 99.0, 100.0]];
         assert_eq!(mark(near), Mark::Agree);
-        let apart: [&[f64]; 4] = [&[108.0, 109.0, 108.0], &[100.0; 3], &[108.0; 3], &[100.0, 99.0, 100.0]];
+        let apart: [&[f64]; 4] =
+            [&[108.0, 109.0, 108.0], &[100.0; 3], &[108.0; 3], &[100.0, 99.0, 100.0]];
         assert_eq!(mark(apart), Mark::Apart);
-        let noisy: [&[f64]; 4] = [&[108.0, 109.0, 108.0], &[100.0; 3], &[108.0; 3], &[100.0, 120.0, 80.0]];
+        let noisy: [&[f64]; 4] =
+            [&[108.0, 109.0, 108.0], &[100.0; 3], &[108.0; 3], &[100.0, 120.0, 80.0]];
         assert_eq!(mark(noisy), Mark::WithinNoise);
         let once: [&[f64]; 4] = [&[108.0], &[100.0], &[100.0], &[100.0]];
         assert_eq!(mark(once), Mark::Agree, "4 % over both; one round has no floor");
@@ -278,7 +284,11 @@ mod tests {
     fn neighbours_are_one_of_each_and_change_places() {
         for round in 0..4 {
             let names = places(round).map(|place| FIO_ARMS[place]);
-            assert!(names.chunks(2).all(|pair| pair[0].starts_with("lab") != pair[1].starts_with("lab")));
+            assert!(
+                names
+                    .chunks(2)
+                    .all(|pair| pair[0].starts_with("lab") != pair[1].starts_with("lab"))
+            );
             assert_eq!(names[0].starts_with("lab"), round % 2 == 0);
         }
     }

@@ -1,8 +1,9 @@
-//! Verdicts where the answer is known: comparisons of a thing with itself on the real file, of which hardly any may be
-//! shown, and of two devices 5 % apart, which must be found.
+//! Verdicts where the answer is known: comparisons of a thing with itself on the real file, of
+//! which hardly any may be shown, and of two devices 5 % apart, which must be found.
 //!
-//! The device that is known to be slower is the modelled one whose doorbell costs, in real time: it costs by spinning,
-//! so what is planted is 5 % of the processor's own time, below whatever noise the machine adds.
+//! The device that is known to be slower is the modelled one whose doorbell costs, in real time: it
+//! costs by spinning, so what is planted is 5 % of the processor's own time, below whatever noise
+//! the machine adds.
 
 use std::path::Path;
 
@@ -155,8 +156,10 @@ impl Trial {
                 if self.settles {
                     ground.settle()?;
                 }
-                let result = ground.run(runner, &cell(arm, seed ^ u64::from(round)), &self.title)?;
-                let place = ARMS.iter().position(|known| *known == arm).expect("it is one of the arms");
+                let result =
+                    ground.run(runner, &cell(arm, seed ^ u64::from(round)), &self.title)?;
+                let place =
+                    ARMS.iter().position(|known| *known == arm).expect("it is one of the arms");
                 measured[place].rounds.push(result);
             }
         }
@@ -212,13 +215,22 @@ mod tests {
         let scratch = Scratch::new_in(parent.path()).unwrap();
         let stop = Stop::default();
         let quiet_within = Duration::ZERO;
-        let ground =
-            Ground { scratch: &scratch, stop: &stop, quiet_within, rounds: 5, scale: 0.001, seed: 7 };
+        let ground = Ground {
+            scratch: &scratch,
+            stop: &stop,
+            quiet_within,
+            rounds: 5,
+            scale: 0.001,
+            seed: 7,
+        };
         let mut cells = 0;
         let mut runner = |cell: &Cell| -> Result<CellResult, RunError> {
             let Cell::Requests(RequestCell { spec, .. }) = cell else { panic!("{cell:?}") };
             cells += 1;
-            Ok(CellResult { metrics: [(METRIC.to_owned(), speed(spec))].into(), ..CellResult::default() })
+            Ok(CellResult {
+                metrics: [(METRIC.to_owned(), speed(spec))].into(),
+                ..CellResult::default()
+            })
         };
         let found = against_itself(&ground, &mut runner, &mut |_| {}).unwrap();
         assert_eq!(cells, 20 * 3 * 5 + 3 * 3 * 10);

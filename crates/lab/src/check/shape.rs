@@ -1,16 +1,17 @@
 //! The loads that both generators are asked for, as a job of ours and as options of fio.
 //!
-//! Both do the same to the same file. Past the page cache: anywhere in it, for a time. Through it: each block once, in
-//! an order of its own, from a file of which nothing is cached, with an `fsync` at the end where it is written; so what
-//! is compared is work on the device, and not how fast a copy that is there already can be copied once more. At depth
-//! one single calls, `psync`; above it a ring, which is handed all that is free and waited at for one.
+//! Both do the same to the same file. Past the page cache: anywhere in it, for a time. Through it:
+//! each block once, in an order of its own, from a file of which nothing is cached, with an `fsync`
+//! at the end where it is written; so what is compared is work on the device, and not how fast a
+//! copy that is there already can be copied once more. At depth one single calls, `psync`; above it
+//! a ring, which is handed all that is free and waited at for one.
 
 use std::path::{Path, PathBuf};
 
 use crate::fio_program::filename;
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Devices, Direction, Fallocate, FinalSync, IoEngine, Job,
-    Order, Overwrite, RandomMap, TimeBased, Workload,
+    Access, Amount, BlockSize, Blocks, Caching, Devices, Direction, Fallocate, FinalSync, IoEngine,
+    Job, Order, Overwrite, RandomMap, TimeBased, Workload,
 };
 use crate::request::{DATA_FILE, Operation};
 
@@ -173,8 +174,9 @@ impl Shape {
         ];
         arguments.extend(fixed.map(str::to_owned));
         if !self.is_direct() {
-            // Each block once, every one as likely as any other. Its usual way takes the next free block where one is
-            // taken already: runs grow, the kernel reads ahead of them, and much of the rest is found in memory.
+            // Each block once, every one as likely as any other. Its usual way takes the next free
+            // block where one is taken already: runs grow, the kernel reads ahead of them, and much
+            // of the rest is found in memory.
             arguments.push("--random_generator=lfsr".to_owned());
         }
         // Our write clock ends with a sync; so does fio's runtime then.
@@ -199,13 +201,17 @@ mod tests {
         for shape in shapes {
             let job = &shape.workload(&load).jobs[0];
             let arguments = shape.arguments(&load, Path::new("/a:b/requests.data"), 8);
-            let has = |option: String| assert!(arguments.contains(&option), "{option}: {arguments:?}");
+            let has =
+                |option: String| assert!(arguments.contains(&option), "{option}: {arguments:?}");
             has("--filename=/a\\:b/requests.data".into());
             has(format!("--iodepth={}", job.depth));
             has(format!("--direct={}", u8::from(job.caching == Caching::Direct)));
             has(format!("--bs={}", job.blocks.read.max()));
             has(format!("--time_based={}", u8::from(job.time_based == TimeBased::Yes)));
-            has(format!("--norandommap={}", u8::from(job.random_map == RandomMap::WithReplacement)));
+            has(format!(
+                "--norandommap={}",
+                u8::from(job.random_map == RandomMap::WithReplacement)
+            ));
             has(format!("--runtime={}ms", job.runtime_us.unwrap() / 1000));
             let writes = job.access.direction.writes();
             assert_eq!(arguments.contains(&"--end_fsync=1".to_owned()), writes);

@@ -1,4 +1,5 @@
-//! From what an arm does in a job to a cell: where its files are, from which seed, with which knobs.
+//! From what an arm does in a job to a cell: where its files are, from which seed, with which
+//! knobs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,8 +62,11 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
     let scratch = setting.scratch;
     Ok(match work {
         Work::NewFiles { arm, size, knobs } => {
-            let workload =
-                Workload::random_writes_into_new_files(size.files, size.file_bytes, size.block_bytes);
+            let workload = Workload::random_writes_into_new_files(
+                size.files,
+                size.file_bytes,
+                size.block_bytes,
+            );
             let declared = if *arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
             Cell::Jobs(CellSpec {
                 workload: workload.declared(declared),
@@ -80,8 +84,11 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
         Work::Jobs(work) => {
             let on_device = work.shape.on == crate::shape::Ground::Device;
             // The device may be that of the cells' file system, which must not be mounted then.
-            let directory =
-                if on_device { scratch.directory_beside(name) } else { scratch.cell_directory(name) };
+            let directory = if on_device {
+                scratch.directory_beside(name)
+            } else {
+                scratch.cell_directory(name)
+            };
             Cell::Jobs(CellSpec {
                 workload: work.shape.workload(work.arm, work.extent, device.filter(|_| on_device)),
                 arm: work.arm,
@@ -96,7 +103,8 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
         }
         Work::Writers(work) => {
             let raw = work.arm.is_raw();
-            let directory = if raw { scratch.directory_beside(name) } else { scratch.cell_directory(name) };
+            let directory =
+                if raw { scratch.directory_beside(name) } else { scratch.cell_directory(name) };
             let device = device.filter(|_| raw);
             Cell::Jobs(CellSpec {
                 workload: work.writers.workload(work.arm, work.layout, work.file_bytes, device),
@@ -128,15 +136,17 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
             directory: scratch.cell_directory(name)?,
             processors: setting.processors.to_vec(),
         }),
-        Work::Copies { way, block_bytes, file_bytes, seconds, settings } => Cell::Copies(CopyCell {
-            way: *way,
-            block_bytes: *block_bytes,
-            file_bytes: *file_bytes,
-            seconds: *seconds,
-            seed,
-            settings: settings.clone(),
-            verify,
-            directory: scratch.cell_directory(name)?,
-        }),
+        Work::Copies { way, block_bytes, file_bytes, seconds, settings } => {
+            Cell::Copies(CopyCell {
+                way: *way,
+                block_bytes: *block_bytes,
+                file_bytes: *file_bytes,
+                seconds: *seconds,
+                seed,
+                settings: settings.clone(),
+                verify,
+                directory: scratch.cell_directory(name)?,
+            })
+        }
     })
 }

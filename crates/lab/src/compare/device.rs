@@ -1,6 +1,6 @@
-//! The block device that jobs on one write over: the one the user names, that of the cells' own file system while nothing
-//! is mounted on it, or, for root, a loop device over a file of our
-//! own, every byte of it written beforehand so that no write has to allocate below.
+//! The block device that jobs on one write over: the one the user names, that of the cells' own
+//! file system while nothing is mounted on it, or, for root, a loop device over a file of our own,
+//! every byte of it written beforehand so that no write has to allocate below.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,9 @@ pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
         None => {}
     }
     if !rustix::process::geteuid().is_root() {
-        return Ok(Found::None("a loop device needs root (or give a device with --target)".to_owned()));
+        return Ok(Found::None(
+            "a loop device needs root (or give a device with --target)".to_owned(),
+        ));
     }
     let directory = setting.scratch.shared_directory()?.join(DIRECTORY);
     std::fs::create_dir_all(&directory)?;
@@ -67,13 +69,14 @@ pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
         }
         setting.writes.add(bytes);
     }
-    if data::lay_out(&directory, bytes, setting.plan.seed, setting.stop)? == data::LaidOut::Stopped {
+    if data::lay_out(&directory, bytes, setting.plan.seed, setting.stop)? == data::LaidOut::Stopped
+    {
         return Ok(Found::Stopped);
     }
     Ok(match LoopDevice::over(&directory.join(DATA_FILE)) {
         Ok(device) => Found::Device(Device::Loop(device)),
-        Err(error) => {
-            Found::None(format!("no loop device could be made: {error} (give a device with --target)"))
-        }
+        Err(error) => Found::None(format!(
+            "no loop device could be made: {error} (give a device with --target)"
+        )),
     })
 }

@@ -1,6 +1,6 @@
-//! What the rounds look like one after the other: whether all arms went up or down together, and which round of an arm
-//! stands apart from its others. Both are told and nothing is taken out: pairing by round takes away what is common, and
-//! a mean over what somebody has chosen is no mean.
+//! What the rounds look like one after the other: whether all arms went up or down together, and
+//! which round of an arm stands apart from its others. Both are told and nothing is taken out:
+//! pairing by round takes away what is common, and a mean over what somebody has chosen is no mean.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::statistics::median;
 
 use super::Measured;
 
-/// From so many rounds on a trend can be told from chance at all: five in order come by chance 1 time in 60.
+/// From so many rounds on a trend can be told from chance at all: five in order come by chance 1
+/// time in 60.
 const ROUNDS_FOR_A_TREND: usize = 5;
 
 /// A trend by chance this rare is told.
@@ -35,14 +36,19 @@ pub(super) fn notes(measured: &[Measured], metric: &str) -> Vec<String> {
     for one in measured {
         let values: Option<Vec<f64>> =
             one.rounds.iter().map(|round| round.metrics.get(metric).copied()).collect();
-        let sound = values.filter(|values| values.iter().all(|value| *value > 0.0 && value.is_finite()));
+        let sound =
+            values.filter(|values| values.iter().all(|value| *value > 0.0 && value.is_finite()));
         if let Some(values) = sound {
             jobs.entry(&one.job).or_default().push((&one.arm, values));
         }
     }
-    let mut notes: Vec<String> = jobs.iter().filter_map(|(job, arms)| drift(job, metric, arms)).collect();
-    let arms = jobs.iter().flat_map(|(job, arms)| arms.iter().map(move |(arm, values)| (*job, *arm, values)));
-    let apart: Vec<Apart<'_>> = arms.filter_map(|(job, arm, values)| Apart::of(job, arm, values)).collect();
+    let mut notes: Vec<String> =
+        jobs.iter().filter_map(|(job, arms)| drift(job, metric, arms)).collect();
+    let arms = jobs
+        .iter()
+        .flat_map(|(job, arms)| arms.iter().map(move |(arm, values)| (*job, *arm, values)));
+    let apart: Vec<Apart<'_>> =
+        arms.filter_map(|(job, arm, values)| Apart::of(job, arm, values)).collect();
     if apart.len() <= TOLD_EACH {
         notes.extend(apart.iter().map(|one| one.told(metric)));
     } else {
@@ -78,8 +84,8 @@ fn drift(job: &str, metric: &str, arms: &[(&str, Vec<f64>)]) -> Option<String> {
     ))
 }
 
-/// Chance of as many pairs in order, either way, if the order of the rounds meant nothing: Kendall's test, exact up to
-/// what is worth counting, by the normal distribution above.
+/// Chance of as many pairs in order, either way, if the order of the rounds meant nothing:
+/// Kendall's test, exact up to what is worth counting, by the normal distribution above.
 fn trend_by_chance(values: &[f64]) -> f64 {
     const EXACT_UP_TO: usize = 20;
     let count = values.len();
@@ -96,9 +102,11 @@ fn trend_by_chance(values: &[f64]) -> f64 {
     }
     let variance = (count * (count - 1) * (2 * count + 5)) as f64 / 18.0;
     let distance = (pairs as f64 - 2.0 * least as f64 - 1.0).max(0.0) / variance.sqrt();
-    // Of the normal distribution beyond that, both sides: by its continued bound, which is above it.
+    // Of the normal distribution beyond that, both sides: by its continued bound, which is above
+    // it.
     let density = (-distance * distance / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    (2.0 * density * 2.0 / (distance + (distance * distance + 8.0 / std::f64::consts::PI).sqrt())).min(1.0)
+    (2.0 * density * 2.0 / (distance + (distance * distance + 8.0 / std::f64::consts::PI).sqrt()))
+        .min(1.0)
 }
 
 /// How many orders of so many values have so many pairs that fall; index is the number of pairs.
@@ -114,7 +122,8 @@ fn inversions(count: usize) -> Vec<f64> {
     ways
 }
 
-/// Rounds of an arm that stand apart from its others, from 0, and what share of the median they are.
+/// Rounds of an arm that stand apart from its others, from 0, and what share of the median they
+/// are.
 #[derive(Debug)]
 struct Apart<'a> {
     job: &'a str,
@@ -135,7 +144,8 @@ impl<'a> Apart<'a> {
             OF_NORMAL * apart > FAR * usual && apart > APART * middle
         };
         let rounds = values.iter().enumerate().filter(|(_, value)| far(**value));
-        let rounds: Vec<(usize, f64)> = rounds.map(|(round, value)| (round, value / middle)).collect();
+        let rounds: Vec<(usize, f64)> =
+            rounds.map(|(round, value)| (round, value / middle)).collect();
         (!rounds.is_empty()).then_some(Self { job, arm, rounds })
     }
 
@@ -150,7 +160,8 @@ impl<'a> Apart<'a> {
 fn told_together(apart: &[Apart<'_>], metric: &str) -> String {
     let each = || apart.iter().flat_map(|one| one.rounds.iter().map(move |found| (one, *found)));
     let distance = |share: f64| share.ln().abs();
-    let furthest = each().max_by(|(_, one), (_, other)| distance(one.1).total_cmp(&distance(other.1)));
+    let furthest =
+        each().max_by(|(_, one), (_, other)| distance(one.1).total_cmp(&distance(other.1)));
     let furthest = furthest.map(|(Apart { job, arm, .. }, (round, share))| {
         format!("; the furthest is {arm} in {job}: {}", told_round(round, share))
     });
@@ -182,8 +193,10 @@ mod tests {
 
     #[test]
     fn a_trend_of_all_arms_is_told_and_a_difference_between_them_is_none() {
-        let falling =
-            [measured("a", &[100.0, 95.0, 90.0, 84.0, 80.0]), measured("b", &[50.0, 48.0, 45.0, 43.0, 40.0])];
+        let falling = [
+            measured("a", &[100.0, 95.0, 90.0, 84.0, 80.0]),
+            measured("b", &[50.0, 48.0, 45.0, 43.0, 40.0]),
+        ];
         let told = notes(&falling, "iops");
         assert!(
             told.len() == 1 && told[0].contains("fell by 20 %") && told[0].contains("p 0.017"),
@@ -217,7 +230,9 @@ mod tests {
         assert_eq!(told, ["outliers, kept: a in job, iops: round 4 with 0.40 of the median"]);
         assert_eq!(one[0].rounds.len(), 6);
         let many: Vec<Measured> = (0..7)
-            .map(|arm| measured(&arm.to_string(), &[100.0, 99.0, 101.0, 100.0, 40.0 + f64::from(arm)]))
+            .map(|arm| {
+                measured(&arm.to_string(), &[100.0, 99.0, 101.0, 100.0, 40.0 + f64::from(arm)])
+            })
             .collect();
         let together = "outliers, kept: 7 values of iops, of 7 arms in their jobs (--html shows them); the furthest is \
                         0 in job: round 5 with 0.40 of the median";

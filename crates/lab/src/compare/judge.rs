@@ -1,15 +1,17 @@
 //! From cells to rows and comparisons.
 //!
-//! Each job is judged by itself. The base is an arm the suite names, or that of several which has the best mean: what
-//! a reader would otherwise use, at its best. That it is chosen after the fact can only hurt the arms it is set
-//! against, never help them. Beside every arm against the base stand the A/A pair, whose spread is the noise floor of
-//! each metric, and the pairs the suite asks for.
+//! Each job is judged by itself. The base is an arm the suite names, or that of several which has
+//! the best mean: what a reader would otherwise use, at its best. That it is chosen after the fact
+//! can only hurt the arms it is set against, never help them. Beside every arm against the base
+//! stand the A/A pair, whose spread is the noise floor of each metric, and the pairs the suite asks
+//! for.
 //!
-//! Where the base is the best of several, which one that is may differ by metric: what has the best rate may have a
-//! latency that another beats. So in each of [`BEST_BESIDES`] the arms stand against the best in that metric too.
+//! Where the base is the best of several, which one that is may differ by metric: what has the best
+//! rate may have a latency that another beats. So in each of [`BEST_BESIDES`] the arms stand
+//! against the best in that metric too.
 //!
-//! Of a metric that is a cost the difference is told too, in its own unit: "so many nanoseconds" adds up over arms
-//! where ratios do not.
+//! Of a metric that is a cost the difference is told too, in its own unit: "so many nanoseconds"
+//! adds up over arms where ratios do not.
 
 use std::collections::BTreeMap;
 
@@ -88,8 +90,9 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     let mut judged = Judged::default();
     for job in jobs {
         let of_job = || measured.iter().filter(|measured| measured.job == job);
-        let mut rows: Vec<Row> =
-            of_job().flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds)).collect();
+        let mut rows: Vec<Row> = of_job()
+            .flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds))
+            .collect();
         rows.extend(variations(&rows));
         let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
         let base = base_of(&rows, &arms, judging);
@@ -101,7 +104,8 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
                 Some(Best { job: job.to_owned(), metric, arm: arm.to_owned() })
             });
             for best in best {
-                let others = against(&best.arm, &arms).into_iter().filter(|pair| !pairs.contains(pair));
+                let others =
+                    against(&best.arm, &arms).into_iter().filter(|pair| !pairs.contains(pair));
                 let found = metric::find(best.metric).expect("it is one of those there are");
                 let found = others.filter_map(|pair| compare(&rows, floor, &pair, found, seed));
                 judged.comparisons.extend(found);
@@ -109,7 +113,8 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
             }
         }
         for pair in pairs {
-            let found = METRICS.iter().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
+            let found =
+                METRICS.iter().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
             judged.comparisons.extend(found);
             if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
                 judged.differences.extend(differ(&rows, floor, &pair, judging.metric, seed));
@@ -121,16 +126,17 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     judged
 }
 
-/// The widest interval of the metric of a judging, of every arm to its base, as its upper end over its lower one less 1.
-/// None where there is none.
+/// The widest interval of the metric of a judging, of every arm to its base, as its upper end over
+/// its lower one less 1. None where there is none.
 #[must_use]
 pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Option<f64> {
     let mut jobs: Vec<&str> = measured.iter().map(|one| one.job.as_str()).collect();
     jobs.dedup();
     let of_job = |job: &str| {
         let of_job = || measured.iter().filter(|measured| measured.job == job);
-        let rows: Vec<Row> =
-            of_job().flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds)).collect();
+        let rows: Vec<Row> = of_job()
+            .flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds))
+            .collect();
         let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
         let base = base_of(&rows, &arms, judging)?;
         let widths = against(base, &arms).into_iter().filter_map(|pair| {
@@ -158,8 +164,9 @@ impl Floor<'_> {
     }
 }
 
-/// How much the rate of requests differs from round to round, of each arm that has such a rate: its deviation as a
-/// share of its mean. No value of a round, so it has none, and nothing is judged by it.
+/// How much the rate of requests differs from round to round, of each arm that has such a rate: its
+/// deviation as a share of its mean. No value of a round, so it has none, and nothing is judged by
+/// it.
 fn variations(rows: &[Row]) -> Vec<Row> {
     let metric = metric::find("coefficient_of_variation").expect("it is one of those there are");
     let rates = rows.iter().filter(|row| row.metric == "requests_per_s" && row.mean > 0.0);
@@ -229,7 +236,13 @@ fn is_cost(metric: &str) -> bool {
     metric::find(metric).is_some_and(|metric| metric.better == Better::Lower)
 }
 
-fn compare(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &Metric, seed: u64) -> Option<Comparison> {
+fn compare(
+    rows: &[Row],
+    floor: Floor<'_>,
+    pair: &Pair,
+    metric: &Metric,
+    seed: u64,
+) -> Option<Comparison> {
     let (arm, base) = paired(rows, floor.job, pair, metric.name)?;
     let found = ratio(Paired { arm: &arm, base: &base }, seed)?;
     Some(Comparison {
@@ -245,7 +258,13 @@ fn compare(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &Metric, seed: u
     })
 }
 
-fn differ(rows: &[Row], floor: Floor<'_>, pair: &Pair, metric: &str, seed: u64) -> Option<Difference> {
+fn differ(
+    rows: &[Row],
+    floor: Floor<'_>,
+    pair: &Pair,
+    metric: &str,
+    seed: u64,
+) -> Option<Difference> {
     let (arm, base) = in_both(rows, floor.job, pair, metric)?;
     let found = difference(Paired { arm: &arm, base: &base }, seed)?;
     let noise = in_both(rows, floor.job, &floor.pair(), metric)
@@ -275,9 +294,17 @@ fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64
 /// The rounds that both arms have; of a difference nothing is a value too.
 fn in_both(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
     debug_assert!(metric::find(metric).is_some());
-    let row = |arm: &str| rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric);
+    let row = |arm: &str| {
+        rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
+    };
     let (arm, base) = (row(&pair.arm)?, row(&pair.base)?);
-    Some(arm.rounds.iter().zip(&base.rounds).filter_map(|(arm, base)| Some(((*arm)?, (*base)?))).unzip())
+    Some(
+        arm.rounds
+            .iter()
+            .zip(&base.rounds)
+            .filter_map(|(arm, base)| Some(((*arm)?, (*base)?)))
+            .unzip(),
+    )
 }
 
 #[cfg(test)]
@@ -371,8 +398,8 @@ mod tests {
         assert_eq!(judged.best_of("other").len(), 0);
         let ratio = |base: &str, metric: &str| {
             let mut comparisons = judged.comparisons.iter();
-            let here =
-                comparisons.find(|one| one.base == base && one.arm == "forebay" && one.metric == metric);
+            let here = comparisons
+                .find(|one| one.base == base && one.arm == "forebay" && one.metric == metric);
             here.map(|one| format!("{:.3}", one.ratio))
         };
         assert_eq!(ratio("kernel-bounded", "latency_p50_us").as_deref(), Some("2.000"));
@@ -380,7 +407,12 @@ mod tests {
         assert_eq!(ratio("kernel-direct", "latency_p50_us").as_deref(), Some("0.500"));
         let single = judge(
             &cells,
-            Judging { base: &Base::Arm("kernel-direct".into()), metric: "iops", again: "forebay", also: &[] },
+            Judging {
+                base: &Base::Arm("kernel-direct".into()),
+                metric: "iops",
+                again: "forebay",
+                also: &[],
+            },
             1,
         );
         assert!(single.best.is_empty());

@@ -58,9 +58,14 @@ mod tests {
     fn what_was_verified_is_one_note() {
         let same = [measured("a", &["verified 7 bytes"]), measured("b", &["verified 7 bytes"])];
         assert_eq!(of_arms(&same), ["every arm: verified 7 bytes"]);
-        let other = [measured("a", &["verified 7 bytes", "x"]), measured("b", &["verified 9 bytes"])];
+        let other =
+            [measured("a", &["verified 7 bytes", "x"]), measured("b", &["verified 9 bytes"])];
         assert_eq!(of_arms(&other), ["every arm: verified 7 to 9 bytes in each job", "a: x"]);
         let one = [measured("a", &["verified 7 bytes"]), measured("b", &[])];
-        assert_eq!(of_arms(&one), ["a: verified 7 bytes"], "an arm that was not verified is not counted");
+        assert_eq!(
+            of_arms(&one),
+            ["a: verified 7 bytes"],
+            "an arm that was not verified is not counted"
+        );
     }
 }

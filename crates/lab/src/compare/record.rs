@@ -1,13 +1,14 @@
-//! The rounds of a comparison on the disk as they end, so that one that was interrupted goes on where it was.
+//! The rounds of a comparison on the disk as they end, so that one that was interrupted goes on
+//! where it was.
 //!
 //! ```text
 //! { what is compared: seed, parts, on what }  one line
 //! { part 0, round 0: every cell }             one line for each round that ended, synced
 //! ```
 //!
-//! Goes on only what is the same in everything but its length: the same jobs, arms, sizes and seed, in the same place, by
-//! the same program on the same kernel.
-//! The order of every round comes from the seed, so it is the one that it would have been.
+//! Goes on only what is the same in everything but its length: the same jobs, arms, sizes and seed,
+//! in the same place, by the same program on the same kernel. The order of every round comes from
+//! the seed, so it is the one that it would have been.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -43,7 +44,8 @@ struct Header {
     surroundings: Surroundings,
 }
 
-/// All that is the same in every round and is not of the plan, and what each is: the kernel, the program, the disk.
+/// All that is the same in every round and is not of the plan, and what each is: the kernel, the
+/// program, the disk.
 pub type Surroundings = BTreeMap<String, String>;
 
 /// One round that has ended.
@@ -136,12 +138,22 @@ impl Record {
     ///
     /// # Errors
     /// Why it cannot be.
-    pub fn open(path: &Path, plans: &[&Plan], surroundings: &Surroundings) -> Result<Self, RecordError> {
+    pub fn open(
+        path: &Path,
+        plans: &[&Plan],
+        surroundings: &Surroundings,
+    ) -> Result<Self, RecordError> {
         let failed = |source| RecordError::File { path: path.to_owned(), source };
         let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        // A child has every descriptor too, from its fork to its exec: one that was closed a moment ago may seem taken.
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        // A child has every descriptor too, from its fork to its exec: one that was closed a moment
+        // ago may seem taken.
         let is_ours = (0..LOCK_TRIES).any(|number| {
             std::thread::sleep(if number == 0 { Duration::ZERO } else { LOCK_PAUSE });
             flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -245,8 +257,9 @@ fn difference(ours: &Header, theirs: &Header) -> Option<String> {
     if ours.seed != theirs.seed {
         return Some(format!("its seed is {}, not {}", theirs.seed, ours.seed));
     }
-    let names =
-        |header: &Header| header.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join(", ");
+    let names = |header: &Header| {
+        header.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join(", ")
+    };
     if names(ours) != names(theirs) {
         return Some(format!("its parts are {}, not {}", names(theirs), names(ours)));
     }

@@ -1,11 +1,12 @@
-//! How a comparison has a cell run. Which process that is, and how it is ended, is the runner's business.
+//! How a comparison has a cell run. Which process that is, and how it is ended, is the runner's
+//! business.
 
 use crate::cell::{Cell, CellResult};
 
 /// Runs cells.
 pub trait CellRunner {
-    /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end, with nothing
-    /// left running that could write into the cell's directory.
+    /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end,
+    /// with nothing left running that could write into the cell's directory.
     fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError>;
 
     /// Says which is next, for who keeps something of each. Most do not.
@@ -26,7 +27,8 @@ pub struct Named<'a> {
 /// There is no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    /// This kernel, file system or kind of file does not do what the arm needs; the reason, with a remedy.
+    /// This kernel, file system or kind of file does not do what the arm needs; the reason, with a
+    /// remedy.
     #[error("{0}")]
     Refused(String),
     /// It went wrong: an I/O error, a wrong byte, a process that died.

@@ -1,9 +1,10 @@
 //! Between two cells: what the last one left must not be the next one's burden.
 //!
-//! `syncfs` writes out the data and the removal of the files; but a file system goes on after it (a journal, a
-//! discard of the freed blocks), and so may others on the machine. So the device is watched until it has nothing in
-//! flight and the kernel nothing under writeback, seen three times in a row. The wait is bounded: on a machine
-//! that is never quiet the comparison goes on, and says so.
+//! `syncfs` writes out the data and the removal of the files; but a file system goes on after it (a
+//! journal, a discard of the freed blocks), and so may others on the machine. So the device is
+//! watched until it has nothing in flight and the kernel nothing under writeback, seen three times
+//! in a row. The wait is bounded: on a machine that is never quiet the comparison goes on, and says
+//! so.
 
 use std::fs::{self, File};
 use std::io;
@@ -57,10 +58,12 @@ pub fn settle(directory: &File, within: Duration, stop: &Stop) -> io::Result<Set
     }
 }
 
-/// Where the kernel says what the device has in flight. None for a file system without a device of its own.
+/// Where the kernel says what the device has in flight. None for a file system without a device of
+/// its own.
 fn in_flight_file(directory: &File) -> Option<PathBuf> {
     // A descriptor has a path there; the number in its status is no device's on btrfs.
-    let device = mount::device_of(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())))?;
+    let device =
+        mount::device_of(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())))?;
     let path = format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device));
     Path::new(&path).exists().then(|| path.into())
 }

@@ -1,7 +1,9 @@
-//! In what state the machine was when a cell began, and what it suffered meanwhile: what a cell is not to be blamed for.
+//! In what state the machine was when a cell began, and what it suffered meanwhile: what a cell is
+//! not to be blamed for.
 //!
-//! Cells are brought to the same start by [`settle`](mod@super::settle); what is left of a difference stands here, beside each cell,
-//! and what is too much is told with its remedy. Nothing is thrown away for it.
+//! Cells are brought to the same start by [`settle`](mod@super::settle); what is left of a
+//! difference stands here, beside each cell, and what is too much is told with its remedy. Nothing
+//! is thrown away for it.
 
 use std::fs;
 use std::path::Path;
@@ -115,7 +117,8 @@ impl Before {
 fn in_flight(directory: &Path) -> Option<u64> {
     let device = mount::device_of(directory)?;
     let text =
-        fs::read_to_string(format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device))).ok()?;
+        fs::read_to_string(format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device)))
+            .ok()?;
     text.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
 }
 
@@ -150,13 +153,14 @@ fn waited_micros(resource: &str) -> Option<u64> {
 pub(super) fn notes(states: &[CellState]) -> Vec<String> {
     let all = states.len();
     let mut notes = Vec::new();
-    let mut note =
-        |of: &dyn Fn(&CellState) -> Option<f64>, most: f64, said: &dyn Fn(usize, f64) -> String| {
-            let above: Vec<f64> = states.iter().filter_map(of).filter(|share| *share > most).collect();
-            if let Some(worst) = above.iter().copied().reduce(f64::max) {
-                notes.push(said(above.len(), worst));
-            }
-        };
+    let mut note = |of: &dyn Fn(&CellState) -> Option<f64>,
+                    most: f64,
+                    said: &dyn Fn(usize, f64) -> String| {
+        let above: Vec<f64> = states.iter().filter_map(of).filter(|share| *share > most).collect();
+        if let Some(worst) = above.iter().copied().reduce(f64::max) {
+            notes.push(said(above.len(), worst));
+        }
+    };
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     note(&|state| state.steal, MUCH_STEAL, &|many, worst| {
         let worst = percent(worst);
@@ -179,12 +183,16 @@ pub(super) fn notes(states: &[CellState]) -> Vec<String> {
              them (--cpus, or end what else runs)"
         )
     });
-    note(&|state| state.dirty_bytes.map(|bytes| bytes as f64), DIRTY_AT_REST_BYTES as f64, &|many, worst| {
-        let mib = worst / (1u64 << 20) as f64;
-        format!(
-            "before {many} of {all} cells up to {mib:.0} MiB were dirty that no cell had written (end what else writes)"
-        )
-    });
+    note(
+        &|state| state.dirty_bytes.map(|bytes| bytes as f64),
+        DIRTY_AT_REST_BYTES as f64,
+        &|many, worst| {
+            let mib = worst / (1u64 << 20) as f64;
+            format!(
+                "before {many} of {all} cells up to {mib:.0} MiB were dirty that no cell had written (end what else writes)"
+            )
+        },
+    );
     note(&|state| state.fill, FULL, &|many, worst| {
         let worst = percent(worst);
         format!(
@@ -206,8 +214,13 @@ mod tests {
         let state = before.ended(3, "job", "arm");
         assert_eq!((state.round, state.job.as_str(), state.arm.as_str()), (3, "job", "arm"));
         assert!(state.available_bytes.unwrap() > 0 && state.dirty_bytes.is_some());
-        let shares =
-            [state.steal, state.fill, state.pressure.processor, state.pressure.memory, state.pressure.io];
+        let shares = [
+            state.steal,
+            state.fill,
+            state.pressure.processor,
+            state.pressure.memory,
+            state.pressure.io,
+        ];
         assert!(shares.iter().flatten().all(|share| (0.0..=1.0).contains(share)), "{shares:?}");
         let text = serde_json::to_string(&state).unwrap();
         let again: CellState = serde_json::from_str(&text).unwrap();
@@ -216,8 +229,12 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_told_with_its_remedy() {
-        let calm =
-            CellState { steal: Some(0.001), fill: Some(0.5), dirty_bytes: Some(0), ..CellState::default() };
+        let calm = CellState {
+            steal: Some(0.001),
+            fill: Some(0.5),
+            dirty_bytes: Some(0),
+            ..CellState::default()
+        };
         assert_eq!(notes(&[calm.clone(), calm.clone()]), Vec::<String>::new());
         let pressure = Pressure { processor: Some(0.5), memory: Some(0.1), io: Some(1.0) };
         let rough = CellState {

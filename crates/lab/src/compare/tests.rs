@@ -49,7 +49,8 @@ fn spec_of(cell: &Cell) -> &CellSpec {
     }
 }
 
-/// A machine on which every arm has its speed, the same in every round but for a ripple of one percent.
+/// A machine on which every arm has its speed, the same in every round but for a ripple of one
+/// percent.
 fn fixed_speed(cell: &Cell) -> CellResult {
     let spec = spec_of(cell);
     let speed = match spec.arm {
@@ -70,7 +71,11 @@ struct Run {
 }
 
 /// Runs a plan on a machine, and keeps what it was asked.
-fn run(plan: &Plan, stop: &Stop, machine: impl FnMut(&Cell) -> Result<CellResult, RunError>) -> Run {
+fn run(
+    plan: &Plan,
+    stop: &Stop,
+    machine: impl FnMut(&Cell) -> Result<CellResult, RunError>,
+) -> Run {
     run_as(plan, stop, Options::default(), machine)
 }
 
@@ -123,14 +128,16 @@ fn judged(outcome: &Outcome, seed: u64) -> judge::Judged {
     let suite = suite::find(Path::new("layout")).unwrap();
     let part = &suite.parts[0];
     assert!(matches!(part.base, Base::BestOf(_)));
-    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
+    let judging =
+        Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
     judge::judge(&outcome.measured, judging, seed)
 }
 
 #[test]
 fn every_round_runs_every_arm_once_in_the_planned_order() {
     let plan = plan(5, None);
-    let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| Ok(fixed_speed(cell)));
+    let Run { result, cells, directory } =
+        run(&plan, &Stop::default(), |cell| Ok(fixed_speed(cell)));
     let outcome = result.unwrap();
     let planned = |round| -> Vec<String> {
         plan.order(round).into_iter().map(|turn| plan.arm(turn).name.clone()).collect()
@@ -156,7 +163,8 @@ fn every_round_runs_every_arm_once_in_the_planned_order() {
 
     let judged = judged(&outcome, plan.seed);
     assert_eq!(judged.bases[0].1, "kernel-bounded");
-    let found = judged.comparisons.iter().find(|one| one.arm == "forebay" && one.base == "kernel-bounded");
+    let found =
+        judged.comparisons.iter().find(|one| one.arm == "forebay" && one.base == "kernel-bounded");
     assert_eq!(found.unwrap().verdict, Verdict::Better);
 }
 
@@ -180,9 +188,16 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
     });
     let outcome = result.unwrap();
     assert_eq!(outcome.measured.len() + 1, plan.cells_in_a_round() as usize);
-    assert!(outcome.orders[0].contains(&"file/random-4k/file/1/never".to_owned()), "{:?}", outcome.orders[0]);
+    assert!(
+        outcome.orders[0].contains(&"file/random-4k/file/1/never".to_owned()),
+        "{:?}",
+        outcome.orders[0]
+    );
     let left_out = &outcome.left_out[0];
-    assert_eq!((left_out.job.as_str(), left_out.arm.as_str()), ("file/random-4k/file/32", "kernel-uring-1"));
+    assert_eq!(
+        (left_out.job.as_str(), left_out.arm.as_str()),
+        ("file/random-4k/file/32", "kernel-uring-1")
+    );
     let seeds: Vec<u64> = cells[warm_ups(&plan)..]
         .iter()
         .map(|cell| match cell {
@@ -198,7 +213,11 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
 fn a_refused_arm_is_left_out_and_asked_once() {
     let uncached = |cell: &Cell| spec_of(cell).arm == Arm::KernelUncached;
     let Run { result, cells, .. } = run(&plan(4, None), &Stop::default(), |cell| {
-        if uncached(cell) { Err(RunError::Refused("needs Linux 6.14".into())) } else { Ok(fixed_speed(cell)) }
+        if uncached(cell) {
+            Err(RunError::Refused("needs Linux 6.14".into()))
+        } else {
+            Ok(fixed_speed(cell))
+        }
     });
     let outcome = result.unwrap();
     assert_eq!(
@@ -223,14 +242,21 @@ fn an_arm_that_fails_late_loses_its_rounds() {
         Ok(fixed_speed(cell))
     });
     let outcome = outcome.result.unwrap();
-    assert!(outcome.left_out[0].failed && outcome.measured.iter().all(|measured| measured.arm != "forebay"));
+    assert!(
+        outcome.left_out[0].failed
+            && outcome.measured.iter().all(|measured| measured.arm != "forebay")
+    );
     let judged = judged(&outcome, 1);
-    assert!(judged.comparisons.iter().all(|one| one.verdict == Verdict::NotShown), "no noise floor is left");
+    assert!(
+        judged.comparisons.iter().all(|one| one.verdict == Verdict::NotShown),
+        "no noise floor is left"
+    );
 }
 
 #[test]
 fn without_any_arm_there_is_no_result() {
-    let refused = run(&plan(4, None), &Stop::default(), |_| Err(RunError::Refused("read-only".into())));
+    let refused =
+        run(&plan(4, None), &Stop::default(), |_| Err(RunError::Refused("read-only".into())));
     assert_eq!(refused.result.unwrap_err().to_string(), "no arm could run: read-only");
 }
 
@@ -240,7 +266,9 @@ fn where_every_arm_failed_it_is_told_which_and_why() {
         Arm::KernelUncached => Err(RunError::Refused("needs Linux 6.14".into())),
         _ => Err(RunError::Failed("wrong byte at 4096".into())),
     });
-    let Err(CompareError::NoArm { left_out, .. }) = failed.result else { panic!("some arm is left") };
+    let Err(CompareError::NoArm { left_out, .. }) = failed.result else {
+        panic!("some arm is left")
+    };
     assert_eq!(left_out.len(), 9);
     let refused = |one: &&LeftOut| one.arm == "kernel-uncached";
     assert!(left_out.iter().all(|one| one.failed != refused(&one)), "{left_out:?}");
@@ -359,17 +387,25 @@ fn a_job_on_a_device_gets_one_or_is_skipped_with_its_reason() {
     });
     let outcome = result.unwrap();
     let devices: Vec<_> = devices_of(&cells).into_iter().flatten().collect();
-    let skipped = outcome.notes.iter().find(|note| note.starts_with("E raw 128k qd128 is skipped: "));
+    let skipped =
+        outcome.notes.iter().find(|note| note.starts_with("E raw 128k qd128 is skipped: "));
     let of_e = outcome.measured.iter().filter(|one| one.job == "E").count();
     match skipped {
         None => {
             assert_eq!(devices.len(), 4 * of_e);
-            assert!(of_e > 4 && devices.iter().all(|device| device.starts_with("/dev")), "{devices:?}");
+            assert!(
+                of_e > 4 && devices.iter().all(|device| device.starts_with("/dev")),
+                "{devices:?}"
+            );
         }
         Some(note) => {
             eprintln!("{note}");
             assert_eq!((devices.len(), of_e), (0, 0));
-            assert!(outcome.orders[0].iter().all(|cell| cell.starts_with("A/")), "{:?}", outcome.orders[0]);
+            assert!(
+                outcome.orders[0].iter().all(|cell| cell.starts_with("A/")),
+                "{:?}",
+                outcome.orders[0]
+            );
         }
     }
     assert!(outcome.measured.iter().any(|one| one.job == "A"));
@@ -427,7 +463,8 @@ fn rounds_go_on_until_every_interval_is_narrow() {
     let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &[] };
     let until = || Options { until: Some(Until { width: 0.05, judging }), ..Options::default() };
     let plan = plan(12, None);
-    let outcome = run_as(&plan, &Stop::default(), until(), |cell| Ok(fixed_speed(cell))).result.unwrap();
+    let outcome =
+        run_as(&plan, &Stop::default(), until(), |cell| Ok(fixed_speed(cell))).result.unwrap();
     assert_eq!(outcome.orders.len(), ROUNDS_FOR_A_VERDICT, "no claim is made of fewer");
     let note = "ended after 4 rounds of at most 12, when every interval was below 5 %";
     assert!(
@@ -448,7 +485,10 @@ fn rounds_go_on_until_every_interval_is_narrow() {
 fn assert_same(ours: &[Measured], whole: &[Measured]) {
     assert_eq!(ours.len(), whole.len());
     for (one, other) in ours.iter().zip(whole) {
-        assert_eq!((&one.job, &one.arm, one.rounds.len()), (&other.job, &other.arm, other.rounds.len()));
+        assert_eq!(
+            (&one.job, &one.arm, one.rounds.len()),
+            (&other.job, &other.arm, other.rounds.len())
+        );
         for (one, other) in one.rounds.iter().zip(&other.rounds) {
             let [one, other] = [one, other].map(|result| result.metrics["write_bytes_per_s"]);
             assert!((one / other - 1.0).abs() < 1e-12, "{one} {other}");
@@ -497,10 +537,16 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
     let mut ran = Vec::new();
     let warm_ups = warm_ups(&plan);
     for until in [warm_ups + 19, 7, 100] {
-        let record = std::cell::RefCell::new(Record::open(&path, &[&plan], &linux("6.18")).unwrap());
-        assert!(matches!(Record::open(&path, &[&plan], &linux("6.18")), Err(RecordError::Busy { .. })));
-        let options =
-            Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
+        let record =
+            std::cell::RefCell::new(Record::open(&path, &[&plan], &linux("6.18")).unwrap());
+        assert!(matches!(
+            Record::open(&path, &[&plan], &linux("6.18")),
+            Err(RecordError::Busy { .. })
+        ));
+        let options = Options {
+            record: Some(PartOfRecord { record: &record, part: 0 }),
+            ..Options::default()
+        };
         let mut cells = 0;
         let part = run_as(&plan, &Stop::default(), options, |cell| {
             cells += 1;
@@ -512,19 +558,26 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
             assert_eq!(outcome.orders, whole.orders);
             assert_same(&outcome.measured, &whole.measured);
             assert_eq!(outcome.states.len(), whole.states.len());
-            assert!(outcome.notes.iter().any(|note| note.starts_with("rounds 1 to 2 are of an earlier run")));
+            assert!(
+                outcome
+                    .notes
+                    .iter()
+                    .any(|note| note.starts_with("rounds 1 to 2 are of an earlier run"))
+            );
         } else {
             assert!(matches!(part.result, Err(CompareError::Interrupted)));
         }
     }
-    // Two rounds of nine and the warm-ups before, then one that brought none to its end, then the other two.
+    // Two rounds of nine and the warm-ups before, then one that brought none to its end, then the
+    // other two.
     assert_eq!(ran, [warm_ups + 19, 7, warm_ups + 18]);
     assert_eq!(Record::seed_of(&path).unwrap(), Some(plan.seed));
 
     let record = Record::open(&path, &[&plan], &linux("6.18")).unwrap();
     assert_eq!(record.rounds(), 4);
     let record = std::cell::RefCell::new(record);
-    let options = Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
+    let options =
+        Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
     let again = run_as(&plan, &Stop::default(), options, |_| panic!("all is there"));
     assert_same(&again.result.unwrap().measured, &whole.measured);
 }
@@ -535,9 +588,12 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
     let path = directory.path().join("rounds");
     let four = plan(4, None);
     {
-        let record = std::cell::RefCell::new(Record::open(&path, &[&four], &linux("6.18")).unwrap());
-        let options =
-            Options { record: Some(PartOfRecord { record: &record, part: 0 }), ..Options::default() };
+        let record =
+            std::cell::RefCell::new(Record::open(&path, &[&four], &linux("6.18")).unwrap());
+        let options = Options {
+            record: Some(PartOfRecord { record: &record, part: 0 }),
+            ..Options::default()
+        };
         run_as(&four, &Stop::default(), options, |cell| Ok(fixed_speed(cell))).result.unwrap();
     }
     let open = |plan: &Plan, kernel: &str| {
@@ -549,7 +605,9 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
     assert_eq!(open(&four, "6.18").unwrap(), 3);
     assert!(open(&four, "6.19").unwrap_err().to_string().contains("its kernel is 6.18, not 6.19"));
     let smaller = Plan { jobs: Vec::new(), ..four.clone() };
-    assert!(open(&smaller, "6.18").unwrap_err().to_string().contains("has other arms, jobs or sizes"));
+    assert!(
+        open(&smaller, "6.18").unwrap_err().to_string().contains("has other arms, jobs or sizes")
+    );
     let other = Plan { seed: 1, ..four.clone() };
     assert!(open(&other, "6.18").unwrap_err().to_string().contains("its seed is 7f3a, not 1"));
     std::fs::write(&path, "a letter\n").unwrap();
@@ -563,8 +621,9 @@ fn no_more_is_written_than_may_be() {
     let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.work.written_bytes()).sum();
     let warm_up = plan.most_written_bytes() - 6 * a_round;
     let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
-    let ended =
-        run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| Ok(fixed_speed(cell)));
+    let ended = run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| {
+        Ok(fixed_speed(cell))
+    });
     assert_eq!(ended.cells.len(), warm_ups(&plan) + 2 * 9);
     let outcome = ended.result.unwrap();
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 2));
@@ -573,7 +632,8 @@ fn no_more_is_written_than_may_be() {
         "{:?}",
         outcome.notes
     );
-    let refused = run_as(&plan, &Stop::default(), most(a_round / 2), |cell| Ok(fixed_speed(cell))).result;
+    let refused =
+        run_as(&plan, &Stop::default(), most(a_round / 2), |cell| Ok(fixed_speed(cell))).result;
     assert!(refused.unwrap_err().to_string().contains("give --max-writes more"));
 }
 
@@ -591,8 +651,11 @@ fn what_is_laid_out_is_written_too() {
     const FILE: u64 = 1 << 20;
     let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
     let rate = |_: &Cell| {
-        let metrics =
-            [("read_bytes_per_s", 1e9), ("write_bytes_per_s", 8.0 * FILE as f64), ("elapsed_s", 1.0)];
+        let metrics = [
+            ("read_bytes_per_s", 1e9),
+            ("write_bytes_per_s", 8.0 * FILE as f64),
+            ("elapsed_s", 1.0),
+        ];
         let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
         Ok(CellResult { metrics, ..CellResult::default() })
     };
@@ -601,7 +664,8 @@ fn what_is_laid_out_is_written_too() {
     assert_eq!(reads.most_written_bytes(), (6 * a_round + warm_ups) * FILE);
     let ended = run_as(&reads, &Stop::default(), most((2 * a_round + warm_ups) * FILE), rate);
     assert_eq!(ended.cells.len() as u64, warm_ups + 2 * a_round);
-    let refused = run_as(&reads, &Stop::default(), most(FILE - 1), |_| panic!("not even the warm-up"));
+    let refused =
+        run_as(&reads, &Stop::default(), most(FILE - 1), |_| panic!("not even the warm-up"));
     assert!(refused.result.unwrap_err().to_string().contains("give --max-writes more"));
 
     // One for a time beside one that is not: what was written is known, and is what counts.
@@ -620,7 +684,10 @@ fn the_file_of_requests_is_not_laid_out_where_it_may_not_be() {
     let options = Options { writes: Writes::up_to(Some(most)), ..Options::default() };
     let refused = run_as(&plan, &Stop::default(), options, |_| panic!("nothing is run"));
     let refused = refused.result.unwrap_err().to_string();
-    assert!(refused.contains("0 MiB were") && refused.contains("give --max-writes more"), "{refused}");
+    assert!(
+        refused.contains("0 MiB were") && refused.contains("give --max-writes more"),
+        "{refused}"
+    );
 }
 
 /// A file system of its own for a test; none where it cannot be made.
@@ -635,7 +702,12 @@ fn small_file_system(scratch: &Scratch, megabytes: u32) -> Option<std::path::Pat
     }
 }
 
-fn on_scratch<'a>(plan: &'a Plan, scratch: &'a Scratch, stop: &'a Stop, writes: &'a Writes) -> Setting<'a> {
+fn on_scratch<'a>(
+    plan: &'a Plan,
+    scratch: &'a Scratch,
+    stop: &'a Stop,
+    writes: &'a Writes,
+) -> Setting<'a> {
     Setting {
         plan,
         settings: &[],
@@ -662,9 +734,9 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
     let suite = suite::find(Path::new("layout")).unwrap();
     let wish = Wish { scale: Some(0.01), ..wish(2, None) };
     let mut plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
-    plan.jobs[0]
-        .arms
-        .retain(|arm| ["kernel-buffered", "kernel-bounded", "forebay"].contains(&arm.name.as_str()));
+    plan.jobs[0].arms.retain(|arm| {
+        ["kernel-buffered", "kernel-bounded", "forebay"].contains(&arm.name.as_str())
+    });
     for arm in &mut plan.jobs[0].arms {
         let Work::NewFiles { size, .. } = &mut arm.work else { panic!("no new files") };
         size.files = 2;
@@ -697,7 +769,8 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
 fn a_job_on_the_device_of_the_scratch_file_system_finds_it_unmounted() {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let scratch = Scratch::new_in(directory.path()).unwrap();
-    let device = match scratch.make_file_system(&"ext4,size=64m".parse().unwrap(), &Stop::default()) {
+    let device = match scratch.make_file_system(&"ext4,size=64m".parse().unwrap(), &Stop::default())
+    {
         Ok((storage, _)) => Path::new(&storage.device).to_owned(),
         Err(error) => {
             eprintln!("skipped: {error}");
@@ -721,7 +794,8 @@ fn a_job_on_the_device_of_the_scratch_file_system_finds_it_unmounted() {
     assert!(on_device > 4 && outcome.left_out.is_empty(), "{on_device}: {:?}", outcome.left_out);
 }
 
-/// A job file that reads a device: the queue that is set is the device's, not that of the disk of the directory.
+/// A job file that reads a device: the queue that is set is the device's, not that of the disk of
+/// the directory.
 #[test]
 fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -744,7 +818,8 @@ fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     let mut plan = Plan::new(&suite, &suite.parts[0], &wish(1, None)).unwrap().unwrap();
     assert!(plan.jobs[0].arms.iter().all(|arm| arm.work.works_outside()));
     for arm in &mut plan.jobs[0].arms {
-        arm.tunings = vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: "2".to_owned() }];
+        arm.tunings =
+            vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: "2".to_owned() }];
     }
     let mut set = 0;
     let mut runner = |cell: &Cell| {
@@ -780,7 +855,8 @@ fn what_an_arm_sets_holds_in_its_cells_alone() {
     let mut named = |arm: &str, value: &str| {
         let mut arms = plan.jobs[0].arms.iter_mut();
         let found = arms.find(|one| one.name == arm).unwrap();
-        found.tunings = vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: value.to_owned() }];
+        found.tunings =
+            vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: value.to_owned() }];
     };
     named("kernel-bounded", "2");
     named("forebay", "2");

@@ -1,11 +1,14 @@
-//! The judging, judged: how often it tells a difference where there is none, and whether it finds one that is there.
+//! The judging, judged: how often it tells a difference where there is none, and whether it finds
+//! one that is there.
 //!
-//! Figures are made up as a machine of some noise would give them, cell after cell: every round runs all arms in an
-//! order of its own, and the noise goes on from one cell to the next. Then they are judged by [`judge`], the same that
-//! judges what was measured. Nothing here reads a clock: a seed gives the same verdicts everywhere.
+//! Figures are made up as a machine of some noise would give them, cell after cell: every round
+//! runs all arms in an order of its own, and the noise goes on from one cell to the next. Then they
+//! are judged by [`judge`], the same that judges what was measured. Nothing here reads a clock: a
+//! seed gives the same verdicts everywhere.
 //!
-//! Three arms are one and the same: a base, an arm, and the arm once more, from which the noise floor is told. So every
-//! verdict of the arm against the base is a false one, unless an effect was planted.
+//! Three arms are one and the same: a base, an arm, and the arm once more, from which the noise
+//! floor is told. So every verdict of the arm against the base is a false one, unless an effect was
+//! planted.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -105,9 +108,14 @@ pub fn nothing_planted(each: u32, rounds: u32, seed: u64) -> Vec<Tried> {
     (0..).zip(NOISES).map(tried).collect()
 }
 
-/// The verdict on the arm, where a cell of each arm would give this figure on a machine without noise and this machine
-/// has the cells of so many rounds one after the other.
-pub fn verdict(mut machine: Machine, rounds: u32, seed: u64, mut figure: impl FnMut(&str) -> f64) -> Verdict {
+/// The verdict on the arm, where a cell of each arm would give this figure on a machine without
+/// noise and this machine has the cells of so many rounds one after the other.
+pub fn verdict(
+    mut machine: Machine,
+    rounds: u32,
+    seed: u64,
+    mut figure: impl FnMut(&str) -> f64,
+) -> Verdict {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for round in 0..rounds {
         for (place, arm) in order(seed, round).into_iter().enumerate() {
@@ -123,7 +131,8 @@ pub fn verdict(mut machine: Machine, rounds: u32, seed: u64, mut figure: impl Fn
 #[must_use]
 pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
     let base = Base::Arm(BASE.to_owned());
-    let judged = judge(measured, Judging { base: &base, metric: METRIC, again: ARM, also: &[] }, seed);
+    let judged =
+        judge(measured, Judging { base: &base, metric: METRIC, again: ARM, also: &[] }, seed);
     let mut comparisons = judged.comparisons.into_iter();
     comparisons.find(|one| one.arm == ARM && one.base == BASE && one.metric == METRIC)
 }
@@ -138,8 +147,10 @@ pub fn order(seed: u64, round: u32) -> [&'static str; 3] {
 
 /// One arm's figures as cells would have brought them.
 fn measured(arm: &str, values: &[f64]) -> Measured {
-    let cell =
-        |value: &f64| CellResult { metrics: [(METRIC.to_owned(), *value)].into(), ..CellResult::default() };
+    let cell = |value: &f64| CellResult {
+        metrics: [(METRIC.to_owned(), *value)].into(),
+        ..CellResult::default()
+    };
     Measured { job: "trial".into(), arm: arm.into(), rounds: values.iter().map(cell).collect() }
 }
 
@@ -220,7 +231,8 @@ impl Machine {
         radius * (TAU * unit(&mut self.random)).cos()
     }
 
-    /// Student's t with two degrees of freedom, which has no variance; cut off where a cell would end the comparison.
+    /// Student's t with two degrees of freedom, which has no variance; cut off where a cell would
+    /// end the comparison.
     fn heavy(&mut self) -> f64 {
         let chi = -2.0 * unit(&mut self.random).ln();
         (self.normal() / (chi / 2.0).sqrt()).clamp(-20.0, 20.0)
@@ -250,7 +262,10 @@ mod tests {
         let trending = speeds(Noise::TrendingWithinRounds, 1);
         assert!(trending.chunks(3).all(|round| round[0] > round[2]));
         let two: Vec<f64> = speeds(Noise::Bimodal, 1);
-        assert!(two.iter().any(|speed| *speed > 0.95) && two.iter().any(|speed| *speed < 0.9), "{two:?}");
+        assert!(
+            two.iter().any(|speed| *speed > 0.95) && two.iter().any(|speed| *speed < 0.9),
+            "{two:?}"
+        );
         let walk = speeds(Noise::Drifting, 1);
         let (least, most) =
             walk.iter().fold((1.0f64, 1.0f64), |(l, m), speed| (l.min(*speed), m.max(*speed)));

@@ -1,4 +1,5 @@
-//! What may be written in all, and what has been: a flash device does not take it for ever, and a shared one is others' too.
+//! What may be written in all, and what has been: a flash device does not take it for ever, and a
+//! shared one is others' too.
 
 use std::cell::Cell;
 
@@ -35,7 +36,8 @@ impl Writes {
         self.done.get()
     }
 
-    /// Whether a cell may still do its work: it writes what it says, or, for a time, as much as the largest so far.
+    /// Whether a cell may still do its work: it writes what it says, or, for a time, as much as the
+    /// largest so far.
     pub(super) fn allow(&self, work: &Work) -> bool {
         let largest = if work.writes_for_a_time() { self.largest.get() } else { 0 };
         self.has_room(work.fixed_bytes().max(largest))
@@ -53,7 +55,8 @@ impl Writes {
         }
         let of = |metric: &str| result.metrics.get(metric).copied().unwrap_or(0.0);
         let written = of("write_bytes_per_s") * of("elapsed_s");
-        let bytes = (written as u64).max(work.written_bytes()).saturating_add(work.laid_out_bytes());
+        let bytes =
+            (written as u64).max(work.written_bytes()).saturating_add(work.laid_out_bytes());
         self.largest.set(self.largest.get().max(bytes));
         self.add(bytes);
     }
@@ -65,6 +68,9 @@ impl Writes {
 
     /// Not one round was whole.
     pub(super) fn no_round(&self) -> CompareError {
-        CompareError::NoWrites { most: self.most.unwrap_or_default() >> 20, done: self.done.get() >> 20 }
+        CompareError::NoWrites {
+            most: self.most.unwrap_or_default() >> 20,
+            done: self.done.get() >> 20,
+        }
     }
 }

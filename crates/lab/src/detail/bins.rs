@@ -1,6 +1,6 @@
-//! Latencies by their length, in the bins that fio has: 64 to each doubling, so that a bin is at most 1/64 wide and
-//! what one program counted can be added to what the other did. Percentiles of several cells come of the sum of their
-//! bins, never of a mean of percentiles.
+//! Latencies by their length, in the bins that fio has: 64 to each doubling, so that a bin is at
+//! most 1/64 wide and what one program counted can be added to what the other did. Percentiles of
+//! several cells come of the sum of their bins, never of a mean of percentiles.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,11 @@ impl Bins {
     /// How many are longer than `above` nanoseconds and at most `upto`.
     #[must_use]
     pub fn between(&self, above: u64, upto: u64) -> u64 {
-        self.0.iter().filter(|(nanos, _)| *nanos > above && *nanos <= upto).map(|(_, count)| count).sum()
+        self.0
+            .iter()
+            .filter(|(nanos, _)| *nanos > above && *nanos <= upto)
+            .map(|(_, count)| count)
+            .sum()
     }
 }
 

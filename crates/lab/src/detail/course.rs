@@ -1,5 +1,6 @@
-//! What was moved from moment to moment. How long a cell will run is not known beforehand, so the slots begin short and
-//! are joined two by two when there are too many: what it costs is bounded, and nothing is thrown away.
+//! What was moved from moment to moment. How long a cell will run is not known beforehand, so the
+//! slots begin short and are joined two by two when there are too many: what it costs is bounded,
+//! and nothing is thrown away.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,8 @@ impl Course {
         }
     }
 
-    /// Bytes in a second, slot by slot. The last is left out where there are others: it was not a whole one.
+    /// Bytes in a second, slot by slot. The last is left out where there are others: it was not a
+    /// whole one.
     pub fn bytes_per_s(&self) -> impl Iterator<Item = f64> + '_ {
         self.whole(&self.bytes)
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The least of each range in nanoseconds, four ranges to a doubling and zero for what was not held, and how many
-/// completions; the shortest first. A completion counts as held as long as the first of those it ended with; what the
-/// device gathers before it tells of any is not among it.
+/// The least of each range in nanoseconds, four ranges to a doubling and zero for what was not
+/// held, and how many completions; the shortest first. A completion counts as held as long as the
+/// first of those it ended with; what the device gathers before it tells of any is not among it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Holds(pub Vec<(u64, u64)>);
 
@@ -23,7 +23,8 @@ impl Holds {
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let before: BTreeMap<u64, u64> = before.0.iter().copied().collect();
-        let more = self.0.iter().map(|(least, count)| (*least, count - before.get(least).unwrap_or(&0)));
+        let more =
+            self.0.iter().map(|(least, count)| (*least, count - before.get(least).unwrap_or(&0)));
         Self(more.filter(|(_, count)| *count > 0).collect())
     }
 

@@ -1,4 +1,5 @@
-//! The block device and its queue: of a place that is one, whether it can be had, too. It is only read.
+//! The block device and its queue: of a place that is one, whether it can be had, too. It is only
+//! read.
 
 use std::fs;
 use std::io;
@@ -105,13 +106,15 @@ impl Own {
     fn of(tree: &Tree, place: &Place, queue: Option<&Queue>) -> Self {
         let path = place.path.clone();
         let (major, minor) = (major(place.own_device), minor(place.own_device));
-        let disk =
-            |file: &str| queue.and_then(|queue| tree.word(format!("/sys/block/{}/{file}", queue.name)));
+        let disk = |file: &str| {
+            queue.and_then(|queue| tree.word(format!("/sys/block/{}/{file}", queue.name)))
+        };
         Self {
             user: rustix::process::geteuid().as_raw(),
             exclusive: exclusive(&path),
             mounted_at: probe::mounted_at(&path),
-            is_read_only: tree.number::<u32>(format!("/sys/dev/block/{major}:{minor}/ro")) == Some(1),
+            is_read_only: tree.number::<u32>(format!("/sys/dev/block/{major}:{minor}/ro"))
+                == Some(1),
             uncached_read: fs::File::open(&path).and_then(trial::uncached_read_of),
             zoned: disk("queue/zoned").filter(|zoned| zoned != "none"),
             path,
@@ -124,10 +127,13 @@ impl Own {
         findings.push(match &self.exclusive {
             Ok(alignment) => finding("direct I/O", Level::Full, alignment.as_str())
                 .means("requests go past the kernel's cache"),
-            Err(error) => finding("direct I/O", Level::NotKnown, format!("it cannot be opened: {error}"))
-                .means("see access"),
+            Err(error) => {
+                finding("direct I/O", Level::NotKnown, format!("it cannot be opened: {error}"))
+                    .means("see access")
+            }
         });
-        findings.push(Finding { part: Part::Device, ..uncached_one("read", &self.uncached_read, "") });
+        findings
+            .push(Finding { part: Part::Device, ..uncached_one("read", &self.uncached_read, "") });
         let written = match &self.uncached_read {
             Ok(()) => "not tried, for that would write; the kernel takes it both ways or neither",
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -152,14 +158,15 @@ impl Own {
                     By::Root,
                     format!("blockdev --setrw {path}"),
                 ),
-            Ok(_) => {
-                finding("access", Level::Full, "nobody else has it").means("it can be opened exclusively")
-            }
+            Ok(_) => finding("access", Level::Full, "nobody else has it")
+                .means("it can be opened exclusively"),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 let lost = finding("access", Level::Missing, self.why_busy())
                     .means("a device is opened exclusively or not at all");
                 match &self.mounted_at {
-                    Some(point) => lost.command("unmount it", By::Root, format!("umount {}", quoted(point))),
+                    Some(point) => {
+                        lost.command("unmount it", By::Root, format!("umount {}", quoted(point)))
+                    }
                     None => lost.command("who has it", By::Root, format!("lsblk {path}")),
                 }
             }
@@ -167,8 +174,9 @@ impl Own {
                 let lost = finding("access", Level::Missing, error.to_string())
                     .means("nothing can be done with it by this user");
                 match self.user {
-                    0 => lost
-                        .remedy("allow this device where devices are allowed, such as by docker's --device"),
+                    0 => lost.remedy(
+                        "allow this device where devices are allowed, such as by docker's --device",
+                    ),
                     user => lost.command(
                         "let this user have it, until it is plugged in anew",
                         By::Root,
@@ -182,9 +190,8 @@ impl Own {
     fn why_busy(&self) -> String {
         match &self.mounted_at {
             Some(point) => format!("mounted at {}", point.display()),
-            None => {
-                "in use: a partition of it is mounted, or it is swap or part of another device".to_owned()
-            }
+            None => "in use: a partition of it is mounted, or it is swap or part of another device"
+                .to_owned(),
         }
     }
 
@@ -211,7 +218,8 @@ fn exclusive(path: &Path) -> io::Result<String> {
 
 impl Queue {
     fn of(tree: &Tree, major: u32, minor: u32) -> Option<Self> {
-        let mut disk = fs::canonicalize(tree.place(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
+        let mut disk =
+            fs::canonicalize(tree.place(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
         if !disk.join("queue").is_dir() {
             // A partition: the queue is its disk's.
             disk.pop();
@@ -286,8 +294,8 @@ impl Queue {
                 );
             }
             let look = format!("forebay doctor {}", quoted(file));
-            let told =
-                finding("below it", Level::Full, found).means("its file system and device count as well");
+            let told = finding("below it", Level::Full, found)
+                .means("its file system and device count as well");
             return Some(told.command("look at that too", By::User, look));
         }
         let first = self.slaves.first()?;
@@ -299,8 +307,10 @@ impl Queue {
     fn scheduler(&self) -> Option<Finding> {
         let list = self.scheduler.as_deref()?;
         let has = |name: &str| list.split([' ', '[', ']']).any(|one| one == name);
-        let chosen =
-            list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(list, |(one, _)| one);
+        let chosen = list
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map_or(list, |(one, _)| one);
         let finding = |level| finding("scheduler", level, chosen);
         let wanted = if self.turns() { "mq-deadline" } else { "none" };
         if chosen == wanted || !has(wanted) {
@@ -312,7 +322,9 @@ impl Queue {
         }
         let means = match chosen {
             "none" => "a disk that turns gets the requests of several programs in no order",
-            "bfq" => "every request takes its lock, and it lets the device idle for who may ask next",
+            "bfq" => {
+                "every request takes its lock, and it lets the device idle for who may ask next"
+            }
             _ => "every request takes its lock, and is ordered a second time",
         };
         Some(finding(Level::Degraded).means(means).command(
@@ -327,7 +339,8 @@ impl Queue {
         let finding = |level| finding("nomerges", level, value.to_string());
         if value == 0 {
             return Some(
-                finding(Level::Full).means("the kernel merges what neighbours; Forebay has done so before"),
+                finding(Level::Full)
+                    .means("the kernel merges what neighbours; Forebay has done so before"),
             );
         }
         Some(
@@ -349,12 +362,16 @@ impl Queue {
         let lost = finding(Level::Degraded).means(format!(
             "of the {FLIGHT} requests Forebay may have in flight the rest waits in the kernel, on its threads"
         ));
-        let has_scheduler =
-            self.scheduler.as_deref().is_some_and(|list| !list.contains("[none]") && list.contains('['));
+        let has_scheduler = self
+            .scheduler
+            .as_deref()
+            .is_some_and(|list| !list.contains("[none]") && list.contains('['));
         Some(if has_scheduler {
             lost.command("more", By::Root, self.set("256", "nr_requests"))
         } else {
-            lost.remedy("without a scheduler it is at most the device's own depth; set `flight` no higher")
+            lost.remedy(
+                "without a scheduler it is at most the device's own depth; set `flight` no higher",
+            )
         })
     }
 
@@ -370,7 +387,11 @@ impl Queue {
                 .means("a request of 1 MiB is cut, and costs as many as it is cut into");
             let can = self.max_hardware_kib.unwrap_or(0).min(REQUEST_KIB);
             return Some(if can > kib {
-                lost.command("as much as it can", By::Root, self.set(&can.to_string(), "max_sectors_kb"))
+                lost.command(
+                    "as much as it can",
+                    By::Root,
+                    self.set(&can.to_string(), "max_sectors_kb"),
+                )
             } else {
                 lost.remedy("nothing: the device takes no more")
             });
@@ -403,13 +424,18 @@ impl Queue {
             0 => "no queues that are polled",
             _ => "queues that can be polled",
         };
-        Some(finding("poll queues", Level::Full, found).means("Forebay waits for interrupts and polls none"))
+        Some(
+            finding("poll queues", Level::Full, found)
+                .means("Forebay waits for interrupts and polls none"),
+        )
     }
 
     fn wbt(&self, mode: Mode) -> Option<Finding> {
         let Some(latency) = self.wbt_latency.filter(|latency| *latency > 0) else {
             self.scheduler.as_ref()?;
-            return Some(finding("wbt", Level::Full, "off").means("no writes are held back for reads"));
+            return Some(
+                finding("wbt", Level::Full, "off").means("no writes are held back for reads"),
+            );
         };
         let found = format!("{latency} us (wbt_lat_usec)");
         if mode == Mode::Direct {
@@ -419,7 +445,9 @@ impl Queue {
         }
         Some(
             finding("wbt", Level::Degraded, found)
-                .means("without direct I/O Forebay's writes are held back, too, when reads are slower")
+                .means(
+                    "without direct I/O Forebay's writes are held back, too, when reads are slower",
+                )
                 .command("switch it off", By::Root, self.set("0", "wbt_lat_usec")),
         )
     }
@@ -451,18 +479,17 @@ impl Queue {
         Some(match (cache, self.fua) {
             ("write through", _) if self.is_virtual() => finding(Level::Full)
                 .means("a sync flushes nothing: durable only if the host's file or cache is"),
-            ("write through", _) => {
-                finding(Level::Full).means("it says it has no cache that can be lost: a sync flushes nothing")
-            }
+            ("write through", _) => finding(Level::Full)
+                .means("it says it has no cache that can be lost: a sync flushes nothing"),
             (_, Some(0)) => {
                 let lost = finding(Level::Degraded).means(
                     "a commit of the journal flushes the device twice, before its last block and after",
                 );
                 match self.name.starts_with("sd") {
                     true => lost.remedy("for a SATA disk that has it: boot with libata.fua=1"),
-                    false => {
-                        lost.remedy("none on this device: sync several files together, they share a flush")
-                    }
+                    false => lost.remedy(
+                        "none on this device: sync several files together, they share a flush",
+                    ),
                 }
             }
             _ => finding(Level::Full)

@@ -18,7 +18,8 @@ const REQUEST_BYTES: u64 = 1 << 20;
 pub(super) fn findings(place: &Place, trial: &Trial, process: &Process) -> Vec<Finding> {
     let own = trial.own().and_then(|own| own.as_ref().ok());
     let mut findings = vec![access(place, trial)];
-    findings.extend(trial.own().and_then(|own| own.as_ref().err()).map(|why| unopened(why.as_str())));
+    findings
+        .extend(trial.own().and_then(|own| own.as_ref().err()).map(|why| unopened(why.as_str())));
     match trial {
         Trial::Made(tried) => {
             findings.push(match own {
@@ -52,7 +53,11 @@ fn access(place: &Place, trial: &Trial) -> Finding {
     if let Err(error) = may(&place.path, Access::READ_OK) {
         return finding("access", Level::Missing, format!("the {what} cannot be read: {error}"))
             .means("nothing can be done with it by this user")
-            .command("let this user read it", By::Root, format!("chmod o+r {}", quoted(&place.path)));
+            .command(
+                "let this user read it",
+                By::Root,
+                format!("chmod o+r {}", quoted(&place.path)),
+            );
     }
     let written = match (place.kind, trial) {
         (Kind::File, _) => may(&place.path, Access::WRITE_OK).map_err(|error| error.to_string()),
@@ -90,7 +95,9 @@ fn direct(direct: &Direct, alignment: Alignment) -> Finding {
             )
         }
         Direct::Refused(reason) => finding("direct I/O", Level::Missing, reason.as_str())
-            .means("requests go through the kernel's page cache, which has everything a second time")
+            .means(
+                "requests go through the kernel's page cache, which has everything a second time",
+            )
             .remedy("a file system with direct I/O: XFS, ext4 (not data=journal), btrfs"),
     }
 }
@@ -109,11 +116,13 @@ pub(super) fn uncached_one(way: &str, tried: &io::Result<()>, beside: &str) -> F
     match tried {
         Ok(()) => finding(&name, Level::Full, format!("RWF_DONTCACHE is taken{beside}"))
             .means("the arm `kernel uncached` of a comparison can run"),
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            finding(&name, Level::Missing, format!("RWF_DONTCACHE is not taken{beside}"))
-                .means("Forebay does not need it; the arm `kernel uncached` of a comparison is left out")
-                .remedy("Linux 6.15 with XFS, 6.17 with ext4")
-        }
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => finding(
+            &name,
+            Level::Missing,
+            format!("RWF_DONTCACHE is not taken{beside}"),
+        )
+        .means("Forebay does not need it; the arm `kernel uncached` of a comparison is left out")
+        .remedy("Linux 6.15 with XFS, 6.17 with ext4"),
         Err(error) => finding(&name, Level::NotKnown, format!("it could not be tried: {error}"))
             .means("Forebay does not need it; the arm `kernel uncached` of a comparison does"),
     }
@@ -126,25 +135,31 @@ fn lease(place: &Place, tried: &Tried, process: &Process) -> Finding {
              reserved space is not given back",
         )
     };
-    let foreign = place.kind == Kind::File && place.owner != process.user && !process.may_lease_all();
+    let foreign =
+        place.kind == Kind::File && place.owner != process.user && !process.may_lease_all();
     match &tried.lease {
-        Err(_) if tried.leases_enabled == Some(0) => lost("switched off: fs.leases-enable is 0".to_owned())
-            .command("switch it on, until the next boot", By::Root, "sysctl -w fs.leases-enable=1"),
+        Err(_) if tried.leases_enabled == Some(0) => {
+            lost("switched off: fs.leases-enable is 0".to_owned()).command(
+                "switch it on, until the next boot",
+                By::Root,
+                "sysctl -w fs.leases-enable=1",
+            )
+        }
         Err(error) => match error.raw_os_error() {
-            Some(libc::EACCES) => {
-                lost(format!("not for this user: {error}")).remedy("files of one's own, or CAP_LEASE")
-            }
+            Some(libc::EACCES) => lost(format!("not for this user: {error}"))
+                .remedy("files of one's own, or CAP_LEASE"),
             Some(libc::EAGAIN) => lost("refused: others have every file open here".to_owned())
                 .remedy("a file system of the kernel's own, such as XFS or ext4"),
             _ => lost(format!("the file system has none: {error}"))
                 .remedy("XFS, ext4, btrfs or tmpfs have them"),
         },
         Ok(()) if foreign => {
-            lost(format!("the file belongs to user {}, and this is {}", place.owner, process.user)).command(
-                "make it this user's (or give the program CAP_LEASE)",
-                By::Root,
-                format!("chown {} {}", process.user, quoted(&place.path)),
-            )
+            lost(format!("the file belongs to user {}, and this is {}", place.owner, process.user))
+                .command(
+                    "make it this user's (or give the program CAP_LEASE)",
+                    By::Root,
+                    format!("chown {} {}", process.user, quoted(&place.path)),
+                )
         }
         Ok(()) => finding("write lease", Level::Full, "granted")
             .means("an engine hears of others that open a file, and keeps it to itself until then"),
@@ -165,11 +180,13 @@ fn mark(tried: &Tried) -> Finding {
     match &tried.mark {
         Ok(()) => finding("reservation mark", Level::Full, "user extended attributes are kept")
             .means("what a crash leaves reserved is given back at the next open"),
-        Err(error) => {
-            finding("reservation mark", Level::Missing, format!("no user extended attributes: {error}"))
-                .means("nothing is reserved beyond the end of a file: those that grow together come apart")
-                .remedy("a file system with them (XFS, ext4 without nouser_xattr, btrfs)")
-        }
+        Err(error) => finding(
+            "reservation mark",
+            Level::Missing,
+            format!("no user extended attributes: {error}"),
+        )
+        .means("nothing is reserved beyond the end of a file: those that grow together come apart")
+        .remedy("a file system with them (XFS, ext4 without nouser_xattr, btrfs)"),
     }
 }
 
@@ -178,8 +195,7 @@ fn hint(place: &Place, hint: Option<u32>) -> Finding {
         return finding("extent-size hint", Level::Full, "none")
             .means("space is allocated as Forebay reserves it");
     };
-    let means =
-        "each write into a hole allocates so much, and nothing that is known beforehand bounds it at the end";
+    let means = "each write into a hole allocates so much, and nothing that is known beforehand bounds it at the end";
     let finding = finding("extent-size hint", Level::Degraded, bytes(f64::from(hint))).means(means);
     let path = quoted(&place.directory);
     match place.kind {

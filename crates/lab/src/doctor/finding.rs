@@ -123,8 +123,14 @@ impl Finding {
     }
 
     /// What to do, in words and as a command.
-    pub(super) fn command(mut self, what: impl Into<String>, by: By, line: impl Into<String>) -> Self {
-        self.remedy = Some(Remedy { what: what.into(), command: Some(Command { line: line.into(), by }) });
+    pub(super) fn command(
+        mut self,
+        what: impl Into<String>,
+        by: By,
+        line: impl Into<String>,
+    ) -> Self {
+        self.remedy =
+            Some(Remedy { what: what.into(), command: Some(Command { line: line.into(), by }) });
         self
     }
 

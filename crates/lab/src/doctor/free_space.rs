@@ -12,7 +12,8 @@ use crate::report::bytes;
 /// Of this a request is made.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// What the default cache can accept, times what must be free for that: below, space is allocated before each write.
+/// What the default cache can accept, times what must be free for that: below, space is allocated
+/// before each write.
 const PLENTY_BYTES: u64 = 4 * (256 << 20);
 
 /// Of the free bytes, the part that must be in pieces of a request's size.
@@ -21,8 +22,10 @@ const IN_LARGE: f64 = 0.9;
 pub(super) fn findings(storage: &Storage, trial: &Trial) -> Vec<Finding> {
     let pieces = match trial {
         Trial::Made(tried) => pieces(storage, &tried.free_space, &tried.sample),
-        Trial::Refused { error, .. } => finding("free space in pieces", Level::NotKnown, error.as_str())
-            .means("no file could be made to find out"),
+        Trial::Refused { error, .. } => {
+            finding("free space in pieces", Level::NotKnown, error.as_str())
+                .means("no file could be made to find out")
+        }
     };
     vec![room(storage), pieces]
 }
@@ -67,10 +70,13 @@ fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
     const NAME: &str = "free space in pieces";
     let FreeSpace { pieces, bytes: free, largest, in_large, looked_until } = *space;
     if free == 0 {
-        return finding(NAME, Level::Degraded, "nothing is free").means("nothing more can be written");
+        return finding(NAME, Level::Degraded, "nothing is free")
+            .means("nothing more can be written");
     }
     let share = in_large as f64 / free as f64;
-    let of = looked_until.map(|end| format!(", seen of the first {}", bytes(end as f64))).unwrap_or_default();
+    let of = looked_until
+        .map(|end| format!(", seen of the first {}", bytes(end as f64)))
+        .unwrap_or_default();
     let found = format!(
         "{pieces}, the largest {}; {:.0} % in pieces of 1 MiB and more{of}",
         bytes(largest as f64),
@@ -81,16 +87,22 @@ fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
 
 fn judged(storage: &Storage, finding: Finding, is_large: bool) -> Finding {
     if is_large {
-        return finding.means("what is reserved for a file comes in large pieces, and requests stay whole");
+        return finding
+            .means("what is reserved for a file comes in large pieces, and requests stay whole");
     }
-    let finding = Finding { level: Level::Degraded, ..finding }
-        .means("new files lie in many pieces, whoever writes them: requests are cut, and metadata grows");
+    let finding = Finding { level: Level::Degraded, ..finding }.means(
+        "new files lie in many pieces, whoever writes them: requests are cut, and metadata grows",
+    );
     let what = "remove files that lie in pieces, or copy all to a new file system; to look at it:";
     let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
     match storage.file_system.as_str() {
         "xfs" => finding.command(what, By::Root, format!("xfs_spaceman -c 'freesp -s' {point}")),
         "ext4" | "ext3" | "ext2" => finding.command(what, By::Root, format!("e2freefrag {device}")),
-        "btrfs" => finding.command("gather it", By::Root, format!("btrfs balance start -dusage=50 {point}")),
+        "btrfs" => finding.command(
+            "gather it",
+            By::Root,
+            format!("btrfs balance start -dusage=50 {point}"),
+        ),
         _ => finding.remedy("remove files that lie in pieces, or copy all to a new file system"),
     }
 }
@@ -123,7 +135,10 @@ mod tests {
     fn little_room_is_told() {
         assert_eq!(room(&storage("xfs", 1 << 30)).level, Level::Full);
         let little = room(&storage("xfs", (1 << 30) - 1));
-        assert_eq!((little.level, line(&little)), (Level::Degraded, "du -xh /mnt | sort -h | tail"));
+        assert_eq!(
+            (little.level, line(&little)),
+            (Level::Degraded, "du -xh /mnt | sort -h | tail")
+        );
     }
 
     #[test]
@@ -143,7 +158,11 @@ mod tests {
         );
         let apart = FreeSpace { in_large: 89 << 20, looked_until: Some(1 << 30), ..space };
         assert_eq!(of("xfs", apart).level, Level::Degraded);
-        assert!(of("xfs", apart).found.ends_with("seen of the first 1.0 GiB"), "{}", of("xfs", apart).found);
+        assert!(
+            of("xfs", apart).found.ends_with("seen of the first 1.0 GiB"),
+            "{}",
+            of("xfs", apart).found
+        );
         assert_eq!(line(&of("xfs", apart)), "xfs_spaceman -c 'freesp -s' /mnt");
         assert_eq!(line(&of("ext4", apart)), "e2freefrag /dev/sda");
         assert_eq!(line(&of("btrfs", apart)), "btrfs balance start -dusage=50 /mnt");

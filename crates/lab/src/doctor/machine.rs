@@ -12,7 +12,8 @@ use crate::report::bytes;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// The cache unless told, where there is memory for it, and the part of memory it takes where there is not.
+/// The cache unless told, where there is memory for it, and the part of memory it takes where there
+/// is not.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_OF_MEMORY: u64 = 16;
 
@@ -105,7 +106,8 @@ impl Limits {
 
     /// Processors that can be used at a time.
     pub(super) fn processors(&self) -> u32 {
-        let quota = self.quota.as_ref().map_or(f64::INFINITY, |quota| quota.processors.ceil().max(1.0));
+        let quota =
+            self.quota.as_ref().map_or(f64::INFINITY, |quota| quota.processors.ceil().max(1.0));
         self.allowed.min(quota as u32).max(1)
     }
 
@@ -123,7 +125,9 @@ impl Limits {
 
     fn processors_finding(&self) -> Finding {
         let of = match self.online {
-            Some(online) if online != self.allowed => format!(" of {online} (bound to {})", self.list),
+            Some(online) if online != self.allowed => {
+                format!(" of {online} (bound to {})", self.list)
+            }
             _ => String::new(),
         };
         let found = format!("{}{of}", self.allowed);
@@ -142,11 +146,14 @@ impl Limits {
 
     fn memory(&self) -> Finding {
         let found = match &self.memory_limit {
-            Some((group, limit)) => format!("{} (limit of {})", bytes(*limit as f64), group.display()),
+            Some((group, limit)) => {
+                format!("{} (limit of {})", bytes(*limit as f64), group.display())
+            }
             None => bytes(self.memory as f64),
         };
         let default = CACHE_BYTES.min(self.memory / CACHE_OF_MEMORY);
-        let means = format!("the cache is {} unless cache_bytes says otherwise", bytes(default as f64));
+        let means =
+            format!("the cache is {} unless cache_bytes says otherwise", bytes(default as f64));
         if default == CACHE_BYTES {
             return finding("memory", Level::Full, found).means(means);
         }
@@ -174,7 +181,8 @@ impl Limits {
         }
         let found = self.locked.told(|limit| bytes(limit as f64));
         if self.locked.soft.is_none_or(|limit| limit >= LOCKED_BYTES) {
-            return finding(Level::Full, found).means("memory can be registered with a ring, up to that");
+            return finding(Level::Full, found)
+                .means("memory can be registered with a ring, up to that");
         }
         finding(Level::Degraded, found)
             .means("memory cannot be registered with a ring; Forebay itself does not need it, `compare plug` has an arm that does")
@@ -189,7 +197,11 @@ impl Limits {
         }
         finding(Level::Degraded)
             .means("each open file takes one: with a thousand files open the next cannot be opened")
-            .with_limit(&self.descriptors, 65_536, LimitName { shell: "-n", unit: 1, program: "nofile" })
+            .with_limit(
+                &self.descriptors,
+                65_536,
+                LimitName { shell: "-n", unit: 1, program: "nofile" },
+            )
     }
 }
 
@@ -246,7 +258,9 @@ impl Quota {
             Level::Degraded,
             format!("{processors:.2} processors ({})", group.display()),
         )
-        .means("when it is used up every thread stands still until the next period, a sync with them")
+        .means(
+            "when it is used up every thread stands still until the next period, a sync with them",
+        )
         .command("take it away, or make it larger", By::Root, line)
     }
 }
@@ -276,10 +290,15 @@ impl Huge {
         let lost = finding("huge pages", Level::Missing, found)
             .means("a request of 1 MiB has 256 pieces, each pinned and mapped by itself");
         if self.is_forbidden {
-            return lost
-                .remedy("they are forbidden to this process (prctl PR_SET_THP_DISABLE): by who started it");
+            return lost.remedy(
+                "they are forbidden to this process (prctl PR_SET_THP_DISABLE): by who started it",
+            );
         }
-        lost.command("allow them to who asks", By::Root, format!("echo madvise > {HUGE_PAGES}/enabled"))
+        lost.command(
+            "allow them to who asks",
+            By::Root,
+            format!("echo madvise > {HUGE_PAGES}/enabled"),
+        )
     }
 }
 
@@ -294,7 +313,8 @@ fn unbind(online: u32) -> String {
 
 /// The word in brackets of `always [madvise] never`.
 fn chosen(list: &str) -> String {
-    let bracketed = list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    let bracketed =
+        list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     bracketed.unwrap_or(list).to_owned()
 }
 
@@ -321,8 +341,9 @@ fn memory_limit(tree: &Tree) -> Option<(PathBuf, u64)> {
     });
     let total = total.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024));
     let of = |group: PathBuf| {
-        let limit =
-            tree.number(group.join("memory.max")).or(tree.number(group.join("memory.limit_in_bytes")))?;
+        let limit = tree
+            .number(group.join("memory.max"))
+            .or(tree.number(group.join("memory.limit_in_bytes")))?;
         (limit < total).then_some((group, limit))
     };
     tree.groups("memory").into_iter().filter_map(of).min_by_key(|(_, limit)| *limit)
@@ -355,7 +376,11 @@ mod tests {
     }
 
     fn line(finding: Finding) -> String {
-        finding.remedy.and_then(|remedy| remedy.command).map(|command| command.line).unwrap_or_default()
+        finding
+            .remedy
+            .and_then(|remedy| remedy.command)
+            .map(|command| command.line)
+            .unwrap_or_default()
     }
 
     #[test]
@@ -414,7 +439,8 @@ mod tests {
         ]);
         let (group, limit) = memory_limit(&fake.tree).unwrap();
         assert_eq!((group.to_str(), limit), (Some("/sys/fs/cgroup/a"), 1 << 30));
-        let small = Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
+        let small =
+            Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
         assert_eq!(small.level, Level::Degraded);
         assert_eq!(small.found, "1.0 GiB (limit of /sys/fs/cgroup/a)");
         assert!(small.means.starts_with("the cache is 64 MiB"), "{}", small.means);
@@ -426,7 +452,8 @@ mod tests {
         fake.write("/proc/self/cgroup", "3:memory:/v\n");
         fake.write("/sys/fs/cgroup/memory/v/memory.limit_in_bytes", "536870912\n");
         let (group, limit) = memory_limit(&fake.tree).unwrap();
-        let small = Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
+        let small =
+            Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
         assert_eq!(line(small), "echo 4G > /sys/fs/cgroup/memory/v/memory.limit_in_bytes");
         let poor = Limits { memory: 2 << 30, ..limits() }.memory();
         assert_eq!((poor.level, line(poor)), (Level::Degraded, String::new()));

@@ -7,10 +7,13 @@ use crate::manifest::Storage;
 pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding> {
     let mut findings = vec![kind(storage)];
     let before = findings.len();
-    findings.extend(storage.options.split(',').filter_map(|option| in_the_way(storage, option, groups)));
+    findings.extend(
+        storage.options.split(',').filter_map(|option| in_the_way(storage, option, groups)),
+    );
     if findings.len() == before {
-        let none = finding("mount options", Level::Full, if_any(&storage.options.replace(',', ", ")))
-            .means("none that takes reserved space, affinity or durability away");
+        let none =
+            finding("mount options", Level::Full, if_any(&storage.options.replace(',', ", ")))
+                .means("none that takes reserved space, affinity or durability away");
         findings.push(none);
     }
     findings
@@ -57,7 +60,8 @@ fn kind(storage: &Storage) -> Finding {
 }
 
 fn is_of_others(name: &str) -> bool {
-    let begins = ["nfs", "cifs", "smb", "ceph", "fuse", "9p", "virtiofs", "glusterfs", "afs", "lustre"];
+    let begins =
+        ["nfs", "cifs", "smb", "ceph", "fuse", "9p", "virtiofs", "glusterfs", "afs", "lustre"];
     begins.iter().any(|begin| name.starts_with(begin))
 }
 
@@ -82,7 +86,9 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
         ),
         ("sync", _) => remount(lost("each write is a sync, and waits for the device"), "async"),
         ("dirsync", _) => again(lost("making and removing a file waits for the device"), storage),
-        ("wsync", "xfs") => again(lost("making and removing a file waits for the journal"), storage),
+        ("wsync", "xfs") => {
+            again(lost("making and removing a file waits for the journal"), storage)
+        }
         ("inode32", "xfs") => {
             let beyond = groups.is_none_or(|groups| groups.has_long_numbers);
             let level = if beyond { Level::Degraded } else { Level::Full };
@@ -192,7 +198,12 @@ mod tests {
             ("ext4", "dirsync", "dirsync", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
             ("xfs", "wsync", "wsync", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
             ("xfs", "inode32", "inode32", "mount -o remount,inode64 '/mnt/a b'"),
-            ("xfs", "allocsize=65536k", "allocsize", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
+            (
+                "xfs",
+                "allocsize=65536k",
+                "allocsize",
+                "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'",
+            ),
             ("xfs", "discard", "discard", "umount '/mnt/a b' && mount /dev/sda '/mnt/a b'"),
             ("ext4", "discard", "discard", "mount -o remount,nodiscard '/mnt/a b'"),
             ("ext4", "nobarrier", "barrier", "mount -o remount,barrier '/mnt/a b'"),
@@ -202,7 +213,10 @@ mod tests {
         ] {
             let found = of(kind, &format!("rw,{option},relatime"));
             assert_eq!(found.len(), 2, "{option}");
-            assert_eq!((found[1].name.as_str(), &found[1].found), (name, &format!("mounted with {option}")));
+            assert_eq!(
+                (found[1].name.as_str(), &found[1].found),
+                (name, &format!("mounted with {option}"))
+            );
             assert_ne!(found[1].level, Level::Full, "{option}");
             assert_eq!(line(&found[1]), command, "{option}");
         }

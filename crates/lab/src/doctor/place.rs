@@ -83,7 +83,10 @@ mod tests {
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let place = Place::of(&link).unwrap();
-        assert_eq!((place.kind, &place.path, &place.directory), (Kind::File, &real.join("file"), &real));
+        assert_eq!(
+            (place.kind, &place.path, &place.directory),
+            (Kind::File, &real.join("file"), &real)
+        );
         let place = Place::of(directory.path()).unwrap();
         assert_eq!((place.kind, &place.directory), (Kind::Directory, &real));
         assert!(place.is_on_file_system());
@@ -92,7 +95,10 @@ mod tests {
     #[test]
     fn what_is_no_place_is_refused_with_what_would_be_one() {
         let told = |path: &str| Place::of(Path::new(path)).unwrap_err().to_string();
-        assert!(told("/no/such/place").contains("No such file or directory (os error 2) (give an existing"));
+        assert!(
+            told("/no/such/place")
+                .contains("No such file or directory (os error 2) (give an existing")
+        );
         assert_eq!(
             told("/dev/null"),
             "/dev/null: neither a file nor a directory nor a block device (give one)"

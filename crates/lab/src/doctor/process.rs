@@ -33,7 +33,8 @@ impl Process {
 
     pub(super) fn read(status: &str, user: u32, group: u32) -> Self {
         let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let line =
+                status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
             Some(line.trim())
         };
         let capabilities = field("CapEff").and_then(|hex| u64::from_str_radix(hex, 16).ok());

@@ -1,4 +1,5 @@
-//! The kernel and its io_uring: whether it is allowed and by whom not, what it offers, and which engine comes of it.
+//! The kernel and its io_uring: whether it is allowed and by whom not, what it offers, and which
+//! engine comes of it.
 
 use std::io;
 use std::time::Duration;
@@ -100,11 +101,12 @@ impl Ring {
             Err(SetupError::TooOld(what)) => {
                 missing(format!("this kernel's lacks {what}")).remedy("run Linux 5.15 or newer")
             }
-            Err(SetupError::Memory(error)) => missing(format!("no memory for a ring: {error}")).command(
-                "raise the limit of locked memory (or that of the control group)",
-                By::Root,
-                "prlimit --memlock=unlimited --pid $$",
-            ),
+            Err(SetupError::Memory(error)) => missing(format!("no memory for a ring: {error}"))
+                .command(
+                    "raise the limit of locked memory (or that of the control group)",
+                    By::Root,
+                    "prlimit --memlock=unlimited --pid $$",
+                ),
             Err(error) => missing(error.to_string()).remedy("run Linux 5.15 or newer"),
         }
     }
@@ -119,9 +121,8 @@ impl Ring {
                     By::Root,
                     "sysctl -w kernel.io_uring_disabled=0",
                 ),
-            Some(_) => {
-                finding("allowed (kernel.io_uring_disabled is 0)".to_owned()).means("by nobody forbidden")
-            }
+            Some(_) => finding("allowed (kernel.io_uring_disabled is 0)".to_owned())
+                .means("by nobody forbidden"),
             None => finding("allowed".to_owned()).means("this kernel has no switch for it"),
         }
     }
@@ -163,11 +164,13 @@ impl Ring {
         let is_built_in = self.disabled.is_some();
         match (self.is_filtered, self.version >= FIRST_RING) {
             (true, true) if is_built_in => by_filter(),
-            (true, true) => {
-                missing("not there: the kernel was built without it, or a seccomp filter hides it".into())
-                    .remedy(ALLOW)
+            (true, true) => missing(
+                "not there: the kernel was built without it, or a seccomp filter hides it".into(),
+            )
+            .remedy(ALLOW),
+            (_, false) => {
+                missing("not in this kernel (5.1)".to_owned()).remedy("run Linux 5.15 or newer")
             }
-            (_, false) => missing("not in this kernel (5.1)".to_owned()).remedy("run Linux 5.15 or newer"),
             (false, true) => missing("not there: this kernel was built without it".to_owned())
                 .remedy("run a kernel with CONFIG_IO_URING"),
         }
@@ -183,7 +186,8 @@ fn engine() -> Result<String, String> {
     Ok(described)
 }
 
-/// What the ring can do, but for what has a finding of its own, and polling, which Forebay does not use.
+/// What the ring can do, but for what has a finding of its own, and polling, which Forebay does not
+/// use.
 fn features(offers: &Offers) -> Finding {
     let is_apart = |feature: &Feature| {
         use Feature::{HybridPolled, MinimalWait, MinimalWaitEnds, Polled};
@@ -196,9 +200,12 @@ fn features(offers: &Offers) -> Finding {
             .means("a request costs no more than it must");
     }
     let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
-    let lacking =
-        finding("ring features", Level::Degraded, format!("{} of {}", all.len() - missing.len(), all.len()))
-            .means(format!("Forebay does without: {}; each costs more calls or copies", names.join(", ")));
+    let lacking = finding(
+        "ring features",
+        Level::Degraded,
+        format!("{} of {}", all.len() - missing.len(), all.len()),
+    )
+    .means(format!("Forebay does without: {}; each costs more calls or copies", names.join(", ")));
     let lost = missing.iter().filter(|offer| offer.state == State::Lost);
     match lost.map(|offer| offer.feature.since()).max() {
         Some(newest) => lacking.remedy(format!("run Linux {newest} or newer")),
@@ -213,12 +220,14 @@ fn minimal_wait(offers: &Offers) -> Finding {
     match (offers.had(Feature::MinimalWait), offers.had(Feature::MinimalWaitEnds)) {
         (true, true) => finding(Level::Full, "there, and a late completion ends it")
             .means("a batch of completions is waited for by one call"),
-        (true, false) => finding(Level::Degraded, "there, but a late completion does not end it: not used")
-            .means(MEANS)
-            .remedy(format!(
-                "run Linux {} or newer, or a stable kernel with the repair",
-                Feature::MinimalWaitEnds.since()
-            )),
+        (true, false) => {
+            finding(Level::Degraded, "there, but a late completion does not end it: not used")
+                .means(MEANS)
+                .remedy(format!(
+                    "run Linux {} or newer, or a stable kernel with the repair",
+                    Feature::MinimalWaitEnds.since()
+                ))
+        }
         (false, _) => finding(Level::Missing, "not in this kernel")
             .means(MEANS)
             .remedy(format!("run Linux {} or newer", Feature::MinimalWaitEnds.since())),
@@ -283,9 +292,13 @@ mod tests {
     #[test]
     fn who_forbids_it_is_told_with_what_allows_it() {
         let said = |ring: Ring| permission(&ring);
-        let (level, found, remedy) = said(Ring { disabled: Some(2), is_filtered: true, ..forbidden() });
+        let (level, found, remedy) =
+            said(Ring { disabled: Some(2), is_filtered: true, ..forbidden() });
         assert_eq!(level, Level::Missing);
-        assert!(found.contains("is 2") && remedy == "sysctl -w kernel.io_uring_disabled=0", "{found}");
+        assert!(
+            found.contains("is 2") && remedy == "sysctl -w kernel.io_uring_disabled=0",
+            "{found}"
+        );
 
         let (_, found, remedy) = said(Ring { disabled: Some(1), ..forbidden() });
         assert!(found.ends_with("allowed to root alone"), "{found}");
@@ -297,7 +310,10 @@ mod tests {
         let (_, found, _) = said(Ring { disabled: Some(1), may_administer: true, ..forbidden() });
         assert!(found.starts_with("refused, and neither"), "{found}");
         let (_, found, remedy) = said(Ring { is_filtered: true, ..forbidden() });
-        assert!(found.contains("seccomp filter") && remedy.contains("SystemCallFilter=@aio"), "{found}");
+        assert!(
+            found.contains("seccomp filter") && remedy.contains("SystemCallFilter=@aio"),
+            "{found}"
+        );
         let (_, found, _) = said(Ring { disabled: None, is_filtered: true, ..forbidden() });
         assert!(found.contains("seccomp filter"), "{found}");
         let (_, found, _) = said(forbidden());
@@ -308,9 +324,13 @@ mod tests {
     fn a_call_that_is_not_there_may_be_hidden() {
         let absent = || ring(Err(SetupError::Missing));
         let found = |ring: Ring| permission(&ring).1;
-        assert!(found(Ring { is_filtered: true, ..absent() }).starts_with("forbidden by a seccomp filter"));
         assert!(
-            found(Ring { is_filtered: true, disabled: None, ..absent() }).contains("or a seccomp filter")
+            found(Ring { is_filtered: true, ..absent() })
+                .starts_with("forbidden by a seccomp filter")
+        );
+        assert!(
+            found(Ring { is_filtered: true, disabled: None, ..absent() })
+                .contains("or a seccomp filter")
         );
         assert!(found(Ring { disabled: None, ..absent() }).contains("built without it"));
         let old = KernelVersion { major: 4, minor: 19 };
@@ -327,7 +347,8 @@ mod tests {
     fn where_it_is_allowed_to_some_that_is_said() {
         let allowed = || ring(Ok(Offers::default()));
         assert_eq!(permission(&allowed()).0, Level::Full);
-        let (level, found, remedy) = permission(&Ring { disabled: Some(1), group: Some(5), ..allowed() });
+        let (level, found, remedy) =
+            permission(&Ring { disabled: Some(1), group: Some(5), ..allowed() });
         assert_eq!((level, found.as_str()), (Level::Full, "allowed to root and to group 5"));
         assert_eq!(remedy, "sysctl -w kernel.io_uring_disabled=0");
         assert_eq!(permission(&Ring { disabled: None, ..allowed() }).1, "allowed");

@@ -21,10 +21,19 @@ fn report(findings: Vec<Finding>) -> Report {
 fn the_strength_is_that_of_the_weakest_that_counts() {
     let strength = |findings: &[Finding]| Strength::of(findings);
     assert_eq!(strength(&[]), Strength::Full);
-    assert_eq!(strength(&[finding("a", Level::Full), finding("b", Level::NotKnown)]), Strength::Full);
-    assert_eq!(strength(&[finding("a", Level::Full), finding("b", Level::Degraded)]), Strength::Degraded);
+    assert_eq!(
+        strength(&[finding("a", Level::Full), finding("b", Level::NotKnown)]),
+        Strength::Full
+    );
+    assert_eq!(
+        strength(&[finding("a", Level::Full), finding("b", Level::Degraded)]),
+        Strength::Degraded
+    );
     assert_eq!(strength(&[finding("minimal wait", Level::Missing)]), Strength::Degraded);
-    assert_eq!(strength(&[finding("a", Level::Degraded), finding("engine", Level::Missing)]), Strength::None);
+    assert_eq!(
+        strength(&[finding("a", Level::Degraded), finding("engine", Level::Missing)]),
+        Strength::None
+    );
     assert_eq!(strength(&[finding("engine", Level::Missing)]), Strength::None);
 }
 
@@ -69,8 +78,10 @@ Forebay works here, with something lost. 3 findings: 1 full, 1 degraded,
 
 #[test]
 fn the_document_is_read_as_it_was_written() {
-    let findings =
-        vec![finding("a", Level::NotKnown), finding("b", Level::Degraded).command("do", By::User, "x")];
+    let findings = vec![
+        finding("a", Level::NotKnown),
+        finding("b", Level::Degraded).command("do", By::User, "x"),
+    ];
     let report = report(findings);
     let json = report.json();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);

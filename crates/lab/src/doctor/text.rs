@@ -59,7 +59,8 @@ fn of_command(command: &Command) -> Vec<String> {
 
 fn summary(report: &Report) -> String {
     let many = |level| report.findings.iter().filter(|finding| finding.level == level).count();
-    let (lost, missing, unknown) = (many(Level::Degraded), many(Level::Missing), many(Level::NotKnown));
+    let (lost, missing, unknown) =
+        (many(Level::Degraded), many(Level::Missing), many(Level::NotKnown));
     let of = format!(
         "{} findings: {} full, {lost} degraded, {missing} missing, {unknown} not known.",
         report.findings.len(),
@@ -70,7 +71,8 @@ fn summary(report: &Report) -> String {
         Strength::Degraded => "Forebay works here, with something lost.",
         Strength::None => "Forebay does not work here.",
     };
-    let mut commands = report.findings.iter().filter_map(|finding| finding.remedy.as_ref()?.command.as_ref());
+    let mut commands =
+        report.findings.iter().filter_map(|finding| finding.remedy.as_ref()?.command.as_ref());
     let is_roots = commands.any(|command| command.by == By::Root);
     let root = if is_roots { " Commands after `#` are root's." } else { "" };
     format!("{word} {of}{root}")

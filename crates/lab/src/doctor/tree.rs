@@ -52,8 +52,8 @@ impl Tree {
         names
     }
 
-    /// The groups this process is in that limit something, from its own up to the root: of version 2 those of the one
-    /// tree, of version 1 those of the controller's.
+    /// The groups this process is in that limit something, from its own up to the root: of version
+    /// 2 those of the one tree, of version 1 those of the controller's.
     pub(super) fn groups(&self, controller: &str) -> Vec<PathBuf> {
         let table = self.text("/proc/self/cgroup").unwrap_or_default();
         let of_line = |line: &str| {
@@ -125,7 +125,10 @@ mod tests {
 
     #[test]
     fn groups_of_both_versions_are_found_up_to_their_roots() {
-        let fake = Fake::new(&[("/proc/self/cgroup", "4:memory:/a/b\n3:cpu,cpuacct:/c\n0::/u\nnonsense\n")]);
+        let fake = Fake::new(&[(
+            "/proc/self/cgroup",
+            "4:memory:/a/b\n3:cpu,cpuacct:/c\n0::/u\nnonsense\n",
+        )]);
         let paths = |controller| -> Vec<String> {
             fake.tree.groups(controller).iter().map(|path| path.display().to_string()).collect()
         };

@@ -1,9 +1,10 @@
-//! What has to be tried on a file: one without a name, made in the place for that, and the file that the place is.
+//! What has to be tried on a file: one without a name, made in the place for that, and the file
+//! that the place is.
 //!
-//! The nameless file (`O_TMPFILE`) is opened a second time by its number, as an engine opens files; where a file system
-//! has no such files it has a name for that moment. What is tried on it is what an engine does: direct I/O, the lease,
-//! space beyond the end, the mark. The user's own file is read (half a kilobyte of it), and not even opened where somebody
-//! has a lease on it.
+//! The nameless file (`O_TMPFILE`) is opened a second time by its number, as an engine opens files;
+//! where a file system has no such files it has a name for that moment. What is tried on it is what
+//! an engine does: direct I/O, the lease, space beyond the end, the mark. The user's own file is
+//! read (half a kilobyte of it), and not even opened where somebody has a lease on it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,7 +27,8 @@ const TIME_FOR_FREE_SPACE: Duration = Duration::from_secs(2);
 /// What is reserved beyond the end.
 const RESERVED_BYTES: u64 = 1 << 20;
 
-/// What is reserved to see in how many pieces it comes, and the part of the free space that this may be.
+/// What is reserved to see in how many pieces it comes, and the part of the free space that this
+/// may be.
 const SAMPLE_BYTES: u64 = 64 << 20;
 const SAMPLE_OF_FREE: u64 = 100;
 
@@ -133,7 +135,9 @@ impl Tried {
             lease: lease(file),
             leases_enabled: tree.number("/proc/sys/fs/leases-enable"),
             reserve: file.allocate(RESERVED_BYTES, RESERVED_BYTES),
-            mark: file.set_reservation_mark(RESERVED_BYTES).and_then(|()| file.remove_reservation_mark()),
+            mark: file
+                .set_reservation_mark(RESERVED_BYTES)
+                .and_then(|()| file.remove_reservation_mark()),
             hint: file.extent_hint().ok().flatten(),
             groups: groups(file),
             free_space,
@@ -146,10 +150,12 @@ impl Tried {
 impl Own {
     fn of(place: &Place, tree: &Tree) -> Result<Self, String> {
         if let Some(holder) = lease_holder(tree, place) {
-            return Err(format!("not opened: process {holder} has a lease on it, which that would break"));
+            return Err(format!(
+                "not opened: process {holder} has a lease on it, which that would break"
+            ));
         }
-        let file =
-            open(&place.path, Access::Read).map_err(|error| format!("it cannot be opened: {error}"))?;
+        let file = open(&place.path, Access::Read)
+            .map_err(|error| format!("it cannot be opened: {error}"))?;
         let length = file.length().unwrap_or(0);
         Ok(Self {
             direct: file.direct().clone(),
@@ -169,9 +175,12 @@ fn open_new(directory: &Path) -> io::Result<File> {
             open(&PathBuf::from(format!("/proc/self/fd/{}", first.as_raw_fd())), Access::ReadWrite)
         }
         Err(error)
-            if [libc::EOPNOTSUPP, libc::EISDIR, libc::ENOENT].map(Some).contains(&error.raw_os_error()) =>
+            if [libc::EOPNOTSUPP, libc::EISDIR, libc::ENOENT]
+                .map(Some)
+                .contains(&error.raw_os_error()) =>
         {
-            let named = tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory)?.into_temp_path();
+            let named =
+                tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory)?.into_temp_path();
             open(&named, Access::ReadWrite)
         }
         Err(error) => Err(error),
@@ -238,7 +247,8 @@ fn groups(file: &File) -> Option<Groups> {
 
 /// The process that has a lease on the file of a place.
 fn lease_holder(tree: &Tree, place: &Place) -> Option<String> {
-    let (major, minor) = (rustix::fs::major(place.file_system), rustix::fs::minor(place.file_system));
+    let (major, minor) =
+        (rustix::fs::major(place.file_system), rustix::fs::minor(place.file_system));
     holder_in(&tree.text("/proc/locks")?, &format!("{major:02x}:{minor:02x}:{}", place.inode))
 }
 
@@ -275,7 +285,9 @@ mod tests {
     fn a_trial_leaves_nothing_and_finds_what_the_place_can() {
         let directory = tempfile::tempdir().unwrap();
         let place = Place::of(directory.path()).unwrap();
-        let Trial::Made(tried) = Trial::of(&place, &Tree::real()) else { panic!("a directory of our own") };
+        let Trial::Made(tried) = Trial::of(&place, &Tree::real()) else {
+            panic!("a directory of our own")
+        };
         println!("{tried:?}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         assert!(tried.own.is_none());

@@ -1,8 +1,9 @@
-//! Ageing: the space is given to files until there is no more, then holes are punched into them, here and there, until one
-//! tenth is free again. What is free then lies in pieces of 16 to 256 KiB all over the device, and an allocator has to look
-//! for it.
+//! Ageing: the space is given to files until there is no more, then holes are punched into them,
+//! here and there, until one tenth is free again. What is free then lies in pieces of 16 to 256 KiB
+//! all over the device, and an allocator has to look for it.
 //!
-//! Nothing is written: space that is reserved and punched is as much in pieces as space that held data.
+//! Nothing is written: space that is reserved and punched is as much in pieces as space that held
+//! data.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,7 +27,8 @@ const LEAST_FILE_BYTES: u64 = 256 << 10;
 /// Over so many directories, for those of XFS take allocation groups in turn.
 const DIRECTORIES: u64 = 32;
 
-/// Kept until it is full, and given back then: a hole cannot be punched, nor a file made, where not one block is free.
+/// Kept until it is full, and given back then: a hole cannot be punched, nor a file made, where not
+/// one block is free.
 const ROOM_BYTES: u64 = 4 << 20;
 
 /// The directory of all of it.
@@ -97,7 +99,8 @@ fn fill(directory: &Path, stop: &Stop) -> io::Result<u64> {
     Ok(files)
 }
 
-/// One hole in each so many bytes, so that the share is right; where in them and how long is random.
+/// One hole in each so many bytes, so that the share is right; where in them and how long is
+/// random.
 fn punch(file: &File, random: &mut SplitMix64) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -26,18 +26,25 @@ pub(super) enum Ground {
 }
 
 impl Ground {
-    pub(super) fn new_in(directory: &Path, spec: &Spec, stop: &Stop) -> Result<Self, FileSystemError> {
+    pub(super) fn new_in(
+        directory: &Path,
+        spec: &Spec,
+        stop: &Stop,
+    ) -> Result<Self, FileSystemError> {
         if let Some(device) = &spec.device {
             return Ok(Ground::Given(device.clone()));
         }
         refuse_without_space(directory, spec)?;
-        let failed = |source| FileSystemError::Failed { what: "--scratch: its image".to_owned(), source };
+        let failed =
+            |source| FileSystemError::Failed { what: "--scratch: its image".to_owned(), source };
         let image = directory.join(DATA_FILE);
         match spec.image {
-            Image::Written => match lay_out(directory, spec.size_bytes, SEED, stop).map_err(failed)? {
-                LaidOut::Whole => {}
-                LaidOut::Stopped => return Err(FileSystemError::Interrupted),
-            },
+            Image::Written => {
+                match lay_out(directory, spec.size_bytes, SEED, stop).map_err(failed)? {
+                    LaidOut::Whole => {}
+                    LaidOut::Stopped => return Err(FileSystemError::Interrupted),
+                }
+            }
             Image::Sparse => {
                 let made = File::create(&image).and_then(|file| file.set_len(spec.size_bytes));
                 made.map_err(failed)?;
@@ -45,7 +52,9 @@ impl Ground {
         }
         LoopDevice::over(&image).map(Ground::Loop).map_err(|error| {
             let remedy = "give a block device: device=/dev/NAME";
-            FileSystemError::Refused(format!("--scratch: no loop device could be made: {error} ({remedy})"))
+            FileSystemError::Refused(format!(
+                "--scratch: no loop device could be made: {error} ({remedy})"
+            ))
         })
     }
 
@@ -66,8 +75,10 @@ impl Ground {
 }
 
 fn refuse_without_space(directory: &Path, spec: &Spec) -> Result<(), FileSystemError> {
-    let failed =
-        |source: io::Error| FileSystemError::Failed { what: directory.display().to_string(), source };
+    let failed = |source: io::Error| FileSystemError::Failed {
+        what: directory.display().to_string(),
+        source,
+    };
     let space = rustix::fs::statvfs(directory).map_err(|error| failed(error.into()))?;
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
     if spec.size_bytes.saturating_add(BESIDE_BYTES) <= free_bytes {

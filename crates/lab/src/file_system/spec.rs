@@ -1,5 +1,5 @@
-//! What `--scratch` asks for: `xfs,size=16g,agcount=16,inode32`. A word that is no key is refused with the nearest that is;
-//! whether mkfs can do what they say together is told by mkfs.
+//! What `--scratch` asks for: `xfs,size=16g,agcount=16,inode32`. A word that is no key is refused
+//! with the nearest that is; whether mkfs can do what they say together is told by mkfs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -128,12 +128,14 @@ impl Spec {
         }
     }
 
-    /// The command that makes it. Nothing is discarded, for that is the device's work and would be another's burden; and
-    /// nothing is left for later.
+    /// The command that makes it. Nothing is discarded, for that is the device's work and would be
+    /// another's burden; and nothing is left for later.
     pub(super) fn make_command(&self, device: &Path) -> Vec<String> {
         let options: &[&str] = match self.kind {
             Kind::Xfs => &["mkfs.xfs", "-f", "-K"],
-            Kind::Ext4 => &["mkfs.ext4", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
+            Kind::Ext4 => {
+                &["mkfs.ext4", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]
+            }
             Kind::Btrfs => &["mkfs.btrfs", "-f", "-K"],
         };
         let mut words: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
@@ -153,8 +155,8 @@ impl Spec {
 }
 
 impl Spec {
-    /// The same, once it is seen that this user can mount something, and that a device it names is there and in nobody's
-    /// use; with that device's size.
+    /// The same, once it is seen that this user can mount something, and that a device it names is
+    /// there and in nobody's use; with that device's size.
     pub fn looked_at(mut self) -> Result<Self, SpecError> {
         if !rustix::process::geteuid().is_root() {
             return Err(SpecError(
@@ -197,7 +199,8 @@ impl FromStr for Spec {
         };
         let mut sized = false;
         for word in words {
-            let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
+            let (key, value) =
+                word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
             match (key, value) {
                 ("size", Some(value)) => {
                     sized = true;
@@ -209,8 +212,10 @@ impl FromStr for Spec {
                 }
                 ("agcount", Some(value)) => {
                     let groups = value.parse().ok().filter(|groups| *groups > 0);
-                    spec.groups =
-                        Some(groups.ok_or_else(|| SpecError(format!("{word}: not a number of groups")))?);
+                    spec.groups = Some(
+                        groups
+                            .ok_or_else(|| SpecError(format!("{word}: not a number of groups")))?,
+                    );
                 }
                 ("device", Some(value)) if !value.is_empty() => spec.device = Some(value.into()),
                 ("inode32", None) => spec.inodes = Inodes::Low,
@@ -218,14 +223,19 @@ impl FromStr for Spec {
                 ("keep", None) => spec.per = Per::Comparison,
                 ("sparse", None) => spec.image = Image::Sparse,
                 ("size" | "agcount" | "device", _) => {
-                    return Err(SpecError(format!("{key} wants a value (such as size=16g, agcount=16)")));
+                    return Err(SpecError(format!(
+                        "{key} wants a value (such as size=16g, agcount=16)"
+                    )));
                 }
                 ("inode32" | "aged" | "keep" | "sparse", Some(_)) => {
-                    return Err(SpecError(format!("{word}: {key} takes no value (say {key} alone)")));
+                    return Err(SpecError(format!(
+                        "{word}: {key} takes no value (say {key} alone)"
+                    )));
                 }
                 _ => {
                     let near = nearest::nearest(key, KEYS.into_iter());
-                    let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    let meant =
+                        near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
                     return Err(SpecError(format!(
                         "{key}: no such key{meant} (there are: {})",
                         KEYS.join(", ")
@@ -248,7 +258,9 @@ impl Spec {
             return refuse("a device has its size (leave size and sparse out)");
         }
         if self.kind == Kind::Btrfs && self.state == State::Aged {
-            return refuse("btrfs gives nothing back of an extent that is punched (age xfs or ext4)");
+            return refuse(
+                "btrfs gives nothing back of an extent that is punched (age xfs or ext4)",
+            );
         }
         Ok(())
     }
@@ -324,9 +336,15 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_what_would_do() {
         for (text, expected) in [
-            ("xsf", "xsf: no file system that can be made; did you mean xfs? (there are: xfs, ext4, btrfs)"),
+            (
+                "xsf",
+                "xsf: no file system that can be made; did you mean xfs? (there are: xfs, ext4, btrfs)",
+            ),
             ("", ": no file system that can be made (there"),
-            ("xfs,agcuont=4", "agcuont: no such key; did you mean agcount? (there are: size, agcount"),
+            (
+                "xfs,agcuont=4",
+                "agcuont: no such key; did you mean agcount? (there are: size, agcount",
+            ),
             ("xfs,frobnicate", "frobnicate: no such key (there are: size"),
             ("xfs,size=many", "many: no number of bytes (such as"),
             ("xfs,size=1m", "size=1m: 16m or more"),

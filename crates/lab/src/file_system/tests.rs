@@ -2,11 +2,14 @@ use std::os::unix::fs::MetadataExt;
 
 use super::*;
 
-/// One in a directory of its own; none, with the reason said, where that is not possible. In continuous integration as
-/// root it has to be possible.
+/// One in a directory of its own; none, with the reason said, where that is not possible. In
+/// continuous integration as root it has to be possible.
 pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSystem)> {
     let skipped = |reason: &str| {
-        assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{test} must run here: {reason}");
+        assert!(
+            std::env::var_os("CI").is_none_or(|value| value != "true"),
+            "{test} must run here: {reason}"
+        );
         eprintln!("skipped {test}: {reason}");
     };
     if !rustix::process::geteuid().is_root() {
@@ -28,7 +31,8 @@ pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSys
 fn attached(directory: &Path) -> usize {
     let directory = directory.canonicalize().unwrap();
     let devices = fs::read_dir("/sys/block").unwrap().flatten();
-    let backing = devices.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    let backing =
+        devices.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
     backing.filter(|path| Path::new(path.trim()).starts_with(&directory)).count()
 }
 
@@ -36,7 +40,8 @@ fn attached(directory: &Path) -> usize {
 fn each_cell_finds_it_new_and_nothing_is_left() {
     // A thread of its own: the mount namespace changes for good.
     let test = || {
-        let Some((directory, mut file_system)) = made("each_cell_finds_it_new", "ext4,size=32m") else {
+        let Some((directory, mut file_system)) = made("each_cell_finds_it_new", "ext4,size=32m")
+        else {
             return;
         };
         let above = fs::metadata(directory.path()).unwrap().dev();
@@ -46,7 +51,11 @@ fn each_cell_finds_it_new_and_nothing_is_left() {
             assert!(!mounted.join("left").exists(), "it is new");
             fs::write(mounted.join("left"), vec![7; 1 << 20]).unwrap();
             file_system.rest(Path::new("left")).unwrap();
-            assert_eq!(fs::metadata(&mounted).unwrap().dev(), above, "it is unmounted after the cell");
+            assert_eq!(
+                fs::metadata(&mounted).unwrap().dev(),
+                above,
+                "it is unmounted after the cell"
+            );
         }
         assert_eq!(file_system.storage().file_system, "ext4");
         assert!(file_system.made().command.starts_with("mkfs.ext4 -F"), "{:?}", file_system.made());
@@ -63,7 +72,8 @@ fn each_cell_finds_it_new_and_nothing_is_left() {
 #[test]
 fn one_that_is_kept_keeps_what_is_not_the_cell_s() {
     let test = || {
-        let Some((_directory, mut file_system)) = made("one_that_is_kept", "ext4,size=32m,keep,sparse")
+        let Some((_directory, mut file_system)) =
+            made("one_that_is_kept", "ext4,size=32m,keep,sparse")
         else {
             return;
         };
@@ -81,7 +91,8 @@ fn one_that_is_kept_keeps_what_is_not_the_cell_s() {
 #[test]
 fn an_aged_one_is_nine_tenths_full_and_what_is_free_lies_in_pieces() {
     let test = || {
-        let Some((_directory, mut file_system)) = made("an_aged_one", "ext4,size=512m,aged,sparse") else {
+        let Some((_directory, mut file_system)) = made("an_aged_one", "ext4,size=512m,aged,sparse")
+        else {
             return;
         };
         let mounted = file_system.renew().unwrap().to_owned();
@@ -160,7 +171,10 @@ fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
     use crate::writers::{Layout, Writers};
 
     let test = || {
-        let Some((_directory, mut file_system)) = made("a_full_disk", "ext4,size=32m,sparse") else { return };
+        let Some((_directory, mut file_system)) = made("a_full_disk", "ext4,size=32m,sparse")
+        else {
+            return;
+        };
         let writers = Writers {
             order: Order::Sequential,
             block_bytes: 1 << 16,
@@ -198,7 +212,8 @@ fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
 #[test]
 fn a_device_in_use_is_refused() {
     let test = || {
-        let Some((_directory, mut file_system)) = made("a_device_in_use", "ext4,size=32m,sparse") else {
+        let Some((_directory, mut file_system)) = made("a_device_in_use", "ext4,size=32m,sparse")
+        else {
             return;
         };
         let device = file_system.bare_device().unwrap().display().to_string();

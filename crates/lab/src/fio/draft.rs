@@ -1,4 +1,5 @@
-//! A job while its options are being read: what is settled at once, and what only makes sense together.
+//! A job while its options are being read: what is settled at once, and what only makes sense
+//! together.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -91,7 +92,8 @@ impl Draft {
     pub(crate) fn finish(mut self, section: &str) -> Result<Vec<Job>, String> {
         if self.direct && self.uncached {
             return Err(
-                "direct=1 and uncached=1 exclude each other: direct I/O has no cache to go through".into()
+                "direct=1 and uncached=1 exclude each other: direct I/O has no cache to go through"
+                    .into(),
             );
         }
         self.job.caching = match (self.direct, self.uncached) {
@@ -111,7 +113,8 @@ impl Draft {
         if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
             return Err("size=0: a job needs something to work on".into());
         }
-        let files = u64::from(self.clones) * (self.files as usize).max(self.file_names.len()) as u64;
+        let files =
+            u64::from(self.clones) * (self.files as usize).max(self.file_names.len()) as u64;
         if files > MOST_FILES {
             return Err(format!("{files} files, all clones together; at most {MOST_FILES}"));
         }
@@ -124,14 +127,19 @@ impl Draft {
             Kind::Write => (Direction::Write, Order::Sequential),
             Kind::RandomRead => (Direction::Read, Order::Random),
             Kind::RandomWrite => (Direction::Write, Order::Random),
-            Kind::Mixed => (Direction::Mixed { read_percent: self.read_percent }, Order::Sequential),
-            Kind::RandomMixed => (Direction::Mixed { read_percent: self.read_percent }, Order::Random),
+            Kind::Mixed => {
+                (Direction::Mixed { read_percent: self.read_percent }, Order::Sequential)
+            }
+            Kind::RandomMixed => {
+                (Direction::Mixed { read_percent: self.read_percent }, Order::Random)
+            }
         };
         Access { direction, order }
     }
 
     fn clone_job(&self, section: &str, number: u32) -> Job {
-        let name = if self.clones == 1 { section.to_owned() } else { format!("{section}.{number}") };
+        let name =
+            if self.clones == 1 { section.to_owned() } else { format!("{section}.{number}") };
         let directory = self.directory(section, number);
         Job { name, number, files: self.paths(section, number), directory, ..self.job.clone() }
     }
@@ -142,10 +150,12 @@ impl Draft {
         Some(PathBuf::from(expand(&directory.to_string_lossy(), section, number)))
     }
 
-    /// Several directories are dealt out to the clones; several files go into each clone's directory.
+    /// Several directories are dealt out to the clones; several files go into each clone's
+    /// directory.
     fn paths(&self, section: &str, number: u32) -> Vec<PathBuf> {
-        let expand =
-            |text: &str, file: u32| expand(text, section, number).replace("$filenum", &file.to_string());
+        let expand = |text: &str, file: u32| {
+            expand(text, section, number).replace("$filenum", &file.to_string())
+        };
         let directory = self.directory(section, number).unwrap_or_default();
         let named: Vec<_> = if self.file_names.is_empty() {
             (0..self.files).map(|file| expand(&self.file_name_format, file)).collect()

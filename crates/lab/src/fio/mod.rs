@@ -1,9 +1,10 @@
 //! fio's job files, read as fio reads them.
 //!
-//! An option is *honoured*, *accepted without effect* (and said so once, with the reason), or an *error* with file,
-//! line and what was probably meant. Nothing is ignored in silence: a job file that was tuned for one tool and
-//! quietly half-obeyed by another is how wrong comparisons are made. `--lenient` turns what would be an unknown
-//! option into a warning. The one table of options is in `options.rs`.
+//! An option is *honoured*, *accepted without effect* (and said so once, with the reason), or an
+//! *error* with file, line and what was probably meant. Nothing is ignored in silence: a job file
+//! that was tuned for one tool and quietly half-obeyed by another is how wrong comparisons are
+//! made. `--lenient` turns what would be an unknown option into a warning. The one table of options
+//! is in `options.rs`.
 
 mod draft;
 mod options;
@@ -117,7 +118,8 @@ fn parse_with(
         check_count(section, group)?;
     }
     if groups.is_empty() {
-        let what = "there is no job: a job file has a section with a name of its own besides [global]";
+        let what =
+            "there is no job: a job file has a section with a name of its own besides [global]";
         return Err(ParseError {
             path: path.to_owned(),
             line: text.lines().count().max(1),
@@ -161,7 +163,12 @@ impl Reader<'_> {
         Ok(draft)
     }
 
-    fn apply(&mut self, draft: &mut Draft, entry: &Entry, kb_base: KbBase) -> Result<(), ParseError> {
+    fn apply(
+        &mut self,
+        draft: &mut Draft,
+        entry: &Entry,
+        kb_base: KbBase,
+    ) -> Result<(), ParseError> {
         let Some(option) = options::find(&entry.key) else {
             return self.unknown(entry);
         };
@@ -169,7 +176,8 @@ impl Reader<'_> {
             Class::Honoured(set) => {
                 let value = Value { text: entry.value.as_deref(), kb_base };
                 let effect = set(draft, value).map_err(|error| {
-                    let value = entry.value.as_deref().map_or(String::new(), |value| format!("={value}"));
+                    let value =
+                        entry.value.as_deref().map_or(String::new(), |value| format!("={value}"));
                     entry.at.error(format!("{}{value}: {}", entry.key, error.0))
                 })?;
                 if let Effect::Reduced(why) = effect {
@@ -214,7 +222,8 @@ impl Notices {
     fn put(into: &mut BTreeMap<(PathBuf, usize, String), Notice>, entry: &Entry, why: &str) {
         let path = entry.at.path.to_path_buf();
         let key = (path.clone(), entry.at.line, entry.key.clone());
-        let notice = Notice { path, line: entry.at.line, option: entry.key.clone(), why: why.into() };
+        let notice =
+            Notice { path, line: entry.at.line, option: entry.key.clone(), why: why.into() };
         into.entry(key).or_insert(notice);
     }
 }

@@ -1,13 +1,15 @@
-//! Every option of a job file, what it does here, or why it does nothing. The one table: the parser, the messages
-//! and the tests read it and know no option themselves.
+//! Every option of a job file, what it does here, or why it does nothing. The one table: the
+//! parser, the messages and the tests read it and know no option themselves.
 //!
-//! Sorted by what they are about. An option that would make it a different job if it were left out, and that is not
-//! there yet, is *unsupported*: an error. One that changes how fio itself works, or reports, is *without effect*.
+//! Sorted by what they are about. An option that would make it a different job if it were left out,
+//! and that is not there yet, is *unsupported*: an error. One that changes how fio itself works, or
+//! reports, is *without effect*.
 
 use super::draft::{Draft, Effect, Kind, split_paths};
 use super::value::{Unit, Value, ValueError};
 use crate::job::{
-    Create, Fallocate, FinalSync, Invalidate, IoEngine, NextFile, Overwrite, RandomMap, TimeBased, Unlink,
+    Create, Fallocate, FinalSync, Invalidate, IoEngine, NextFile, Overwrite, RandomMap, TimeBased,
+    Unlink,
 };
 
 /// One option.
@@ -36,7 +38,9 @@ pub(crate) fn find(name: &str) -> Option<&'static JobOption> {
 
 /// Every name there is.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    OPTIONS.iter().flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
+    OPTIONS
+        .iter()
+        .flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
 }
 
 const WHOLE: Result<Effect, ValueError> = Ok(Effect::Whole);

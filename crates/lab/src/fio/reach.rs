@@ -1,12 +1,13 @@
-//! What fio itself would do outside the directory it runs in, by an option that does nothing here. Whoever gives fio a
-//! job file as it stands has to know.
+//! What fio itself would do outside the directory it runs in, by an option that does nothing here.
+//! Whoever gives fio a job file as it stands has to know.
 
 use std::path::{Component, Path};
 
 use super::text::Entry;
 use super::value::{KbBase, Value};
 
-/// What fio would do for an option; none if that stays in its directory. `name` is the option's first one.
+/// What fio would do for an option; none if that stays in its directory. `name` is the option's
+/// first one.
 pub(super) fn of(name: &str, entry: &Entry) -> Option<&'static str> {
     let value = entry.value.as_deref().map_or("", str::trim);
     match name {
@@ -30,5 +31,7 @@ pub(super) fn of(name: &str, entry: &Entry) -> Option<&'static str> {
 }
 
 fn leads_out(path: &str) -> bool {
-    Path::new(path).components().any(|part| matches!(part, Component::RootDir | Component::ParentDir))
+    Path::new(path)
+        .components()
+        .any(|part| matches!(part, Component::RootDir | Component::ParentDir))
 }

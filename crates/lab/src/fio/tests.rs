@@ -150,7 +150,10 @@ fn values_reach_the_job() {
     assert_eq!(job.random_map, RandomMap::WithReplacement);
     assert_eq!(job.file_size, Some(FileSize::Range { min: 1 << 20, max: 4 << 20 }));
     assert_eq!((job.verify, job.cpus), (VerifyJob::Yes, vec![0, 1]));
-    assert_eq!((job.unlink, job.overwrite, job.invalidate), (Unlink::Yes, Overwrite::Yes, Invalidate::No));
+    assert_eq!(
+        (job.unlink, job.overwrite, job.invalidate),
+        (Unlink::Yes, Overwrite::Yes, Invalidate::No)
+    );
     assert_eq!(job.next_file, NextFile::Random);
     assert_eq!((job.submit_batch, job.complete_batch), (Some(4), 2));
     assert_eq!(job.caching, Caching::Direct);
@@ -160,7 +163,10 @@ fn values_reach_the_job() {
 fn globals_add_up_and_reach_only_what_follows() {
     let parsed = strict("[global]\nbs=8k\n[a]\n[global]\nrw=write\n[b]\nbs=16k\n").unwrap();
     let jobs = &parsed.groups[0].jobs;
-    assert_eq!((jobs[0].access.direction, &jobs[0].blocks.read), (Direction::Read, &BlockSize::Fixed(8192)));
+    assert_eq!(
+        (jobs[0].access.direction, &jobs[0].blocks.read),
+        (Direction::Read, &BlockSize::Fixed(8192))
+    );
     assert_eq!(
         (jobs[1].access.direction, &jobs[1].blocks.read),
         (Direction::Write, &BlockSize::Fixed(16_384))
@@ -196,7 +202,11 @@ fn what_is_wrong_is_said_with_place_and_remedy() {
         ("", 1, "there is no job"),
     ] {
         let error = strict(text).unwrap_err();
-        assert_eq!((error.line, error.path.as_path()), (line, Path::new("job.fio")), "{text:?}: {error}");
+        assert_eq!(
+            (error.line, error.path.as_path()),
+            (line, Path::new("job.fio")),
+            "{text:?}: {error}"
+        );
         assert!(error.what.contains(says), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! The text of a job file: sections and their lines, with includes taken in and variables put in.
 //!
-//! What a key means is none of this file's business. Each line keeps the file and number it came from, so that
-//! whatever is wrong with it later can be said where the user finds it.
+//! What a key means is none of this file's business. Each line keeps the file and number it came
+//! from, so that whatever is wrong with it later can be said where the user finds it.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -73,12 +73,15 @@ impl Reader<'_> {
             }
             let line = self.expand(line, &at)?;
             let line = line.trim();
-            if let Some(file) = line.strip_prefix("include ").or_else(|| line.strip_prefix("include\t")) {
+            if let Some(file) =
+                line.strip_prefix("include ").or_else(|| line.strip_prefix("include\t"))
+            {
                 self.include(file.trim(), path, depth, &at)?;
             } else if let Some(rest) = line.strip_prefix('[') {
                 let name = rest.strip_suffix(']').map(str::trim).filter(|name| !name.is_empty());
-                let name =
-                    name.ok_or_else(|| at.error(format!("{line}: a section is a [name] on its own line")))?;
+                let name = name.ok_or_else(|| {
+                    at.error(format!("{line}: a section is a [name] on its own line"))
+                })?;
                 self.sections.push(Section { name: name.into(), at, entries: Vec::new() });
             } else {
                 self.entry(line, at)?;
@@ -93,9 +96,9 @@ impl Reader<'_> {
             None => (line, None),
         };
         let Some(section) = self.sections.last_mut() else {
-            return Err(
-                at.error(format!("{key}: stands before any section; begin with [global] or a job's [name]"))
-            );
+            return Err(at.error(format!(
+                "{key}: stands before any section; begin with [global] or a job's [name]"
+            )));
         };
         if key.is_empty() {
             return Err(at.error("a value without a key"));
@@ -105,14 +108,22 @@ impl Reader<'_> {
     }
 
     /// Relative to the file that includes.
-    fn include(&mut self, file: &str, from: &Path, depth: usize, at: &Place) -> Result<(), ParseError> {
+    fn include(
+        &mut self,
+        file: &str,
+        from: &Path,
+        depth: usize,
+        at: &Place,
+    ) -> Result<(), ParseError> {
         if depth >= DEEPEST {
-            return Err(
-                at.error(format!("include {file}: more than {DEEPEST} files deep; does it include itself?"))
-            );
+            return Err(at.error(format!(
+                "include {file}: more than {DEEPEST} files deep; does it include itself?"
+            )));
         }
         let path: PathBuf = from.parent().unwrap_or(Path::new("")).join(file);
-        let failed = |error: std::io::Error| at.error(format!("include {file}: {}: {error}", path.display()));
+        let failed = |error: std::io::Error| {
+            at.error(format!("include {file}: {}: {error}", path.display()))
+        };
         let length = std::fs::metadata(&path).map_err(failed)?.len();
         if length > MOST_BYTES {
             return Err(at.error(format!("include {file}: {length} bytes are no job file")));
@@ -129,7 +140,8 @@ impl Reader<'_> {
                 return Err(at.error(format!("{line}: ${{ without a closing brace")));
             };
             let value = (self.environment)(name);
-            let value = value.ok_or_else(|| at.error(format!("environment variable {name} is not set")))?;
+            let value =
+                value.ok_or_else(|| at.error(format!("environment variable {name} is not set")))?;
             expanded.push_str(before);
             expanded.push_str(&value);
             rest = after;
@@ -215,6 +227,11 @@ mod tests {
         assert_eq!(keys, ["bs", "size", "rw"]);
         assert_eq!(*read[0].entries[1].at.path, directory.path().join("sub/c.fio"));
         std::fs::write(&path, "include a.fio\n").unwrap();
-        assert!(sections("[a]\ninclude a.fio\n", &path, &none).unwrap_err().what.contains("include itself"));
+        assert!(
+            sections("[a]\ninclude a.fio\n", &path, &none)
+                .unwrap_err()
+                .what
+                .contains("include itself")
+        );
     }
 }

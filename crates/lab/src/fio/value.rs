@@ -1,4 +1,5 @@
-//! The values of options: sizes, times, shares, ranges, lists, and what is said when one is none of these.
+//! The values of options: sizes, times, shares, ranges, lists, and what is said when one is none of
+//! these.
 //!
 //! Nothing here panics or wraps around, whatever the text: each form has its limits and names them.
 
@@ -12,7 +13,8 @@ pub(crate) struct Value<'a> {
     pub(crate) kb_base: KbBase,
 }
 
-/// What `k` means. fio's default is not what the standards say, and `kb_base=1000` turns both around.
+/// What `k` means. fio's default is not what the standards say, and `kb_base=1000` turns both
+/// around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum KbBase {
     /// `k` is 1024 and `ki` is 1000.
@@ -91,12 +93,13 @@ impl<'a> Value<'a> {
         time(self.text()?, bare)
     }
 
-    /// For reads and for writes (a third, for trims, is read and left aside): one value is for both, an empty one
-    /// changes nothing.
+    /// For reads and for writes (a third, for trims, is read and left aside): one value is for
+    /// both, an empty one changes nothing.
     pub(crate) fn directions(self) -> Result<[Option<Value<'a>>; 2]> {
         let text = self.text()?;
         let parts: Vec<_> = text.split(',').map(str::trim).collect();
-        let value = |text: &'a str| (!text.is_empty()).then_some(Value { text: Some(text), ..self });
+        let value =
+            |text: &'a str| (!text.is_empty()).then_some(Value { text: Some(text), ..self });
         match parts[..] {
             [both] => Ok([value(both), value(both)]),
             [read, write] | [read, write, _] => Ok([value(read), value(write)]),
@@ -136,7 +139,8 @@ impl<'a> Value<'a> {
             return wrong("sizes with shares that make 100, as 4k/60:64k/40 (at most 64 of them)");
         }
         let each = (100 - given).checked_div(open).unwrap_or(0) as u8;
-        let shares = sizes.iter().map(|&(bytes, share)| SizeShare { bytes, percent: share.unwrap_or(each) });
+        let shares =
+            sizes.iter().map(|&(bytes, share)| SizeShare { bytes, percent: share.unwrap_or(each) });
         Ok(BlockSize::Split(shares.collect()))
     }
 
@@ -201,8 +205,11 @@ fn percentage(text: &str) -> Result<u8> {
 }
 
 fn size(text: &str, kb_base: KbBase) -> Result<u64> {
-    let allowed =
-        || ValueError("allowed: a whole number with k, m, g, t or p, as 4k or 1g; at most 1024p".into());
+    let allowed = || {
+        ValueError(
+            "allowed: a whole number with k, m, g, t or p, as 4k or 1g; at most 1024p".into(),
+        )
+    };
     let text = text.trim().to_ascii_lowercase();
     // The digits of a hexadecimal number include `b`, so only what follows them can be a unit.
     let hexadecimal = text.starts_with("0x");
@@ -231,8 +238,11 @@ fn size(text: &str, kb_base: KbBase) -> Result<u64> {
 }
 
 fn time(text: &str, bare: Unit) -> Result<u64> {
-    let allowed =
-        || ValueError("allowed: a whole number with us, ms, s, m, h or d, as 30s; at most 13000d".into());
+    let allowed = || {
+        ValueError(
+            "allowed: a whole number with us, ms, s, m, h or d, as 30s; at most 13000d".into(),
+        )
+    };
     let text = text.trim().to_ascii_lowercase();
     let digits = text.chars().take_while(char::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
@@ -280,9 +290,20 @@ mod tests {
         let standard = |text| Value { text: Some(text), kb_base: KbBase::Standard };
         assert_eq!(standard("4k").bytes(), Ok(4000));
         assert_eq!(standard("4KiB").bytes(), Ok(4096));
-        for text in
-            ["", "k", "4q", "1.5k", "-1", "99999999999999999999", "2000p", "0x", "i", "4i", "4 k k", "ä"]
-        {
+        for text in [
+            "",
+            "k",
+            "4q",
+            "1.5k",
+            "-1",
+            "99999999999999999999",
+            "2000p",
+            "0x",
+            "i",
+            "4i",
+            "4 k k",
+            "ä",
+        ] {
             assert!(value(text).bytes().is_err(), "{text}");
         }
     }
@@ -317,7 +338,9 @@ mod tests {
 
     #[test]
     fn directions_share_or_differ() {
-        let texts = |text| value(text).directions().unwrap().map(|value| value.and_then(|value| value.text));
+        let texts = |text| {
+            value(text).directions().unwrap().map(|value| value.and_then(|value| value.text))
+        };
         assert_eq!(texts("4k"), [Some("4k"), Some("4k")]);
         assert_eq!(texts("4k,8k"), [Some("4k"), Some("8k")]);
         assert_eq!(texts(",8k"), [None, Some("8k")]);

@@ -1,13 +1,15 @@
-//! From an arm and a job to a lane: who issues what, with which flags, at which depth, in how much memory.
+//! From an arm and a job to a lane: who issues what, with which flags, at which depth, in how much
+//! memory.
 //!
-//! An arm other than [`Arm::Kernel`] overrules the job's own `ioengine`, `direct` and `uncached`, for these are what
-//! is being compared. An arm that cannot run here refuses before anything is made, with the reason, so that it can
-//! be left out of a comparison honestly.
+//! An arm other than [`Arm::Kernel`] overrules the job's own `ioengine`, `direct` and `uncached`,
+//! for these are what is being compared. An arm that cannot run here refuses before anything is
+//! made, with the reason, so that it can be left out of a comparison honestly.
 //!
-//! Through the page cache a job goes by calls or over a ring at its depth, as its `ioengine` says. For the comparison
-//! on new files that is calls: such a write only copies and starts the writeback, so depth buys nothing. Measured with
-//! twelve jobs of random 4 KiB writes on ext4 and XFS, rings at depth 1, 8 and 32 were within the spread of plain
-//! calls, and on ext4 cost several times the context switches.
+//! Through the page cache a job goes by calls or over a ring at its depth, as its `ioengine` says.
+//! For the comparison on new files that is calls: such a write only copies and starts the
+//! writeback, so depth buys nothing. Measured with twelve jobs of random 4 KiB writes on ext4 and
+//! XFS, rings at depth 1, 8 and 32 were within the spread of plain calls, and on ext4 cost several
+//! times the context switches.
 
 use std::fs::OpenOptions;
 use std::io::IoSliceMut;
@@ -30,8 +32,8 @@ use super::ring::{self, RingLane};
 use crate::arm::Arm;
 use crate::job::{Caching, IoEngine, Job, Workload};
 
-/// The depth of the direct arm, where the job asks for less: what a kernel user without a cache needs to keep a
-/// device busy.
+/// The depth of the direct arm, where the job asks for less: what a kernel user without a cache
+/// needs to keep a device busy.
 pub(crate) const DIRECT_DEPTH: u32 = 32;
 
 /// How a job of a cell does its I/O.
@@ -78,7 +80,12 @@ pub(crate) fn refuse_workload(arm: Arm, workload: &Workload) -> Result<(), CellE
 }
 
 /// The way of one of `jobs` jobs on an arm that may use `budget_bytes` of memory.
-pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> Result<Way, CellError> {
+pub(crate) fn way(
+    arm: Arm,
+    plan: &JobPlan,
+    budget_bytes: u64,
+    jobs: usize,
+) -> Result<Way, CellError> {
     let job = &plan.job;
     let window = Some((budget_bytes / (2 * jobs as u64)).max(u64::from(job.blocks.write.max())));
     let at = |opening, depth, window_bytes| match job.io_engine {
@@ -103,7 +110,9 @@ pub(crate) fn way(arm: Arm, plan: &JobPlan, budget_bytes: u64, jobs: usize) -> R
         Arm::RawDevice | Arm::RawDevice1m => ring(Space::AsItGrows, job.depth),
         Arm::Kernel if job.io_engine == IoEngine::Null => Way::Null,
         Arm::Kernel => cached(job.caching, Space::AsItGrows, None),
-        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => Way::Library { depth: depth_of(job) },
+        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => {
+            Way::Library { depth: depth_of(job) }
+        }
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;
@@ -125,7 +134,8 @@ pub(crate) fn depth_of(job: &Job) -> u32 {
     }
 }
 
-/// A buffer for each operation in flight has to fit in memory; a slip of the pen asks for terabytes.
+/// A buffer for each operation in flight has to fit in memory; a slip of the pen asks for
+/// terabytes.
 fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
     const MOST_BYTES: u64 = 4 << 30;
     let depth = match way {
@@ -150,7 +160,8 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
         && plan.writes()
         && let Some(device) = device
     {
-        let reason = format!("{}: space cannot be allocated ahead on a block device", device.path.display());
+        let reason =
+            format!("{}: space cannot be allocated ahead on a block device", device.path.display());
         return Err(CellError::refused(arm, reason));
     }
     Ok(())
@@ -204,7 +215,10 @@ fn probe_direct(arm: Arm, path: &Path, plan: &JobPlan) -> Result<(), CellError> 
     });
     tried.map_err(|error| {
         let path = path.display();
-        CellError::refused(arm, format!("{path}: no direct I/O in steps of {alignment} bytes here: {error}"))
+        CellError::refused(
+            arm,
+            format!("{path}: no direct I/O in steps of {alignment} bytes here: {error}"),
+        )
     })
 }
 
@@ -250,7 +264,8 @@ impl Prepared {
             }
             Way::Ring { opening, depth, window_bytes } => {
                 let ring = ring::set_up(depth);
-                let ring = ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
+                let ring =
+                    ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
                 let buffers = Buffers::new(depth as usize, bytes);
                 Self::Ring { buffers, opening, window_bytes, ring: Box::new(ring) }
             }

@@ -1,8 +1,10 @@
-//! The threads of a cell: one per job, the sync probe, the memory sampler, and this one, which gives the beat.
+//! The threads of a cell: one per job, the sync probe, the memory sampler, and this one, which
+//! gives the beat.
 //!
-//! Each job's thread sets itself up and says so; when all have, the baseline is taken, the engine (if any) made, and
-//! everyone is let go at once. A job that fails stops the others. The second snapshot is taken as soon as the last
-//! job has had its final sync; only then do lanes close, outside the clock but not unheard.
+//! Each job's thread sets itself up and says so; when all have, the baseline is taken, the engine
+//! (if any) made, and everyone is let go at once. A job that fails stops the others. The second
+//! snapshot is taken as soon as the last job has had its final sync; only then do lanes close,
+//! outside the clock but not unheard.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,7 +117,12 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
         let usage = Usage::now().since(before);
         let report = engine.as_ref().zip(told_before).map(|(engine, (before, held_before))| {
             let (after, held) = told(engine);
-            EngineReport { before, after, holds: held.since(&held_before), description: engine.describe() }
+            EngineReport {
+                before,
+                after,
+                holds: held.since(&held_before),
+                description: engine.describe(),
+            }
         });
 
         quiet.store(true, Ordering::Release);
@@ -196,15 +203,18 @@ fn pin(cpus: &[u32]) -> Result<(), CellError> {
         }
         set.set(cpu as usize);
     }
-    sched_setaffinity(None, &set)
-        .map_err(|error| CellError::system(format!("could not run on processors {cpus:?}"), &error.into()))
+    sched_setaffinity(None, &set).map_err(|error| {
+        CellError::system(format!("could not run on processors {cpus:?}"), &error.into())
+    })
 }
 
 /// The way of the first job, without what concerns bulk data alone.
 fn probe_way(ways: &[Way]) -> Way {
     match ways[0] {
         Way::Calls { opening, .. } => Way::Calls { opening: small(opening), window_bytes: None },
-        Way::Ring { opening, .. } => Way::Ring { opening: small(opening), depth: 1, window_bytes: None },
+        Way::Ring { opening, .. } => {
+            Way::Ring { opening: small(opening), depth: 1, window_bytes: None }
+        }
         Way::Library { .. } => Way::Library { depth: 1 },
         Way::Null => Way::Null,
     }
@@ -219,9 +229,12 @@ fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
     if !spec.arm.is_forebay() {
         return Ok(None);
     }
-    let engine = library::build_engine(spec.budget_bytes, &spec.settings, library::keeper(spec.arm))?;
+    let engine =
+        library::build_engine(spec.budget_bytes, &spec.settings, library::keeper(spec.arm))?;
     if let Some(path) = &spec.control {
-        engine.serve_control(path).map_err(|error| CellError::invalid(format!("--control: {error}")))?;
+        engine
+            .serve_control(path)
+            .map_err(|error| CellError::invalid(format!("--control: {error}")))?;
     }
     Ok(Some(Arc::new(engine)))
 }
@@ -247,7 +260,10 @@ fn join<T>(handle: ScopedJoinHandle<'_, T>) -> T {
 }
 
 /// The last chance to hear an error.
-fn close(lanes: impl Iterator<Item = Closable>, engine: Option<Arc<Engine>>) -> Result<(), CellError> {
+fn close(
+    lanes: impl Iterator<Item = Closable>,
+    engine: Option<Arc<Engine>>,
+) -> Result<(), CellError> {
     const PATIENCE: Duration = Duration::from_secs(60);
     for lane in lanes {
         lane.close()?;

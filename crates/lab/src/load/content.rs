@@ -1,10 +1,11 @@
 //! What is written, and how to tell that it came back.
 //!
-//! Each eight bytes depend on the seed, the file and their own offset, so a block that landed elsewhere, in
-//! another file, or not at all is told apart without a checksum and without remembering anything. The words of a
-//! block are an arithmetic progression: one addition each, which the compiler does several at a time, so that
-//! filling a page costs a fraction of copying it. Writing a range twice writes the same: an overwrite that was lost
-//! is not noticed, one that went astray is.
+//! Each eight bytes depend on the seed, the file and their own offset, so a block that landed
+//! elsewhere, in another file, or not at all is told apart without a checksum and without
+//! remembering anything. The words of a block are an arithmetic progression: one addition each,
+//! which the compiler does several at a time, so that filling a page costs a fraction of copying
+//! it. Writing a range twice writes the same: an overwrite that was lost is not noticed, one that
+//! went astray is.
 
 use super::shuffle::{fold, mix};
 
@@ -47,8 +48,9 @@ impl Content {
         tail.copy_from_slice(&from[..tail.len()]);
     }
 
-    /// Puts what belongs at `offset` into the first word of each sector of `buffer`, and leaves the rest: no two blocks are
-    /// the same, for a hundredth of the price. Nothing is told apart by it later.
+    /// Puts what belongs at `offset` into the first word of each sector of `buffer`, and leaves the
+    /// rest: no two blocks are the same, for a hundredth of the price. Nothing is told apart by it
+    /// later.
     pub(crate) fn mark(self, offset: u64, buffer: &mut [u8]) {
         const SECTOR: usize = 512;
         for (at, sector) in buffer.chunks_mut(SECTOR).enumerate() {
@@ -66,10 +68,15 @@ impl Content {
             let expected = &mut expected[..part.len()];
             self.fill(part_offset, expected);
             if part != expected {
-                let at = part.iter().zip(&*expected).position(|(is, should)| is != should).unwrap_or(0);
-                // The word it is part of says where it came from; a single byte may agree by chance.
+                let at =
+                    part.iter().zip(&*expected).position(|(is, should)| is != should).unwrap_or(0);
+                // The word it is part of says where it came from; a single byte may agree by
+                // chance.
                 let at = at.saturating_sub(((part_offset + at as u64) % WORD) as usize);
-                return Err(Mismatch { offset: part_offset + at as u64, found: self.name(&part[at..]) });
+                return Err(Mismatch {
+                    offset: part_offset + at as u64,
+                    found: self.name(&part[at..]),
+                });
             }
         }
         Ok(())
@@ -93,7 +100,11 @@ impl Content {
             return "zeroes".into();
         }
         let index = word.wrapping_sub(self.key).wrapping_mul(inverse(STEP));
-        if index < 1 << 50 { format!("what belongs at byte {}", index * WORD) } else { "other data".into() }
+        if index < 1 << 50 {
+            format!("what belongs at byte {}", index * WORD)
+        } else {
+            "other data".into()
+        }
     }
 }
 
@@ -127,7 +138,9 @@ mod tests {
         let content = Content::new(7, Path::new("a/b"));
         let mut whole = vec![0; 20_000];
         content.fill(4096, &mut whole);
-        for (from, length) in [(0, 1), (1, 7), (3, 16), (5, 4096), (8, 8), (9, 5000), (12_001, 7999)] {
+        for (from, length) in
+            [(0, 1), (1, 7), (3, 16), (5, 4096), (8, 8), (9, 5000), (12_001, 7999)]
+        {
             let mut cut = vec![0; length];
             content.fill(4096 + from as u64, &mut cut);
             assert_eq!(cut, whole[from..from + length], "{length} bytes from {from}");

@@ -1,12 +1,14 @@
-//! What a write into memory costs by itself: so many bytes from the caller's buffer, a call at a time, on one thread.
+//! What a write into memory costs by itself: so many bytes from the caller's buffer, a call at a
+//! time, on one thread.
 //!
 //! ```text
 //! every block once, not counted  [ blocks in a random order, again and again ]  every block with its content, compared
 //! ```
 //!
-//! What is in brackets is counted, and its pages are all there: what is measured is the way into them and the copy. The
-//! bare copy goes into a shared mapping of a memory file, which is what an engine's arena is. The clock is read once for
-//! so many calls, so that reading it is not what is measured.
+//! What is in brackets is counted, and its pages are all there: what is measured is the way into
+//! them and the copy. The bare copy goes into a shared mapping of a memory file, which is what an
+//! engine's arena is. The clock is read once for so many calls, so that reading it is not what is
+//! measured.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
@@ -51,7 +53,11 @@ trait Target {
     fn end(self) -> Result<File, CellError>;
 }
 
-fn measure<T: Target>(cell: &CopyCell, blocks: u64, mut target: T) -> Result<CellResult, CellError> {
+fn measure<T: Target>(
+    cell: &CopyCell,
+    blocks: u64,
+    mut target: T,
+) -> Result<CellResult, CellError> {
     let block_bytes = u64::from(cell.block_bytes);
     let order = Permutation::new(blocks, cell.seed);
     let offsets: Vec<u64> = (0..blocks).map(|index| order.at(index) * block_bytes).collect();
@@ -108,15 +114,18 @@ struct Memory {
 
 impl Memory {
     fn new(bytes: u64) -> Result<Self, CellError> {
-        let failed = |error: rustix::io::Errno| CellError::system("no memory to copy into", &error.into());
+        let failed =
+            |error: rustix::io::Errno| CellError::system("no memory to copy into", &error.into());
         let file: OwnedFd = memfd_create("forebay-copy", MemfdFlags::CLOEXEC).map_err(failed)?;
         ftruncate(&file, bytes).map_err(failed)?;
         let bytes = bytes as usize;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &file, 0) }.map_err(failed)?;
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &file, 0) }
+            .map_err(failed)?;
         // As an engine asks of its arena; refused where there are no huge pages.
-        // SAFETY: the range is the mapping just made, and its content does not depend on the advice.
+        // SAFETY: the range is the mapping just made, and its content does not depend on the
+        // advice.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         let start = NonNull::new(start.cast()).expect("a mapping is never at zero");
         Ok(Self { start, bytes, file: file.into() })
@@ -129,7 +138,8 @@ impl Target for Memory {
         assert!(end.is_some_and(|end| end <= self.bytes), "{} bytes at {offset}", from.len());
         // SAFETY: the offset was just held against the length of the mapping.
         let into = unsafe { self.start.add(offset as usize) };
-        // SAFETY: `into` is valid for as many bytes, as was just checked, and nobody holds a reference to the mapping.
+        // SAFETY: `into` is valid for as many bytes, as was just checked, and nobody holds a
+        // reference to the mapping.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
         Ok(())
     }
@@ -156,7 +166,8 @@ struct Cached {
 impl Cached {
     fn new(directory: &Path) -> Result<Self, CellError> {
         let path = directory.join("copy");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
         Ok(Self { file, path })
     }
@@ -169,7 +180,9 @@ impl Target for Cached {
     }
 
     fn end(self) -> Result<File, CellError> {
-        self.file.sync_data().map_err(|error| CellError::io("could not sync it", &self.path, &error))?;
+        self.file
+            .sync_data()
+            .map_err(|error| CellError::io("could not sync it", &self.path, &error))?;
         verify::open_again(&self.path)
     }
 }
@@ -200,7 +213,8 @@ impl Target for Library {
     fn end(self) -> Result<File, CellError> {
         const PATIENCE: Duration = Duration::from_secs(60);
         let Self { engine, file, path } = self;
-        let ended = file.sync_data().and_then(|()| file.close()).and_then(|()| engine.shutdown(PATIENCE));
+        let ended =
+            file.sync_data().and_then(|()| file.close()).and_then(|()| engine.shutdown(PATIENCE));
         ended.map_err(|error| CellError::library("could not sync and close it", &error))?;
         verify::open_again(&path)
     }

@@ -1,11 +1,12 @@
 //! Drives one job through its lane, and counts.
 //!
-//! One loop for every lane: fill the free slots, reap what ended, again. The clock is read once per operation that
-//! starts and once per batch that has ended. The time of an operation runs from before it is handed to the lane until
-//! its end was seen, or, where the job has a rate to keep, from when it was due ([`super::pace`]). Filling buffers is
-//! not part of it, neither its own nor those of the operations that are handed over with it. What started before the
-//! ramp was over is not counted. The last thing inside the clock is the sync of every file the job wrote, whatever the
-//! job says.
+//! One loop for every lane: fill the free slots, reap what ended, again. The clock is read once per
+//! operation that starts and once per batch that has ended. The time of an operation runs from
+//! before it is handed to the lane until its end was seen, or, where the job has a rate to keep,
+//! from when it was due ([`super::pace`]). Filling buffers is not part of it, neither its own nor
+//! those of the operations that are handed over with it. What started before the ramp was over is
+//! not counted. The last thing inside the clock is the sync of every file the job wrote, whatever
+//! the job says.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -53,7 +54,8 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         const LONGEST_NS: u64 = 3_600_000_000_000;
-        let latencies = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram");
+        let latencies =
+            Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram");
         Self { operations: 0, bytes: 0, latencies, course: Course::new() }
     }
 
@@ -82,7 +84,8 @@ pub(crate) fn drive(
 ) -> Result<JobOutcome, CellError> {
     let mut drive = Drive::new(plan, lane, began);
     if drive.pacer.is_some() {
-        // A wait for what is due next should end then, not up to 50 us later. Where it cannot be set, it does.
+        // A wait for what is due next should end then, not up to 50 us later. Where it cannot be
+        // set, it does.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
     let ended = drive.run(stop);
@@ -152,7 +155,9 @@ impl<'a> Drive<'a> {
             ready: VecDeque::with_capacity(slots),
             pacer: Pacer::new(job, began),
             counts_from,
-            ends_at: job.runtime_us.map(|runtime_us| counts_from + Duration::from_micros(runtime_us)),
+            ends_at: job
+                .runtime_us
+                .map(|runtime_us| counts_from + Duration::from_micros(runtime_us)),
             flights: vec![None; slots],
             free: (0..slots).rev().collect(),
             in_flight: 0,
@@ -232,8 +237,9 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Takes the next operation and fills the buffer of its slot; where the lane hands over what was started together,
-    /// does so for every free slot, so that none of them waits for the filling of others.
+    /// Takes the next operation and fills the buffer of its slot; where the lane hands over what
+    /// was started together, does so for every free slot, so that none of them waits for the
+    /// filling of others.
     fn prepare(&mut self) {
         let most = if self.lane.hands_over_together() { self.flights.len() } else { 1 };
         while self.ready.len() < most
@@ -254,12 +260,13 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// What was due before the end and is not started any more has waited until then at least. To leave it out would be
-    /// to leave out the worst of a device that stalled.
+    /// What was due before the end and is not started any more has waited until then at least. To
+    /// leave it out would be to leave out the worst of a device that stalled.
     fn count_overdue(&mut self, now: Instant) {
         // A rate that nothing could keep would be counted for minutes.
         const MOST: usize = 1 << 24;
-        let (Some(pacer), Some(end)) = (&mut self.pacer, self.ends_at.filter(|ends_at| *ends_at <= now))
+        let (Some(pacer), Some(end)) =
+            (&mut self.pacer, self.ends_at.filter(|ends_at| *ends_at <= now))
         else {
             return;
         };
@@ -307,7 +314,8 @@ impl<'a> Drive<'a> {
         let now = Instant::now();
         let after = now.saturating_duration_since(self.counts_from);
         for slot in self.ended.drain(..) {
-            let Flight { operation, from } = self.flights[slot].take().expect("what ended was in flight");
+            let Flight { operation, from } =
+                self.flights[slot].take().expect("what ended was in flight");
             self.free.push(slot);
             self.in_flight -= 1;
             if from >= self.counts_from {

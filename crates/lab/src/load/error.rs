@@ -1,4 +1,5 @@
-//! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live errors.
+//! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live
+//! errors.
 
 use std::fmt;
 use std::io;
@@ -100,7 +101,9 @@ impl CellError {
 impl fmt::Display for CellError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ArmRefused { arm, reason } => write!(formatter, "{} cannot run here: {reason}", arm.name()),
+            Self::ArmRefused { arm, reason } => {
+                write!(formatter, "{} cannot run here: {reason}", arm.name())
+            }
             Self::Unavailable { reason } | Self::Invalid { reason } => formatter.write_str(reason),
             Self::Failed { what, path: Some(path), cause, .. } => {
                 write!(formatter, "{}: {what}: {cause}", path.display())

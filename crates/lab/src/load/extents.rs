@@ -51,7 +51,14 @@ struct Map {
 /// Of the file at `path`, as it now is on the device.
 pub(crate) fn extents_of(path: &Path) -> io::Result<Extents> {
     let file = File::open(path)?;
-    let none = Extent { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
+    let none = Extent {
+        logical: 0,
+        physical: 0,
+        length: 0,
+        reserved64: [0; 2],
+        flags: 0,
+        reserved: [0; 3],
+    };
     let mut map = Box::new(Map {
         start: 0,
         length: u64::MAX,
@@ -64,7 +71,8 @@ pub(crate) fn extents_of(path: &Path) -> io::Result<Extents> {
     let mut sum = Extents::default();
     loop {
         map.length = u64::MAX - map.start;
-        // SAFETY: the pointer is to a map with room for the extents it announces; the call writes to nothing else.
+        // SAFETY: the pointer is to a map with room for the extents it announces; the call writes
+        // to nothing else.
         let failed = unsafe { libc::ioctl(file.as_raw_fd(), FIEMAP as _, &raw mut *map) };
         if failed != 0 {
             return Err(io::Error::last_os_error());
@@ -96,7 +104,8 @@ mod tests {
         }
         match extents_of(&path) {
             Ok(extents) => {
-                // tmpfs has no FIEMAP; a file system may lay pieces out together, holes stay between them.
+                // tmpfs has no FIEMAP; a file system may lay pieces out together, holes stay
+                // between them.
                 assert_eq!(extents, Extents { count: 600, bytes: 600 * 4096 });
             }
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP)),

@@ -1,8 +1,9 @@
 //! From what was counted to metrics. What is not defined for a cell is left out, never made up.
 //!
-//! An *I/O* is one operation of the caller in every figure. Rates are over the time until the last job of that
-//! direction had ended, its final sync included. Figures of the process and of the engine cover the probe too: where
-//! a figure is per I/O of the engine, the probe's I/Os are among them.
+//! An *I/O* is one operation of the caller in every figure. Rates are over the time until the last
+//! job of that direction had ended, its final sync included. Figures of the process and of the
+//! engine cover the probe too: where a figure is per I/O of the engine, the probe's I/Os are among
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -40,7 +41,8 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
             None => of_kernel(&mut metrics, conducted, operations, written),
         }
         if spec.arm.is_raw() {
-            // A device writes what it is asked; the kernel counts a write again that had to wait for a tag.
+            // A device writes what it is asked; the kernel counts a write again that had to wait
+            // for a tag.
             metrics.remove("written_per_asked");
         }
     }
@@ -110,7 +112,8 @@ fn throughput<'a>(jobs: impl Iterator<Item = &'a JobOutcome> + Clone) -> Metrics
     let Some(began) = jobs.clone().map(|job| job.began).min() else { return metrics };
     let elapsed = until(jobs.clone(), began);
     put(&mut metrics, "elapsed_s", elapsed.as_secs_f64());
-    let operations: u64 = jobs.clone().map(|job| job.reads.operations + job.writes.operations).sum();
+    let operations: u64 =
+        jobs.clone().map(|job| job.reads.operations + job.writes.operations).sum();
     put(&mut metrics, "iops", operations as f64 / elapsed.as_secs_f64());
     let reads = jobs.clone().filter(|job| job.reads.operations > 0);
     direction(&mut metrics, "read", began, reads, |job| &job.reads);
@@ -186,7 +189,8 @@ fn per_gib(metrics: &mut Metrics, name: &str, count: u64, bytes: u64) {
 
 fn memory(metrics: &mut Metrics, conducted: &Conducted) {
     put(metrics, "peak_memory_bytes", conducted.peak.memory_bytes as f64);
-    // The engine knows its own peak exactly; the sampler also sees what it left dirty in the page cache.
+    // The engine knows its own peak exactly; the sampler also sees what it left dirty in the page
+    // cache.
     let of_engine = conducted.engine.as_ref().map(|engine| engine.after.peak_dirty_bytes);
     if let Some(dirty) = conducted.peak.dirty_bytes.max(of_engine) {
         put(metrics, "peak_dirty_bytes", dirty as f64);
@@ -278,7 +282,9 @@ fn behind(kept: &Kept) -> String {
          started"
     );
     if *never_started > 0 {
-        note.push_str(&format!("; {never_started} never were, and count as having waited until the end"));
+        note.push_str(&format!(
+            "; {never_started} never were, and count as having waited until the end"
+        ));
     }
     note
 }
@@ -289,15 +295,25 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
     let single = |plan: &JobPlan| plan.job.io_engine == IoEngine::Calls && plan.job.depth > 1;
     match spec.arm {
         arm if arm.is_forebay() => {
-            notes.extend(conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)));
+            notes.extend(
+                conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)),
+            );
             if deepest > 1 {
-                notes.push(format!("iodepth={deepest}: so many futures, polled by their job's own thread"));
+                notes.push(format!(
+                    "iodepth={deepest}: so many futures, polled by their job's own thread"
+                ));
             }
         }
         Arm::KernelDirectPrealloc if deepest < DIRECT_DEPTH => {
-            notes.push(format!("direct at depth {DIRECT_DEPTH} per job; the job asks for {deepest}"));
+            notes.push(format!(
+                "direct at depth {DIRECT_DEPTH} per job; the job asks for {deepest}"
+            ));
         }
-        Arm::KernelDirectPrealloc | Arm::KernelDirect1m | Arm::RawDevice | Arm::RawDevice1m | Arm::Null => {}
+        Arm::KernelDirectPrealloc
+        | Arm::KernelDirect1m
+        | Arm::RawDevice
+        | Arm::RawDevice1m
+        | Arm::Null => {}
         _ if plans.iter().any(single) => {
             notes.push("iodepth has no effect on an ioengine of single calls".into());
         }

@@ -1,8 +1,10 @@
-//! fio on a job file as it stands, in the directory of the cell: what a reader would otherwise measure with.
+//! fio on a job file as it stands, in the directory of the cell: what a reader would otherwise
+//! measure with.
 //!
-//! Two things are added in front, for else the figures would be of another thing than those of the arms beside it: the
-//! final sync, which ends the clock of every arm here, and the seed, where the file says none. Percentiles are told where
-//! one job reports, for those of several cannot be put together.
+//! Two things are added in front, for else the figures would be of another thing than those of the
+//! arms beside it: the final sync, which ends the clock of every arm here, and the seed, where the
+//! file says none. Percentiles are told where one job reports, for those of several cannot be put
+//! together.
 
 use std::fs;
 
@@ -73,8 +75,9 @@ pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
     arguments.push(FILE.to_owned());
     let output = fio_program::output(&arguments, Some(&cell.directory))?;
     let start = output.iter().position(|byte| *byte == b'{').unwrap_or(0);
-    let report: Report = serde_json::from_slice(&output[start..])
-        .map_err(|error| CellError::Process { what: format!("fio: its report cannot be read: {error}") })?;
+    let report: Report = serde_json::from_slice(&output[start..]).map_err(|error| {
+        CellError::Process { what: format!("fio: its report cannot be read: {error}") }
+    })?;
     figures(&report)
 }
 
@@ -84,7 +87,8 @@ fn refuse_uncached(cell: &FioCell) -> Result<(), CellError> {
         return Ok(());
     }
     let version = fio_program::version()?;
-    let minor = version.strip_prefix("fio-3.").and_then(|rest| rest.split(['-', '.']).next()?.parse().ok());
+    let minor =
+        version.strip_prefix("fio-3.").and_then(|rest| rest.split(['-', '.']).next()?.parse().ok());
     if minor.is_some_and(|minor| WRONG_UNCACHED.contains(&minor)) {
         return Err(CellError::unavailable(format!(
             "{version} sends another flag for uncached (use fio 3.40 or newer)"
@@ -122,7 +126,8 @@ fn figures(report: &Report) -> Result<CellResult, CellError> {
     }
     put("iops", operations / seconds);
     put("elapsed_s", seconds);
-    let cpu: f64 = jobs.iter().map(|job| (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3).sum();
+    let cpu: f64 =
+        jobs.iter().map(|job| (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3).sum();
     put("cpu_us_per_io", cpu / operations);
     let switches: f64 = jobs.iter().map(|job| job.ctx).sum();
     put("context_switches", switches);
@@ -135,7 +140,8 @@ fn figures(report: &Report) -> Result<CellResult, CellError> {
     }
     if let [job] = jobs.as_slice() {
         for (name, direction) in [("read", &job.read), ("write", &job.write)] {
-            for (label, key) in [("p50", "50.000000"), ("p99", "99.000000"), ("p999", "99.900000")] {
+            for (label, key) in [("p50", "50.000000"), ("p99", "99.000000"), ("p999", "99.900000")]
+            {
                 if let Some(nanos) = direction.clat_ns.percentile.get(key).and_then(Value::as_f64) {
                     put(&format!("{name}_latency_{label}_us"), nanos / 1e3);
                 }
@@ -172,7 +178,10 @@ mod tests {
         let two = read(&[job("a", 1000, 0), job("b", 3000, 0)]).unwrap();
         assert_eq!((two.metrics["write_iops"], two.metrics["context_switches"]), (2000.0, 100.0));
         assert_eq!(two.metrics["write_bytes_per_s"], 2000.0 * 4096.0);
-        assert!(!two.metrics.contains_key("write_latency_p99_us") && !two.metrics.contains_key("read_iops"));
+        assert!(
+            !two.metrics.contains_key("write_latency_p99_us")
+                && !two.metrics.contains_key("read_iops")
+        );
         let failed = read(&[job("a", 1, 0), job("b", 1, 28)]).unwrap_err().to_string();
         assert!(failed.contains("fio: b: No space left"), "{failed}");
     }

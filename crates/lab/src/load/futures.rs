@@ -1,9 +1,10 @@
 //! Forebay's own path at a depth: so many of its futures at a time, polled by the job's own thread.
 //!
-//! A cached write is a copy while its future is polled, and so is a read of what is cached: such a one has ended by the
-//! time it has started, and is told at once. What waits, for a page from the device or for room, waits beside the
-//! others, as a program with so many tasks on one executor would have it. An operation costs an allocation, which a
-//! program that keeps its futures in its tasks would not pay.
+//! A cached write is a copy while its future is polled, and so is a read of what is cached: such a
+//! one has ended by the time it has started, and is told at once. What waits, for a page from the
+//! device or for room, waits beside the others, as a program with so many tasks on one executor
+//! would have it. An operation costs an allocation, which a program that keeps its futures in its
+//! tasks would not pay.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -69,7 +70,11 @@ impl Wake for SlotWaker {
 
 impl FuturesLane {
     /// On the thread that will poll them; a slot for each buffer.
-    pub(crate) fn open(buffers: Vec<Buffer>, engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
+    pub(crate) fn open(
+        buffers: Vec<Buffer>,
+        engine: Arc<Engine>,
+        plan: &JobPlan,
+    ) -> Result<Self, CellError> {
         let woken = Arc::new(Woken { slots: Mutex::new(Vec::new()), thread: thread::current() });
         let waker = |slot| Waker::from(Arc::new(SlotWaker { slot, woken: Arc::clone(&woken) }));
         Ok(Self {
@@ -99,7 +104,8 @@ impl FuturesLane {
 
     /// Whether there was any.
     fn poll_woken(&mut self) -> Result<bool, CellError> {
-        let woken = std::mem::take(&mut *self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        let woken =
+            std::mem::take(&mut *self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner));
         woken.iter().try_for_each(|&slot| self.poll(slot))?;
         Ok(!woken.is_empty())
     }
@@ -189,6 +195,9 @@ impl Lane for FuturesLane {
 
 impl std::fmt::Debug for FuturesLane {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("FuturesLane").field("in_flight", &self.in_flight).finish_non_exhaustive()
+        formatter
+            .debug_struct("FuturesLane")
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
     }
 }

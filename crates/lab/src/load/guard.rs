@@ -1,8 +1,9 @@
 //! What stands between a job file and a disk full of somebody's data.
 //!
-//! A block device is written only if the user said so, and never while anything else has it: mounted, swapped on,
-//! part of an array. `O_EXCL` asks the kernel itself, which also knows about partitions and holders; the mount
-//! table is read besides, for the sake of the message. Directories are looked at before anything is made in them.
+//! A block device is written only if the user said so, and never while anything else has it:
+//! mounted, swapped on, part of an array. `O_EXCL` asks the kernel itself, which also knows about
+//! partitions and holders; the mount table is read besides, for the sake of the message.
+//! Directories are looked at before anything is made in them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -49,11 +50,12 @@ pub(crate) fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Whether a path leads to a block device that somebody has for himself: mounted, or part of another. An engine opens
-/// devices so as well, and is refused then.
+/// Whether a path leads to a block device that somebody has for himself: mounted, or part of
+/// another. An engine opens devices so as well, and is refused then.
 pub(crate) fn is_held(path: &Path) -> bool {
     let exclusive = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
-    is_block_device(path) && exclusive().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+    is_block_device(path)
+        && exclusive().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
 /// How long a block device is.
@@ -73,8 +75,9 @@ pub(crate) fn refuse_device(path: &Path) -> CellError {
 
 /// Refuses a device that somebody else uses.
 pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
-    let number =
-        fs::metadata(path).map_err(|error| CellError::io("could not look at it", path, &error))?.rdev();
+    let number = fs::metadata(path)
+        .map_err(|error| CellError::io("could not look at it", path, &error))?
+        .rdev();
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if let Some(place) = mounted_at(&table, number) {
         let reason = format!("{}: mounted at {place}; unmount it first", path.display());
@@ -83,10 +86,12 @@ pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
     let exclusive = OpenOptions::new().write(true).custom_flags(libc::O_EXCL).open(path);
     match exclusive {
         Ok(_) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(CellError::invalid(format!(
-            "{}: in use (a partition of it is mounted, or it is swap or part of another device)",
-            path.display()
-        ))),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Err(CellError::invalid(format!(
+                "{}: in use (a partition of it is mounted, or it is swap or part of another device)",
+                path.display()
+            )))
+        }
         Err(error) => Err(CellError::io("could not open it for writing", path, &error)),
     }
 }
@@ -106,8 +111,7 @@ mod tests {
 
     #[test]
     fn finds_a_mounted_device() {
-        let table =
-            "22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n31 22 7:3 / /mnt/a rw - xfs /dev/loop3 rw\n";
+        let table = "22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n31 22 7:3 / /mnt/a rw - xfs /dev/loop3 rw\n";
         assert_eq!(mounted_at(table, libc::makedev(7, 3)), Some("/mnt/a"));
         assert_eq!(mounted_at(table, libc::makedev(254, 0)), Some("/"));
         assert_eq!(mounted_at(table, libc::makedev(7, 4)), None);

@@ -50,8 +50,9 @@ impl KernelFiles {
             if opening.caching == Caching::Direct {
                 options.custom_flags(libc::O_DIRECT);
             }
-            let open =
-                options.open(path).map_err(|error| CellError::io("could not open it", path, &error))?;
+            let open = options
+                .open(path)
+                .map_err(|error| CellError::io("could not open it", path, &error))?;
             if plan.writes() && file.kind == FileKind::Regular {
                 let failed = |error| CellError::io("could not give it its length", path, &error);
                 if opening.space == Space::Ahead {
@@ -86,8 +87,12 @@ impl KernelFiles {
 
     pub(crate) fn failed(&self, operation: &Operation, error: &io::Error) -> CellError {
         let what = match operation.kind {
-            Kind::Read => format!("could not read {} bytes at {}", operation.bytes, operation.offset),
-            Kind::Write => format!("could not write {} bytes at {}", operation.bytes, operation.offset),
+            Kind::Read => {
+                format!("could not read {} bytes at {}", operation.bytes, operation.offset)
+            }
+            Kind::Write => {
+                format!("could not write {} bytes at {}", operation.bytes, operation.offset)
+            }
         };
         CellError::io(what, &self.paths[operation.file], error)
     }

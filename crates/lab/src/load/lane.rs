@@ -1,10 +1,11 @@
-//! A lane: one job's way to its files. The load is driven the same through every lane, so that arms differ in
-//! their lane and in nothing else.
+//! A lane: one job's way to its files. The load is driven the same through every lane, so that arms
+//! differ in their lane and in nothing else.
 //!
-//! A lane has as many slots as it may have operations in flight, and a buffer for each. The driver fills the buffer
-//! of a free slot, starts an operation on it, and reaps what has ended. A lane that does one call at a time has one
-//! slot and has ended what it started by the time it says so; so may one with more, and then it is reaped at once. Lanes are set up before the clock starts (rings,
-//! buffers) and opened inside it (files, declared lengths, space).
+//! A lane has as many slots as it may have operations in flight, and a buffer for each. The driver
+//! fills the buffer of a free slot, starts an operation on it, and reaps what has ended. A lane
+//! that does one call at a time has one slot and has ended what it started by the time it says so;
+//! so may one with more, and then it is reaped at once. Lanes are set up before the clock starts
+//! (rings, buffers) and opened inside it (files, declared lengths, space).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::path::Path;
@@ -41,8 +42,8 @@ pub(crate) trait Lane: Send {
     /// Adds the slots that have ended, having waited until there are `least` of them.
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError>;
 
-    /// Adds the slots that have ended, having waited until there is one, or until then. A lane in which everything has
-    /// ended once it is started has nothing to look after meanwhile.
+    /// Adds the slots that have ended, having waited until there is one, or until then. A lane in
+    /// which everything has ended once it is started has nothing to look after meanwhile.
     fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let had = ended.len();
         self.reap(0, ended)?;
@@ -92,7 +93,8 @@ impl Batches {
         }
     }
 
-    /// The least of each range, and how many were in it; ranges without any at both ends are left out.
+    /// The least of each range, and how many were in it; ranges without any at both ends are left
+    /// out.
     pub(crate) fn told(&self) -> Vec<(u64, u64)> {
         let ranges = self.0.iter().enumerate().map(|(doubling, count)| (1 << doubling, *count));
         let first = ranges.clone().position(|(_, count)| count > 0);
@@ -124,8 +126,8 @@ impl std::ops::SubAssign for LaneCounters {
 
 const ALIGNMENT: usize = 4096;
 
-/// Buffers of one size, aligned for direct I/O, all their pages present from the start so that they are part of
-/// the load generator's own memory and of nothing measured later.
+/// Buffers of one size, aligned for direct I/O, all their pages present from the start so that they
+/// are part of the load generator's own memory and of nothing measured later.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     start: NonNull<u8>,
@@ -134,8 +136,8 @@ pub(crate) struct Buffers {
     count: usize,
 }
 
-// SAFETY: the memory is owned, and reached through `&mut self` or, by the kernel, through addresses whose use ends
-// before the owner goes.
+// SAFETY: the memory is owned, and reached through `&mut self` or, by the kernel, through addresses
+// whose use ends before the owner goes.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
@@ -143,7 +145,8 @@ impl Buffers {
     pub(crate) fn new(count: usize, bytes: usize) -> Self {
         let each = bytes.max(1).next_multiple_of(ALIGNMENT);
         let total = each.checked_mul(count.max(1)).expect("buffers fit in the address space");
-        let layout = Layout::from_size_align(total, ALIGNMENT).expect("buffers fit in the address space");
+        let layout =
+            Layout::from_size_align(total, ALIGNMENT).expect("buffers fit in the address space");
         // SAFETY: the layout is not of zero size.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
@@ -163,8 +166,8 @@ impl Buffers {
     /// One of them.
     pub(crate) fn slot(&mut self, slot: usize) -> &mut [u8] {
         let address = self.address(slot);
-        // SAFETY: the address begins `each` bytes inside our allocation, initialized when it was made, and `&mut
-        // self` keeps other slices away.
+        // SAFETY: the address begins `each` bytes inside our allocation, initialized when it was
+        // made, and `&mut self` keeps other slices away.
         unsafe { std::slice::from_raw_parts_mut(address, self.each) }
     }
 

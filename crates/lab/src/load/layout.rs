@@ -1,8 +1,9 @@
-//! What has to be there before the clock starts: files with lengths, contents and space, and a range for each job.
+//! What has to be there before the clock starts: files with lengths, contents and space, and a
+//! range for each job.
 //!
-//! Resolving comes first and touches nothing; making the files comes second. A file that is there and long enough
-//! stays as it is. A file to be read is filled, so that a read is a read of data and not of a hole. Nothing here is
-//! part of any figure, and every arm finds the same.
+//! Resolving comes first and touches nothing; making the files comes second. A file that is there
+//! and long enough stays as it is. A file to be read is filled, so that a read is a read of data
+//! and not of a hole. Nothing here is part of any figure, and every arm finds the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -19,7 +20,9 @@ use super::guard;
 use super::sequence::{Range, Sequence};
 use super::shuffle::{Random, fold};
 use crate::cell::Verify;
-use crate::job::{Amount, Create, Devices, Fallocate, FileSize, Invalidate, Job, Overwrite, Workload};
+use crate::job::{
+    Amount, Create, Devices, Fallocate, FileSize, Invalidate, Job, Overwrite, Workload,
+};
 
 /// A job with everything known that its thread needs.
 #[derive(Debug)]
@@ -36,7 +39,8 @@ pub(crate) struct JobPlan {
 pub(crate) enum Filling {
     /// All of it, for it will be read back and compared.
     Whole,
-    /// A word of each sector, as other generators do it: the price of making data is not that of writing it.
+    /// A word of each sector, as other generators do it: the price of making data is not that of
+    /// writing it.
     Marked,
 }
 
@@ -70,7 +74,11 @@ impl JobPlan {
 }
 
 /// Works every job out; nothing is made or changed.
-pub(crate) fn resolve(workload: &Workload, directory: &Path, seed: u64) -> Result<Vec<JobPlan>, CellError> {
+pub(crate) fn resolve(
+    workload: &Workload,
+    directory: &Path,
+    seed: u64,
+) -> Result<Vec<JobPlan>, CellError> {
     if workload.jobs.is_empty() {
         return Err(CellError::invalid("there is no job to run"));
     }
@@ -89,7 +97,9 @@ pub(crate) fn resolve(workload: &Workload, directory: &Path, seed: u64) -> Resul
 fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     let name = &plan.job.name;
     if plan.writes() || plan.job.overwrite == Overwrite::Yes {
-        return Err(CellError::invalid(format!("job {name}: it writes, and its files are only to be read")));
+        return Err(CellError::invalid(format!(
+            "job {name}: it writes, and its files are only to be read"
+        )));
     }
     for file in &plan.files {
         let there = Present::look(&file.path)?.map_or(0, |present| present.length);
@@ -103,7 +113,8 @@ fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     Ok(())
 }
 
-/// Before anything is made: directories that are not there or closed, devices that are not ours to write.
+/// Before anything is made: directories that are not there or closed, devices that are not ours to
+/// write.
 pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result<(), CellError> {
     guard::check_directory(directory)?;
     for job in &workload.jobs {
@@ -117,7 +128,9 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
             }
             match (guard::is_block_device(&path), workload.devices) {
                 (false, _) => {}
-                (true, Devices::Refuse | Devices::ReadOnly) => return Err(guard::refuse_device(&path)),
+                (true, Devices::Refuse | Devices::ReadOnly) => {
+                    return Err(guard::refuse_device(&path));
+                }
                 (true, Devices::Write) => guard::refuse_mounted(&path)?,
             }
         }
@@ -125,15 +138,16 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
     Ok(())
 }
 
-/// Makes what has to be there, and drops what is cached of it. A device that is to be verified is written over first:
-/// an earlier cell may have left what this one should write.
+/// Makes what has to be there, and drops what is cached of it. A device that is to be verified is
+/// written over first: an earlier cell may have left what this one should write.
 pub(crate) fn prepare(plans: &[JobPlan], verify: Verify) -> Result<(), CellError> {
     refuse_without_space(plans)?;
     for plan in plans {
         for file in &plan.files {
             if file.kind == FileKind::BlockDevice && plan.writes() && verify == Verify::After {
                 let open = OpenOptions::new().write(true).open(&file.path);
-                let device = open.map_err(|error| CellError::io("could not open it", &file.path, &error))?;
+                let device =
+                    open.map_err(|error| CellError::io("could not open it", &file.path, &error))?;
                 fill(&device, file, file.range.start)?;
             }
             prepare_file(&plan.job, file)?;
@@ -142,11 +156,14 @@ pub(crate) fn prepare(plans: &[JobPlan], verify: Verify) -> Result<(), CellError
     Ok(())
 }
 
-/// A file system does not give back what it had found when it finds no more: the disk would stay full.
+/// A file system does not give back what it had found when it finds no more: the disk would stay
+/// full.
 fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
     let mut needed: BTreeMap<u64, (u64, &Path)> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for (plan, file) in plans.iter().flat_map(|plan| plan.files.iter().map(move |file| (plan, file))) {
+    for (plan, file) in
+        plans.iter().flat_map(|plan| plan.files.iter().map(move |file| (plan, file)))
+    {
         let takes_space = is_filled(&plan.job)
             || (plan.job.create == Create::Before
                 && matches!(plan.job.fallocate, Fallocate::Native | Fallocate::KeepSize));
@@ -203,8 +220,10 @@ impl Ground<'_> {
         let ranges_bytes: u64 = files.iter().map(|file| file.range.length).sum();
         let block = least_block(job);
         if ranges_bytes < block {
-            let reason =
-                format!("job {}: its range of {ranges_bytes} bytes holds no block of {block}", job.name);
+            let reason = format!(
+                "job {}: its range of {ranges_bytes} bytes holds no block of {block}",
+                job.name
+            );
             return Err(CellError::invalid(reason));
         }
         let whole = match (job.file_size, job.size) {
@@ -216,21 +235,30 @@ impl Ground<'_> {
         Ok(JobPlan { job: job.clone(), files, pass_bytes, seed, filling })
     }
 
-    fn resolve_file(&self, job: &Job, number: u64, name: &Path, drawn: u64) -> Result<FilePlan, CellError> {
+    fn resolve_file(
+        &self,
+        job: &Job,
+        number: u64,
+        name: &Path,
+        drawn: u64,
+    ) -> Result<FilePlan, CellError> {
         let path = self.directory.join(name);
         let present = Present::look(&path)?;
-        let missing =
-            |what: &str| CellError::invalid(format!("job {}: {}: {what}", job.name, path.display()));
+        let missing = |what: &str| {
+            CellError::invalid(format!("job {}: {}: {what}", job.name, path.display()))
+        };
         let there = present.map(|present| present.length);
         let start = match job.offset {
             Amount::Bytes(bytes) => bytes,
             Amount::Percent(_) => {
-                let there = there.ok_or_else(|| missing("offset in percent needs a file that is there"))?;
+                let there =
+                    there.ok_or_else(|| missing("offset in percent needs a file that is there"))?;
                 let block = least_block(job);
                 job.offset.of(there) / block * block
             }
         };
-        let start = start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
+        let start =
+            start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
         let wanted = match (job.file_size, job.size) {
             (Some(FileSize::Fixed(bytes)), _) => bytes.saturating_sub(start),
             (Some(FileSize::Range { min, max }), _) => {
@@ -243,11 +271,15 @@ impl Ground<'_> {
                 bytes / count + if number == 0 { bytes % count } else { 0 }
             }
             (None, Some(percent @ Amount::Percent(_))) => percent
-                .of(there.ok_or_else(|| missing("size in percent needs a file or device that is there"))?)
+                .of(there.ok_or_else(|| {
+                    missing("size in percent needs a file or device that is there")
+                })?)
                 .saturating_sub(start),
             (None, None) => there
                 .filter(|&length| length > 0)
-                .ok_or_else(|| missing("it is not there or empty, and the job has no size= or filesize="))?
+                .ok_or_else(|| {
+                    missing("it is not there or empty, and the job has no size= or filesize=")
+                })?
                 .saturating_sub(start),
         };
         let kind = present.map_or(FileKind::Regular, |present| present.kind);
@@ -256,7 +288,8 @@ impl Ground<'_> {
             _ => wanted,
         };
         let end = start.checked_add(length).filter(|&end| end <= 1 << 62);
-        let end = end.ok_or_else(|| missing("offset and size together pass what a file can hold"))?;
+        let end =
+            end.ok_or_else(|| missing("offset and size together pass what a file can hold"))?;
         Ok(FilePlan {
             content: Content::new(self.seed, name),
             path,
@@ -336,8 +369,8 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
     drop_cached(job, path)
 }
 
-/// In megabytes, then synced, so that the layout owes nothing to the clock. With other data than will be written: a
-/// write that was lost would else go unnoticed.
+/// In megabytes, then synced, so that the layout owes nothing to the clock. With other data than
+/// will be written: a write that was lost would else go unnoticed.
 fn fill(handle: &File, file: &FilePlan, from: u64) -> Result<(), CellError> {
     const STEP: u64 = 1 << 20;
     let content = file.content.before();
@@ -408,7 +441,8 @@ mod tests {
     #[test]
     fn clones_work_side_by_side_in_one_file() {
         let directory = tempfile::tempdir().unwrap();
-        let mut job = Job { size: Some(Amount::Bytes(8192)), offset_increment: 8192, ..writer(&["a"]) };
+        let mut job =
+            Job { size: Some(Amount::Bytes(8192)), offset_increment: 8192, ..writer(&["a"]) };
         job.number = 3;
         let plan = resolve_one(job, directory.path()).unwrap();
         assert_eq!(plan.files[0].range, Range { start: 24_576, length: 8192 });
@@ -477,7 +511,10 @@ mod tests {
         assert_eq!(data.len(), 1 << 20);
         let content = plans[0].files[0].content;
         assert_eq!(content.before().check(0, &data), Ok(()));
-        assert!(content.check(0, &data[..4096]).is_err(), "what is there beforehand is not what is written");
+        assert!(
+            content.check(0, &data[..4096]).is_err(),
+            "what is there beforehand is not what is written"
+        );
         assert_eq!(fs::metadata(directory.path().join("sub/w")).unwrap().len(), 1 << 20);
         assert!(!directory.path().join("late").exists());
     }

@@ -1,5 +1,6 @@
-//! Forebay's own path: every job's files in one engine, one blocking call after the other. What the engine keeps in
-//! flight behind that is its own affair and shows in its counters. A job with a depth goes by [`super::futures`].
+//! Forebay's own path: every job's files in one engine, one blocking call after the other. What the
+//! engine keeps in flight behind that is its own affair and shows in its counters. A job with a
+//! depth goes by [`super::futures`].
 
 use std::sync::Arc;
 
@@ -65,10 +66,16 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
 }
 
 /// What a read came back with, against what it should have.
-pub(crate) fn check_read(read: forebay::Result<usize>, asked: usize, offset: u64) -> Result<(), CellError> {
+pub(crate) fn check_read(
+    read: forebay::Result<usize>,
+    asked: usize,
+    offset: u64,
+) -> Result<(), CellError> {
     match read {
         Ok(read) if read == asked => Ok(()),
-        Ok(read) => Err(CellError::Process { what: format!("read {read} of {asked} bytes at {offset}") }),
+        Ok(read) => {
+            Err(CellError::Process { what: format!("read {read} of {asked} bytes at {offset}") })
+        }
         Err(error) => Err(CellError::library("could not read", &error)),
     }
 }
@@ -92,7 +99,11 @@ pub(crate) struct LibraryLane {
 }
 
 impl LibraryLane {
-    pub(crate) fn open(buffers: Buffers, engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
+    pub(crate) fn open(
+        buffers: Buffers,
+        engine: Arc<Engine>,
+        plan: &JobPlan,
+    ) -> Result<Self, CellError> {
         Ok(Self { buffers, files: open_files(&engine, plan)?, _engine: engine, ended: false })
     }
 }

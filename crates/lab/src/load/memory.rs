@@ -1,9 +1,10 @@
 //! The most memory a cell used, load generator apart: its process, and the page cache of its files.
 //!
-//! A thread looks every 20 ms, or less often where looking is dear: `cachestat` walks every cached page, so the pause
-//! is at least twenty times what the last look took. Peaks between two looks are missed. The files are found among
-//! the descriptors this process has open already: opening them once more would break the write lease an engine holds
-//! on its files. The baseline is taken when the load generator has set itself up and the arm has not.
+//! A thread looks every 20 ms, or less often where looking is dear: `cachestat` walks every cached
+//! page, so the pause is at least twenty times what the last look took. Peaks between two looks are
+//! missed. The files are found among the descriptors this process has open already: opening them
+//! once more would break the write lease an engine holds on its files. The baseline is taken when
+//! the load generator has set itself up and the arm has not.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Peak {
     /// Of the process, above the baseline, and the page cache of the files, together.
     pub(crate) memory_bytes: u64,
-    /// Dirty and being written, in the page cache and in the engine together; none where nothing could tell.
+    /// Dirty and being written, in the page cache and in the engine together; none where nothing
+    /// could tell.
     pub(crate) dirty_bytes: Option<u64>,
 }
 
@@ -81,8 +83,9 @@ fn cached_of(directory: &Path, files: &[PathBuf]) -> Cached {
         }
         let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
         let Some(number) = number.filter(|_| seen.insert(target)) else { continue };
-        // SAFETY: the descriptor was open a moment ago. Should its owner have closed it since, the call below fails
-        // or tells about another file once; nothing is read through it, written to it or closed.
+        // SAFETY: the descriptor was open a moment ago. Should its owner have closed it since, the
+        // call below fails or tells about another file once; nothing is read through it, written to
+        // it or closed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         if let Some(cached) = cachestat(descriptor) {
             sum.pages_bytes += cached.pages_bytes;
@@ -118,9 +121,11 @@ const CACHESTAT: libc::c_long = 451;
 fn cachestat(file: BorrowedFd<'_>) -> Option<Cached> {
     let whole = CachestatRange { offset: 0, length: 0 };
     let mut stat = Cachestat::default();
-    // SAFETY: both pointers are to structs of the layout this call takes; it writes to the second only.
-    let failed =
-        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const whole, &raw mut stat, 0_u32) };
+    // SAFETY: both pointers are to structs of the layout this call takes; it writes to the second
+    // only.
+    let failed = unsafe {
+        libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const whole, &raw mut stat, 0_u32)
+    };
     (failed == 0).then(|| Cached {
         pages_bytes: stat.cached * page_bytes(),
         dirty_bytes: Some((stat.dirty + stat.writeback) * page_bytes()),
@@ -135,14 +140,17 @@ fn mincore(file: BorrowedFd<'_>) -> Option<u64> {
         return Some(0);
     }
     // SAFETY: a new mapping at an address of the kernel's choice; it is never dereferenced.
-    let start =
-        unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, 0) }.ok()?;
+    let start = unsafe {
+        mmap(std::ptr::null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, 0)
+    }
+    .ok()?;
     let mut present = vec![0_u8; length.div_ceil(page_bytes() as usize)];
     // SAFETY: the range is the mapping just made, and there is a byte for each of its pages.
     let failed = unsafe { libc::mincore(start, length, present.as_mut_ptr()) };
     // SAFETY: the same range, no longer used.
     let _ = unsafe { munmap(start, length) };
-    (failed == 0).then(|| present.iter().filter(|&&page| page & 1 != 0).count() as u64 * page_bytes())
+    (failed == 0)
+        .then(|| present.iter().filter(|&&page| page & 1 != 0).count() as u64 * page_bytes())
 }
 
 #[cfg(test)]

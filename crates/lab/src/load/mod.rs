@@ -1,12 +1,13 @@
-//! Running one cell: lay out, start every job together, stop the clock after the last final sync, measure, verify.
+//! Running one cell: lay out, start every job together, stop the clock after the last final sync,
+//! measure, verify.
 //!
 //! ```text
 //! resolve -> refuse? -> prepare -> threads set up -> baseline -> engine -> [ go ... synced ] -> close -> extents -> verify
 //! ```
 //!
-//! What is in brackets is inside the clock: opening the files (and making them, where the job says so), giving them
-//! length or space, every operation, and the final sync. What the load generator needs for itself is allocated
-//! before and counted apart.
+//! What is in brackets is inside the clock: opening the files (and making them, where the job says
+//! so), giving them length or space, every operation, and the final sync. What the load generator
+//! needs for itself is allocated before and counted apart.
 
 mod arms;
 mod conduct;
@@ -91,8 +92,8 @@ pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
 pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     guard::check_directory(&spec.directory)?;
     let directory = spec.directory.canonicalize();
-    let directory =
-        directory.map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
+    let directory = directory
+        .map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
     let mut plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
     for plan in plans.iter_mut().filter(|plan| !is_verified(spec, plan)) {
         plan.filling = Filling::Marked;
@@ -143,10 +144,12 @@ pub fn check_target(path: &Path) -> Result<(), CellError> {
 
 /// Removes the regular files of the jobs with `unlink=1`, and nothing else.
 pub fn remove_unlinked(workload: &Workload, directory: &Path) -> Result<(), CellError> {
-    let unlinked = workload.jobs.iter().filter(|job| job.unlink == Unlink::Yes).flat_map(|job| &job.files);
+    let unlinked =
+        workload.jobs.iter().filter(|job| job.unlink == Unlink::Yes).flat_map(|job| &job.files);
     let paths: BTreeSet<_> = unlinked.map(|name| directory.join(name)).collect();
     for path in paths.iter().filter(|path| path.is_file()) {
-        std::fs::remove_file(path).map_err(|error| CellError::io("could not remove it", path, &error))?;
+        std::fs::remove_file(path)
+            .map_err(|error| CellError::io("could not remove it", path, &error))?;
     }
     Ok(())
 }
@@ -167,8 +170,12 @@ fn check_data(
     conducted: &Conducted,
     notes: &mut Vec<String>,
 ) -> Result<(), CellError> {
-    let jobs = plans.iter().zip(&conducted.jobs).filter(|(plan, _)| plan.writes() && is_verified(spec, plan));
-    let issued: Vec<_> = jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
+    let jobs = plans
+        .iter()
+        .zip(&conducted.jobs)
+        .filter(|(plan, _)| plan.writes() && is_verified(spec, plan));
+    let issued: Vec<_> =
+        jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
     if !issued.is_empty() {
         let bytes = verify::verify(&issued)?;
         notes.push(verified(bytes));

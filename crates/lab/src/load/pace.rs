@@ -1,11 +1,12 @@
 //! Slowing a job down to the rate it asks for, and saying from when its operations count.
 //!
-//! A rate is an open loop. Each direction has a schedule: an operation is due when all before it, at the rate asked
-//! for, would have been started, whether they could be or not; and its latency counts from then. What a stall keeps from
-//! being started waits as well, and a clock that began only at the start would leave just that out (coordinated
-//! omission). Being late is caught up with; being early waits. What is due and not started is the backlog: how large it
-//! became and how late operations were started is told beside the latencies. What is still in it when the time is over
-//! is not started any more, and counts as having waited until then.
+//! A rate is an open loop. Each direction has a schedule: an operation is due when all before it,
+//! at the rate asked for, would have been started, whether they could be or not; and its latency
+//! counts from then. What a stall keeps from being started waits as well, and a clock that began
+//! only at the start would leave just that out (coordinated omission). Being late is caught up
+//! with; being early waits. What is due and not started is the backlog: how large it became and how
+//! late operations were started is told beside the latencies. What is still in it when the time is
+//! over is not started any more, and counts as having waited until then.
 //!
 //! Thinking is part of a closed loop: a pause after so many operations, in which nobody waits.
 
@@ -80,7 +81,8 @@ impl Pacer {
         self.thinks_until.map_or(due, |until| until.max(due))
     }
 
-    /// It is started now. From when its latency counts: from when it was due, where it had a rate to keep.
+    /// It is started now. From when its latency counts: from when it was due, where it had a rate
+    /// to keep.
     pub(crate) fn started(&mut self, operation: &Operation, now: Instant) -> Instant {
         let has_schedule = self.rate(operation) != Rate::default();
         let due = self.due(operation);
@@ -93,7 +95,8 @@ impl Pacer {
         if has_schedule { due } else { now }
     }
 
-    /// It was not started before the end. How long it had been due by then; none if it was not, or had no rate to keep.
+    /// It was not started before the end. How long it had been due by then; none if it was not, or
+    /// had no rate to keep.
     pub(crate) fn overdue(&mut self, operation: &Operation, end: Instant) -> Option<Duration> {
         let due = self.due(operation);
         if self.rate(operation) == Rate::default() || due >= end {
@@ -176,7 +179,8 @@ mod tests {
     #[test]
     fn a_rate_spaces_operations() {
         let began = Instant::now();
-        let mut pacer = Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
+        let mut pacer =
+            Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
         assert_eq!(pacer.due(&WRITE), began);
         pacer.started(&WRITE, began);
         pacer.started(&WRITE, began);
@@ -186,7 +190,8 @@ mod tests {
     #[test]
     fn what_is_late_counts_from_when_it_was_due() {
         let began = Instant::now();
-        let mut pacer = Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
+        let mut pacer =
+            Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
         let late = began + Duration::from_millis(35);
         let counts: Vec<_> = (0..4).map(|_| pacer.started(&WRITE, late)).collect();
         let due = |millis| began + Duration::from_millis(millis);
@@ -206,7 +211,8 @@ mod tests {
     #[test]
     fn a_rate_of_bytes_is_a_schedule_too() {
         let began = Instant::now();
-        let mut pacer = Pacer::new(&job(Rate { operations_per_s: 0, bytes_per_s: 409_600 }), began).unwrap();
+        let mut pacer =
+            Pacer::new(&job(Rate { operations_per_s: 0, bytes_per_s: 409_600 }), began).unwrap();
         pacer.started(&WRITE, began);
         assert_eq!(pacer.due(&WRITE), began + Duration::from_millis(10));
         pacer.started(&WRITE, began + Duration::from_millis(55));

@@ -1,10 +1,11 @@
 //! The sync probe: a small writer that wants its bytes durable while the load is running.
 //!
-//! Every 10 ms it writes 4 KiB to a file of its own beside those of the load, through the arm's own path, and syncs
-//! it, as a log would. The file is a megabyte laid out beforehand and written round and round, so that the probe asks
-//! for no space. One probe is in flight at a time; when a sync takes longer than its turn, the missed turns are
-//! skipped and what is recorded is the time the syncs took, not what a queue behind them would have waited. Where the
-//! small writer is itself what is asked about, one follows the other without a pause.
+//! Every 10 ms it writes 4 KiB to a file of its own beside those of the load, through the arm's own
+//! path, and syncs it, as a log would. The file is a megabyte laid out beforehand and written round
+//! and round, so that the probe asks for no space. One probe is in flight at a time; when a sync
+//! takes longer than its turn, the missed turns are skipped and what is recorded is the time the
+//! syncs took, not what a queue behind them would have waited. Where the small writer is itself
+//! what is asked about, one follows the other without a pause.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,10 @@
 //! The kernel's own paths at a depth: one io_uring per job.
 //!
-//! Operations are staged as they are started and handed over together when the job has to wait, so that the batch is
-//! what had become free meanwhile; `iodepth_batch` hands over earlier. The ring is owned by its job's thread alone
-//! and runs its task work there (`DEFER_TASKRUN`, since Linux 6.1), which is the cheapest form the kernel offers;
-//! older kernels get a plain ring. What ends short or would have blocked goes out again for the rest.
+//! Operations are staged as they are started and handed over together when the job has to wait, so
+//! that the batch is what had become free meanwhile; `iodepth_batch` hands over earlier. The ring
+//! is owned by its job's thread alone and runs its task work there (`DEFER_TASKRUN`, since Linux
+//! 6.1), which is the cheapest form the kernel offers; older kernels get a plain ring. What ends
+//! short or would have blocked goes out again for the rest.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -23,8 +24,11 @@ use crate::job::FinalSync;
 /// A ring for so many operations in flight.
 pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
     let entries = depth.next_power_of_two();
-    let best =
-        IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
+    let best = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(entries);
     match best {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
         best => best,
@@ -52,7 +56,8 @@ struct Flight {
 }
 
 impl RingLane {
-    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in memory, if any.
+    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in
+    /// memory, if any.
     pub(crate) fn new(
         ring: IoUring,
         buffers: Buffers,
@@ -79,8 +84,8 @@ impl RingLane {
         let entry = self.entry(slot, flight, types::Fd(descriptor));
         self.slots[slot] = Some(Flight { operation, done });
         loop {
-            // SAFETY: the buffer and the descriptor live until nothing is in flight (see `drop`), and the slot's
-            // buffer is not touched until it has ended.
+            // SAFETY: the buffer and the descriptor live until nothing is in flight (see `drop`),
+            // and the slot's buffer is not touched until it has ended.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_ok() {
                 break;
@@ -98,8 +103,12 @@ impl RingLane {
         let offset = operation.offset + u64::from(done);
         let flags = self.files.flags().bits() as i32;
         let entry = match operation.kind {
-            Kind::Read => opcode::Read::new(file, address, left).offset(offset).rw_flags(flags).build(),
-            Kind::Write => opcode::Write::new(file, address, left).offset(offset).rw_flags(flags).build(),
+            Kind::Read => {
+                opcode::Read::new(file, address, left).offset(offset).rw_flags(flags).build()
+            }
+            Kind::Write => {
+                opcode::Write::new(file, address, left).offset(offset).rw_flags(flags).build()
+            }
         };
         entry.user_data(slot as u64)
     }
@@ -114,7 +123,8 @@ impl RingLane {
         /// `IORING_ENTER_GETEVENTS`: deferred task work runs in no other enter.
         const GET_EVENTS: u32 = 1;
         let staged = self.ring.submission().len() as u32;
-        // SAFETY: so many entries are staged, and each is good to be taken (see `stage`); there is no argument.
+        // SAFETY: so many entries are staged, and each is good to be taken (see `stage`); there is
+        // no argument.
         let entered = unsafe { self.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
         self.entered(entered)
     }
@@ -144,7 +154,11 @@ impl RingLane {
                 self.staged -= taken.min(self.staged);
                 Ok(())
             }
-            Err(error) if error.raw_os_error().is_some_and(|number| NO_FAILURE.contains(&number)) => Ok(()),
+            Err(error)
+                if error.raw_os_error().is_some_and(|number| NO_FAILURE.contains(&number)) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(CellError::system("could not enter the ring", &error)),
         }
     }
@@ -172,7 +186,9 @@ impl RingLane {
                         window.moved(operation.bytes, &self.files)?;
                     }
                 }
-                again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => self.stage(slot, flight)?,
+                again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => {
+                    self.stage(slot, flight)?
+                }
                 failed => {
                     self.in_flight -= 1;
                     let error = match failed {
@@ -211,9 +227,10 @@ impl Lane for RingLane {
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let least = least.min(self.in_flight);
         let had = ended.len();
-        // Handed over in a call of its own. One that waits as well finds the first of a burst, hands over one for it, and
-        // finds the rest: from then on one and all but one take turns, and the device runs dry between them. Asked for
-        // nothing in particular, it still enters once.
+        // Handed over in a call of its own. One that waits as well finds the first of a burst,
+        // hands over one for it, and finds the rest: from then on one and all but one take turns,
+        // and the device runs dry between them. Asked for nothing in particular, it still enters
+        // once.
         let mut entered = self.staged == 0 && least > 0;
         while self.staged > 0 || !entered {
             self.hand_over()?;
@@ -264,7 +281,8 @@ impl Lane for RingLane {
 impl Drop for RingLane {
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            // After a failure the kernel may still write into the buffers: they are given up rather than freed.
+            // After a failure the kernel may still write into the buffers: they are given up rather
+            // than freed.
             return;
         }
         // SAFETY: dropped here and nowhere else.
@@ -276,6 +294,9 @@ impl Drop for RingLane {
 
 impl std::fmt::Debug for RingLane {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("RingLane").field("in_flight", &self.in_flight).finish_non_exhaustive()
+        formatter
+            .debug_struct("RingLane")
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,10 @@
-//! What a job does next: its operations, one after the other, as a pure function of the job and its seed.
+//! What a job does next: its operations, one after the other, as a pure function of the job and its
+//! seed.
 //!
-//! Because nothing but the seed goes in, the same operations come out again for every arm of a round, and once more
-//! after the clock has stopped, when verification asks which blocks had been written. A *pass* is once through
-//! the range of every file; `loops`, `io_size` and `time_based` ask for more passes, each in another random order.
+//! Because nothing but the seed goes in, the same operations come out again for every arm of a
+//! round, and once more after the clock has stopped, when verification asks which blocks had been
+//! written. A *pass* is once through the range of every file; `loops`, `io_size` and `time_based`
+//! ask for more passes, each in another random order.
 
 use crate::job::{BlockSize, Direction, Job, NextFile, Order, RandomMap, TimeBased};
 
@@ -185,7 +187,9 @@ impl Sequence {
 
     /// Each block once needs one size of block; mixed sizes are drawn with replacement.
     fn shuffle(&mut self) {
-        let Some(block) = one_size(self.direction, &self.read_block, &self.write_block) else { return };
+        let Some(block) = one_size(self.direction, &self.read_block, &self.write_block) else {
+            return;
+        };
         for (number, state) in self.files.iter_mut().enumerate() {
             let blocks = state.range.length / u64::from(block);
             let seed = fold(fold(self.seed, number as u64), self.pass);
@@ -204,10 +208,11 @@ pub(crate) fn repeats_offsets(job: &Job) -> bool {
 /// The size of every block, if they have one.
 fn one_size(direction: Direction, read: &BlockSize, write: &BlockSize) -> Option<u32> {
     match (direction, read, write) {
-        (Direction::Read, BlockSize::Fixed(bytes), _) | (Direction::Write, _, BlockSize::Fixed(bytes)) => {
-            Some(*bytes)
-        }
-        (Direction::Mixed { .. }, BlockSize::Fixed(read), BlockSize::Fixed(write)) if read == write => {
+        (Direction::Read, BlockSize::Fixed(bytes), _)
+        | (Direction::Write, _, BlockSize::Fixed(bytes)) => Some(*bytes),
+        (Direction::Mixed { .. }, BlockSize::Fixed(read), BlockSize::Fixed(write))
+            if read == write =>
+        {
             Some(*read)
         }
         _ => None,
@@ -268,7 +273,8 @@ mod tests {
     #[test]
     fn random_writes_touch_each_block_of_each_file_once() {
         let job = job(Direction::Write, Order::Random, BlockSize::Fixed(4096));
-        let ranges = [Range { start: 8192, length: 40 * 4096 }, Range { start: 0, length: 7 * 4096 + 100 }];
+        let ranges =
+            [Range { start: 8192, length: 40 * 4096 }, Range { start: 0, length: 7 * 4096 + 100 }];
         let operations = all(&job, &ranges);
         let mut touched: Vec<_> =
             operations.iter().map(|operation| (operation.file, operation.offset)).collect();
@@ -288,7 +294,8 @@ mod tests {
 
     #[test]
     fn mixed_sequential_keeps_a_place_for_each_direction() {
-        let job = job(Direction::Mixed { read_percent: 50 }, Order::Sequential, BlockSize::Fixed(4096));
+        let job =
+            job(Direction::Mixed { read_percent: 50 }, Order::Sequential, BlockSize::Fixed(4096));
         let operations = all(&job, &[Range { start: 0, length: 100 * 4096 }]);
         assert_eq!(operations.len(), 100);
         for kind in [Kind::Read, Kind::Write] {
@@ -301,7 +308,8 @@ mod tests {
 
     #[test]
     fn mixed_sizes_stay_in_the_range() {
-        let shares = vec![SizeShare { bytes: 4096, percent: 30 }, SizeShare { bytes: 65_536, percent: 70 }];
+        let shares =
+            vec![SizeShare { bytes: 4096, percent: 30 }, SizeShare { bytes: 65_536, percent: 70 }];
         for block in [BlockSize::Split(shares), BlockSize::Range { min: 4096, max: 16_384 }] {
             for order in [Order::Sequential, Order::Random] {
                 let job = job(Direction::Write, order, block.clone());

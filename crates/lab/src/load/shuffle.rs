@@ -1,10 +1,11 @@
 //! Random numbers that replay, and a random order without a table.
 //!
-//! A job that touches each block exactly once in random order would need a list of its blocks or a bitmap of those
-//! it has seen; both cost memory that would be charged to the arm under test, and both grow with the file. A
-//! Feistel network needs neither: it permutes the numbers below a power of two, and walking along the permutation
-//! until a number below the wanted bound turns up permutes those (at most two steps on average). The price is
-//! about twenty nanoseconds a block. Good enough to scatter offsets; no secret is kept with it.
+//! A job that touches each block exactly once in random order would need a list of its blocks or a
+//! bitmap of those it has seen; both cost memory that would be charged to the arm under test, and
+//! both grow with the file. A Feistel network needs neither: it permutes the numbers below a power
+//! of two, and walking along the permutation until a number below the wanted bound turns up
+//! permutes those (at most two steps on average). The price is about twenty nanoseconds a block.
+//! Good enough to scatter offsets; no secret is kept with it.
 
 /// A generator of 64 random bits at a time; the same seed gives the same bits everywhere.
 #[derive(Clone, Debug)]
@@ -83,8 +84,8 @@ impl Permutation {
         }
     }
 
-    /// The halves may differ by a bit, so they trade widths as they trade places; an even number of rounds gives
-    /// each its own back.
+    /// The halves may differ by a bit, so they trade widths as they trade places; an even number of
+    /// rounds gives each its own back.
     fn once(&self, value: u64) -> u64 {
         let (mut kept_bits, mut changed_bits) = (self.low_bits, self.high_bits);
         let mut kept = value & low_mask(kept_bits);

@@ -1,7 +1,8 @@
-//! What the system counts for us: context switches, processor time, bytes written. Two snapshots make a difference.
+//! What the system counts for us: context switches, processor time, bytes written. Two snapshots
+//! make a difference.
 //!
-//! Everything of this process is counted, the load generator and the sync probe with it, for every arm alike; what
-//! kernel threads do for us is not, except in the system's own context switches.
+//! Everything of this process is counted, the load generator and the sync probe with it, for every
+//! arm alike; what kernel threads do for us is not, except in the system's own context switches.
 
 use std::fs;
 
@@ -23,8 +24,9 @@ pub(crate) struct Usage {
     pub(crate) major_faults: u64,
     /// Page faults of this process that did not.
     pub(crate) minor_faults: u64,
-    /// What this process caused to be written, as the kernel accounts it: direct writes when they are issued,
-    /// buffered ones when a page becomes dirty, less what was dropped before it was written.
+    /// What this process caused to be written, as the kernel accounts it: direct writes when they
+    /// are issued, buffered ones when a page becomes dirty, less what was dropped before it was
+    /// written.
     pub(crate) written_bytes: Option<u64>,
     /// What the kernel batched, where that is counted.
     pub(crate) batched: Option<Batched>,
@@ -52,7 +54,10 @@ impl Usage {
         let difference = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?));
         Self {
             context_switches: self.context_switches.saturating_sub(before.context_switches),
-            system_context_switches: difference(self.system_context_switches, before.system_context_switches),
+            system_context_switches: difference(
+                self.system_context_switches,
+                before.system_context_switches,
+            ),
             cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
             user_us: self.user_us.saturating_sub(before.user_us),
             major_faults: self.major_faults.saturating_sub(before.major_faults),

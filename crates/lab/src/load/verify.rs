@@ -1,7 +1,8 @@
 //! Reading everything back: after the clock has stopped and the arm has let go, by ordinary reads.
 //!
-//! What should be there is not remembered but worked out again: each job's operations replay from its seed, and mark
-//! the blocks they wrote. Cached pages are dropped first, so that it is the device that is asked.
+//! What should be there is not remembered but worked out again: each job's operations replay from
+//! its seed, and mark the blocks they wrote. Cached pages are dropped first, so that it is the
+//! device that is asked.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -46,7 +47,8 @@ pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
 
 /// Opened anew, and asked of the device.
 pub(crate) fn open_again(path: &Path) -> Result<File, CellError> {
-    let file = File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
+    let file =
+        File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
     // A courtesy to honesty; where it is refused the page cache is asked instead.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
     Ok(file)
@@ -60,8 +62,9 @@ pub(crate) fn compare(
     offset: u64,
     part: &mut [u8],
 ) -> Result<(), CellError> {
-    file.read_exact_at(part, offset)
-        .map_err(|error| CellError::io(format!("could not read it back at {offset}"), path, &error))?;
+    file.read_exact_at(part, offset).map_err(|error| {
+        CellError::io(format!("could not read it back at {offset}"), path, &error)
+    })?;
     content.check(offset, part).map_err(|mismatch| CellError::Mismatch {
         path: path.to_owned(),
         offset: mismatch.offset,
@@ -102,8 +105,9 @@ impl Written {
                 grain += 1;
                 continue;
             }
-            let run =
-                (grain..end.min(grain + MOST)).take_while(|&grain| self.is_marked(grain)).count() as u64;
+            let run = (grain..end.min(grain + MOST))
+                .take_while(|&grain| self.is_marked(grain))
+                .count() as u64;
             let offset = grain * GRAIN;
             let part = &mut buffer[..(run * GRAIN) as usize];
             compare(&file, path, self.content, offset, part)?;
@@ -126,7 +130,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let job = Job {
             name: "mixed".into(),
-            access: Access { direction: Direction::Mixed { read_percent: 50 }, order: Order::Random },
+            access: Access {
+                direction: Direction::Mixed { read_percent: 50 },
+                order: Order::Random,
+            },
             files: vec!["data".into()],
             size: Some(Amount::Bytes(1 << 20)),
             ..Job::default()
@@ -147,7 +154,10 @@ mod tests {
         writes[1..].iter().for_each(&mut write);
         let issued = [Issued { plan, operations: 256 }];
         let lost = verify(&issued).unwrap_err();
-        assert!(matches!(lost, CellError::Mismatch { offset, .. } if offset == writes[0].offset), "{lost}");
+        assert!(
+            matches!(lost, CellError::Mismatch { offset, .. } if offset == writes[0].offset),
+            "{lost}"
+        );
         write(&writes[0]);
         assert_eq!(verify(&issued), Ok(writes.len() as u64 * 4096));
     }

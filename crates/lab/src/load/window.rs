@@ -1,7 +1,9 @@
-//! A window: keeping what a job dirtied and cached near a budget, as databases do with `sync_file_range`.
+//! A window: keeping what a job dirtied and cached near a budget, as databases do with
+//! `sync_file_range`.
 //!
-//! After each window's worth of I/O it waits for the writeback it started a window ago, starts that of the window just
-//! written, and drops what is clean. So at most two windows of a job are in memory.
+//! After each window's worth of I/O it waits for the writeback it started a window ago, starts that
+//! of the window just written, and drops what is clean. So at most two windows of a job are in
+//! memory.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +27,8 @@ impl Window {
         Self { bytes: bytes.max(1), filled: 0 }
     }
 
-    /// So many bytes were read or written; a full window is written behind and dropped, which may block.
+    /// So many bytes were read or written; a full window is written behind and dropped, which may
+    /// block.
     pub(crate) fn moved(&mut self, bytes: u32, files: &KernelFiles) -> Result<(), CellError> {
         self.filled += u64::from(bytes);
         if self.filled < self.bytes {

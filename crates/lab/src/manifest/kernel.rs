@@ -15,8 +15,8 @@ pub struct Kernel {
     pub hz: Option<u32>,
     /// When one thread may take the processor from another.
     pub preemption: Option<String>,
-    /// What it was started with: whole where it is known to change figures, of everything else the name alone, for what
-    /// it is set to may be nobody's business.
+    /// What it was started with: whole where it is known to change figures, of everything else the
+    /// name alone, for what it is set to may be nobody's business.
     pub parameters: Vec<String>,
     /// Of the processor's flaws, what is done against them.
     pub mitigations: BTreeMap<String, String>,
@@ -84,7 +84,8 @@ impl Kernel {
     #[must_use]
     pub fn here(release: &str) -> Self {
         let config = config(release).unwrap_or_default();
-        let memory = MEMORY.into_iter().filter_map(|(name, path)| Some((name.to_owned(), word(path)?)));
+        let memory =
+            MEMORY.into_iter().filter_map(|(name, path)| Some((name.to_owned(), word(path)?)));
         Self {
             hz: configured(&config, "HZ").and_then(|hz| hz.parse().ok()),
             preemption: preemption(&config),
@@ -100,15 +101,19 @@ impl Kernel {
 fn config(release: &str) -> Option<String> {
     let beside = format!("/boot/config-{release}");
     fs::read_to_string(beside).ok().or_else(|| {
-        let unpacked =
-            Command::new("gzip").args(["-dc", "/proc/config.gz"]).stdin(Stdio::null()).output().ok()?;
+        let unpacked = Command::new("gzip")
+            .args(["-dc", "/proc/config.gz"])
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
         unpacked.status.success().then(|| String::from_utf8_lossy(&unpacked.stdout).into_owned())
     })
 }
 
 fn configured(config: &str, name: &str) -> Option<String> {
-    let value =
-        config.lines().find_map(|line| line.strip_prefix("CONFIG_")?.strip_prefix(name)?.strip_prefix('='));
+    let value = config
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_")?.strip_prefix(name)?.strip_prefix('='));
     value.map(|value| value.trim_matches('"').to_owned())
 }
 
@@ -120,7 +125,8 @@ fn preemption(config: &str) -> Option<String> {
     }
     let built = [("PREEMPT_RT", "rt"), ("PREEMPT_LAZY", "lazy"), ("PREEMPT_NONE", "none")];
     let built = built.into_iter().chain([("PREEMPT_VOLUNTARY", "voluntary"), ("PREEMPT", "full")]);
-    let mode = built.into_iter().find(|(name, _)| configured(config, name).as_deref() == Some("y"))?.1;
+    let mode =
+        built.into_iter().find(|(name, _)| configured(config, name).as_deref() == Some("y"))?.1;
     let dynamic = configured(config, "PREEMPT_DYNAMIC").is_some();
     Some(if dynamic { format!("{mode} (as built; it can be changed)") } else { mode.to_owned() })
 }
@@ -143,7 +149,9 @@ fn is_shown(name: &str) -> bool {
 }
 
 fn mitigations() -> BTreeMap<String, String> {
-    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else { return BTreeMap::new() };
+    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
+        return BTreeMap::new();
+    };
     let of = |entry: fs::DirEntry| {
         let told = word(entry.path().to_str()?)?;
         Some((entry.file_name().to_string_lossy().into_owned(), told))
@@ -169,7 +177,8 @@ mod tests {
 
     #[test]
     fn what_it_was_built_with() {
-        let config = "CONFIG_HZ_250=y\nCONFIG_HZ=250\nCONFIG_PREEMPT_NONE=y\nCONFIG_PREEMPT_DYNAMIC=y\n";
+        let config =
+            "CONFIG_HZ_250=y\nCONFIG_HZ=250\nCONFIG_PREEMPT_NONE=y\nCONFIG_PREEMPT_DYNAMIC=y\n";
         assert_eq!(configured(config, "HZ").as_deref(), Some("250"));
         assert_eq!(configured(config, "PREEMPT"), None);
         if !fs::exists("/sys/kernel/debug/sched/preempt").unwrap_or(false) {

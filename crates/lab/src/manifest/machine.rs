@@ -34,7 +34,8 @@ pub struct Machine {
     /// Threads of one core: `1` with simultaneous multithreading `0`.
     #[serde(default)]
     pub multithreading: Option<String>,
-    /// What sets the first processor's frequency, its preference, and whether it may go above its nominal one.
+    /// What sets the first processor's frequency, its preference, and whether it may go above its
+    /// nominal one.
     #[serde(default)]
     pub cpu_frequency: BTreeMap<String, String>,
     /// Limits of our control group besides, from it up to the root: whatever is not `max`.
@@ -119,8 +120,8 @@ fn memory_bytes() -> Option<u64> {
     kib.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least limit from our control group up to the root. Limits that are none (`max`, or more than there is) are
-/// left out.
+/// The least limit from our control group up to the root. Limits that are none (`max`, or more than
+/// there is) are left out.
 fn memory_limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let limits = groups.lines().filter_map(|line| {
@@ -133,7 +134,9 @@ fn memory_limit_bytes() -> Option<u64> {
         };
         std::path::Path::new(path.trim_start_matches('/'))
             .ancestors()
-            .filter_map(|group| word(&format!("{root}/{}/{file}", group.display()))?.parse::<u64>().ok())
+            .filter_map(|group| {
+                word(&format!("{root}/{}/{file}", group.display()))?.parse::<u64>().ok()
+            })
             .min()
     });
     let least = limits.min()?;
@@ -143,7 +146,9 @@ fn memory_limit_bytes() -> Option<u64> {
 /// Of the one hierarchy that newer kernels have. The groups' own names are nobody's business.
 fn group_limits() -> Vec<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return Vec::new() };
+    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::")) else {
+        return Vec::new();
+    };
     let ancestors = std::path::Path::new(path.trim_start_matches('/')).ancestors();
     let limits = ancestors.flat_map(|group| {
         LIMITS.iter().filter_map(move |name| {
@@ -161,8 +166,8 @@ fn virtualization(cpuinfo: &str) -> Option<String> {
     let guest = field(cpuinfo, &["flags"])
         .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
         .then(|| "hypervisor".to_owned());
-    let product =
-        word("/sys/hypervisor/type").or_else(|| guest.as_ref().and(word("/sys/class/dmi/id/sys_vendor")));
+    let product = word("/sys/hypervisor/type")
+        .or_else(|| guest.as_ref().and(word("/sys/class/dmi/id/sys_vendor")));
     let hints: Vec<String> = [container, product.or(guest)].into_iter().flatten().collect();
     (!hints.is_empty()).then(|| hints.join(" on "))
 }
@@ -173,7 +178,9 @@ mod tests {
 
     #[test]
     fn the_release_is_cut_to_what_matters() {
-        let short = |release: &str| Machine { release: release.into(), ..Machine::default() }.short_release();
+        let short = |release: &str| {
+            Machine { release: release.into(), ..Machine::default() }.short_release()
+        };
         assert_eq!(short("6.18.44"), "6.18");
         assert_eq!(short("6.1.0-44-cloud-amd64"), "6.1");
         assert_eq!(short("7.0-rc3"), "7.0");

@@ -83,7 +83,8 @@ const SETTINGS: [&str; 14] = [
 ];
 
 /// Options of a mount that say who, not how.
-const PRIVATE: [&str; 8] = ["addr", "clientaddr", "mountaddr", "username", "user", "domain", "ip", "source"];
+const PRIVATE: [&str; 8] =
+    ["addr", "clientaddr", "mountaddr", "username", "user", "domain", "ip", "source"];
 
 impl Storage {
     /// What `directory` is on.
@@ -126,7 +127,9 @@ impl Storage {
     /// The same without the names of other machines, and of users.
     #[must_use]
     pub fn without_names(mut self) -> Self {
-        if let Some((_, path)) = self.device.split_once(':').filter(|_| !self.device.starts_with('/')) {
+        if let Some((_, path)) =
+            self.device.split_once(':').filter(|_| !self.device.starts_with('/'))
+        {
             self.device = format!("server:{path}");
         } else if self.device.starts_with("//") {
             self.device = "//server".to_owned();
@@ -152,13 +155,14 @@ impl Storage {
     }
 }
 
-/// Where the kernel shows and sets how the device under a directory queues its requests. None where the directory is
-/// on no block device of its own.
+/// Where the kernel shows and sets how the device under a directory queues its requests. None where
+/// the directory is on no block device of its own.
 pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
     Some(disk_of(directory)?.join("queue")).filter(|queue| queue.is_dir())
 }
 
-/// Where the kernel shows the disk that the file system of a directory is on, if that has one of its own.
+/// Where the kernel shows the disk that the file system of a directory is on, if that has one of
+/// its own.
 pub(crate) fn disk_of(directory: &Path) -> Option<PathBuf> {
     disk_directory(device_of(directory)?)
 }
@@ -169,8 +173,9 @@ pub(crate) fn device_of(directory: &Path) -> Option<u64> {
     device_number(&mount_of(&table, directory)?.storage.device, directory)
 }
 
-/// The number that the kernel knows a file system by, in `/proc/locks` and in what is traced. What `stat` tells of a file
-/// is on btrfs the number of its subvolume, which is none of these. 0 where neither is told.
+/// The number that the kernel knows a file system by, in `/proc/locks` and in what is traced. What
+/// `stat` tells of a file is on btrfs the number of its subvolume, which is none of these. 0 where
+/// neither is told.
 pub(crate) fn file_system_number(path: &Path) -> u64 {
     let mounted = fs::read_to_string("/proc/thread-self/mountinfo").ok();
     mounted
@@ -219,7 +224,9 @@ impl Queue {
             physical_block_bytes: number("queue/physical_block_size"),
             max_request_kib: number("queue/max_sectors_kb"),
             rotational: number("queue/rotational").map(|flag| flag == 1),
-            hardware_queues: fs::read_dir(directory.join("mq")).ok().map(|queues| queues.count() as u64),
+            hardware_queues: fs::read_dir(directory.join("mq"))
+                .ok()
+                .map(|queues| queues.count() as u64),
             settings: SETTINGS
                 .iter()
                 .filter_map(|name| Some(((*name).to_owned(), read(&format!("queue/{name}"))?)))
@@ -239,7 +246,8 @@ pub(crate) fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
 
 /// The word in brackets of `none [mq-deadline] bfq`; all of it if there are none.
 fn chosen(list: &str) -> String {
-    let bracketed = list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    let bracketed =
+        list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     bracketed.unwrap_or(list).to_owned()
 }
 
@@ -251,8 +259,8 @@ struct Mount {
     storage: Storage,
 }
 
-/// The mount a directory is on, from the text of `mountinfo`: the longest mount point above it, and of several there
-/// the last, which covers the others.
+/// The mount a directory is on, from the text of `mountinfo`: the longest mount point above it, and
+/// of several there the last, which covers the others.
 fn mount_of(table: &str, directory: &Path) -> Option<Mount> {
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let mounts = table.lines().filter_map(parse_mount);
@@ -293,8 +301,10 @@ fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let code =
-            after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -325,7 +335,10 @@ garbage
     fn the_longest_and_last_mount_point_wins() {
         let Mount { number, storage } = mount_of(TABLE, Path::new("/etc")).unwrap();
         assert_eq!(number, makedev(254, 0));
-        assert_eq!((storage.file_system.as_str(), storage.options.as_str()), ("ext4", "rw,relatime,discard"));
+        assert_eq!(
+            (storage.file_system.as_str(), storage.options.as_str()),
+            ("ext4", "rw,relatime,discard")
+        );
         assert_eq!(mount_of(TABLE, Path::new("/tmp")).unwrap().storage.file_system, "tmpfs");
         let btrfs = parse_mount(TABLE.lines().nth(2).unwrap()).unwrap();
         assert_eq!((btrfs.number, btrfs.storage.device.as_str()), (makedev(0, 44), "/dev/sda 2"));
@@ -334,7 +347,8 @@ garbage
     #[test]
     fn headings() {
         let heading = |file_system: &str, device: &str| {
-            Storage { file_system: file_system.into(), device: device.into(), ..Storage::default() }.heading()
+            Storage { file_system: file_system.into(), device: device.into(), ..Storage::default() }
+                .heading()
         };
         assert_eq!(heading("ext4", "/dev/vda"), "ext4 on /dev/vda");
         assert_eq!(heading("nfs4", "host:/export"), "nfs4 on host:/export");
@@ -346,7 +360,8 @@ garbage
     #[test]
     fn whose_it_is_is_not_told() {
         let storage = |device: &str, options: &str| {
-            let storage = Storage { device: device.into(), options: options.into(), ..Storage::default() };
+            let storage =
+                Storage { device: device.into(), options: options.into(), ..Storage::default() };
             let told = storage.without_names();
             (told.device, told.options)
         };

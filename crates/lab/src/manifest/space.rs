@@ -1,5 +1,6 @@
-//! A file system as it stood when nobody had measured on it yet: how it was made, and in how many pieces its free space
-//! lay. Programs that tell that are asked; where there is none, or it may not look, it is unknown.
+//! A file system as it stood when nobody had measured on it yet: how it was made, and in how many
+//! pieces its free space lay. Programs that tell that are asked; where there is none, or it may not
+//! look, it is unknown.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 /// How it was made, and how its free space lay.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Space {
-    /// What mkfs would print of it: `xfs_info`, or the head of `dumpe2fs` without its ids and dates.
+    /// What mkfs would print of it: `xfs_info`, or the head of `dumpe2fs` without its ids and
+    /// dates.
     pub geometry: Option<String>,
     /// Pieces its free space lay in.
     pub free_extents: Option<u64>,
@@ -83,7 +85,8 @@ fn geometry(of: Of<'_>) -> Option<String> {
         "ext4" => {
             let said = said("dumpe2fs", &["-h", of.device])?;
             let kept = said.lines().filter(|line| EXT4.iter().any(|known| line.starts_with(known)));
-            Some(kept.map(|line| format!("{line}\n")).collect()).filter(|kept: &String| !kept.is_empty())
+            Some(kept.map(|line| format!("{line}\n")).collect())
+                .filter(|kept: &String| !kept.is_empty())
         }
         _ => None,
     }
@@ -106,7 +109,8 @@ fn free_of_ext4(of: Of<'_>) -> Option<(u64, u64)> {
 fn groups(table: &str) -> (u64, u64) {
     let group = |line: &str| {
         let mut numbers = line.split_once(':')?.1.split_whitespace();
-        let (free, pieces) = (numbers.next()?.parse::<u64>().ok()?, numbers.next()?.parse::<u64>().ok()?);
+        let (free, pieces) =
+            (numbers.next()?.parse::<u64>().ok()?, numbers.next()?.parse::<u64>().ok()?);
         Some((pieces, free))
     };
     let groups = table.lines().filter_map(group);
@@ -116,8 +120,9 @@ fn groups(table: &str) -> (u64, u64) {
 /// From `xfs_spaceman`, which is root's.
 fn free_of_xfs(of: Of<'_>) -> Option<(u64, u64)> {
     let said = said("xfs_spaceman", &["-r", "-c", "freesp -s", of.mount_point.to_str()?])?;
-    let number =
-        |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    let number = |name: &str| {
+        said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+    };
     Some((number("total free extents")?, number("total free blocks")? * of.block_bytes))
 }
 

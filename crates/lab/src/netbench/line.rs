@@ -30,7 +30,12 @@ impl fmt::Display for Line {
         let (requests, bytes) = (scaled(*requests_per_s), scaled(*bytes_per_s));
         write!(formatter, "{name} {place}: rps:{requests} Bps:{bytes}")?;
         if let Some(used) = used {
-            write!(formatter, " idle={}ms user={}ms", used.idle.as_millis(), used.user.as_millis())?;
+            write!(
+                formatter,
+                " idle={}ms user={}ms",
+                used.idle.as_millis(),
+                used.user.as_millis()
+            )?;
         }
         Ok(())
     }
@@ -73,7 +78,10 @@ mod tests {
             bytes_per_s: 1.85e6,
             used: Some(used),
         };
-        assert_eq!(line.to_string(), "io_uring port=10002: rps:205.48k Bps:  1.85M idle=140ms user=40ms");
+        assert_eq!(
+            line.to_string(),
+            "io_uring port=10002: rps:205.48k Bps:  1.85M idle=140ms user=40ms"
+        );
         let alone = Line { used: None, ..line };
         assert_eq!(alone.to_string(), "io_uring port=10002: rps:205.48k Bps:  1.85M");
         assert_eq!(scaled(1.5e9), "  1.50G");

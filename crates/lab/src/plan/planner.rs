@@ -34,7 +34,16 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(super) fn new(part: &'a Part, cut: &'a Cut, wish: &'a Wish<'a>, rounds: u32) -> Self {
-        Self { part, cut, wish, rounds, notes: Vec::new(), data_bytes: None, size: None, target: None }
+        Self {
+            part,
+            cut,
+            wish,
+            rounds,
+            notes: Vec::new(),
+            data_bytes: None,
+            size: None,
+            target: None,
+        }
     }
 
     /// A job for each workload on new files.
@@ -43,12 +52,16 @@ impl<'a> Planner<'a> {
         let cells = Cells { rounds: self.rounds, in_a_round };
         let mut jobs = Vec::new();
         for workload in &self.cut.workloads {
-            let WorkloadKind::NewFiles(files) = workload.kind else { unreachable!("the suite was checked") };
+            let WorkloadKind::NewFiles(files) = workload.kind else {
+                unreachable!("the suite was checked")
+            };
             let shape = Shape { files, block_bytes: workload.block_bytes };
             let size = size::of_files(self.cut, shape, self.wish, cells, &mut self.notes)?;
             self.size = Some(size);
             let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                let Through::Files(way) = arm.through else {
+                    unreachable!("the suite was checked")
+                };
                 self.arm(arm, Work::NewFiles { arm: way, size, knobs: arm.knobs.clone() })
             });
             let arms = self.with_again(arms.collect());
@@ -73,7 +86,8 @@ impl<'a> Planner<'a> {
             }
             self.target = Some(target.clone());
         } else if let (true, Some(file)) = (on_file, suite.file) {
-            let bytes = size::of_data(file.of(self.wish.form), self.cut, self.wish, &mut self.notes)?;
+            let bytes =
+                size::of_data(file.of(self.wish.form), self.cut, self.wish, &mut self.notes)?;
             self.data_bytes = Some(bytes);
         }
         self.overridden(self.wish.settings);
@@ -111,7 +125,8 @@ impl<'a> Planner<'a> {
             })
             .collect();
         let device = u64::from(shapes.iter().any(|(_, shape)| shape.on == Ground::Device));
-        let files = shapes.iter().map(|(_, shape)| u64::from(shape.threads)).max().unwrap_or(1) + device;
+        let files =
+            shapes.iter().map(|(_, shape)| u64::from(shape.threads)).max().unwrap_or(1) + device;
         let memory_bytes = shapes.iter().map(|(_, shape)| shape.cache_bytes).max().unwrap_or(0);
         let most = size::Largest { files, memory_bytes };
         let file_bytes = size::of_jobs(self.cut, most, self.wish, &mut self.notes)?;
@@ -120,7 +135,9 @@ impl<'a> Planner<'a> {
         let mut jobs = Vec::new();
         for (workload, shape) in shapes {
             let arms = self.cut.arms.iter().filter_map(|arm| {
-                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                let Through::Files(way) = arm.through else {
+                    unreachable!("the suite was checked")
+                };
                 let own = shape.knobs();
                 let knobs = self.wish.engine_settings.iter().chain(&own).chain(&arm.knobs);
                 let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
@@ -138,15 +155,20 @@ impl<'a> Planner<'a> {
         self.overridden(self.wish.engine_settings);
         let mut jobs = Vec::new();
         for workload in &self.cut.workloads {
-            let WorkloadKind::Writers(writers) = workload.kind else { unreachable!("the suite was checked") };
+            let WorkloadKind::Writers(writers) = workload.kind else {
+                unreachable!("the suite was checked")
+            };
             let (file_bytes, budget_bytes) =
                 size::of_writers(self.cut, &writers, self.wish, &mut self.notes)?;
             let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Files(way) = arm.through else { unreachable!("the suite was checked") };
+                let Through::Files(way) = arm.through else {
+                    unreachable!("the suite was checked")
+                };
                 let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
                 let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
                 let layout = arm.layout;
-                let work = WritersWork { arm: way, writers, layout, file_bytes, budget_bytes, settings };
+                let work =
+                    WritersWork { arm: way, writers, layout, file_bytes, budget_bytes, settings };
                 self.arm(arm, Work::Writers(Box::new(work)))
             });
             let arms = self.with_again(arms.collect());
@@ -166,9 +188,12 @@ impl<'a> Planner<'a> {
                 unreachable!("the suite was checked")
             };
             let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Copies(way) = arm.through else { unreachable!("the suite was checked") };
+                let Through::Copies(way) = arm.through else {
+                    unreachable!("the suite was checked")
+                };
                 let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
-                let settings = if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
+                let settings =
+                    if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
                 let (block_bytes, seconds) = (workload.block_bytes, self.seconds());
                 self.arm(arm, Work::Copies { way, block_bytes, file_bytes, seconds, settings })
             });
@@ -182,11 +207,14 @@ impl<'a> Planner<'a> {
     pub(super) fn echoes(&mut self) -> Vec<Job> {
         let mut jobs = Vec::new();
         for workload in &self.cut.workloads {
-            let WorkloadKind::Echo(load) = workload.kind else { unreachable!("the suite was checked") };
+            let WorkloadKind::Echo(load) = workload.kind else {
+                unreachable!("the suite was checked")
+            };
             let arms = self.cut.arms.iter().map(|arm| {
                 let Through::Echo(way) = arm.through else { unreachable!("the suite was checked") };
                 let order = arm.knobs.iter().find(|(knob, _)| knob == "order");
-                let order = order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
+                let order =
+                    order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
                 self.arm(arm, Work::Echo { way, order, load, seconds: self.seconds() })
             });
             let arms = self.with_again(arms.collect());
@@ -200,13 +228,16 @@ impl<'a> Planner<'a> {
         self.overridden(self.wish.engine_settings);
         let mut jobs = Vec::new();
         for workload in &self.cut.workloads {
-            let WorkloadKind::JobFile(file) = &workload.kind else { unreachable!("the suite was made so") };
+            let WorkloadKind::JobFile(file) = &workload.kind else {
+                unreachable!("the suite was made so")
+            };
             let file = match self.wish.target {
                 Some(target) => file.on(target).map_err(PlanError::Target)?,
                 None => (**file).clone(),
             };
             let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
-            if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path)) {
+            if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path))
+            {
                 return Err(PlanError::Held { path: held.display().to_string() });
             }
             let needed = file.file_bytes();
@@ -220,7 +251,8 @@ impl<'a> Planner<'a> {
             self.target = self.wish.target.cloned();
             let arms = self.cut.arms.iter().map(|arm| {
                 let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
-                let settings = if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
+                let settings =
+                    if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
                 let work = JobFileWork { through: arm.through, file: file.clone(), settings };
                 self.arm(arm, Work::JobFile(Box::new(work)))
             });
@@ -248,7 +280,8 @@ impl<'a> Planner<'a> {
 
     fn job(&self, workload: &suite::Workload, arms: Vec<PlannedArm>) -> Job {
         let name = workload.name.clone();
-        let title = workload.title.as_ref().map_or_else(|| name.clone(), |title| format!("{name} {title}"));
+        let title =
+            workload.title.as_ref().map_or_else(|| name.clone(), |title| format!("{name} {title}"));
         Job { workload: name.clone(), name, title, place: None, arms }
     }
 
@@ -257,20 +290,24 @@ impl<'a> Planner<'a> {
         (self.cut.seconds * self.wish.scale(self.cut)).max(SHORTEST)
     }
 
-    /// Notes where a user's setting does not reach an arm, because the suite gives that knob a value of its own.
+    /// Notes where a user's setting does not reach an arm, because the suite gives that knob a
+    /// value of its own.
     fn overridden(&mut self, settings: &[(String, String)]) {
         for (knob, value) in settings {
-            let own = self.cut.arms.iter().filter(|arm| arm.knobs.iter().any(|(name, _)| name == knob));
+            let own =
+                self.cut.arms.iter().filter(|arm| arm.knobs.iter().any(|(name, _)| name == knob));
             let own: Vec<&str> = own.map(|arm| arm.name.as_str()).collect();
             if !own.is_empty() {
                 let arms = own.join(", ");
-                self.notes
-                    .push(format!("--set {knob}={value} does not reach {arms}: the suite says their {knob}"));
+                self.notes.push(format!(
+                    "--set {knob}={value} does not reach {arms}: the suite says their {knob}"
+                ));
             }
         }
     }
 
-    /// Those that can be run at this depth: a batch larger than the depth would never come together.
+    /// Those that can be run at this depth: a batch larger than the depth would never come
+    /// together.
     fn request_arms(
         &self,
         workload: &suite::Workload,
@@ -289,7 +326,8 @@ impl<'a> Planner<'a> {
             };
             for (name, batch) in batches {
                 // fio takes what there is.
-                let batch = if way == Way::Fio { batch.map(|batch| batch.min(depth)) } else { batch };
+                let batch =
+                    if way == Way::Fio { batch.map(|batch| batch.min(depth)) } else { batch };
                 let at_this_depth = arm.depths.is_empty() || arm.depths.contains(&depth);
                 if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
                     continue;

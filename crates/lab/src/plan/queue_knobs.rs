@@ -1,4 +1,5 @@
-//! The knobs of the queue, for those who take them from a user: the names there are, and whether a value is one.
+//! The knobs of the queue, for those who take them from a user: the names there are, and whether a
+//! value is one.
 
 use forebay_block::Knobs;
 
@@ -22,6 +23,8 @@ mod tests {
     fn names_and_values_are_looked_at() {
         assert_eq!(check("plug", "always"), Ok(()));
         assert_eq!(check("plug", "often").unwrap_err(), "allowed: never, always, adaptive");
-        assert!(check("flight", "8").unwrap_err().starts_with("no knob `flight` (there are: plug,"));
+        assert!(
+            check("flight", "8").unwrap_err().starts_with("no knob `flight` (there are: plug,")
+        );
     }
 }

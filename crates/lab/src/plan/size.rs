@@ -1,9 +1,10 @@
-//! How much a cell on new files writes, and with how much memory; how large the files of jobs are, and the laid-out
-//! file of a suite.
+//! How much a cell on new files writes, and with how much memory; how large the files of jobs are,
+//! and the laid-out file of a suite.
 //!
-//! Bounds kept here, and said where they bite: the files of a cell, or the laid-out file, take at most a quarter of
-//! the free space; a form may write so much in all. Where a bound bites, the files get smaller, and the budget with
-//! them, so that the share of the data that fits in memory (two ninths) stays.
+//! Bounds kept here, and said where they bite: the files of a cell, or the laid-out file, take at
+//! most a quarter of the free space; a form may write so much in all. Where a bound bites, the
+//! files get smaller, and the budget with them, so that the share of the data that fits in memory
+//! (two ninths) stays.
 
 use crate::suite::Cut;
 use crate::writers::Writers;
@@ -13,14 +14,15 @@ use super::{MOST_ROUNDS, PlanError, Wish};
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 
-/// Files are a multiple of this: 12 of them make 36 MiB, of which two ninths, the budget, are whole 8 MiB.
+/// Files are a multiple of this: 12 of them make 36 MiB, of which two ninths, the budget, are whole
+/// 8 MiB.
 pub const FILE_STEP_BYTES: u64 = 3 * MIB;
 
 /// The least memory an engine works with, and the step of it.
 const BUDGET_STEP_BYTES: u64 = 8 * MIB;
 
-/// The laid-out file and the files of jobs are a multiple of this: of every block size, and of what one write that lays
-/// a file out takes.
+/// The laid-out file and the files of jobs are a multiple of this: of every block size, and of what
+/// one write that lays a file out takes.
 pub const LENGTH_STEP_BYTES: u64 = 16 * MIB;
 
 /// The files of jobs are as many times their memory at least.
@@ -176,8 +178,8 @@ pub(super) struct Largest {
     pub(super) memory_bytes: u64,
 }
 
-/// Bytes of each file of jobs: as scaled, but no less than so many times the memory, for the cache is not to hold it
-/// all; and of all together a quarter of the free space at most.
+/// Bytes of each file of jobs: as scaled, but no less than so many times the memory, for the cache
+/// is not to hold it all; and of all together a quarter of the free space at most.
 pub(super) fn of_jobs(
     cut: &Cut,
     largest: Largest,
@@ -195,8 +197,9 @@ pub(super) fn of_jobs(
     Ok(wanted.min(fits))
 }
 
-/// Bytes of each file of writers, and memory for data of a bounded arm: of all files together what the form says, as
-/// scaled, and of the free space no more than there is room for. What bit goes to `notes`.
+/// Bytes of each file of writers, and memory for data of a bounded arm: of all files together what
+/// the form says, as scaled, and of the free space no more than there is room for. What bit goes to
+/// `notes`.
 pub(super) fn of_writers(
     cut: &Cut,
     writers: &Writers,
@@ -214,7 +217,10 @@ pub(super) fn of_writers(
             Room::Shared => smallest_cell * 4,
             Room::Own => smallest_cell / 3 * 4,
         };
-        return Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: needed.div_ceil(MIB) });
+        return Err(PlanError::NoSpace {
+            free: wish.free_bytes / MIB,
+            needed: needed.div_ceil(MIB),
+        });
     }
     if fits < steps {
         let note = format!(
@@ -238,7 +244,8 @@ fn scaled(bytes: u64, step_bytes: u64, scale: f64) -> u64 {
     ((all as f64 * scale).round() as u64).clamp(1, all) * step_bytes
 }
 
-/// Steps of the largest files of which a cell's worth fits in a quarter of the free space; `smallest` has one of each.
+/// Steps of the largest files of which a cell's worth fits in a quarter of the free space;
+/// `smallest` has one of each.
 fn fitting_on(wish: &Wish<'_>, smallest: u64) -> Result<u64, PlanError> {
     match wish.free_bytes / 4 / smallest {
         0 => Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: 4 * smallest / MIB }),
@@ -254,7 +261,8 @@ struct Lengths {
 
 /// That the free space bit.
 fn smaller(what: &str, lengths: Lengths, wish: &Wish<'_>, taker: &str) -> String {
-    let [fits, wanted, free] = [lengths.fits, lengths.wanted, wish.free_bytes].map(|bytes| bytes / MIB);
+    let [fits, wanted, free] =
+        [lengths.fits, lengths.wanted, wish.free_bytes].map(|bytes| bytes / MIB);
     format!(
         "{what} ({fits} MiB, not {wanted}): the disk has {free} MiB free, and {taker} takes a quarter at most"
     )
@@ -268,7 +276,12 @@ pub(super) struct Cells {
 }
 
 /// Steps of the largest files with which a form stays within its bound.
-fn fitting_form(most: u64, cells: Cells, smallest_cell: u64, suite: &str) -> Result<u64, PlanError> {
+fn fitting_form(
+    most: u64,
+    cells: Cells,
+    smallest_cell: u64,
+    suite: &str,
+) -> Result<u64, PlanError> {
     // What warms the arms up is as small as it can be, and less than a round of such.
     let counted = most.saturating_sub(cells.in_a_round * smallest_cell);
     match counted / (u64::from(cells.rounds) * cells.in_a_round) / smallest_cell {

@@ -63,8 +63,11 @@ fn the_two_forms() {
     assert!(quick.notes.is_empty() && full.notes.is_empty());
     assert!(quick.announcement().iter().any(|line| line.contains("12.9 GiB at most")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again", "forebay-survive"]);
-    let bounded =
-        Work::NewFiles { arm: Arm::KernelBounded, size: quick.size.unwrap().smallest(), knobs: Vec::new() };
+    let bounded = Work::NewFiles {
+        arm: Arm::KernelBounded,
+        size: quick.size.unwrap().smallest(),
+        knobs: Vec::new(),
+    };
     assert_eq!(quick.warm_up, bounded);
 }
 
@@ -86,10 +89,15 @@ fn every_arm_is_warmed_up_once_and_that_is_said() {
         all.sort_unstable();
         assert_eq!(warmed, all);
         assert!(warm.iter().all(|arm| arm.work.written_bytes() == 36 * MIB));
-        assert!(plan.announcement().iter().any(|line| line.contains("warm the arms up; they do not count")));
+        assert!(
+            plan.announcement()
+                .iter()
+                .any(|line| line.contains("warm the arms up; they do not count"))
+        );
     }
     let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
-    let names: std::collections::BTreeSet<&str> = several.iter().map(|arm| arm.name.as_str()).collect();
+    let names: std::collections::BTreeSet<&str> =
+        several.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names.len(), several.len());
 }
 
@@ -119,13 +127,17 @@ fn every_round_is_a_permutation_and_replays() {
 fn what_cannot_be_planned_is_refused_with_a_remedy() {
     let refused = |wish: Wish<'_>| layout(&wish).unwrap_err().to_string();
     let text = refused(Wish { free_bytes: 100 * MIB, ..wish(Form::Full) });
-    assert_eq!(text, "100 MiB free: too little for a comparison (use --dir with 144 MiB or more free)");
+    assert_eq!(
+        text,
+        "100 MiB free: too little for a comparison (use --dir with 144 MiB or more free)"
+    );
     let text = refused(Wish { rounds: Some(500), ..wish(Form::Quick) });
     assert!(text.contains("use `forebay compare layout`, or --rounds 40 or less"), "{text}");
     assert!(layout(&Wish { rounds: Some(40), ..wish(Form::Quick) }).is_ok());
     assert!(layout(&Wish { rounds: Some(41), ..wish(Form::Quick) }).is_err());
     assert!(refused(Wish { rounds: Some(0), ..wish(Form::Full) }).contains("out of range"));
-    let text = plan_of("plug", 0, &Wish { free_bytes: MIB, ..wish(Form::Full) }).unwrap_err().to_string();
+    let text =
+        plan_of("plug", 0, &Wish { free_bytes: MIB, ..wish(Form::Full) }).unwrap_err().to_string();
     assert!(text.contains("--dir with 64 MiB or more free"), "{text}");
 }
 
@@ -153,7 +165,10 @@ fn a_batch_that_never_comes_together_is_not_run() {
         names(plan.jobs.iter().find(at).unwrap())
     };
     let queue = ["always", "merge-off", "never", "adaptive", "adaptive-again"];
-    assert_eq!(arms(1), [&["kernel-pread", "kernel-uring", "kernel-uring-1", "fio"][..], &queue].concat());
+    assert_eq!(
+        arms(1),
+        [&["kernel-pread", "kernel-uring", "kernel-uring-1", "fio"][..], &queue].concat()
+    );
     assert!(arms(32).contains(&"kernel-uring-32") && !arms(32).contains(&"kernel-uring-full"));
     assert!(!arms(128).contains(&"kernel-pread"));
     let in_step = ["kernel-uring-full", "fio-batch-32", "batch-32"];
@@ -173,7 +188,10 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     let job = plan.jobs.iter().find(|job| job.name == "file/sequential-128k/file/32").unwrap();
     assert_eq!(job.title, "sequential-128k, depth 32, file");
     let never = spec(job, "never");
-    assert_eq!((never.depth, never.block_bytes, never.batch, never.seconds), (32, 128 << 10, None, 0.5));
+    assert_eq!(
+        (never.depth, never.block_bytes, never.batch, never.seconds),
+        (32, 128 << 10, None, 0.5)
+    );
     assert_eq!(never.file_bytes, 512 << 20);
     assert_eq!(never.knobs, [settings[0].clone(), ("plug".to_owned(), "never".to_owned())]);
     assert_eq!((spec(job, "kernel-uring-3").batch, spec(job, "fio").knobs.len()), (Some(3), 0));
@@ -240,14 +258,18 @@ fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
     assert_eq!(on_device[0].name, "E");
     let arms = names(on_device[0]);
     assert!(arms.contains(&"kernel-direct-1m") && arms.contains(&"forebay-adaptive-again"));
-    assert!(!arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")), "{arms:?}");
+    assert!(
+        !arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")),
+        "{arms:?}"
+    );
     let Work::Jobs(warm_up) = &plan.warm_up else { panic!("{:?}", plan.warm_up) };
     assert!(warm_up.arm.is_bounded_kernel() && warm_up.shape.on == Ground::File);
     assert!(plan.announcement()[0].contains("rounds, 1.8 s each, on files of 320 MiB"));
     let small = plan_of("completion", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
     assert_eq!(jobs_work(&small, "A", "forebay-adaptive").extent.file_bytes, 48 * MIB);
     assert!(small.notes[0].contains("smaller files (48 MiB, not 320)"), "{:?}", small.notes);
-    let refused = plan_of("completion", 0, &Wish { free_bytes: 100 * MIB, ..wish(Form::Full) }).unwrap_err();
+    let refused =
+        plan_of("completion", 0, &Wish { free_bytes: 100 * MIB, ..wish(Form::Full) }).unwrap_err();
     assert!(matches!(refused, PlanError::NoSpace { .. }), "{refused}");
 }
 
@@ -263,15 +285,19 @@ fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
     assert_eq!(jobs_work(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
     let copy = plan_of("completion", 1, &wish).unwrap();
     assert!(!copy.warm_up.on_disk(), "the first is a bare copy");
-    let Work::Copies { settings: ref own, block_bytes, .. } = copy.jobs[0].arms[2].work else { panic!() };
+    let Work::Copies { settings: ref own, block_bytes, .. } = copy.jobs[0].arms[2].work else {
+        panic!()
+    };
     assert_eq!((own[0].1.as_str(), own.len(), block_bytes), ("immediate", 3, 4096));
 }
 
 #[test]
 fn a_setting_that_an_arm_overrides_is_noted() {
-    let settings = [("plug".to_owned(), "always".to_owned()), ("order".to_owned(), "lifo".to_owned())];
+    let settings =
+        [("plug".to_owned(), "always".to_owned()), ("order".to_owned(), "lifo".to_owned())];
     let plan = plan_of("plug", 0, &Wish { settings: &settings, ..wish(Form::Bare) }).unwrap();
-    let expected = "--set plug=always does not reach never, always, adaptive: the suite says their plug";
+    let expected =
+        "--set plug=always does not reach never, always, adaptive: the suite says their plug";
     assert_eq!(plan.notes, [expected]);
     assert_eq!(spec(&plan.jobs[0], "never").knobs.last().unwrap().1, "never");
 }
@@ -280,19 +306,25 @@ fn a_setting_that_an_arm_overrides_is_noted() {
 fn the_bare_form_is_three_questions_of_few_arms_in_less_than_two_minutes() {
     let suites = BARE.map(|name| suite::find(Path::new(name)).unwrap());
     let parts = suites.iter().flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)));
-    let plans = parts.filter_map(|(suite, part)| Plan::new(suite, part, &wish(Form::Bare)).unwrap());
+    let plans =
+        parts.filter_map(|(suite, part)| Plan::new(suite, part, &wish(Form::Bare)).unwrap());
     let plans: Vec<Plan> = plans.collect();
     assert_eq!(
         plans.iter().map(|plan| plan.part.as_str()).collect::<Vec<_>>(),
         ["layout", "file", "completion"]
     );
     for job in plans.iter().flat_map(|plan| &plan.jobs) {
-        let distinct: Vec<&str> = names(job).into_iter().filter(|name| !name.ends_with("-again")).collect();
+        let distinct: Vec<&str> =
+            names(job).into_iter().filter(|name| !name.ends_with("-again")).collect();
         assert!(distinct.len() <= 5 && job.arms.len() == distinct.len() + 1, "{:?}", names(job));
     }
     let expected: Vec<Duration> = plans.iter().map(|plan| plan.expected(None)).collect();
     assert!(expected.iter().sum::<Duration>() < Duration::from_secs(120), "{expected:?}");
-    assert!(plans.iter().all(|plan| plan.rounds as usize > ROUNDS_FOR_A_VERDICT && plan.notes.is_empty()));
+    assert!(
+        plans
+            .iter()
+            .all(|plan| plan.rounds as usize > ROUNDS_FOR_A_VERDICT && plan.notes.is_empty())
+    );
     let written: u64 = plans.iter().map(Plan::most_written_bytes).sum();
     assert!(written < 6 * GIB, "{written}");
     assert_eq!(size(&plans[0]), (15 * MIB, 40 * MIB, 5));
@@ -364,7 +396,10 @@ fn writers_stay_within_their_room() {
         Ok::<_, PlanError>((works.max().unwrap(), plan.notes))
     };
     let (bytes, notes) = most(Room::Shared, GIB).unwrap();
-    assert!(bytes <= GIB / 4 && notes[0].contains("a cell takes a quarter at most"), "{bytes} {notes:?}");
+    assert!(
+        bytes <= GIB / 4 && notes[0].contains("a cell takes a quarter at most"),
+        "{bytes} {notes:?}"
+    );
     let (bytes, notes) = most(Room::Own, GIB).unwrap();
     assert!(bytes > GIB / 2 && bytes <= GIB / 4 * 3, "{bytes}");
     assert!(notes[0].contains("three quarters"), "{notes:?}");
@@ -376,7 +411,8 @@ fn writers_stay_within_their_room() {
 fn parts_with_the_same_writers_keep_their_rows_apart() {
     let suite = suite::find(Path::new("writeback")).unwrap();
     for form in [Form::Full, Form::Quick] {
-        let plans = suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(form)).unwrap());
+        let plans =
+            suite.parts.iter().filter_map(|part| Plan::new(&suite, part, &wish(form)).unwrap());
         let jobs: Vec<String> = plans.flat_map(|plan| plan.jobs).map(|job| job.name).collect();
         let distinct: std::collections::BTreeSet<&String> = jobs.iter().collect();
         assert_eq!(distinct.len(), jobs.len(), "{jobs:?}");
@@ -394,12 +430,16 @@ fn parts_with_the_same_workload_keep_their_rows_apart() {
             let jobs = suite.parts.iter().filter_map(planned).flat_map(|plan| plan.jobs);
             jobs.map(|job| (job.name, job.workload)).collect()
         };
-        assert!(jobs(&suite).iter().all(|(job, workload)| job == workload), "{name}: none is shared");
+        assert!(
+            jobs(&suite).iter().all(|(job, workload)| job == workload),
+            "{name}: none is shared"
+        );
         let mut twice = suite.parts.clone();
         twice.iter_mut().for_each(|part| part.name.push_str("-more"));
         suite.parts.extend(twice);
         let jobs = jobs(&suite);
-        let distinct: std::collections::BTreeSet<&String> = jobs.iter().map(|(job, _)| job).collect();
+        let distinct: std::collections::BTreeSet<&String> =
+            jobs.iter().map(|(job, _)| job).collect();
         assert_eq!(distinct.len(), jobs.len(), "{jobs:?}");
         let (job, workload) = &jobs[0];
         assert_eq!(*job, format!("{}/{workload}", alone[0]));
@@ -413,7 +453,9 @@ fn what_differs_in_one_thing_alone_is_compared() {
     let arms = names(&plan.jobs[0]);
     for contrast in &plan.contrasts {
         assert!(arms.contains(&contrast.arm.as_str()) && arms.contains(&contrast.base.as_str()));
-        assert!(plan.also.iter().any(|pair| pair.arm == contrast.arm && pair.base == contrast.base));
+        assert!(
+            plan.also.iter().any(|pair| pair.arm == contrast.arm && pair.base == contrast.base)
+        );
     }
     assert!(arms.contains(&"contexts-1-holes-again"));
 }

@@ -186,7 +186,8 @@ impl Work {
                 Work::NewFiles { arm: *arm, size: size.smallest(), knobs: knobs.clone() }
             }
             Work::Jobs(work) => {
-                let extent = Extent { seconds: work.extent.seconds.min(WARM_UP_SECONDS), ..work.extent };
+                let extent =
+                    Extent { seconds: work.extent.seconds.min(WARM_UP_SECONDS), ..work.extent };
                 Work::Jobs(Box::new(JobsWork { extent, ..(**work).clone() }))
             }
             Work::Writers(work) => {
@@ -204,8 +205,12 @@ impl Work {
         match self {
             Work::Jobs(_) => true,
             Work::JobFile(work) => work.file.writes_for_a_time(),
-            Work::Requests { spec, .. } => spec.device.is_file() && spec.operation == Operation::Write,
-            Work::NewFiles { .. } | Work::Writers(_) | Work::Copies { .. } | Work::Echo { .. } => false,
+            Work::Requests { spec, .. } => {
+                spec.device.is_file() && spec.operation == Operation::Write
+            }
+            Work::NewFiles { .. } | Work::Writers(_) | Work::Copies { .. } | Work::Echo { .. } => {
+                false
+            }
         }
     }
 
@@ -251,8 +256,8 @@ impl Work {
     }
 }
 
-/// A bounded arm, for its speed is nearer to that of the others than that of plain buffering; of requests the first.
-/// One that needs no device, if there is one.
+/// A bounded arm, for its speed is nearer to that of the others than that of plain buffering; of
+/// requests the first. One that needs no device, if there is one.
 pub(super) fn warm_up(jobs: &[Job]) -> Work {
     let arms = || jobs.iter().flat_map(|job| &job.arms);
     let bounded = |arm: &&PlannedArm| match &arm.work {

@@ -1,5 +1,6 @@
-//! Did the kernel batch? A table of what was submitted together and one of what ended together, a line for each arm, with
-//! what the arm counts of itself at the end of each line. Shown where it was counted.
+//! Did the kernel batch? A table of what was submitted together and one of what ended together, a
+//! line for each arm, with what the arm counts of itself at the end of each line. Shown where it
+//! was counted.
 
 use crate::batching::PREFIX;
 use crate::schema::{Document, Part, PartJob};
@@ -84,7 +85,8 @@ pub(super) fn batching(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// The same of the groups of `run`, a line for each of those that were counted, as they are printed.
+/// The same of the groups of `run`, a line for each of those that were counted, as they are
+/// printed.
 pub(super) fn of_run(document: &Document, groups: &[Group<'_>]) -> Vec<String> {
     let counted = groups.iter().filter(|group| is_counted(document, group.rows));
     let lines: Vec<Line<'_>> = counted
@@ -133,7 +135,8 @@ fn table(
 ) -> Table {
     let cells = |line: &Line<'_>| {
         let row = |metric: &str| document.row_of(line.job, line.arm, metric);
-        let counted = metrics.iter().map(|(name, shown)| mean_of(row(&format!("{PREFIX}{name}")), *shown));
+        let counted =
+            metrics.iter().map(|(name, shown)| mean_of(row(&format!("{PREFIX}{name}")), *shown));
         let own = std::iter::once(mean_of(row(own), per_io));
         std::iter::once(line.label.clone()).chain(counted).chain(own).collect()
     };

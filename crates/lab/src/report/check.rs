@@ -24,7 +24,8 @@ static ITSELF_COLUMNS: [Column; 4] =
 #[must_use]
 pub fn fio(found: &Fio, format: Format) -> String {
     let lines = found.agreements.iter().map(fio_line).collect();
-    let [agree, noise, apart] = [Mark::Agree, Mark::WithinNoise, Mark::Apart].map(|mark| found.marked(mark));
+    let [agree, noise, apart] =
+        [Mark::Agree, Mark::WithinNoise, Mark::Apart].map(|mark| found.marked(mark));
     let blocks = [
         Block::Lines(vec![format!("Forebay's load generator beside {}, on one file", found.version)]),
         Block::Table(Table { columns: FIO_COLUMNS.as_slice().into(), lines }),
@@ -56,7 +57,15 @@ fn fio_line(one: &Agreement) -> Vec<String> {
     };
     let (lab, fio) = (three_digits(one.lab), three_digits(one.fio));
     let interval = with_interval(comparison);
-    vec![comparison.job.clone(), what.to_owned(), lab, fio, interval, percent(one.floor), mark.to_owned()]
+    vec![
+        comparison.job.clone(),
+        what.to_owned(),
+        lab,
+        fio,
+        interval,
+        percent(one.floor),
+        mark.to_owned(),
+    ]
 }
 
 /// Verdicts where the answer is known. Ends with a newline.
@@ -135,7 +144,8 @@ mod tests {
 
     #[test]
     fn what_was_said_of_itself_is_told() {
-        let same = vec![Said { title: "uring read 4k 1".into(), comparison: comparison("1", "iops") }];
+        let same =
+            vec![Said { title: "uring read 4k 1".into(), comparison: comparison("1", "iops") }];
         let slower = Comparison { verdict: Verdict::Worse, ..comparison("2", "iops") };
         let planted = vec![Said { title: "modelled 20000 ns".into(), comparison: slower }];
         let found = Itself { same, planted, rows: Vec::new() };

@@ -1,6 +1,6 @@
-//! The tables of the suite `completion`: for each job a block of metrics in the shape in which the kernel's own delay of
-//! completions was argued about, a column for each policy; then the job's arms, the kernel's with them, against the best
-//! bounded one of those.
+//! The tables of the suite `completion`: for each job a block of metrics in the shape in which the
+//! kernel's own delay of completions was argued about, a column for each policy; then the job's
+//! arms, the kernel's with them, against the best bounded one of those.
 
 use crate::schema::{Against, Document, Part, PartJob, Row};
 use crate::statistics::Verdict;
@@ -57,7 +57,8 @@ const LEGEND: &str = "cs = context switches, of the whole system unless own; io 
     durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown";
 
 /// Below that, where it ran.
-const REFERENCE_LEGEND: &str = "reference: as many bytes in pieces of 1 MiB, front to back, past the cache";
+const REFERENCE_LEGEND: &str =
+    "reference: as many bytes in pieces of 1 MiB, front to back, past the cache";
 
 /// A line of a block: its name, the metric, and by how much that is divided.
 type Line = (&'static str, &'static str, f64);
@@ -97,7 +98,9 @@ const REST: [Line; 10] = [
 pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let reads = POLICIES.iter().any(|arm| document.row_of(&job.name, arm, "read_bytes_per_s").is_some());
+        let reads = POLICIES
+            .iter()
+            .any(|arm| document.row_of(&job.name, arm, "read_bytes_per_s").is_some());
         let own: &[Line] = if reads { &MIXED } else { &WRITES };
         let lines = own.iter().chain(&REST).filter_map(|line| block_line(document, job, line));
         let lines: Vec<_> = lines.collect();
@@ -106,7 +109,11 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
             vec![
                 arm.to_owned(),
                 spread_of(row("write_bytes_per_s"), 1e6),
-                if arm == REFERENCE { "reference".to_owned() } else { to_base(document, part, job, arm) },
+                if arm == REFERENCE {
+                    "reference".to_owned()
+                } else {
+                    to_base(document, part, job, arm)
+                },
                 mean_of(row("peak_memory_bytes"), size),
                 mean_of(row("write_latency_p99_us"), time),
                 mean_of(row("system_context_switches_per_gib"), plain),
@@ -177,11 +184,17 @@ fn to_reference(document: &Document, job: &PartJob) -> Option<String> {
 }
 
 /// None where nobody has the metric.
-fn block_line(document: &Document, job: &PartJob, (name, metric, unit): &Line) -> Option<Vec<String>> {
+fn block_line(
+    document: &Document,
+    job: &PartJob,
+    (name, metric, unit): &Line,
+) -> Option<Vec<String>> {
     let rows = POLICIES.map(|arm| document.row_of(&job.name, arm, metric));
     rows.iter().any(Option::is_some).then_some(())?;
     let value = |row: Option<&Row>| {
-        row.map_or_else(absent, |row| with_deviation(row.mean / unit, row.stddev.map(|sd| sd / unit)))
+        row.map_or_else(absent, |row| {
+            with_deviation(row.mean / unit, row.stddev.map(|sd| sd / unit))
+        })
     };
     let to_first = |place: usize| {
         let change = rows[place].zip(rows[0]).map(|(row, first)| delta(row.mean, first.mean));
@@ -191,7 +204,14 @@ fn block_line(document: &Document, job: &PartJob, (name, metric, unit): &Line) -
         change.map_or_else(absent, |change| if shown { change } else { format!("~{change}") })
     };
     let [delay, immediate, adaptive] = rows;
-    Some(vec![(*name).to_owned(), value(delay), value(immediate), to_first(1), value(adaptive), to_first(2)])
+    Some(vec![
+        (*name).to_owned(),
+        value(delay),
+        value(immediate),
+        to_first(1),
+        value(adaptive),
+        to_first(2),
+    ])
 }
 
 #[cfg(test)]
@@ -257,14 +277,16 @@ mod tests {
         let metric = "write_bytes_per_s";
         let judging = Judging { base: &base, metric, again: "forebay-adaptive", also: &also };
         let judged = judge(&cells, judging, 1);
-        let mut document = Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
+        let mut document =
+            Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
         let job = PartJob {
             name: "A".into(),
             title: "A seq 128k qd1".into(),
             base: Some("kernel-uncached".into()),
             ..PartJob::default()
         };
-        let absent = PartJob { name: "E".into(), title: "E raw 128k qd128".into(), ..PartJob::default() };
+        let absent =
+            PartJob { name: "E".into(), title: "E raw 128k qd128".into(), ..PartJob::default() };
         document.parts.push(Part {
             title: "Held, or not".into(),
             table: TableKind::Completion,

@@ -1,4 +1,5 @@
-//! The tables of the suite `order`: for each job a line for each arm, and then what is asked about against each other.
+//! The tables of the suite `order`: for each job a line for each arm, and then what is asked about
+//! against each other.
 
 use crate::schema::{Against, Document, Part, PartJob, Row};
 
@@ -76,7 +77,8 @@ fn lines(document: &Document, job: &PartJob) -> Vec<Vec<String>> {
 fn ratios(document: &Document, part: &Part, job: &PartJob) -> Vec<Vec<String>> {
     let arm = part.again.as_str();
     let to = |base: &str| {
-        let found = RATIOS.map(|metric| document.compared(&job.name, metric, Against { arm, base }));
+        let found =
+            RATIOS.map(|metric| document.compared(&job.name, metric, Against { arm, base }));
         found[0]?;
         let ratios = found.into_iter().map(marked);
         Some(std::iter::once(base.to_owned()).chain(ratios).collect())

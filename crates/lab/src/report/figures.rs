@@ -1,4 +1,5 @@
-//! Numbers as they stand in a table: few digits, and never wider than their column whatever was measured.
+//! Numbers as they stand in a table: few digits, and never wider than their column whatever was
+//! measured.
 
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -23,7 +24,8 @@ pub(super) fn with_deviation(mean: f64, deviation: Option<f64>) -> String {
     format!("{}+-{deviation}", three_digits(mean))
 }
 
-/// `+1903%`, `-8.7%`: how much more than the first, in at most 7 characters; nothing is no share of nothing.
+/// `+1903%`, `-8.7%`: how much more than the first, in at most 7 characters; nothing is no share of
+/// nothing.
 pub(super) fn delta(value: f64, first: f64) -> String {
     match (value / first - 1.0) * 100.0 {
         change if !change.is_finite() => ABSENT.to_owned(),
@@ -52,8 +54,11 @@ pub(super) fn short(value: f64) -> String {
     let text = three_digits(value);
     let (figure, unit) =
         text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
-    let figure =
-        if figure.contains('.') { figure.trim_end_matches('0').trim_end_matches('.') } else { figure };
+    let figure = if figure.contains('.') {
+        figure.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        figure
+    };
     format!("{figure}{unit}")
 }
 
@@ -140,7 +145,11 @@ pub(super) fn microseconds(value: f64) -> String {
 
 /// `3.1 %`.
 pub(super) fn percent(share: f64) -> String {
-    if share < 0.0995 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+    if share < 0.0995 {
+        format!("{:.1} %", share * 100.0)
+    } else {
+        format!("{:.0} %", share * 100.0)
+    }
 }
 
 #[cfg(test)]
@@ -153,7 +162,10 @@ mod tests {
         assert_eq!(mean_and_deviation(2500.0, Some(310.0)), "2500+-310");
         assert_eq!(mean_and_deviation(988e3, Some(399e3)), "988k+-.4M");
         assert_eq!(mean_and_deviation(5.25, None), "5.2+-?  ");
-        assert_eq!([0.98, 1.694, 12.34, 123.4, 1e9].map(ratio), ["0.98", "1.69", "12.3", "123", ">999"]);
+        assert_eq!(
+            [0.98, 1.694, 12.34, 123.4, 1e9].map(ratio),
+            ["0.98", "1.69", "12.3", "123", ">999"]
+        );
         assert_eq!([0.0, 0.004, 0.25, 31.0].map(per_io), ["0.00", "0.004", "0.25", "31.0"]);
         let mib = 1024.0 * 1024.0;
         let found = [1024.0, 66.0 * mib, 1023.9 * mib, 2048.0 * mib].map(bytes);
@@ -184,9 +196,18 @@ mod tests {
         while value < 1e13 {
             assert!(plain(value).len() <= 4, "{}", plain(value));
             assert!(ratio(value).len() <= 4 && count(value).len() <= 6);
-            assert!(time(value).len() <= 5 && size(value).len() <= 6, "{} {}", time(value), size(value));
+            assert!(
+                time(value).len() <= 5 && size(value).len() <= 6,
+                "{} {}",
+                time(value),
+                size(value)
+            );
             assert!(mean_and_deviation(value.min(1e9), Some(value.min(9e7))).len() <= 9);
-            assert!(with_deviation(value, Some(value)).len() <= 12, "{}", with_deviation(value, Some(value)));
+            assert!(
+                with_deviation(value, Some(value)).len() <= 12,
+                "{}",
+                with_deviation(value, Some(value))
+            );
             assert!(delta(value, 1.0).len() <= 7 && delta(1.0, value).len() <= 7);
             value *= 1.07;
         }

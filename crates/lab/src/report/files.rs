@@ -1,5 +1,5 @@
-//! The tables of work on new files: how fast, with how much memory, how long a sync takes beside it, what it leaves
-//! behind; then what an I/O costs.
+//! The tables of work on new files: how fast, with how much memory, how long a sync takes beside
+//! it, what it leaves behind; then what an I/O costs.
 
 use crate::arm::Arm;
 use crate::compare::judge::THROUGHPUT;
@@ -69,8 +69,8 @@ pub(super) fn blocks(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// The arm the others were compared with, in a document that does not say: the base of every throughput pair but the
-/// A/A pair and the one with plain buffering.
+/// The arm the others were compared with, in a document that does not say: the base of every
+/// throughput pair but the A/A pair and the one with plain buffering.
 pub(super) fn base_of(document: &Document) -> Option<String> {
     let extra = [Arm::Forebay.name(), Arm::KernelBuffered.name()];
     let mut comparisons = document.comparisons.iter().filter(|one| one.metric == THROUGHPUT);

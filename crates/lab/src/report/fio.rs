@@ -1,9 +1,10 @@
-//! Cells as fio tells its own: the fields of `fio --output-format=json+`, by the same names and in the same units, so that
-//! what reads fio's files reads these. A file for each cell, with one job.
+//! Cells as fio tells its own: the fields of `fio --output-format=json+`, by the same names and in
+//! the same units, so that what reads fio's files reads these. A file for each cell, with one job.
 //!
-//! What is not known here is left out rather than given as nothing: depths, the time of day, the latencies of syncs.
-//! Latencies are taken from before an operation is handed over until its end is seen, which stands as both `clat_ns`
-//! and `lat_ns`. Bandwidth over time (`bw_min` and such) is of slots of at least 10 ms, which are longer in longer cells.
+//! What is not known here is left out rather than given as nothing: depths, the time of day, the
+//! latencies of syncs. Latencies are taken from before an operation is handed over until its end is
+//! seen, which stands as both `clat_ns` and `lat_ns`. Bandwidth over time (`bw_min` and such) is of
+//! slots of at least 10 ms, which are longer in longer cells.
 
 use serde_json::{Map, Value, json};
 
@@ -12,8 +13,10 @@ use crate::schema::{CellRecord, Document};
 use crate::statistics::{mean, sample_stddev};
 
 /// Those fio tells where nobody asks for others.
-const PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 
 /// Ends of its ranges of latencies, in each of its three units.
 const RANGES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
@@ -47,7 +50,8 @@ fn plain(name: &str) -> String {
 fn job(cell: &CellRecord) -> Value {
     let detail = &cell.detail;
     let none = Flow::default();
-    let (read, write) = (detail.read.as_ref().unwrap_or(&none), detail.write.as_ref().unwrap_or(&none));
+    let (read, write) =
+        (detail.read.as_ref().unwrap_or(&none), detail.write.as_ref().unwrap_or(&none));
     let runtime_ns = read.runtime_ns.max(write.runtime_ns);
     let access = match (&detail.read, &detail.write) {
         (Some(_), Some(_)) => "rw",
@@ -132,17 +136,20 @@ fn with_bins(latency: &Latency) -> Value {
             let nanos = latency.bins.quantile(percent / 100.0)?;
             Some((format!("{percent:.6}"), Value::from(nanos)))
         });
-        let bins = latency.bins.0.iter().map(|(nanos, count)| (nanos.to_string(), Value::from(*count)));
+        let bins =
+            latency.bins.0.iter().map(|(nanos, count)| (nanos.to_string(), Value::from(*count)));
         told["percentile"] = Value::Object(percentile.collect());
         told["bins"] = Value::Object(bins.collect());
     }
     told
 }
 
-/// How many of a hundred were in each range of a unit; a shorter one than `from` belongs to the unit before.
+/// How many of a hundred were in each range of a unit; a shorter one than `from` belongs to the
+/// unit before.
 fn shares(bins: &Bins, unit_ns: u64, from_ns: u64) -> Value {
     let all = bins.count().max(1) as f64;
-    let percent = |above: u64, upto: u64| Value::from(bins.between(above, upto) as f64 * 100.0 / all);
+    let percent =
+        |above: u64, upto: u64| Value::from(bins.between(above, upto) as f64 * 100.0 / all);
     let mut table = Map::new();
     let mut above = from_ns.saturating_sub(u64::from(from_ns > 0));
     for end in RANGES {

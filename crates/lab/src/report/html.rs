@@ -1,9 +1,9 @@
-//! A result as one page: the tables, and what tables have no room for. It needs nothing but itself: no network, no script,
-//! no font that is not there. Pictures are SVG in it, each with a title and a description; light or dark as the reader
-//! has it.
+//! A result as one page: the tables, and what tables have no room for. It needs nothing but itself:
+//! no network, no script, no font that is not there. Pictures are SVG in it, each with a title and
+//! a description; light or dark as the reader has it.
 //!
-//! The page is well-formed XML besides, so that other programs can read it. Whether it is pleasant is for eyes; in both
-//! schemes (0 is dark, 1 is light), with Debian's `chromium`:
+//! The page is well-formed XML besides, so that other programs can read it. Whether it is pleasant
+//! is for eyes; in both schemes (0 is dark, 1 is light), with Debian's `chromium`:
 //!
 //! ```text
 //! chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars
@@ -34,7 +34,8 @@ const STYLE: &str = include_str!("html/style.css");
 /// So many jobs are shown at once; of more each is opened by the reader.
 const OPEN_JOBS: usize = 6;
 
-/// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands below.
+/// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands
+/// below.
 type Beside = (&'static str, &'static str, &'static str);
 
 /// Those that the cells count themselves.
@@ -54,7 +55,11 @@ const OF_KERNEL: &[Beside] = &[
     ("kernel_insert_share", "Requests that the scheduler had", "share of those issued"),
     ("kernel_bios_per_request", "Bios of a request", "mean of those issued"),
     ("kernel_requests_per_run", "Requests ended together", "mean of an interrupt"),
-    ("kernel_bios_per_worker_run", "Bios ended by a completion worker", "mean of its runs, for any disk"),
+    (
+        "kernel_bios_per_worker_run",
+        "Bios ended by a completion worker",
+        "mean of its runs, for any disk",
+    ),
     ("kernel_task_work_per_run", "Items of task work done together", "mean of a run"),
     ("kernel_writeback_pages_per_run", "Pages written back together", "mean of a call"),
 ];
@@ -118,7 +123,9 @@ fn summary(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
         let _ = match block {
-            Block::Lines(lines) => writeln!(text, "<p class=\"head\">{}</p>", escape(&heading(lines))),
+            Block::Lines(lines) => {
+                writeln!(text, "<p class=\"head\">{}</p>", escape(&heading(lines)))
+            }
             Block::Text(paragraph) => writeln!(text, "<p>{}</p>", escape(paragraph)),
             Block::Table(table) => writeln!(text, "{}", table_of(table)),
             Block::Gap => Ok(()),
@@ -130,7 +137,8 @@ fn summary(blocks: &[Block]) -> String {
 /// What stands at both ends of a line, one after the other.
 fn heading(lines: &[String]) -> String {
     let ends = lines.iter().map(|line| {
-        let parts: Vec<&str> = line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&str> =
+            line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect();
         parts.join(", ")
     });
     ends.collect::<Vec<_>>().join(" ")
@@ -143,7 +151,8 @@ fn table_of(table: &Table) -> String {
     let mut lines = String::new();
     for line in &table.lines {
         let mut cells = line.iter();
-        let first = cells.next().map(|name| format!("<th scope=\"row\">{}</th>", escape(name.trim())));
+        let first =
+            cells.next().map(|name| format!("<th scope=\"row\">{}</th>", escape(name.trim())));
         let rest: String = cells.map(|text| cell("td", text)).collect();
         let _ = writeln!(lines, "<tr>{}{rest}</tr>", first.unwrap_or_default());
     }
@@ -154,7 +163,8 @@ fn table_of(table: &Table) -> String {
 
 /// The pictures of each job of a part.
 fn pictures(document: &Document, part: &Part, numbers: &mut Numbers) -> String {
-    let ran: Vec<&PartJob> = part.jobs.iter().filter(|job| !document.arms_of(&job.name).is_empty()).collect();
+    let ran: Vec<&PartJob> =
+        part.jobs.iter().filter(|job| !document.arms_of(&job.name).is_empty()).collect();
     let open = if ran.len() <= OPEN_JOBS { " open=\"open\"" } else { "" };
     let mut text = String::new();
     for job in ran {
@@ -177,7 +187,10 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
     drawn.extend(batches::batches(document, job, &arms, numbers));
     drawn.extend(holds::holds(document, job, &arms, numbers));
     let mut strips = |metrics: &[Beside]| -> String {
-        metrics.iter().filter_map(|metric| besides(document, job, &arms, *metric, numbers)).collect()
+        metrics
+            .iter()
+            .filter_map(|metric| besides(document, job, &arms, *metric, numbers))
+            .collect()
     };
     drawn.push(strips(BESIDES));
     let of_kernel = strips(OF_KERNEL);
@@ -190,7 +203,12 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
 }
 
 /// Each round of each arm, divided by the same round of the base.
-fn rounds(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers) -> Option<String> {
+fn rounds(
+    document: &Document,
+    part: &Part,
+    job: &PartJob,
+    numbers: &mut Numbers,
+) -> Option<String> {
     let base = job.base.as_deref()?;
     let of_base = document.row_of(&job.name, base, &part.metric)?;
     let strip = |(place, arm): (usize, &str)| {
@@ -218,7 +236,9 @@ fn rounds(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
     let band = floor.map_or_else(String::new, |_| "; band: the noise floor".to_owned());
     Strips {
         title: format!("{}, round by round against {base}", spoken(&part.metric)),
-        below: format!("ratio ({better}); a dot for each round, a line for the 95 % interval{band}"),
+        below: format!(
+            "ratio ({better}); a dot for each round, a line for the 95 % interval{band}"
+        ),
         strips,
         one: true,
         band: floor,

@@ -1,5 +1,6 @@
-//! Two results side by side: two kernels, two machines, two versions. Ratios are told only where both ran the same arm on
-//! the same work in the same size; where they did not, that is said and the figures stand for themselves.
+//! Two results side by side: two kernels, two machines, two versions. Ratios are told only where
+//! both ran the same arm on the same work in the same size; where they did not, that is said and
+//! the figures stand for themselves.
 
 use serde_json::Value;
 
@@ -13,15 +14,28 @@ use super::figures::ratio;
 use super::table::{Column, Table, absent, column, spread_of};
 use super::{Block, Format, folded, parts_of, place, written};
 
-const ARMS: &[Column] =
-    &[column(26, "", "arm"), column(10, "", "A"), column(10, "", "B"), column(17, "", "B/A [95 %]")];
+const ARMS: &[Column] = &[
+    column(26, "", "arm"),
+    column(10, "", "A"),
+    column(10, "", "B"),
+    column(17, "", "B/A [95 %]"),
+];
 
 const LEGEND: &str = "Ratios are not paired by round: what differed between the two runs besides is in them. ~ = not \
     shown: the interval has 1 in it, or it is within the noise floor of one of them, or there are too few rounds.";
 
 /// What of a manifest is no difference of the machine or of the question.
-const PASSING: [&str; 9] =
-    ["command_line", "date", "host_name", "job_files", "left_out", "notes", "orders", "seed", "title"];
+const PASSING: [&str; 9] = [
+    "command_line",
+    "date",
+    "host_name",
+    "job_files",
+    "left_out",
+    "notes",
+    "orders",
+    "seed",
+    "title",
+];
 
 /// Figures that are never the same twice.
 const RESTLESS: [&str; 4] = ["free_bytes", "free_extents", "mean_free_extent_bytes", "ground"];
@@ -67,7 +81,8 @@ fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
     }
     let ran = |document: &Document, job: &str| !document.arms_of(job).is_empty();
     for job in part.jobs.iter().filter(|job| ran(first.0, &job.name)) {
-        let other = second.1.jobs.iter().find(|other| other.name == job.name && ran(second.0, &other.name));
+        let other =
+            second.1.jobs.iter().find(|other| other.name == job.name && ran(second.0, &other.name));
         let title = if job.title.is_empty() { &job.name } else { &job.title };
         let Some(other) = other else {
             blocks.push(Block::Text(format!("{title}: only in A")));
@@ -100,7 +115,8 @@ fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table 
     let floor = floors[0].zip(floors[1]).map(|(one, other)| one.max(other));
     let line = |arm: &str| {
         let rows = [first.0, second.0].map(|document| document.row_of(job, arm, metric));
-        let found = rows[0].zip(rows[1]).filter(|_| same).and_then(|(one, other)| of_rows(one, other));
+        let found =
+            rows[0].zip(rows[1]).filter(|_| same).and_then(|(one, other)| of_rows(one, other));
         vec![
             arm.to_owned(),
             spread_of(rows[0], unit),
@@ -125,7 +141,9 @@ fn marked(found: &Apart, floor: Option<f64>) -> String {
 
 /// Why the sizes of two parts cannot be compared; none if they can.
 fn unlike((first, part): Side<'_>, (second, other): Side<'_>) -> Option<String> {
-    let mib = |bytes: Option<u64>| bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let mib = |bytes: Option<u64>| {
+        bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
+    };
     let scale = |scale: Option<f64>| scale.map_or("not told".to_owned(), |scale| scale.to_string());
     let form = |form: Option<Form>| form.map_or("not told".to_owned(), |form| form.to_string());
     let pairs = [
@@ -167,7 +185,8 @@ fn told(name: &str) -> (String, f64) {
 /// What differs between both machines, kernels and versions, by the names of the file.
 fn differences(first: &Document, second: &Document) -> Vec<String> {
     let mut found = Vec::new();
-    let value = |document: &Document| serde_json::to_value(&document.manifest).unwrap_or(Value::Null);
+    let value =
+        |document: &Document| serde_json::to_value(&document.manifest).unwrap_or(Value::Null);
     let (first, second) = (value(first), value(second));
     let fields = first.as_object().into_iter().flatten();
     for (name, one) in fields.filter(|(name, _)| !PASSING.contains(&name.as_str())) {
@@ -189,8 +208,9 @@ fn differ(name: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     if let (Value::Object(one), Value::Object(other)) = (one, other) {
         let more = other.keys().filter(|key| !one.contains_key(*key));
         for key in one.keys().chain(more) {
-            let of =
-                |fields: &serde_json::Map<String, Value>| fields.get(key).cloned().unwrap_or(Value::Null);
+            let of = |fields: &serde_json::Map<String, Value>| {
+                fields.get(key).cloned().unwrap_or(Value::Null)
+            };
             differ(&format!("{name}.{key}"), &of(one), &of(other), found);
         }
         return;
@@ -201,7 +221,8 @@ fn differ(name: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
         other => other.to_string(),
     };
     let (one, other) = (told(one), told(other));
-    let short = one.len().max(other.len()) <= LONGEST && !one.contains('\n') && !other.contains('\n');
+    let short =
+        one.len().max(other.len()) <= LONGEST && !one.contains('\n') && !other.contains('\n');
     found.push(if short { format!("{name}: {one} | {other}") } else { format!("{name}: differs") });
 }
 
@@ -215,7 +236,8 @@ mod tests {
 
     fn document(release: &str, speed: f64, cell_bytes: u64) -> Document {
         let machine = Machine { release: release.into(), cpus: 2, ..Machine::default() };
-        let manifest = Manifest { machine, date: "2026-03-01T12:00:00Z".into(), ..Manifest::default() };
+        let manifest =
+            Manifest { machine, date: "2026-03-01T12:00:00Z".into(), ..Manifest::default() };
         let cell = |ripple: f64| CellResult {
             metrics: [("write_bytes_per_s".to_owned(), speed * 1e6 * ripple)].into(),
             ..CellResult::default()
@@ -247,13 +269,17 @@ mod tests {
         let same = side_by_side(&old, &old, Format::Text);
         assert!(same.contains("~1.00 [") && same.contains("no difference is known"), "{same}");
         for text in [text, same] {
-            assert!(text.lines().all(|line| line.chars().count() <= crate::report::table::WIDTH), "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= crate::report::table::WIDTH),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn no_ratio_of_what_is_not_the_same() {
-        let (small, large) = (document("6.18.44", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 29));
+        let (small, large) =
+            (document("6.18.44", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 29));
         let text = side_by_side(&small, &large, Format::Text);
         assert!(text.contains("no ratios: cells wrote 256 MiB in A, 512 MiB in B"), "{text}");
         assert!(!text.contains("1.50 ["), "{text}");

@@ -1,5 +1,5 @@
-//! What the tables say, in words. Computed, never written by hand: each sentence is one case of the verdicts, and a
-//! difference that is not shown is not told as one.
+//! What the tables say, in words. Computed, never written by hand: each sentence is one case of the
+//! verdicts, and a difference that is not shown is not told as one.
 
 mod completion;
 mod files;
@@ -63,7 +63,9 @@ impl<'a> Reader<'a> {
     /// `: why`, of an arm that was left out.
     fn why_left_out(self, arm: &str) -> Option<String> {
         let mut left_out = self.document.manifest.left_out.iter();
-        left_out.find(|left_out| left_out.arm == arm).map(|left_out| format!(": {}", left_out.reason))
+        left_out
+            .find(|left_out| left_out.arm == arm)
+            .map(|left_out| format!(": {}", left_out.reason))
     }
 
     /// `with equal memory`, only where it was.
@@ -73,7 +75,9 @@ impl<'a> Reader<'a> {
             (Some(arm), Some(base)) if arm <= base * EQUAL_WITHIN && base <= arm * EQUAL_WITHIN => {
                 "with equal memory".to_owned()
             }
-            (Some(arm), Some(base)) => format!("with {} of memory against {}", bytes(arm), bytes(base)),
+            (Some(arm), Some(base)) => {
+                format!("with {} of memory against {}", bytes(arm), bytes(base))
+            }
             _ => "with the same budget of memory".to_owned(),
         }
     }
@@ -94,7 +98,9 @@ impl<'a> Reader<'a> {
             Some(Doubt::MayBeChance) => format!("which may be chance (p = {:.2})", comparison.p),
             Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),
             // A round in which an arm has no value is not counted for the pair.
-            Some(Doubt::FewRounds) | None => format!("from fewer than {ROUNDS_FOR_A_VERDICT} rounds"),
+            Some(Doubt::FewRounds) | None => {
+                format!("from fewer than {ROUNDS_FOR_A_VERDICT} rounds")
+            }
         };
         format!("{}, {why}", with_interval(comparison))
     }

@@ -1,5 +1,6 @@
-//! The tables of requests: arms beside each other in one job; the batch from which on it pays; what each saving is
-//! worth alone; and the policy that decides as it goes against the best of the fixed ones.
+//! The tables of requests: arms beside each other in one job; the batch from which on it pays; what
+//! each saving is worth alone; and the policy that decides as it goes against the best of the fixed
+//! ones.
 
 use crate::compare::judge::{Floor, floor_of};
 use crate::plan::again;
@@ -20,7 +21,8 @@ const ARMS: &[Column] = &[
     column(4, "bell", "/ IO"),
 ];
 
-/// Below a table of arms. On none of them is a call that only waits told apart from one that hands over.
+/// Below a table of arms. On none of them is a call that only waits told apart from one that hands
+/// over.
 const ARMS_LEGEND: &str = "bell = a call that hands over or waits; - = not told";
 
 /// Columns of ratios with their intervals beside each other.
@@ -32,7 +34,8 @@ const DIFFERENCES_IN_A_TABLE: usize = 2;
 /// Columns of bare ratios beside each other.
 const POLICIES_IN_A_TABLE: usize = 8;
 
-/// Deciding as it goes may lose so much against the best fixed policy, or the noise floor if that is more.
+/// Deciding as it goes may lose so much against the best fixed policy, or the noise floor if that
+/// is more.
 const MAY_LOSE: f64 = 0.02;
 
 /// Both metrics in which that is looked at.
@@ -45,8 +48,13 @@ pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
         let row = |arm: &str, metric: &str| document.row_of(&job.name, arm, metric);
         // Job files tell of reads and writes apart; of both there is no one figure.
         let latency = |arm: &str, metric: &str| {
-            let [read, write] = ["read", "write"].map(|which| row(arm, &format!("{which}_{metric}")));
-            row(arm, metric).or(if read.is_some() && write.is_some() { None } else { read.or(write) })
+            let [read, write] =
+                ["read", "write"].map(|which| row(arm, &format!("{which}_{metric}")));
+            row(arm, metric).or(if read.is_some() && write.is_some() {
+                None
+            } else {
+                read.or(write)
+            })
         };
         let line = |arm: &str| {
             vec![
@@ -104,7 +112,11 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
                 if job.base.as_deref() == Some(arm) {
                     let row = document.row_of(&job.name, arm, &part.metric);
                     return row.map_or_else(absent, |row| {
-                        format!("{} {}", mean_and_deviation(row.mean, row.stddev).trim_end(), row.unit)
+                        format!(
+                            "{} {}",
+                            mean_and_deviation(row.mean, row.stddev).trim_end(),
+                            row.unit
+                        )
                     });
                 }
                 let mut differences = document.differences.iter();
@@ -122,15 +134,16 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// A line for each device, a column for each depth: the arm that runs twice against the best of the fixed ones in that
-/// metric; then in how many of these it loses.
+/// A line for each device, a column for each depth: the arm that runs twice against the best of the
+/// fixed ones in that metric; then in how many of these it loses.
 pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut counts = Vec::new();
     for (metric, name) in LOST_IN {
         let lost = |job: &PartJob| lost_in(document, part, job, metric);
         let depths = distinct(part.jobs.iter().filter_map(|job| job.depth));
-        let rows = distinct(part.jobs.iter().map(|job| (job.workload.as_str(), job.device.as_deref())));
+        let rows =
+            distinct(part.jobs.iter().map(|job| (job.workload.as_str(), job.device.as_deref())));
         for depths in depths.chunks(POLICIES_IN_A_TABLE) {
             let mut columns = vec![column(10, "", "depth")];
             columns.extend(depths.iter().map(|depth| named_column(6, &depth.to_string())));
@@ -141,17 +154,27 @@ pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
                             && job.device.as_deref() == *device
                             && job.depth == Some(*depth)
                     };
-                    part.jobs.iter().find(here).map_or_else(absent, |job| policy(document, part, job, metric))
+                    part.jobs
+                        .iter()
+                        .find(here)
+                        .map_or_else(absent, |job| policy(document, part, job, metric))
                 });
                 std::iter::once(device.unwrap_or_default().to_owned()).chain(cells).collect()
             });
             blocks.push(Block::Gap);
-            blocks.push(Block::Text(format!("{name}, {} against the best fixed policy:", part.again)));
+            blocks.push(Block::Text(format!(
+                "{name}, {} against the best fixed policy:",
+                part.again
+            )));
             blocks.push(Block::Table(Table { columns: columns.into(), lines: lines.collect() }));
         }
         let judged = part.jobs.iter().filter_map(lost).collect::<Vec<bool>>();
         let losing = judged.iter().filter(|lost| **lost).count();
-        counts.push(format!("{losing} of {} in {name}{}", judged.len(), floors(document, part, metric)));
+        counts.push(format!(
+            "{losing} of {} in {name}{}",
+            judged.len(),
+            floors(document, part, metric)
+        ));
     }
     blocks.push(Block::Text(
         "the letter names the fixed policy that was best.  ~ = not shown  ! = worse".to_owned(),
@@ -163,8 +186,9 @@ pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
 
 /// From which noise floor to which: under a high one nothing can be seen to be lost.
 fn floors(document: &Document, part: &Part, metric: &str) -> String {
-    let of_job =
-        |job: &PartJob| floor_of(&document.rows, Floor { job: &job.name, again: &part.again }, metric);
+    let of_job = |job: &PartJob| {
+        floor_of(&document.rows, Floor { job: &job.name, again: &part.again }, metric)
+    };
     let mut floors: Vec<f64> = part.jobs.iter().filter_map(of_job).collect();
     floors.sort_unstable_by(f64::total_cmp);
     match floors.as_slice() {
@@ -217,7 +241,8 @@ fn difference(found: &Difference) -> String {
     format!("{mark}{} [{}..{}]", signed(found.value), signed(found.ci_low), signed(found.ci_high))
 }
 
-/// Arms of several jobs, in the order of the first that has them; without the one that is there for the noise alone.
+/// Arms of several jobs, in the order of the first that has them; without the one that is there for
+/// the noise alone.
 fn arms_of<'a>(document: &'a Document, part: &Part, jobs: &[&PartJob]) -> Vec<&'a str> {
     let twin = again(&part.again);
     let all = jobs.iter().flat_map(|job| document.arms_of(&job.name));

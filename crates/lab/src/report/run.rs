@@ -28,9 +28,13 @@ const COLUMNS: &[Column] = &[
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
     let mut lines = folded(&place(manifest));
-    lines.extend(apart(format!("{}, until synced", manifest.title), format!("seed {}", manifest.seed)));
+    lines.extend(apart(
+        format!("{}, until synced", manifest.title),
+        format!("seed {}", manifest.seed),
+    ));
     let jobs = Job::all(document);
-    let table = Table { columns: COLUMNS.into(), lines: jobs.iter().flat_map(Job::lines).collect() };
+    let table =
+        Table { columns: COLUMNS.into(), lines: jobs.iter().flat_map(Job::lines).collect() };
     lines.extend(table.text());
     let totals: Vec<&Job<'_>> = jobs.iter().filter(|job| is_total(job.name)).collect();
     for total in &totals {
@@ -115,8 +119,9 @@ impl<'a> Job<'a> {
     fn costs(&self) -> Vec<String> {
         let show = |metric: &str, shown: fn(f64) -> String| self.value(metric).map(shown);
         let own = show("context_switches_per_io", |value| format!("{} own", per_io(value)));
-        let system =
-            show("system_context_switches_per_io", |value| format!("{} of the whole system", per_io(value)));
+        let system = show("system_context_switches_per_io", |value| {
+            format!("{} of the whole system", per_io(value))
+        });
         let memory = show("peak_memory_bytes", bytes);
         let dirty = show("peak_dirty_bytes", |value| format!("dirty {}", bytes(value)));
         let both = |one: Option<String>, other: Option<String>, between: &str| {

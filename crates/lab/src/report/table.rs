@@ -60,7 +60,9 @@ pub(super) fn mean_of(row: Option<&Row>, shown: fn(f64) -> String) -> String {
 
 /// Mean and deviation, divided by a unit.
 pub(super) fn spread_of(row: Option<&Row>, unit: f64) -> String {
-    row.map_or_else(absent, |row| mean_and_deviation(row.mean / unit, row.stddev.map(|sd| sd / unit)))
+    row.map_or_else(absent, |row| {
+        mean_and_deviation(row.mean / unit, row.stddev.map(|sd| sd / unit))
+    })
 }
 
 pub(super) fn absent() -> String {
@@ -89,7 +91,8 @@ impl Table {
             text.trim_end().to_owned()
         };
         let two_lines = self.columns.iter().any(|column| !column.above.is_empty());
-        let above = two_lines.then(|| line(self.columns.iter().map(|column| &*column.above).collect()));
+        let above =
+            two_lines.then(|| line(self.columns.iter().map(|column| &*column.above).collect()));
         let head = line(self.columns.iter().map(|column| &*column.head).collect());
         let body = self.lines.iter().map(|cells| line(cells.iter().map(String::as_str).collect()));
         above.into_iter().chain([head]).chain(body).collect()
@@ -106,7 +109,11 @@ impl Table {
     /// As a markdown table.
     pub(super) fn markdown(&self) -> Vec<String> {
         let head = self.heads();
-        let rule = self.columns.iter().enumerate().map(|(place, _)| if place == 0 { "---" } else { "---:" });
+        let rule = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(place, _)| if place == 0 { "---" } else { "---:" });
         let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let body = self.lines.iter().map(|cells| {
             let cells = cells.iter().map(|cell| cell.trim().replace('|', "\\|"));
@@ -141,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_head_of_two_lines_is_one_where_there_is_room() {
-        let columns = vec![column(5, "", "arm"), column(6, "reqs /", "run"), column(6, "sched-", "uled")];
+        let columns =
+            vec![column(5, "", "arm"), column(6, "reqs /", "run"), column(6, "sched-", "uled")];
         let table = Table { columns: columns.into(), lines: Vec::new() };
         assert_eq!(table.heads().collect::<Vec<_>>(), ["arm", "reqs / run", "scheduled"]);
         assert_eq!(table.text(), ["      reqs / sched-", "arm      run   uled"]);

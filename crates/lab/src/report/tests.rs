@@ -18,7 +18,13 @@ struct Fixed {
 }
 
 fn fixed(arm: Arm, mega_bytes_per_s: f64) -> Fixed {
-    Fixed { arm: arm.name().to_owned(), mega_bytes_per_s, memory_mib: 64.0, sync_us: 38_000.0, extents: 1.0 }
+    Fixed {
+        arm: arm.name().to_owned(),
+        mega_bytes_per_s,
+        memory_mib: 64.0,
+        sync_us: 38_000.0,
+        extents: 1.0,
+    }
 }
 
 /// Five rounds around a mean; every arm with a ripple of its own.
@@ -46,7 +52,11 @@ fn measured(fixed: &Fixed) -> Measured {
 fn document(arms: &[Fixed]) -> Document {
     let manifest = Manifest {
         machine: Machine { release: "6.18.44".into(), cpus: 8, ..Machine::default() },
-        storage: Storage { file_system: "ext4".into(), device: "/dev/nvme0n1".into(), ..Storage::default() },
+        storage: Storage {
+            file_system: "ext4".into(),
+            device: "/dev/nvme0n1".into(),
+            ..Storage::default()
+        },
         engine: "io_uring: full".into(),
         title: "Random 4k writes, 12 new files".into(),
         seed: "7f3a".into(),
@@ -71,7 +81,12 @@ fn twin(mega_bytes_per_s: f64) -> Fixed {
 /// Two kernel arms, and forebay twice at a speed.
 fn with_forebay_at(speed: f64) -> Document {
     document(&[
-        Fixed { memory_mib: 288.0, sync_us: 410_000.0, extents: 10.0, ..fixed(Arm::KernelBuffered, 640.0) },
+        Fixed {
+            memory_mib: 288.0,
+            sync_us: 410_000.0,
+            extents: 10.0,
+            ..fixed(Arm::KernelBuffered, 640.0)
+        },
         Fixed { extents: 24_576.0, ..fixed(Arm::KernelBounded, 246.0) },
         Fixed { memory_mib: 66.0, sync_us: 12_000.0, ..fixed(Arm::Forebay, speed) },
         Fixed { memory_mib: 66.0, sync_us: 12_100.0, ..twin(speed * 1.004) },
@@ -155,27 +170,41 @@ fn forebay_is_worse() {
 fn of_several_parts_it_is_told_which_is_read() {
     let mut document = with_forebay_at(164.0);
     let title = document.manifest.title.clone();
-    let job = PartJob { name: "job".into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
+    let job =
+        PartJob { name: "job".into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
     let metric = "write_bytes_per_s".into();
-    let files =
-        Part { title, metric, again: "forebay".into(), rounds: 5, jobs: vec![job], ..Part::default() };
+    let files = Part {
+        title,
+        metric,
+        again: "forebay".into(),
+        rounds: 5,
+        jobs: vec![job],
+        ..Part::default()
+    };
     let other = Part { table: TableKind::Worth, metric: "ns_per_io".into(), ..Part::default() };
     document.parts = vec![files, other];
     let reading = reading_of(&document);
-    let expected = "Reading: Random 4k writes, 12 new files: with equal memory forebay ends 1.50x later than";
+    let expected =
+        "Reading: Random 4k writes, 12 new files: with equal memory forebay ends 1.50x later than";
     assert!(reading.starts_with(expected), "{reading}");
 }
 
 #[test]
 fn forebay_beats_plain_buffering_too() {
     let reading = reading_of(&with_forebay_at(1280.0));
-    assert!(reading.contains("Unbounded buffering ends 2.00x later than forebay, with 4.36x"), "{reading}");
+    assert!(
+        reading.contains("Unbounded buffering ends 2.00x later than forebay, with 4.36x"),
+        "{reading}"
+    );
 }
 
 #[test]
 fn nothing_is_shown_and_why() {
     let reading = reading_of(&with_forebay_at(247.0));
-    assert!(reading.contains("no difference between forebay and the best bounded kernel arm"), "{reading}");
+    assert!(
+        reading.contains("no difference between forebay and the best bounded kernel arm"),
+        "{reading}"
+    );
     assert!(reading.contains("which includes 1."), "{reading}");
     let same = reading_of(&with_forebay_at(640.0));
     assert!(
@@ -189,7 +218,8 @@ fn nothing_is_shown_and_why() {
     assert!(reading_of(&few).contains("from fewer than 4 rounds"));
     assert!(comparison(&few, Format::Text).contains("~1.69 [1.63-1.76]"));
 
-    let noisy = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0), twin(830.0)]);
+    let noisy =
+        document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0), twin(830.0)]);
     assert!(reading_of(&noisy).contains("within the noise floor"), "{}", reading_of(&noisy));
     let alone = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0)]);
     assert!(reading_of(&alone).contains("no noise floor to tell it from"));
@@ -204,17 +234,22 @@ fn unequal_memory_is_named() {
         Fixed { memory_mib: 66.0, ..twin(416.0) },
     ]);
     let reading = reading_of(&document);
-    assert!(reading.starts_with("Reading: with 66 MiB of memory against 2 MiB forebay ends"), "{reading}");
+    assert!(
+        reading.starts_with("Reading: with 66 MiB of memory against 2 MiB forebay ends"),
+        "{reading}"
+    );
     assert!(!reading.contains("Unbounded"), "{reading}");
 }
 
 #[test]
 fn missing_arms() {
-    let no_base = document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::Forebay, 415.0), twin(416.0)]);
+    let no_base =
+        document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::Forebay, 415.0), twin(416.0)]);
     assert!(reading_of(&no_base).contains("no bounded kernel arm ran here"));
     assert!(comparison(&no_base, Format::Text).contains("Unbounded buffering ends"));
 
-    let mut no_forebay = document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::KernelBounded, 246.0)]);
+    let mut no_forebay =
+        document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::KernelBounded, 246.0)]);
     let reason = "wrong byte at 4096".to_owned();
     no_forebay.manifest.left_out = vec![ArmLeftOut { arm: "forebay".into(), reason, failed: true }];
     assert_eq!(reading_of(&no_forebay), "Reading: forebay did not run here: wrong byte at 4096.");
@@ -266,8 +301,11 @@ fn each_job_on_new_files_has_its_own_ratios() {
     let judging = Judging { base: &base, metric: THROUGHPUT, again: "forebay", also: &[] };
     let judged = judge(&cells, judging, 0x7f3a);
     let mut document = Document::new(Manifest::default(), "two", judged.rows, judged.comparisons);
-    let job =
-        |name: &str| PartJob { name: name.into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
+    let job = |name: &str| PartJob {
+        name: name.into(),
+        base: Some("kernel-bounded".into()),
+        ..PartJob::default()
+    };
     document.parts.push(Part {
         metric: THROUGHPUT.into(),
         again: "forebay".into(),

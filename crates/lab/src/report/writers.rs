@@ -1,5 +1,6 @@
-//! The tables of writers: how fast, and in how many pieces the files lie after it, side by side; by writeback contexts,
-//! by affinity, by what of the files was there before; and what each of these three is worth by itself.
+//! The tables of writers: how fast, and in how many pieces the files lie after it, side by side; by
+//! writeback contexts, by affinity, by what of the files was there before; and what each of these
+//! three is worth by itself.
 
 use crate::plan::again;
 use crate::schema::{Against, Document, Part, PartJob};
@@ -166,7 +167,8 @@ pub(super) fn factors(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// What every table has of an arm: rate, ratio, pieces, their mean length, the small syncing writer.
+/// What every table has of an arm: rate, ratio, pieces, their mean length, the small syncing
+/// writer.
 fn figures(document: &Document, part: &Part, job: &PartJob, arm: &str) -> [String; 5] {
     let row = |metric: &str| document.row_of(&job.name, arm, metric);
     [
@@ -178,8 +180,13 @@ fn figures(document: &Document, part: &Part, job: &PartJob, arm: &str) -> [Strin
     ]
 }
 
-/// Arms of a job that came of crossing, in the order of the table, and the one that runs twice behind itself.
-fn in_order<'a>(document: &'a Document, part: &'a Part, job: &PartJob) -> Vec<(&'a str, &'a Crossed)> {
+/// Arms of a job that came of crossing, in the order of the table, and the one that runs twice
+/// behind itself.
+fn in_order<'a>(
+    document: &'a Document,
+    part: &'a Part,
+    job: &PartJob,
+) -> Vec<(&'a str, &'a Crossed)> {
     let twin = again(&part.again);
     let of = |arm: &str| {
         let name = if arm == twin { &part.again } else { arm };
@@ -271,12 +278,15 @@ mod tests {
                 ["contexts-4-group-holes", "contexts-4-hash-holes"],
             ),
         ];
-        let also: Vec<Pair> =
-            contrasts.iter().map(|one| Pair { arm: one.arm.clone(), base: one.base.clone() }).collect();
+        let also: Vec<Pair> = contrasts
+            .iter()
+            .map(|one| Pair { arm: one.arm.clone(), base: one.base.clone() })
+            .collect();
         let metric = "write_bytes_per_s";
         let judging = Judging { base: &base, metric, again: "contexts-1-holes", also: &also };
         let judged = judge(&cells, judging, 1);
-        let mut document = Document::new(Manifest::default(), "writeback", judged.rows, judged.comparisons);
+        let mut document =
+            Document::new(Manifest::default(), "writeback", judged.rows, judged.comparisons);
         let job = |name: &str| PartJob {
             name: name.into(),
             title: format!("{name} random 4k"),
@@ -314,7 +324,11 @@ mod tests {
             found.split_whitespace().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(worth("4 hash : 1"), "concurrency 4 hash : 1 holes 1.25 [1.25-1.25] better");
-        assert_eq!(worth("group : hash"), "affinity group : hash 4 holes 1.00 [1.00-1.00] better", "{text}");
+        assert_eq!(
+            worth("group : hash"),
+            "affinity group : hash 4 holes 1.00 [1.00-1.00] better",
+            "{text}"
+        );
         assert!(line("4 hash").contains("24523"), "extents stand beside the rate: {text}");
         assert!(!text.contains("B-6x6"), "a job that did not run is not shown");
         assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
@@ -323,7 +337,10 @@ mod tests {
     #[test]
     fn by_contexts_and_by_arm() {
         let text = comparison(&document(TableKind::Contexts), Format::Text);
-        assert!(text.lines().any(|line| line.starts_with("4                   hash  500+-")), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("4                   hash  500+-")),
+            "{text}"
+        );
         let text = comparison(&document(TableKind::Writers), Format::Text);
         assert!(text.contains("contexts-4-group-holes") && text.contains("271MiB"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");

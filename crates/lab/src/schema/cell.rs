@@ -22,7 +22,8 @@ pub struct CellRecord {
 /// Those of one arm, one for each round of which something was kept.
 #[must_use]
 pub fn cells(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<CellRecord> {
-    let kept = (0..).zip(rounds).filter_map(|(round, result)| Some((round, result.detail.as_deref()?)));
+    let kept =
+        (0..).zip(rounds).filter_map(|(round, result)| Some((round, result.detail.as_deref()?)));
     kept.map(|(round, detail)| CellRecord {
         job: job.to_owned(),
         arm: arm.to_owned(),

@@ -1,5 +1,6 @@
-//! JSON with a line for each thing: what is near the root is spread out, and a row, a comparison or a cell with all its
-//! numbers is one line. So a result of many cells stays small, and `grep` and `diff` can read it.
+//! JSON with a line for each thing: what is near the root is spread out, and a row, a comparison or
+//! a cell with all its numbers is one line. So a result of many cells stays small, and `grep` and
+//! `diff` can read it.
 
 use std::io::{self, Write};
 
@@ -49,7 +50,11 @@ impl Formatter for Lines {
         begin_object, end_object, b"{", b"}";
     }
 
-    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn begin_array_value<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         match (self.is_spread(), first) {
             (true, _) => self.spread.begin_array_value(writer, first),
             (false, true) => Ok(()),
@@ -61,7 +66,11 @@ impl Formatter for Lines {
         if self.is_spread() { self.spread.end_array_value(writer) } else { Ok(()) }
     }
 
-    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn begin_object_key<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         match (self.is_spread(), first) {
             (true, _) => self.spread.begin_object_key(writer, first),
             (false, true) => Ok(()),

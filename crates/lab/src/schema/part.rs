@@ -67,7 +67,8 @@ pub struct PartJob {
     pub depth: Option<u32>,
     /// What the arms were compared with; none if that did not run.
     pub base: Option<String>,
-    /// By metric, where the base is the best of several and that was chosen in this metric by itself.
+    /// By metric, where the base is the best of several and that was chosen in this metric by
+    /// itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub best: BTreeMap<String, String>,
 }

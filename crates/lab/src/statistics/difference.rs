@@ -1,10 +1,12 @@
 //! How much more or less, in the metric's own unit: for costs, which add up where ratios do not.
 //!
-//! The difference of the medians of two arms. Its interval resamples *rounds*, both arms of a round together, so that
-//! what drifts with the machine drifts in both. The noise floor is that of the A/A pair, as for ratios: the larger of
-//! how far its medians are apart and the spread of its per-round differences. A median because a stall in one round
-//! would move a mean by as much as a saving of a few nanoseconds in all others. For the same reason the sign-flip test
-//! flips the *ranks* of the per-round differences (Wilcoxon's): as exact, and a stall is one round among others.
+//! The difference of the medians of two arms. Its interval resamples *rounds*, both arms of a round
+//! together, so that what drifts with the machine drifts in both. The noise floor is that of the
+//! A/A pair, as for ratios: the larger of how far its medians are apart and the spread of its
+//! per-round differences. A median because a stall in one round would move a mean by as much as a
+//! saving of a few nanoseconds in all others. For the same reason the sign-flip test flips the
+//! *ranks* of the per-round differences (Wilcoxon's): as exact, and a stall is one round among
+//! others.
 
 use super::random::SplitMix64;
 use super::{Paired, RESAMPLES, ROUNDS_FOR_A_VERDICT, level, median, sample_stddev, sign_flip};
@@ -24,7 +26,8 @@ pub struct Apart {
     pub p: f64,
 }
 
-/// The difference of an arm and its base. None if there is no round, the lengths differ, or a value is not finite.
+/// The difference of an arm and its base. None if there is no round, the lengths differ, or a value
+/// is not finite.
 #[must_use]
 pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     let Paired { arm, base } = pair;
@@ -54,8 +57,8 @@ pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     Some(Apart { value, low: values[cut], high: values[RESAMPLES - 1 - cut], rounds: arm.len(), p })
 }
 
-/// The place of each among all by its size, the least being 1, with its sign; equals share the mean of theirs. Nothing
-/// has no sign, and flips with either.
+/// The place of each among all by its size, the least being 1, with its sign; equals share the mean
+/// of theirs. Nothing has no sign, and flips with either.
 fn signed_ranks(values: &[f64]) -> Vec<f64> {
     let rank = |value: &f64| {
         let below = values.iter().filter(|other| other.abs() < value.abs()).count();
@@ -66,7 +69,8 @@ fn signed_ranks(values: &[f64]) -> Vec<f64> {
     values.iter().map(rank).collect()
 }
 
-/// The noise floor of an A/A pair, in the metric's unit. None below two rounds, which have no spread.
+/// The noise floor of an A/A pair, in the metric's unit. None below two rounds, which have no
+/// spread.
 #[must_use]
 pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
     let apart = (median(pair.arm)? - median(pair.base)?).abs();
@@ -74,12 +78,14 @@ pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
     sample_stddev(&each).map(|spread| spread.max(apart))
 }
 
-/// Whether it may be called a difference: rounds enough, an interval without 0, hardly by chance, and further from 0
-/// than the noise.
+/// Whether it may be called a difference: rounds enough, an interval without 0, hardly by chance,
+/// and further from 0 than the noise.
 #[must_use]
 pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
     let clear = (apart.low > 0.0 || apart.high < 0.0) && apart.p <= level(apart.rounds);
-    apart.rounds >= ROUNDS_FOR_A_VERDICT && clear && floor.is_some_and(|floor| apart.value.abs() > floor)
+    apart.rounds >= ROUNDS_FOR_A_VERDICT
+        && clear
+        && floor.is_some_and(|floor| apart.value.abs() > floor)
 }
 
 /// The median, in place: this is done many thousand times.
@@ -136,7 +142,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Asked the other way round it is the same with the other sign; what is added to both does not matter.
+        /// Asked the other way round it is the same with the other sign; what is added to both does
+        /// not matter.
         #[test]
         fn arm_and_base_are_treated_alike(
             rounds in prop::collection::vec((0.0..1e3f64, 0.0..1e3f64), 1..9), drift in 0.0..1e3f64, seed: u64

@@ -1,8 +1,8 @@
 //! A small random number generator whose sequence is part of our results.
 //!
-//! The order of the arms and the bootstrap are replayed from a printed seed, in ten years and by other people. A
-//! crate's generator may change its sequence between versions; these twelve lines (SplitMix64, Steele, Lea and
-//! Flood 2014) do not. It is no good for secrets.
+//! The order of the arms and the bootstrap are replayed from a printed seed, in ten years and by
+//! other people. A crate's generator may change its sequence between versions; these twelve lines
+//! (SplitMix64, Steele, Lea and Flood 2014) do not. It is no good for secrets.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -25,7 +25,10 @@ impl SplitMix64 {
     }
 
     /// The next 64 bits.
-    #[allow(clippy::should_implement_trait, reason = "it has no end, so it is no iterator to be collected")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it has no end, so it is no iterator to be collected"
+    )]
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -34,7 +37,8 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not zero. The bias, below 2^-32 for the bounds used here, does not matter.
+    /// A number below `bound`, which is not zero. The bias, below 2^-32 for the bounds used here,
+    /// does not matter.
     pub fn below(&mut self, bound: usize) -> usize {
         debug_assert!(bound > 0);
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
@@ -53,7 +57,8 @@ impl SplitMix64 {
 mod tests {
     use super::*;
 
-    /// The first outputs for seed 0, as published with the algorithm: the sequence must never change.
+    /// The first outputs for seed 0, as published with the algorithm: the sequence must never
+    /// change.
     #[test]
     fn the_published_sequence() {
         let mut random = SplitMix64::new(0);

@@ -1,5 +1,6 @@
-//! Two series that were not taken together: two machines, two kernels, two days. Nothing pairs their rounds, so what
-//! drifted between them is in the ratio, and no number of rounds takes it out. It is told with that warning.
+//! Two series that were not taken together: two machines, two kernels, two days. Nothing pairs
+//! their rounds, so what drifted between them is in the ratio, and no number of rounds takes it
+//! out. It is told with that warning.
 
 use statrs::statistics::Statistics;
 
@@ -20,8 +21,8 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Whether it may be called a difference, over this noise floor: with enough rounds, an interval without 1, and
-    /// further from 1 than the floor. Never without a floor.
+    /// Whether it may be called a difference, over this noise floor: with enough rounds, an
+    /// interval without 1, and further from 1 than the floor. Never without a floor.
     #[must_use]
     pub fn is_shown(&self, floor: Option<f64>) -> bool {
         let includes_one = self.low <= 1.0 && 1.0 <= self.high;
@@ -30,12 +31,13 @@ impl Apart {
     }
 }
 
-/// The second series against the first; both are resampled, each by itself. None if one is empty or has a value that is
-/// not above nothing.
+/// The second series against the first; both are resampled, each by itself. None if one is empty or
+/// has a value that is not above nothing.
 #[must_use]
 pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
-        let usable = !values.is_empty() && values.iter().all(|value| value.is_finite() && *value > 0.0);
+        let usable =
+            !values.is_empty() && values.iter().all(|value| value.is_finite() && *value > 0.0);
         usable.then(|| values.iter().map(|value| value.ln()).collect())
     };
     let (first, second) = (logs(first)?, logs(second)?);
@@ -45,7 +47,8 @@ pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
         let sum: f64 = (0..values.len()).map(|_| values[random.below(values.len())]).sum();
         sum / values.len() as f64
     };
-    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| resampled(&second) - resampled(&first)).collect();
+    let mut ratios: Vec<f64> =
+        (0..RESAMPLES).map(|_| resampled(&second) - resampled(&first)).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     let cut = RESAMPLES / 40;
     let (low, high) = (ratios[cut].exp(), ratios[RESAMPLES - 1 - cut].exp());
@@ -61,12 +64,21 @@ mod tests {
         let first = [100.0, 104.0, 97.0, 101.0, 99.0];
         let twice = first.map(|value| value * 2.0);
         let found = apart(&first, &twice, 1).unwrap();
-        assert!((found.ratio - 2.0).abs() < 1e-9 && found.low > 1.9 && found.high < 2.1, "{found:?}");
+        assert!(
+            (found.ratio - 2.0).abs() < 1e-9 && found.low > 1.9 && found.high < 2.1,
+            "{found:?}"
+        );
         assert!(found.is_shown(Some(0.05)) && !found.is_shown(None) && !found.is_shown(Some(1.5)));
         let half = apart(&twice, &first, 1).unwrap();
-        assert!(half.is_shown(Some(0.9)) && !half.is_shown(Some(1.5)), "as far as twice is: {half:?}");
+        assert!(
+            half.is_shown(Some(0.9)) && !half.is_shown(Some(1.5)),
+            "as far as twice is: {half:?}"
+        );
         assert!(!apart(&first, &first, 1).unwrap().is_shown(Some(0.0)));
-        assert!(!apart(&first[..3], &twice[..3], 1).unwrap().is_shown(Some(0.05)), "too few rounds");
+        assert!(
+            !apart(&first[..3], &twice[..3], 1).unwrap().is_shown(Some(0.05)),
+            "too few rounds"
+        );
         assert_eq!(apart(&first, &[], 1), None);
         assert_eq!(apart(&first, &[0.0], 1), None);
     }

@@ -1,5 +1,6 @@
-//! From a suite's text to a suite: every name looked up, every number held against its bounds. The first thing wrong
-//! is told with its place and with what would do; nothing is taken to have been meant.
+//! From a suite's text to a suite: every name looked up, every number held against its bounds. The
+//! first thing wrong is told with its place and with what would do; nothing is taken to have been
+//! meant.
 
 mod kinds;
 mod named;
@@ -88,7 +89,9 @@ impl Checker<'_> {
         })?;
         let base = match (&written.base, &written.best_of) {
             (Some(base), None) => Base::Arm(base.get_ref().clone()),
-            (None, Some(arms)) => Base::BestOf(arms.iter().map(|arm| arm.get_ref().clone()).collect()),
+            (None, Some(arms)) => {
+                Base::BestOf(arms.iter().map(|arm| arm.get_ref().clone()).collect())
+            }
             _ => return Err(self.at(&written.name, "give one of base and best_of")),
         };
         let forms = [&written.full, &written.quick, &written.bare];
@@ -116,7 +119,8 @@ impl Checker<'_> {
     /// What a form says, or else its part.
     fn cut(&self, part: &PartText, own: &CutText, usual_rounds: u32) -> Checked<Cut> {
         let arms = own.arms.as_ref().or(part.arms.as_ref()).map_or(&[][..], Vec::as_slice);
-        let workloads = own.workloads.as_ref().or(part.workloads.as_ref()).map_or(&[][..], Vec::as_slice);
+        let workloads =
+            own.workloads.as_ref().or(part.workloads.as_ref()).map_or(&[][..], Vec::as_slice);
         if arms.is_empty() || workloads.is_empty() {
             return Err(self.at(&part.name, "every form needs arms and workloads"));
         }
@@ -132,12 +136,14 @@ impl Checker<'_> {
 
         let looked_up: Checked<Vec<Arm>> = arms.iter().map(|arm| self.arm(arm)).collect();
         let contexts = self.levels("contexts", own.contexts.as_ref().or(part.contexts.as_ref()))?;
-        let affinities = self.levels("affinity", own.affinities.as_ref().or(part.affinities.as_ref()))?;
+        let affinities =
+            self.levels("affinity", own.affinities.as_ref().or(part.affinities.as_ref()))?;
         let layouts = own.layouts.as_ref().or(part.layouts.as_ref()).map_or(&[][..], Vec::as_slice);
         if contexts.is_empty() != affinities.is_empty() {
-            return Err(
-                self.at(&part.name, "contexts and affinities are crossed together: give both, or none")
-            );
+            return Err(self.at(
+                &part.name,
+                "contexts and affinities are crossed together: give both, or none",
+            ));
         }
         let (arms_of_all, crossed) = if contexts.is_empty() && layouts.is_empty() {
             (looked_up?, Vec::new())
@@ -156,13 +162,16 @@ impl Checker<'_> {
             batches: self.numbers(batches)?,
             seconds: seconds.map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
             scale: scale.map_or(Ok(1.0), |scale| self.share(scale))?,
-            rounds: rounds.map_or(Ok(usual_rounds), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
+            rounds: rounds
+                .map_or(Ok(usual_rounds), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
             file_bytes: file_bytes.map(|bytes| bytes.get_ref().0),
             writes_at_most: own.writes_at_most.or(part.writes_at_most).map(|bytes| bytes.0),
         };
         match part.table {
             TableKind::Files => self.of_files(part, arms, workloads, &cut)?,
-            TableKind::Completion | TableKind::Beside => self.of_jobs(part, arms, workloads, &cut)?,
+            TableKind::Completion | TableKind::Beside => {
+                self.of_jobs(part, arms, workloads, &cut)?
+            }
             TableKind::Copies => self.of_copies(arms, workloads, &cut)?,
             TableKind::Writers | TableKind::Contexts | TableKind::Factors => {
                 self.of_writers(part, arms, workloads, &cut)?;
@@ -194,7 +203,11 @@ impl Checker<'_> {
             if running.contains(word.get_ref()) {
                 return Ok(());
             }
-            Err(self.unknown(word, "arm in every form of this part", running.iter().map(String::as_str)))
+            Err(self.unknown(
+                word,
+                "arm in every form of this part",
+                running.iter().map(String::as_str),
+            ))
         };
         known(&part.again)?;
         part.base.as_ref().map_or(Ok(()), known)?;
@@ -216,7 +229,9 @@ impl Checker<'_> {
         for pair in &part.also {
             for arm in [&pair.get_ref().arm, &pair.get_ref().base] {
                 if !running.contains(arm) {
-                    return Err(self.places.wrong(pair.span(), format!("{arm}: no arm of this part")));
+                    return Err(self
+                        .places
+                        .wrong(pair.span(), format!("{arm}: no arm of this part")));
                 }
             }
         }
@@ -231,8 +246,10 @@ impl Checker<'_> {
         if range.contains(number.get_ref()) {
             return Ok(*number.get_ref());
         }
-        Err(self
-            .at(number, format!("{}: out of range ({} to {})", number.get_ref(), range.start(), range.end())))
+        Err(self.at(
+            number,
+            format!("{}: out of range ({} to {})", number.get_ref(), range.start(), range.end()),
+        ))
     }
 
     fn seconds(&self, seconds: &Spanned<f64>) -> Checked<f64> {
@@ -250,7 +267,8 @@ impl Checker<'_> {
         Err(self.at(share, format!("{}: out of range (above 0, at most 1)", share.get_ref())))
     }
 
-    /// Names are words that fit in a column, and each stands once. Those of workloads may have capitals.
+    /// Names are words that fit in a column, and each stands once. Those of workloads may have
+    /// capitals.
     fn names<'a>(&self, names: impl Iterator<Item = &'a Word>, at_most: usize) -> Checked<()> {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -268,13 +286,20 @@ impl Checker<'_> {
                 return Err(self.at(name, what));
             }
             if !seen.insert(word) {
-                return Err(self.at(name, format!("{word}: named twice (give one of them another name)")));
+                return Err(
+                    self.at(name, format!("{word}: named twice (give one of them another name)"))
+                );
             }
         }
         Ok(())
     }
 
-    fn unknown<'a>(&self, word: &Word, what: &str, known: impl Iterator<Item = &'a str>) -> SuiteError {
+    fn unknown<'a>(
+        &self,
+        word: &Word,
+        what: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> SuiteError {
         let known: Vec<&str> = known.collect();
         let name = word.get_ref();
         let what = match nearest::nearest(name, known.iter().copied()) {

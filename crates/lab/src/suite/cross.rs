@@ -1,5 +1,6 @@
-//! Arms that come of crossing: each arm through the engine with each number of contexts and each affinity, and every arm
-//! with each layout of the files. And the pairs among them that differ in one thing alone: what that thing is worth.
+//! Arms that come of crossing: each arm through the engine with each number of contexts and each
+//! affinity, and every arm with each layout of the files. And the pairs among them that differ in
+//! one thing alone: what that thing is worth.
 //!
 //! ```text
 //! forebay  x  contexts [1, 4]  x  affinities [hash, group]  x  layouts [holes, written]
@@ -121,11 +122,14 @@ pub(super) fn cross(arms: &[Arm], levels: Levels<'_>) -> (Vec<Arm>, Vec<Crossed>
                 let layout = layout.filter(|_| !arm.is_raw());
                 let word = |knob: Option<&str>| knob.map(str::to_owned);
                 let parts = [affinity, layout.map(Layout::name)];
-                let begin = contexts.map_or(arm.name.clone(), |contexts| format!("contexts-{contexts}"));
-                let name = parts.into_iter().flatten().fold(begin, |name, part| format!("{name}-{part}"));
+                let begin =
+                    contexts.map_or(arm.name.clone(), |contexts| format!("contexts-{contexts}"));
+                let name =
+                    parts.into_iter().flatten().fold(begin, |name, part| format!("{name}-{part}"));
                 let knobs = [("contexts", contexts), ("affinity", affinity)];
-                let own =
-                    knobs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+                let own = knobs
+                    .into_iter()
+                    .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
                 crossed.push(Crossed {
                     arm: name.clone(),
                     of: arm.name.clone(),
@@ -166,7 +170,8 @@ pub(super) fn contrasts(crossed: &[Crossed]) -> Vec<Contrast> {
         let with = |contexts: &str, affinity| {
             crossed.iter().filter(alike).find(|other| other.is(contexts, affinity))
         };
-        let (Some(contexts), Some(affinity)) = (arm.contexts.as_deref(), arm.affinity.as_deref()) else {
+        let (Some(contexts), Some(affinity)) = (arm.contexts.as_deref(), arm.affinity.as_deref())
+        else {
             continue;
         };
         let (factor, base) = match affinity {
@@ -185,18 +190,24 @@ pub(super) fn contrasts(crossed: &[Crossed]) -> Vec<Contrast> {
     }
     for arm in crossed {
         // Each layout with the one before it in the order of growing readiness.
-        let before = crossed.iter().filter(|other| other.way() == arm.way() && other.layout < arm.layout);
+        let before =
+            crossed.iter().filter(|other| other.way() == arm.way() && other.layout < arm.layout);
         let base = before.max_by_key(|other| other.layout);
         let words = |one: &Crossed| one.layout.map_or("", Layout::name).to_owned();
-        found.extend(
-            base.map(|base| contrast(Factor::Layout, [arm, base], [words(arm), words(base)], &arm.way())),
-        );
+        found.extend(base.map(|base| {
+            contrast(Factor::Layout, [arm, base], [words(arm), words(base)], &arm.way())
+        }));
     }
     found.sort_by_key(|one| one.factor);
     found
 }
 
-fn contrast(factor: Factor, [arm, base]: [&Crossed; 2], [new, old]: [String; 2], at: &str) -> Contrast {
+fn contrast(
+    factor: Factor,
+    [arm, base]: [&Crossed; 2],
+    [new, old]: [String; 2],
+    at: &str,
+) -> Contrast {
     Contrast {
         factor,
         between: format!("{new} : {old}"),
@@ -228,15 +239,27 @@ mod tests {
         let part = suite.parts.iter().find(|part| part.name == "factors").unwrap();
         let cut = part.cut(Form::Full).unwrap();
         let names: Vec<&str> = cut.arms.iter().map(|arm| arm.name.as_str()).collect();
-        for name in ["contexts-1-holes", "contexts-4-group-written", "kernel-bounded-unwritten", "raw-device"]
-        {
-            assert_eq!(names.iter().filter(|known| **known == name).count(), 1, "{name} in {names:?}");
+        for name in [
+            "contexts-1-holes",
+            "contexts-4-group-written",
+            "kernel-bounded-unwritten",
+            "raw-device",
+        ] {
+            assert_eq!(
+                names.iter().filter(|known| **known == name).count(),
+                1,
+                "{name} in {names:?}"
+            );
         }
-        assert!(!names.iter().any(|name| name.starts_with("contexts-1-hash")), "one context has no affinity");
+        assert!(
+            !names.iter().any(|name| name.starts_with("contexts-1-hash")),
+            "one context has no affinity"
+        );
         let arm = cut.arms.iter().find(|arm| arm.name == "contexts-4-group-written").unwrap();
         assert_eq!(arm.layout, Layout::Written);
-        let knob =
-            |key: &str| arm.knobs.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+        let knob = |key: &str| {
+            arm.knobs.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+        };
         assert_eq!((knob("contexts"), knob("affinity")), (Some("4"), Some("group")));
     }
 
@@ -251,7 +274,10 @@ mod tests {
                     let (arm, base) = (of(&contrast.arm), of(&contrast.base));
                     match contrast.factor {
                         Factor::Layout => {
-                            assert!(arm.way() == base.way() && arm.layout > base.layout, "{contrast:?}");
+                            assert!(
+                                arm.way() == base.way() && arm.layout > base.layout,
+                                "{contrast:?}"
+                            );
                         }
                         Factor::Affinity => {
                             assert!(
@@ -261,7 +287,9 @@ mod tests {
                             assert_eq!(base.affinity.as_deref(), Some(HASH));
                         }
                         Factor::Concurrency | Factor::Idle => {
-                            assert!(base.contexts.as_deref() == Some(ONE) && arm.layout == base.layout);
+                            assert!(
+                                base.contexts.as_deref() == Some(ONE) && arm.layout == base.layout
+                            );
                         }
                     }
                 }
@@ -270,8 +298,12 @@ mod tests {
         let part = suite.parts.iter().find(|part| part.name == "factors").unwrap();
         let contrasts = &part.cut(Form::Full).unwrap().contrasts;
         let count = |factor| contrasts.iter().filter(|one| one.factor == factor).count();
-        // One number of contexts above one, on three layouts; two affinities that know where files lie.
-        assert_eq!((count(Factor::Concurrency), count(Factor::Idle), count(Factor::Affinity)), (3, 3, 6));
+        // One number of contexts above one, on three layouts; two affinities that know where files
+        // lie.
+        assert_eq!(
+            (count(Factor::Concurrency), count(Factor::Idle), count(Factor::Affinity)),
+            (3, 3, 6)
+        );
         // Five ways of the engine and those of the kernel, each over two steps of layout.
         assert_eq!(count(Factor::Layout), 2 * (5 + 2));
         let first = &contrasts[0];

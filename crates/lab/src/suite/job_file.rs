@@ -1,7 +1,9 @@
-//! A fio job file as a suite of one: the same jobs through the kernel's ways, through fio itself and through Forebay.
+//! A fio job file as a suite of one: the same jobs through the kernel's ways, through fio itself
+//! and through Forebay.
 //!
-//! Each cell has an empty directory, so files a job makes go there whatever directory it names. A job that only reads, and
-//! names by an absolute path what is there, reads just that, and nothing is ever written to it.
+//! Each cell has an empty directory, so files a job makes go there whatever directory it names. A
+//! job that only reads, and names by an absolute path what is there, reads just that, and nothing
+//! is ever written to it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,7 +24,8 @@ use crate::writers::Layout;
 pub const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Its arms, as they are named: the job as it stands, the kernel's ways, fio, Forebay.
-const ARMS: [&str; 6] = ["kernel", "kernel-buffered", "kernel-uncached", "kernel-direct", "fio", "forebay"];
+const ARMS: [&str; 6] =
+    ["kernel", "kernel-buffered", "kernel-uncached", "kernel-direct", "fio", "forebay"];
 
 /// A group of a job file: jobs that start together.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,7 +45,8 @@ pub fn is_job_file(path: &Path) -> bool {
 /// The suite of a job file. What differs from fio is told as `forebay run` does it.
 ///
 /// # Errors
-/// A file that cannot be read or makes no sense, and jobs that cannot be compared, with what would do.
+/// A file that cannot be read or makes no sense, and jobs that cannot be compared, with what would
+/// do.
 pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
     suite_called(&path.display().to_string(), path, tell)
 }
@@ -52,18 +56,19 @@ pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
 /// # Errors
 /// As [`suite`].
 pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
-    let parsed =
-        run::read(path, Leniency::Strict, tell).map_err(|error| SuiteError::JobFile(error.to_string()))?;
-    let text =
-        std::fs::read_to_string(path).map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
+    let parsed = run::read(path, Leniency::Strict, tell)
+        .map_err(|error| SuiteError::JobFile(error.to_string()))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
     let name = Path::new(called).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let groups = parsed.groups.len();
     let text = match (groups, parsed.reaching_out.first()) {
         (1, None) => Ok(text),
-        (1, Some(reaching_out)) => Err(format!("{reaching_out} (leave the option out of the file)")),
-        _ => {
-            Err("the file has several groups, which fio runs in one go (give it a file with one)".to_owned())
+        (1, Some(reaching_out)) => {
+            Err(format!("{reaching_out} (leave the option out of the file)"))
         }
+        _ => Err("the file has several groups, which fio runs in one go (give it a file with one)"
+            .to_owned()),
     };
     let workloads: Result<Vec<Workload>, SuiteError> = parsed
         .groups
@@ -103,7 +108,9 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
         title: title.clone(),
         table: TableKind::Arms,
         metric: "iops",
-        base: Base::BestOf(ARMS.into_iter().filter(|arm| *arm != "forebay").map(str::to_owned).collect()),
+        base: Base::BestOf(
+            ARMS.into_iter().filter(|arm| *arm != "forebay").map(str::to_owned).collect(),
+        ),
         again: "forebay".to_owned(),
         also: Vec::new(),
         forms: [Some(cut(Form::Full)), Some(cut(Form::Quick)), None],
@@ -135,7 +142,8 @@ pub(super) fn plain(name: &str, through: Through) -> Arm {
 
 impl JobFile {
     fn of(mut workload: job::Workload, text: Result<String, String>) -> Result<Self, String> {
-        let outside = workload.jobs.iter().flat_map(|job| &job.files).find(|path| leads_out(path)).cloned();
+        let outside =
+            workload.jobs.iter().flat_map(|job| &job.files).find(|path| leads_out(path)).cloned();
         let named = workload.jobs.iter().find_map(|job| job.directory.clone());
         let Some(outside) = outside.or(named) else { return Ok(Self { workload, text }) };
         let all = workload.jobs.iter().flat_map(|job| &job.files);
@@ -176,7 +184,10 @@ impl JobFile {
             if let Some(Amount::Bytes(bytes)) = job.size
                 && bytes > there
             {
-                return Err(format!("{}: the job reads {bytes} bytes, {target} has {there}", job.name));
+                return Err(format!(
+                    "{}: the job reads {bytes} bytes, {target} has {there}",
+                    job.name
+                ));
             }
             job.files = vec![target.path().to_owned()];
             job.directory = None;
@@ -187,7 +198,8 @@ impl JobFile {
         Ok(Self { workload, text: Err("its job file names other files than --target".to_owned()) })
     }
 
-    /// Bytes of the files that are made, as far as the jobs say; nothing where only what is there is read.
+    /// Bytes of the files that are made, as far as the jobs say; nothing where only what is there
+    /// is read.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         if self.workload.devices == Devices::ReadOnly {
@@ -196,8 +208,8 @@ impl JobFile {
         self.workload.jobs.iter().map(length).sum()
     }
 
-    /// Bytes of the files that are filled before the clock starts; nothing where only what is there is read. Jobs that
-    /// name the same file find it filled by the first.
+    /// Bytes of the files that are filled before the clock starts; nothing where only what is there
+    /// is read. Jobs that name the same file find it filled by the first.
     #[must_use]
     pub fn laid_out_bytes(&self) -> u64 {
         let mut files: BTreeMap<&Path, u64> = BTreeMap::new();
@@ -210,7 +222,8 @@ impl JobFile {
                 Amount::Bytes(bytes) => bytes,
                 Amount::Percent(_) => 0,
             };
-            let start = start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
+            let start =
+                start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
             for path in &job.files {
                 let bytes = files.entry(path).or_insert(0);
                 *bytes = (*bytes).max(start.saturating_add(each));
@@ -242,8 +255,11 @@ impl JobFile {
     /// The longest any of them runs, where they say so.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
-        let times =
-            self.workload.jobs.iter().map(|job| Some(job.ramp_us + job.runtime_us? + job.start_delay_us));
+        let times = self
+            .workload
+            .jobs
+            .iter()
+            .map(|job| Some(job.ramp_us + job.runtime_us? + job.start_delay_us));
         times.collect::<Option<Vec<u64>>>()?.into_iter().max().map(|micros| micros as f64 / 1e6)
     }
 }
@@ -297,18 +313,27 @@ mod tests {
         assert_eq!(suite.parts[0].cut(Form::Quick).unwrap().rounds, 5);
         assert_eq!(cut.names(), ARMS);
         let file = &files(&suite)[0];
-        assert_eq!((file.file_bytes(), file.written_bytes(), file.seconds()), (1 << 20, 3 << 20, None));
+        assert_eq!(
+            (file.file_bytes(), file.written_bytes(), file.seconds()),
+            (1 << 20, 3 << 20, None)
+        );
         assert!(file.text.is_ok());
     }
 
     #[test]
     fn each_group_is_a_job_and_fio_has_files_of_one_alone() {
-        let text = "[a]\nrw=write\nsize=1m\n[b]\nstonewall\nrw=read\nsize=1m\ntime_based\nruntime=3\n";
+        let text =
+            "[a]\nrw=write\nsize=1m\n[b]\nstonewall\nrw=read\nsize=1m\ntime_based\nruntime=3\n";
         let (_directory, suite) = read(text).unwrap();
         let files = files(&suite);
         assert_eq!((files.len(), files[1].seconds()), (2, Some(3.0)));
         assert!(files[0].text.as_ref().unwrap_err().contains("several groups"));
-        let titles = suite.parts[0].cut(Form::Full).unwrap().workloads.iter().map(|one| one.title.as_deref());
+        let titles = suite.parts[0]
+            .cut(Form::Full)
+            .unwrap()
+            .workloads
+            .iter()
+            .map(|one| one.title.as_deref());
         assert!(titles.eq([Some("a"), Some("b")]));
     }
 
@@ -319,7 +344,10 @@ mod tests {
         assert_eq!(file.workload.devices, Devices::ReadOnly);
         assert_eq!(file.workload.jobs[0].unlink, Unlink::No);
         let refused = file.text.as_ref().unwrap_err();
-        assert!(refused.contains("would remove") && refused.contains("leave unlink=1 out"), "{refused}");
+        assert!(
+            refused.contains("would remove") && refused.contains("leave unlink=1 out"),
+            "{refused}"
+        );
         let (_directory, suite) = read("[a]\nrw=read\nfilename=HERE/there\n").unwrap();
         assert!(files(&suite)[0].text.is_ok());
         let (_directory, suite) = read("[a]\nrw=write\nfilename=HERE/there\nsize=64k\n").unwrap();
@@ -330,7 +358,9 @@ mod tests {
 
     #[test]
     fn a_path_upwards_stays_in_the_cell_s_directory() {
-        for there in ["filename=../../there", "filename=a/../../there", "directory=..\nfilename=there"] {
+        for there in
+            ["filename=../../there", "filename=a/../../there", "directory=..\nfilename=there"]
+        {
             let (_directory, suite) = read(&format!("[a]\nrw=write\nsize=64k\n{there}\n")).unwrap();
             let file = &files(&suite)[0];
             let path = &file.workload.jobs[0].files[0];
@@ -370,7 +400,10 @@ mod tests {
         let on = files(&suite)[0].on(&target).unwrap();
         let expected: PathBuf = fs::canonicalize(directory.path().join("there")).unwrap();
         assert!(
-            on.workload.jobs.iter().all(|job| job.files == [expected.clone()] && job.unlink == Unlink::No)
+            on.workload
+                .jobs
+                .iter()
+                .all(|job| job.files == [expected.clone()] && job.unlink == Unlink::No)
         );
         assert_eq!((on.workload.devices, on.file_bytes()), (Devices::ReadOnly, 0));
         let (directory, suite) = read("[a]\nrw=randread\nsize=128k\n").unwrap();
@@ -388,7 +421,10 @@ mod tests {
             (file.laid_out_bytes(), file.written_bytes(), file.writes_for_a_time())
         };
         assert_eq!(laid_out("[a]\nrw=randread\nsize=1m\nnumjobs=3\n"), (3 << 20, 0, false));
-        assert_eq!(laid_out("[a]\nrw=randread\nsize=1m\nnumjobs=3\nfilename=one\n"), (1 << 20, 0, false));
+        assert_eq!(
+            laid_out("[a]\nrw=randread\nsize=1m\nnumjobs=3\nfilename=one\n"),
+            (1 << 20, 0, false)
+        );
         assert_eq!(laid_out("[a]\nrw=write\nsize=1m\n"), (0, 1 << 20, false));
         assert_eq!(laid_out("[a]\nrw=write\nsize=1m\noverwrite=1\n"), (1 << 20, 1 << 20, false));
         assert_eq!(laid_out("[a]\nrw=read\nsize=1m\noffset=1m\nnrfiles=2\n"), (3 << 20, 0, false));
@@ -400,6 +436,9 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_told_with_its_line() {
         let refused = read("[a]\nrw=read\nsizee=1m\n").unwrap_err();
-        assert!(refused.contains("jobs.fio:3: sizee: no such option; did you mean size?"), "{refused}");
+        assert!(
+            refused.contains("jobs.fio:3: sizee: no such option; did you mean size?"),
+            "{refused}"
+        );
     }
 }

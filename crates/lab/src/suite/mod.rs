@@ -1,8 +1,9 @@
 //! A suite: the arms and the work that ask one question, as a file says it.
 //!
-//! Suites are files so that a question can be read, changed and sent to somebody else. Those that are shipped lie in
-//! `suites/` and are inside the program; a path takes a user's own. A file is read whole and every name in it looked
-//! up before anything is done; what is wrong is told with its line, its column and what would do (`text.rs`).
+//! Suites are files so that a question can be read, changed and sent to somebody else. Those that
+//! are shipped lie in `suites/` and are inside the program; a path takes a user's own. A file is
+//! read whole and every name in it looked up before anything is done; what is wrong is told with
+//! its line, its column and what would do (`text.rs`).
 //!
 //! ```text
 //! suite = parts, each one table
@@ -169,13 +170,15 @@ pub enum TableKind {
     Beside,
     /// Of copies: a line for each arm, a table for each job.
     Copies,
-    /// Of writers: rate and layout side by side, then what that costs; a line for each arm, both for each job.
+    /// Of writers: rate and layout side by side, then what that costs; a line for each arm, both
+    /// for each job.
     Writers,
     /// Of writers: a line for each number of contexts and affinity, a table for each job.
     Contexts,
     /// The same by layout of the files, and what each of the three is worth by itself.
     Factors,
-    /// Of echoes: a line for each arm, a table for each job; then the arm that runs twice against each other.
+    /// Of echoes: a line for each arm, a table for each job; then the arm that runs twice against
+    /// each other.
     Echo,
 }
 
@@ -342,25 +345,28 @@ pub enum SuiteError {
     },
 }
 
-/// The suite of this name, or in the file of this path: what holds a slash or ends in `.toml` is a path.
+/// The suite of this name, or in the file of this path: what holds a slash or ends in `.toml` is a
+/// path.
 pub fn find(name: &Path) -> Result<Suite, SuiteError> {
     let word = name.to_string_lossy();
     if word.contains('/') || word.ends_with(".toml") {
         return read(name);
     }
     let shipped = SHIPPED.iter().find(|(known, _)| *known == word);
-    let (name, text) = shipped.ok_or_else(|| SuiteError::Unknown { name: word.clone().into_owned() })?;
+    let (name, text) =
+        shipped.ok_or_else(|| SuiteError::Unknown { name: word.clone().into_owned() })?;
     check::parse(text, &format!("suites/{name}.toml"))
 }
 
 /// The suite in a file.
 pub fn read(path: &Path) -> Result<Suite, SuiteError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
     check::parse(&text, &path.display().to_string())
 }
 
-/// What is told of all shipped suites: a name and a title each, then the parts with the forms they are in.
+/// What is told of all shipped suites: a name and a title each, then the parts with the forms they
+/// are in.
 #[must_use]
 pub fn list() -> String {
     let mut lines = Vec::new();
@@ -369,7 +375,8 @@ pub fn list() -> String {
         lines.push(format!("{:<12} {}", suite.name, suite.title));
         for part in &suite.parts {
             let forms = [(Form::Full, "full"), (Form::Quick, "quick"), (Form::Bare, "bare")];
-            let forms = forms.iter().filter(|(form, _)| part.cut(*form).is_some()).map(|(_, word)| *word);
+            let forms =
+                forms.iter().filter(|(form, _)| part.cut(*form).is_some()).map(|(_, word)| *word);
             let forms = forms.collect::<Vec<_>>().join(", ");
             lines.push(format!("  {:<11} {} ({forms})", part.name, part.title));
         }

@@ -1,9 +1,10 @@
 //! Arms of the user's own, beside those of a suite or in place of them.
 //!
-//! `--arm deep=kernel-direct,queue.nomerges=2` is an arm `deep` in every part that can run such an engine and knows all
-//! its keys; one that goes into no part is refused. The base, the arm that runs twice and the pairs of a part stay what
-//! they are as long as their arms do; where `--arms` leaves the base out, the first arm there is takes its place, so that
-//! there is an A/A pair in any case.
+//! `--arm deep=kernel-direct,queue.nomerges=2` is an arm `deep` in every part that can run such an
+//! engine and knows all its keys; one that goes into no part is refused. The base, the arm that
+//! runs twice and the pairs of a part stay what they are as long as their arms do; where `--arms`
+//! leaves the base out, the first arm there is takes its place, so that there is an A/A pair in any
+//! case.
 
 use std::str::FromStr;
 
@@ -51,16 +52,21 @@ impl FromStr for OwnArm {
         let (name, rest) = text
             .split_once('=')
             .ok_or_else(|| wrong("not NAME=ENGINE,key=value,... (as mine=forebay,flight=32)"))?;
-        let letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-        if name.is_empty() || name.len() > NAME_AT_MOST || !name.chars().all(letter) || name == NONE {
-            let what =
-                format!("{name} is no name of an arm (a-z, 0-9 and -, {NAME_AT_MOST} characters at most)");
+        let letter =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        if name.is_empty() || name.len() > NAME_AT_MOST || !name.chars().all(letter) || name == NONE
+        {
+            let what = format!(
+                "{name} is no name of an arm (a-z, 0-9 and -, {NAME_AT_MOST} characters at most)"
+            );
             return Err(wrong(&what));
         }
         let mut words = rest.split(',');
         let engine = words.next().unwrap_or_default().to_owned();
         let keys = words.map(|word| match word.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+            Some((key, value)) if !key.is_empty() => {
+                Ok((key.trim().to_owned(), value.trim().to_owned()))
+            }
             _ => Err(wrong(&format!("{word}: not key=value"))),
         });
         Ok(Self { name: name.to_owned(), engine, keys: keys.collect::<Result<_, _>>()? })
@@ -80,7 +86,11 @@ pub struct Choice<'a> {
 ///
 /// # Errors
 /// An arm that goes into no part, and a name that is of no arm.
-pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<Suite>, OwnArmError> {
+pub fn choose(
+    suites: Vec<Suite>,
+    form: Form,
+    choice: Choice<'_>,
+) -> Result<Vec<Suite>, OwnArmError> {
     if choice.own.is_empty() && choice.kept.is_none() {
         return Ok(suites);
     }
@@ -88,14 +98,20 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
     let known: Vec<String> = all().filter_map(|part| part.cut(form)).flat_map(Cut::names).collect();
     for name in choice.kept.into_iter().flatten().filter(|name| *name != NONE) {
         if !known.contains(name) {
-            return Err(OwnArmError(unknown(&format!("--arms {name}"), "arm of the suite", name, &known)));
+            return Err(OwnArmError(unknown(
+                &format!("--arms {name}"),
+                "arm of the suite",
+                name,
+                &known,
+            )));
         }
     }
     for (place, own) in choice.own.iter().enumerate() {
         let twice = choice.own[..place].iter().any(|other| other.name == own.name);
         let taken = known.iter().any(|name| own.name == *name || own.name == again(name));
         if twice || taken || own.name.ends_with("-again") {
-            let what = format!("--arm {}: there is an arm of that name (give it another)", own.name);
+            let what =
+                format!("--arm {}: there is an arm of that name (give it another)", own.name);
             return Err(OwnArmError(what));
         }
         goes_somewhere(
@@ -105,14 +121,15 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
         )?;
     }
     let chosen = suites.into_iter().map(|mut suite| {
-        suite.parts = suite.parts.into_iter().filter_map(|part| of_part(part, form, choice)).collect();
+        suite.parts =
+            suite.parts.into_iter().filter_map(|part| of_part(part, form, choice)).collect();
         suite
     });
     Ok(chosen.filter(|suite| !suite.parts.is_empty()).collect())
 }
 
-/// Whether a part's table has a line for an arm that is not the suite's: one of a ladder, or of arms that came of
-/// crossing, has not.
+/// Whether a part's table has a line for an arm that is not the suite's: one of a ladder, or of
+/// arms that came of crossing, has not.
 fn takes_own(part: &Part, cut: &Cut) -> bool {
     cut.batches.is_empty() && cut.crossed.is_empty() && part.table != TableKind::Policies
 }
@@ -144,7 +161,11 @@ fn goes_somewhere<'a>(
     let nowhere = if here.is_empty() {
         "no part that is run takes arms of one's own".to_owned()
     } else {
-        format!("no part that is run has such work for {} (it has for: {})", own.engine, here.join(", "))
+        format!(
+            "no part that is run has such work for {} (it has for: {})",
+            own.engine,
+            here.join(", ")
+        )
     };
     Err(OwnArmError(format!("--arm {name}: {}", refused.unwrap_or(nowhere))))
 }
@@ -178,9 +199,11 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
         let own = choice.own.iter().filter_map(|own| family.arm(own).ok().flatten());
         cut.arms.extend(own);
     }
-    let names = if cut.batches.is_empty() && cut.arms.is_empty() { Vec::new() } else { cut.names() };
+    let names =
+        if cut.batches.is_empty() && cut.arms.is_empty() { Vec::new() } else { cut.names() };
     let first = names.first()?.clone();
-    cut.contrasts.retain(|contrast| names.contains(&contrast.arm) && names.contains(&contrast.base));
+    cut.contrasts
+        .retain(|contrast| names.contains(&contrast.arm) && names.contains(&contrast.base));
     cut.crossed.retain(|crossed| names.contains(&crossed.arm));
     part.base = match part.base {
         Base::Arm(name) if names.contains(&name) => Base::Arm(name),
@@ -237,7 +260,9 @@ impl Family {
             | TableKind::Writers
             | TableKind::Contexts
             | TableKind::Factors => Family::Files,
-            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => Family::Requests,
+            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
+                Family::Requests
+            }
             TableKind::Copies => Family::Copies,
             TableKind::Echo => Family::Echoes,
         }
@@ -247,9 +272,12 @@ impl Family {
         let own = |word: &'static str| word.to_owned();
         match self {
             Family::Files => FILES.map(|arm| own(arm.name())).into(),
-            Family::Requests => {
-                WAYS.map(Way::name).into_iter().chain(REQUESTS_TOO.map(|(word, _)| word)).map(own).collect()
-            }
+            Family::Requests => WAYS
+                .map(Way::name)
+                .into_iter()
+                .chain(REQUESTS_TOO.map(|(word, _)| word))
+                .map(own)
+                .collect(),
             Family::Copies => COPIES
                 .map(CopyWay::name)
                 .into_iter()
@@ -269,20 +297,27 @@ impl Family {
             Family::Files => FILES.into_iter().find(|arm| arm.name() == engine).map(Through::Files),
             Family::Requests => {
                 let own = WAYS.into_iter().find(|way| way.name() == engine);
-                own.or_else(|| REQUESTS_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way))
-                    .map(Through::Requests)
+                own.or_else(|| {
+                    REQUESTS_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way)
+                })
+                .map(Through::Requests)
             }
             Family::Copies => {
                 let own = COPIES.into_iter().find(|way| way.name() == engine);
-                own.or_else(|| COPIES_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way))
-                    .map(Through::Copies)
+                own.or_else(|| {
+                    COPIES_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way)
+                })
+                .map(Through::Copies)
             }
-            Family::Echoes => ECHOES.into_iter().find(|way| way.name() == engine).map(Through::Echo),
+            Family::Echoes => {
+                ECHOES.into_iter().find(|way| way.name() == engine).map(Through::Echo)
+            }
             Family::JobFiles => through_of_job_file(engine),
         }
     }
 
-    /// The arm as work of this kind has it; none where there is no such engine, and why a key is not its own.
+    /// The arm as work of this kind has it; none where there is no such engine, and why a key is
+    /// not its own.
     fn arm(self, own: &OwnArm) -> Result<Option<Arm>, String> {
         let Some(through) = self.through(&own.engine) else { return Ok(None) };
         let mut arm = plain(&own.name, through);
@@ -335,7 +370,9 @@ fn take(arm: &mut Arm, key: &str, value: &str) -> Result<(), String> {
 /// The keys of an engine, those that any arm has aside.
 fn keys_of(through: Through) -> Vec<String> {
     match through {
-        Through::Requests(Way::Queue) => Knobs::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        Through::Requests(Way::Queue) => {
+            Knobs::NAMES.iter().map(|name| (*name).to_owned()).collect()
+        }
         Through::Echo(way) if way.has_order() => vec!["order".to_owned()],
         through if through.is_engine() => {
             forebay::Engine::builder().knobs().into_iter().map(|knob| knob.name).collect()
@@ -353,7 +390,8 @@ mod tests {
     fn chosen(suite: &str, own: &[&str], kept: Option<&[&str]>) -> Result<Vec<Suite>, String> {
         let own: Result<Vec<OwnArm>, _> = own.iter().map(|text| text.parse()).collect();
         let own = own.map_err(|error: OwnArmError| error.to_string())?;
-        let kept: Option<Vec<String>> = kept.map(|kept| kept.iter().map(|name| (*name).to_owned()).collect());
+        let kept: Option<Vec<String>> =
+            kept.map(|kept| kept.iter().map(|name| (*name).to_owned()).collect());
         let suites = vec![super::super::find(Path::new(suite)).unwrap()];
         let choice = Choice { own: &own, kept: kept.as_deref() };
         choose(suites, Form::Quick, choice).map_err(|error| error.to_string())
@@ -362,7 +400,8 @@ mod tests {
     #[test]
     fn an_arm_goes_into_each_part_that_knows_it() {
         let suites =
-            chosen("plug", &["mine=forebay,plug=never,queue.nomerges=2", "two=fio,batch=2"], None).unwrap();
+            chosen("plug", &["mine=forebay,plug=never,queue.nomerges=2", "two=fio,batch=2"], None)
+                .unwrap();
         let part = |name: &str| suites[0].parts.iter().find(|part| part.name == name).unwrap();
         let cut = part("file").cut(Form::Quick).unwrap();
         let mine = cut.arms.iter().find(|arm| arm.name == "mine").unwrap();
@@ -385,7 +424,10 @@ mod tests {
         assert_eq!(part.cut(Form::Quick).unwrap().names(), ["a", "b"]);
         assert!(part.also.is_empty());
         let some = chosen("layout", &[], Some(&["forebay", "kernel-bounded"])).unwrap();
-        assert_eq!(some[0].parts[0].cut(Form::Quick).unwrap().names(), ["kernel-bounded", "forebay"]);
+        assert_eq!(
+            some[0].parts[0].cut(Form::Quick).unwrap().names(),
+            ["kernel-bounded", "forebay"]
+        );
         assert!(matches!(&some[0].parts[0].base, Base::BestOf(_)));
         assert_eq!(chosen("layout", &[], Some(&["none"])).unwrap(), []);
         let ladder = chosen("plug", &[], Some(&["batch-1", "batch-8", "always"])).unwrap();
@@ -405,7 +447,11 @@ mod tests {
                 "kernel-bufered: no such engine; did you mean kernel-buffered?",
             ),
             ("layout", "mine=zfs", "zfs: no such engine (there are: copy-forebay,"),
-            ("layout", "mine=fio", "no part that is run has such work for fio (it has for: forebay,"),
+            (
+                "layout",
+                "mine=fio",
+                "no part that is run has such work for fio (it has for: forebay,",
+            ),
             ("layout", "mine=forebay,flihgt=8", "flihgt=8: no such key; did you mean flight?"),
             (
                 "layout",

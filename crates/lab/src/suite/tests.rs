@@ -52,7 +52,10 @@ fn order_asks_every_server_the_same_and_is_run_only_when_named() {
     let suite = shipped("order");
     let part = &suite.parts[0];
     let full = part.cut(Form::Full).unwrap();
-    assert_eq!((full.rounds, full.names().join(" ")), (10, "fifo lifo epoll tokio compio".to_owned()));
+    assert_eq!(
+        (full.rounds, full.names().join(" ")),
+        (10, "fifo lifo epoll tokio compio".to_owned())
+    );
     let loads: Vec<EchoLoad> = full
         .workloads
         .iter()
@@ -64,7 +67,9 @@ fn order_asks_every_server_the_same_and_is_run_only_when_named() {
     assert!([1, 4, 32, 256].iter().all(|many| loads.iter().any(|load| load.connections == *many)));
     assert!(loads.iter().any(|load| load.work_micros > 0));
     assert!(!BARE.contains(&"order") && part.cut(Form::Bare).is_none());
-    assert!(full.is_of_echoes() && !shipped("plug").parts[0].cut(Form::Full).unwrap().is_of_echoes());
+    assert!(
+        full.is_of_echoes() && !shipped("plug").parts[0].cut(Form::Full).unwrap().is_of_echoes()
+    );
 }
 
 #[test]
@@ -81,7 +86,10 @@ fn a_form_has_its_own_and_else_its_part_s() {
         let free = cut.arms.iter().filter(kernel).find(|arm| arm.batch.is_none());
         let Base::BestOf(best_of) = &file.base else { panic!("{:?}", file.base) };
         assert!(best_of.contains(&free.unwrap().name), "the kernel too hands over what is free");
-        assert!(cut.arms.iter().filter(kernel).all(|arm| best_of.contains(&arm.name)), "{best_of:?}");
+        assert!(
+            cut.arms.iter().filter(kernel).all(|arm| best_of.contains(&arm.name)),
+            "{best_of:?}"
+        );
     }
     assert_eq!(bare.devices, full.devices);
     let never = full.arms.iter().find(|arm| arm.name == "never").unwrap();
@@ -96,26 +104,61 @@ fn a_form_has_its_own_and_else_its_part_s() {
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
     let cases = [
-        ("plug", "batch = 1\n", "bacth = 1\n", "x.toml:49:1: unknown field `bacth`, expected one of `name`,"),
-        ("plug", "pattern = \"random\"", "pattern = \"any\"", "unknown variant `any`, expected `random` or"),
+        (
+            "plug",
+            "batch = 1\n",
+            "bacth = 1\n",
+            "x.toml:49:1: unknown field `bacth`, expected one of `name`,",
+        ),
+        (
+            "plug",
+            "pattern = \"random\"",
+            "pattern = \"any\"",
+            "unknown variant `any`, expected `random` or",
+        ),
         (
             "plug",
             "through = \"pread\"",
             "through = \"read\"",
             ":39:11: read: no such way of I/O (for requests: queue",
         ),
-        ("plug", "plug = \"always\"", "plug = \"often\"", "often: allowed: never, always, adaptive"),
-        ("plug", "plug = \"always\"", "plugg = \"always\"", "plugg: no such knob; did you mean plug?"),
+        (
+            "plug",
+            "plug = \"always\"",
+            "plug = \"often\"",
+            "often: allowed: never, always, adaptive",
+        ),
+        (
+            "plug",
+            "plug = \"always\"",
+            "plugg = \"always\"",
+            "plugg: no such knob; did you mean plug?",
+        ),
         (
             "plug",
             "\"fio\", \"fio-batch-32\"",
             "\"foi\", \"fio-batch-32\"",
             "foi: no such arm; did you mean fio?",
         ),
-        ("plug", "metric = \"iops\"", "metric = \"speed\"", "speed: no such metric (there are: iops,"),
-        ("plug", "[\"file\"]", "[\"nvme\"]", "nvme: no such device (there are: null, free:NANOSECONDS"),
+        (
+            "plug",
+            "metric = \"iops\"",
+            "metric = \"speed\"",
+            "speed: no such metric (there are: iops,",
+        ),
+        (
+            "plug",
+            "[\"file\"]",
+            "[\"nvme\"]",
+            "nvme: no such device (there are: null, free:NANOSECONDS",
+        ),
         ("plug", "[\"file\"]", "[\"null\"]", "pread goes to a file alone (leave null out)"),
-        ("order", "connections = 4, in", "connections = 0, in", "0 connections: not between 1 and 10000"),
+        (
+            "order",
+            "connections = 4, in",
+            "connections = 0, in",
+            "0 connections: not between 1 and 10000",
+        ),
         (
             "order",
             "knobs = { order = \"lifo\" }",
@@ -134,7 +177,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "block = \"4k\"\necho = { connections = 1,",
             "has its own of everything",
         ),
-        ("order", "table = \"echo\"", "table = \"copies\"", "no arm for copies in a table of copies"),
+        (
+            "order",
+            "table = \"echo\"",
+            "table = \"copies\"",
+            "no arm for copies in a table of copies",
+        ),
         (
             "order",
             "through = \"echo-epoll\"",
@@ -143,7 +191,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ),
         ("plug", "block = \"4k\"\n", "", "give it a block, such as"),
         ("plug", "block = \"4k\"", "block = \"4x\"", "4x: no number of bytes (such as \"4k\""),
-        ("plug", "block = \"4k\"", "block = \"1000\"", "out of range (512 to 16m, in steps of 512)"),
+        (
+            "plug",
+            "block = \"4k\"",
+            "block = \"1000\"",
+            "out of range (512 to 16m, in steps of 512)",
+        ),
         ("plug", "depths = [1, 32, 128]", "depths = [0]", "0: out of range (1 to 4096)"),
         ("plug", "seconds = 1.0", "seconds = 0", "0: out of range (0.01 to 3600)"),
         (
@@ -186,9 +239,19 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "unknown variant `wirte`, expected one of `write`,",
         ),
         ("completion", "iodepth = 1,", "iodepth = 2,", "single calls have a depth of 1"),
-        ("completion", "cache = \"64m\"", "cache = \"1m\"", "memory out of range (in steps of 1m, cache 8m"),
+        (
+            "completion",
+            "cache = \"64m\"",
+            "cache = \"1m\"",
+            "memory out of range (in steps of 1m, cache 8m",
+        ),
         ("completion", "dirty = \"64m\"", "dirty = \"80m\"", "memory out of range"),
-        ("completion", "on = \"device\"", "on = \"device\", beside = \"sync\"", "no file to sync beside it"),
+        (
+            "completion",
+            "on = \"device\"",
+            "on = \"device\", beside = \"sync\"",
+            "no file to sync beside it",
+        ),
         ("completion", "numjobs = 1, uncached", "uncached", "missing field `numjobs`"),
         (
             "completion",
@@ -196,7 +259,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "on = \"disk\"",
             "unknown variant `disk`, expected `file` or `device`",
         ),
-        ("completion", "copy = \"32m\"", "copy = \"33k\"", "out of range (whole blocks, 1g at most)"),
+        (
+            "completion",
+            "copy = \"32m\"",
+            "copy = \"33k\"",
+            "out of range (whole blocks, 1g at most)",
+        ),
         ("completion", "\"delay=1000\"", "\"later\"", "completion = later"),
         ("completion", "flight = \"32\"", "fligth = \"32\"", "there is no knob `fligth`"),
         ("completion", "scale = 0.03", "scale = 3", "3: out of range (above 0, at most 1)"),
@@ -208,7 +276,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "[\"kernel-direct\", \"memcpy\"",
             "no arm for copies in a table",
         ),
-        ("completion", "table = \"copies\"", "table = \"arms\"", "every form needs devices and depths"),
+        (
+            "completion",
+            "table = \"copies\"",
+            "table = \"arms\"",
+            "every form needs devices and depths",
+        ),
         ("writeback", "\"8\", \"auto\"", "\"0\", \"auto\"", "contexts = 0"),
         ("writeback", "\"8\", \"auto\"", "\"10000\", \"auto\"", "contexts = 10000"),
         ("writeback", "[\"single\", \"hash\"", "[\"sinlge\", \"hash\"", "affinity = sinlge"),
@@ -226,8 +299,18 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "cell_bytes = \"1m\"",
             "needs cell_bytes, here of 9216k or more",
         ),
-        ("writeback", "base = \"contexts-1-holes\"", "base = \"contexts-1\"", "no such arm in every form"),
-        ("layout", "base = \"kernel-buffered\" }", "base = \"kernel\" }", "kernel: no arm of this part"),
+        (
+            "writeback",
+            "base = \"contexts-1-holes\"",
+            "base = \"contexts-1\"",
+            "no such arm in every form",
+        ),
+        (
+            "layout",
+            "base = \"kernel-buffered\" }",
+            "base = \"kernel\" }",
+            "kernel: no arm of this part",
+        ),
         ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:4:8: "),
         ("layout", "table = \"files\"", "table = \"arms\"", "every form needs devices and depths"),
     ];
@@ -266,7 +349,8 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
     assert!(
-        said.contains("No such file") && said.contains("or one of: completion, layout, order, plug"),
+        said.contains("No such file")
+            && said.contains("or one of: completion, layout, order, plug"),
         "{said}"
     );
     let directory = tempfile::tempdir().unwrap();

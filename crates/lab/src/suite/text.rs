@@ -1,5 +1,6 @@
-//! A suite's file as it is written: its tables and their keys, nothing looked up. What is no key here is refused by
-//! name, with the keys there are. Every word that has to be looked up keeps its place in the text.
+//! A suite's file as it is written: its tables and their keys, nothing looked up. What is no key
+//! here is refused by name, with the keys there are. Every word that has to be looked up keeps its
+//! place in the text.
 
 use std::collections::BTreeMap;
 

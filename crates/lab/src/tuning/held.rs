@@ -10,12 +10,13 @@ use rustix::io::Errno;
 use super::journal::{Change, Journal};
 use super::{Knob, Places, Tuning, TuningError, read, same};
 
-/// Of each two the kernel makes 0 of one when the other is set, and takes no 0 for the first: so the one that is not 0 is
-/// what is put back.
+/// Of each two the kernel makes 0 of one when the other is set, and takes no 0 for the first: so
+/// the one that is not 0 is what is put back.
 const PAIRS: [(&str, &str); 2] =
     [("dirty_bytes", "dirty_ratio"), ("dirty_background_bytes", "dirty_background_ratio")];
 
-/// What is set anew when the scheduler is another, whatever it was, and beside it all that a scheduler has of its own.
+/// What is set anew when the scheduler is another, whatever it was, and beside it all that a
+/// scheduler has of its own.
 const OF_SCHEDULER: [&str; 2] = ["wbt_lat_usec", "nr_requests"];
 
 /// Where a scheduler has that.
@@ -30,7 +31,8 @@ pub struct Held {
     _locks: Vec<Lock>,
 }
 
-/// A file that is locked. Closing it would not do: a child that another thread has just begun has it too, for a moment.
+/// A file that is locked. Closing it would not do: a child that another thread has just begun has
+/// it too, for a moment.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
@@ -44,11 +46,16 @@ impl Drop for Lock {
 }
 
 impl Held {
-    /// Sets all of it and looks whether the kernel has it so. Blocks until the journal is on the disk.
+    /// Sets all of it and looks whether the kernel has it so. Blocks until the journal is on the
+    /// disk.
     ///
     /// # Errors
     /// The first that could not be set; those before it are as they were.
-    pub fn new(tunings: &[Tuning], places: &Places, journal: &Journal) -> Result<Self, TuningError> {
+    pub fn new(
+        tunings: &[Tuning],
+        places: &Places,
+        journal: &Journal,
+    ) -> Result<Self, TuningError> {
         let mut tunings: Vec<&Tuning> = tunings.iter().collect();
         // Another scheduler sets others anew: what is wanted of those comes after it.
         tunings.sort_by_key(|tuning| tuning.knob != Knob::Queue("scheduler".to_owned()));
@@ -61,7 +68,8 @@ impl Held {
                 value: tuning.value.clone(),
                 source,
             };
-            // What the kernel changes along is locked too: whoever sets that would take our value for the one before.
+            // What the kernel changes along is locked too: whoever sets that would take our value
+            // for the one before.
             let along = changed_along(&file);
             for file in along.iter().chain([&file]) {
                 if !lock(file, &mut locks).map_err(refused)? {
@@ -80,8 +88,12 @@ impl Held {
         journal.write(&changes).map_err(failed)?;
         // From here on dropping it puts back what there is.
         let held = Self { changes, journal: journal.clone(), _locks: locks };
-        let files: Vec<&Path> =
-            held.changes.iter().filter(|change| change.ours.is_some()).map(|change| &*change.file).collect();
+        let files: Vec<&Path> = held
+            .changes
+            .iter()
+            .filter(|change| change.ours.is_some())
+            .map(|change| &*change.file)
+            .collect();
         for (tuning, file) in tunings.into_iter().zip(files) {
             set(tuning, file)?;
         }
@@ -140,7 +152,8 @@ fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
     }
 }
 
-/// All that the kernel changes along with a file. What has to be there before something else comes last.
+/// All that the kernel changes along with a file. What has to be there before something else comes
+/// last.
 fn changed_along(file: &Path) -> Vec<PathBuf> {
     if file.file_name().is_none_or(|name| name != "scheduler") {
         return partner(file).into_iter().collect();
@@ -149,7 +162,9 @@ fn changed_along(file: &Path) -> Vec<PathBuf> {
     let mut own: Vec<PathBuf> = own.filter_map(Result::ok).map(|entry| entry.path()).collect();
     own.sort();
     own.extend(OF_SCHEDULER.map(|name| file.with_file_name(name)));
-    own.retain(|file| file.is_file() && access(file, Access::WRITE_OK).is_ok() && read(file).is_ok());
+    own.retain(|file| {
+        file.is_file() && access(file, Access::WRITE_OK).is_ok() && read(file).is_ok()
+    });
     own
 }
 
@@ -164,8 +179,8 @@ fn partner(file: &Path) -> Option<PathBuf> {
     Some(file.with_file_name(other)).filter(|other| other.is_file())
 }
 
-/// Writes back what was there, last first, and looks whether it is. What is as it was is not written: writing alone turns
-/// some of the kernel's defaults into a wish.
+/// Writes back what was there, last first, and looks whether it is. What is as it was is not
+/// written: writing alone turns some of the kernel's defaults into a wish.
 pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     let mut refused: Vec<(&Change, String)> = Vec::new();
     for change in changes.iter().rev().filter(|change| !is_zero_of_pair(change, changes)) {
@@ -178,8 +193,8 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     }
     let mut wrong = Vec::new();
     for change in changes {
-        // What counts is how it is in the end: a depth may not be taken before its scheduler is back, and is set once
-        // more after that.
+        // What counts is how it is in the end: a depth may not be taken before its scheduler is
+        // back, and is set once more after that.
         let is = match read(&change.file) {
             Ok(now) if same(&now, &change.before) => continue,
             Ok(now) => format!("it is {now}"),
@@ -192,7 +207,11 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
         let (file, before) = (change.file.display(), &change.before);
         format!("{file} could not be put back: {why} (write {before} to it)")
     };
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.into_iter().map(said).collect::<Vec<_>>().join("; ")) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.into_iter().map(said).collect::<Vec<_>>().join("; "))
+    }
 }
 
 /// Whether it becomes 0 by itself when the other of its pair is put back.

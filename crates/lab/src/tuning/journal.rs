@@ -1,5 +1,5 @@
-//! What was set before it was changed, on the disk before anything is: what a run that was killed leaves behind it says
-//! what has to be put back.
+//! What was set before it was changed, on the disk before anything is: what a run that was killed
+//! leaves behind it says what has to be put back.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -95,8 +95,8 @@ pub enum Recovered {
     },
 }
 
-/// Puts back what the comparison in `directory`, which runs no more, had changed. Nothing where it had changed nothing,
-/// or the machine was started anew since.
+/// Puts back what the comparison in `directory`, which runs no more, had changed. Nothing where it
+/// had changed nothing, or the machine was started anew since.
 ///
 /// # Errors
 /// What could not be put back; the journal then stays.
@@ -112,7 +112,9 @@ pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
     let (mut kept, mut ours) = (Vec::new(), Vec::new());
     // What the kernel changed along stands before what it belongs to, and goes back only with that.
     for group in written.changes.split_inclusive(|change| change.ours.is_some()) {
-        let Some((change, Some(value))) = group.last().map(|last| (last, &last.ours)) else { continue };
+        let Some((change, Some(value))) = group.last().map(|last| (last, &last.ours)) else {
+            continue;
+        };
         match read(&change.file) {
             Ok(now) if same(&now, &change.before) => {}
             Ok(now) if same(&now, value) => ours.extend_from_slice(group),
@@ -124,6 +126,7 @@ pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
     journal.clear().map_err(|error| format!("{path}: {error}"))?;
     let back = ours.into_iter().filter(|change| change.ours.is_some());
     let back = back.map(|Change { file, before: value, .. }| Recovered::PutBack { file, value });
-    let kept = kept.into_iter().map(|Change { file, before, .. }| Recovered::SetSince { file, before });
+    let kept =
+        kept.into_iter().map(|Change { file, before, .. }| Recovered::SetSince { file, before });
     Ok(back.chain(kept).collect())
 }

@@ -47,9 +47,16 @@ impl Machine {
 fn names_lead_to_their_own_directory_alone() {
     assert_eq!("sysctl.vm.dirty_bytes".parse(), Ok(Knob::Sysctl("vm.dirty_bytes".into())));
     assert_eq!("queue.nomerges".parse(), Ok(Knob::Queue("nomerges".into())));
-    for wrong in
-        ["sysctl.", "queue.", "queue./etc/x", "queue.a/b", "sysctl.vm..x", "sysctl.vm/x", "vm.x", "queue..."]
-    {
+    for wrong in [
+        "sysctl.",
+        "queue.",
+        "queue./etc/x",
+        "queue.a/b",
+        "sysctl.vm..x",
+        "sysctl.vm/x",
+        "vm.x",
+        "queue...",
+    ] {
         assert_eq!(wrong.parse::<Knob>(), Err(NoKnob), "{wrong}");
     }
 }
@@ -66,9 +73,16 @@ fn what_is_not_there_names_the_nearest_and_nothing_is_changed() {
     assert!(refused("queue.something-else").ends_with("no such setting here"));
     let nowhere = Places { queue: None, ..machine.places.clone() };
     assert!(
-        nowhere.check(&[tuning("queue.nomerges", "2")]).unwrap_err().to_string().contains("no block device")
+        nowhere
+            .check(&[tuning("queue.nomerges", "2")])
+            .unwrap_err()
+            .to_string()
+            .contains("no block device")
     );
-    machine.places.check(&[tuning("queue.nomerges", "2"), tuning("sysctl.vm.swappiness", "1")]).unwrap();
+    machine
+        .places
+        .check(&[tuning("queue.nomerges", "2"), tuning("sysctl.vm.swappiness", "1")])
+        .unwrap();
 }
 
 #[test]
@@ -76,11 +90,21 @@ fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
     let machine = Machine::new();
     let tunings = [tuning("sysctl.vm.swappiness", "1"), tuning("queue.nomerges", "2")];
     let held = Held::new(&tunings, &machine.places, &machine.journal()).unwrap();
-    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("1".into(), "2".into()));
-    let busy = Held::new(&tunings[1..], &machine.places, &Journal::of(&machine.directory.path().join("sys")));
+    assert_eq!(
+        (machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")),
+        ("1".into(), "2".into())
+    );
+    let busy = Held::new(
+        &tunings[1..],
+        &machine.places,
+        &Journal::of(&machine.directory.path().join("sys")),
+    );
     assert!(busy.unwrap_err().to_string().contains("another comparison holds it"));
     held.release().unwrap();
-    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("60".into(), "0".into()));
+    assert_eq!(
+        (machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")),
+        ("60".into(), "0".into())
+    );
     assert!(!machine.directory.path().join("settings.json").exists());
 
     let (places, journal) = (machine.places.clone(), machine.journal());
@@ -89,7 +113,10 @@ fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
         panic!("on purpose");
     });
     assert!(panicked.join().is_err());
-    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("60".into(), "0".into()));
+    assert_eq!(
+        (machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")),
+        ("60".into(), "0".into())
+    );
 }
 
 #[test]
@@ -99,7 +126,10 @@ fn what_a_killed_run_has_left_is_put_back_but_not_what_was_set_since() {
     std::mem::forget(Held::new(&tunings, &machine.places, &machine.journal()).unwrap());
     fs::write(machine.directory.path().join("sys/vm/swappiness"), "30\n").unwrap();
     let recovered = recover(machine.directory.path()).unwrap();
-    assert_eq!((machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")), ("30".into(), "0".into()));
+    assert_eq!(
+        (machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")),
+        ("30".into(), "0".into())
+    );
     let [back, since] = recovered.as_slice() else { panic!("{recovered:?}") };
     assert!(matches!(back, Recovered::PutBack { value, .. } if value == "0"), "{back:?}");
     assert!(matches!(since, Recovered::SetSince { before, .. } if before == "60"), "{since:?}");
@@ -111,7 +141,8 @@ fn what_a_switch_of_the_scheduler_sets_anew_is_put_back_too() {
     for killed in [false, true] {
         let machine = Machine::new();
         let held =
-            Held::new(&[tuning("queue.scheduler", "none")], &machine.places, &machine.journal()).unwrap();
+            Held::new(&[tuning("queue.scheduler", "none")], &machine.places, &machine.journal())
+                .unwrap();
         machine.becomes("queue/nr_requests", "256");
         machine.becomes("queue/iosched/read_expire", "500");
         if killed {
@@ -126,14 +157,18 @@ fn what_a_switch_of_the_scheduler_sets_anew_is_put_back_too() {
     }
 }
 
-/// Two comparisons, each with one of a pair: the second would take what the first has set for what was there.
+/// Two comparisons, each with one of a pair: the second would take what the first has set for what
+/// was there.
 #[test]
 fn the_other_of_a_pair_is_held_as_well() {
     let machine = Machine::new();
-    let [bytes, ratio] = [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.dirty_ratio", "5")];
+    let [bytes, ratio] =
+        [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.dirty_ratio", "5")];
     let other = Journal::of(&machine.directory.path().join("sys"));
-    let held = Held::new(std::slice::from_ref(&bytes), &machine.places, &machine.journal()).unwrap();
-    let busy = Held::new(std::slice::from_ref(&ratio), &machine.places, &other).unwrap_err().to_string();
+    let held =
+        Held::new(std::slice::from_ref(&bytes), &machine.places, &machine.journal()).unwrap();
+    let busy =
+        Held::new(std::slice::from_ref(&ratio), &machine.places, &other).unwrap_err().to_string();
     assert_eq!(busy, "sysctl.vm.dirty_ratio: another comparison holds it (wait for its end)");
     machine.becomes("sys/vm/dirty_ratio", "0");
     machine.becomes("sys/vm/dirty_bytes", "0");
@@ -147,7 +182,8 @@ fn the_other_of_a_pair_is_held_as_well() {
 #[test]
 fn the_other_of_a_pair_goes_back_with_its_own_alone() {
     let machine = Machine::new();
-    let tunings = [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.swappiness", "1")];
+    let tunings =
+        [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.swappiness", "1")];
     std::mem::forget(Held::new(&tunings, &machine.places, &machine.journal()).unwrap());
     machine.becomes("sys/vm/dirty_ratio", "0");
     machine.becomes("sys/vm/dirty_bytes", "1000000000");
@@ -206,10 +242,13 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
     let directory = tempfile::tempdir().unwrap();
     let (places, journal) = (Places::under(device.path()), Journal::of(directory.path()));
     let queue = places.queue.clone().unwrap();
-    let all = ["nomerges", "read_ahead_kb", "scheduler", "nr_requests"].map(|name| queue.join(name));
+    let all =
+        ["nomerges", "read_ahead_kb", "scheduler", "nr_requests"].map(|name| queue.join(name));
     let at_first = [2, 3].map(|which| read(&all[which]).unwrap());
-    // Without a scheduler a loop device takes 128 requests at most, so the depth goes back after the scheduler alone.
-    for (scheduler, depth, other) in [("none", "64", "mq-deadline"), ("mq-deadline", "200", "none")] {
+    // Without a scheduler a loop device takes 128 requests at most, so the depth goes back after
+    // the scheduler alone.
+    for (scheduler, depth, other) in [("none", "64", "mq-deadline"), ("mq-deadline", "200", "none")]
+    {
         fs::write(&all[2], scheduler).unwrap();
         fs::write(&all[3], depth).unwrap();
         let before = all.each_ref().map(|file| read(file).unwrap());
@@ -246,8 +285,8 @@ fn a_pair_of_sysctls_is_put_back_by_the_one_that_was_set() {
     }
     let directory = tempfile::tempdir().unwrap();
     let places = Places::under(directory.path());
-    let files =
-        ["dirty_background_bytes", "dirty_background_ratio"].map(|name| places.sysctl.join("vm").join(name));
+    let files = ["dirty_background_bytes", "dirty_background_ratio"]
+        .map(|name| places.sysctl.join("vm").join(name));
     let before = files.each_ref().map(|file| read(file).unwrap());
     let tunings = [tuning("sysctl.vm.dirty_background_bytes", "1073741824")];
     let held = match Held::new(&tunings, &places, &Journal::of(directory.path())) {

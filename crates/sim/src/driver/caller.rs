@@ -1,7 +1,9 @@
-//! A caller of a run: a program's thread that has one file open at a time, and does one thing after the other.
+//! A caller of a run: a program's thread that has one file open at a time, and does one thing after
+//! the other.
 //!
-//! A copy takes two steps, planned and published, so that everything else may happen in between. What is copied
-//! into is spoiled at the first: if anybody sends or reads it meanwhile, that is found.
+//! A copy takes two steps, planned and published, so that everything else may happen in between.
+//! What is copied into is spoiled at the first: if anybody sends or reads it meanwhile, that is
+//! found.
 
 use forebay_block::Target;
 use forebay_cache::{Caching, Liberties, Request, TicketId};
@@ -114,7 +116,12 @@ impl Driver {
         activity
     }
 
-    pub(super) fn sleep_on_pages(&mut self, id: usize, path: usize, activity: Activity) -> Activity {
+    pub(super) fn sleep_on_pages(
+        &mut self,
+        id: usize,
+        path: usize,
+        activity: Activity,
+    ) -> Activity {
         self.inode(path).page_waiters.push(id);
         self.marks.hit("wait for pages");
         self.sleep(id, activity)
@@ -162,7 +169,8 @@ impl Driver {
                 if pages.is_empty() {
                     return Activity::Idle;
                 }
-                let request = Request::Discard { first: pages.start, pages: pages.end - pages.start };
+                let request =
+                    Request::Discard { first: pages.start, pages: pages.end - pages.start };
                 let asking = self.ask(path, request, Then::GoOn);
                 self.perhaps_abandon(path, asking)
             }
@@ -240,8 +248,11 @@ impl Driver {
 
     fn begin_close(&mut self, id: usize, path: usize) -> Activity {
         let is_last = self.inode(path).handles == 1;
-        let (request, then) =
-            if is_last { (Request::Release, Then::LetGo) } else { (Request::WriteOut, Then::Closed) };
+        let (request, then) = if is_last {
+            (Request::Release, Then::LetGo)
+        } else {
+            (Request::WriteOut, Then::Closed)
+        };
         let asking = self.ask(path, request, then);
         self.inode(path).handles -= 1;
         self.marks.hit("close");
@@ -264,7 +275,9 @@ impl Driver {
         let waited = self.disk.transitions() - asking.transitions;
         self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
-            Request::FlushData | Request::FlushAll => self.check_sync(&mut handle, asking.change, result),
+            Request::FlushData | Request::FlushAll => {
+                self.check_sync(&mut handle, asking.change, result)
+            }
             Request::SetLength(_) => {}
             Request::Discard { .. } => self.check_failure(path, result),
             Request::WriteOut | Request::Release => {
@@ -295,7 +308,9 @@ impl Driver {
 
     fn let_go_of(&mut self, id: usize, path: usize) -> Activity {
         match &self.paths[path].inode {
-            Some(inode) if inode.handles == 0 => self.sleep_on_pages(id, path, Activity::LettingGo(path)),
+            Some(inode) if inode.handles == 0 => {
+                self.sleep_on_pages(id, path, Activity::LettingGo(path))
+            }
             _ => Activity::Idle,
         }
     }

@@ -22,7 +22,10 @@ impl Driver {
         match bio.operation {
             Operation::Write => {
                 let last = if self.plan.are_devices { size } else { size / PAGE * PAGE };
-                assert!(bio.end() <= last, "contract 8: the block of the end {size} goes direct: {bio:?}");
+                assert!(
+                    bio.end() <= last,
+                    "contract 8: the block of the end {size} goes direct: {bio:?}"
+                );
                 let is_extending = bio.end() > disk_size;
                 let most = if is_extending { EXTENDING_REQUEST_BYTES } else { REQUEST_BYTES };
                 assert!(bio.length <= most, "contract 18: a request is too large: {bio:?}");
@@ -39,13 +42,26 @@ impl Driver {
                 }
             }
             Operation::WriteBuffered if inode.cache.is_rewriting() => {
-                assert_eq!(inode.cache.liberties(), Liberties::Shared, "contract 6: not shared: {bio:?}");
-                assert!(bio.end() <= size && bio.length <= REQUEST_BYTES, "contract 18: too large: {bio:?}");
+                assert_eq!(
+                    inode.cache.liberties(),
+                    Liberties::Shared,
+                    "contract 6: not shared: {bio:?}"
+                );
+                assert!(
+                    bio.end() <= size && bio.length <= REQUEST_BYTES,
+                    "contract 18: too large: {bio:?}"
+                );
                 self.marks.hit("rewritten");
             }
             Operation::WriteBuffered => {
-                assert!(bio.end() == size, "contract 8: a buffered write that is not the end: {bio:?}");
-                assert!(bio.offset == size / PAGE * PAGE, "contract 8: not the last block: {bio:?}");
+                assert!(
+                    bio.end() == size,
+                    "contract 8: a buffered write that is not the end: {bio:?}"
+                );
+                assert!(
+                    bio.offset == size / PAGE * PAGE,
+                    "contract 8: not the last block: {bio:?}"
+                );
                 self.marks.hit("tail");
             }
             Operation::Allocate => self.check_reservation(path, bio),
@@ -64,7 +80,10 @@ impl Driver {
             "contract 9: space of a shared file: {bio:?}"
         );
         assert_ne!(self.plan.reserving, Reserving::Off, "contract 9: reserving is off: {bio:?}");
-        assert!(bio.offset >= inode.origin_end, "contract 9: space is reserved in what was there: {bio:?}");
+        assert!(
+            bio.offset >= inode.origin_end,
+            "contract 9: space is reserved in what was there: {bio:?}"
+        );
         let size = inode.cache.size();
         let of_free = self.disk.free_pages().saturating_mul(PAGE) / 100;
         let ahead = match self.plan.reserving {
@@ -74,7 +93,10 @@ impl Driver {
         let most = size.next_multiple_of(PAGE) + ahead;
         assert!(bio.end() <= most, "contract 9: more than {most} is reserved, of {size}: {bio:?}");
         let (free, piece) = (self.disk.free_pages().saturating_mul(PAGE), self.plan.piece_bytes);
-        assert!(bio.length <= at_most(piece), "contract 9: too much at once of {free} in pieces: {bio:?}");
+        assert!(
+            bio.length <= at_most(piece),
+            "contract 9: too much at once of {free} in pieces: {bio:?}"
+        );
         self.marks.hit("allocation");
         if bio.length == at_most(piece) {
             self.marks.hit("reserved in parts");
@@ -82,7 +104,12 @@ impl Driver {
     }
 
     /// How a sync ended that was asked for after `change`.
-    pub(super) fn check_sync(&mut self, handle: &mut Handle, change: u64, result: Result<(), Failure>) {
+    pub(super) fn check_sync(
+        &mut self,
+        handle: &mut Handle,
+        change: u64,
+        result: Result<(), Failure>,
+    ) {
         let path = handle.path;
         if result.is_err() {
             self.check_failure(path, result);
@@ -97,7 +124,9 @@ impl Driver {
             if let Err(wrong) = self.paths[path].ledger.check(&found) {
                 panic!("contract 1: a sync of file {path} ended well, but {wrong}");
             }
-            if self.paths[path].ledger.change() == change && !self.paths[path].ledger.is_discarding() {
+            if self.paths[path].ledger.change() == change
+                && !self.paths[path].ledger.is_discarding()
+            {
                 self.check_contents(path, "contract 8: after a sync");
             }
             self.marks.hit("sync ok");
@@ -140,26 +169,36 @@ impl Driver {
         }
     }
 
-    /// The lease goes: another program sees what was accepted before it asked, and nothing it writes is destroyed.
+    /// The lease goes: another program sees what was accepted before it asked, and nothing it
+    /// writes is destroyed.
     pub(super) fn check_lease_given_up(&mut self, path: usize, broken_at: u64, is_over: bool) {
         let target = Target(path as u32);
         let harmful = |bio: &&Bio| {
-            let gives_back = bio.operation == Operation::SetLength && bio.class == Class::Background;
-            bio.target == target && (bio.zero_bytes() > 0 || gives_back || bio.operation == Operation::Punch)
+            let gives_back =
+                bio.operation == Operation::SetLength && bio.class == Class::Background;
+            bio.target == target
+                && (bio.zero_bytes() > 0 || gives_back || bio.operation == Operation::Punch)
         };
         if let Some(bio) = self.disk.flying().find(harmful) {
-            panic!("contract 6: the lease of file {path} goes while this is at the device: {bio:?}");
+            panic!(
+                "contract 6: the lease of file {path} goes while this is at the device: {bio:?}"
+            );
         }
         let inode = self.paths[path].inode.as_mut().expect("an open file");
         let gave_back = !inode.cache.leaves_space() && inode.write_errors == 0;
         if is_over && gave_back && !inode.keeps_space {
             let beyond = self.disk.file(target).allocated_beyond_end();
-            assert_eq!(beyond, None, "contract 6: space beyond the end of file {path} without its lease");
+            assert_eq!(
+                beyond, None,
+                "contract 6: space beyond the end of file {path} without its lease"
+            );
         }
         inode.keeps_space = true;
-        // Of what is written from here on another program's mapping may undo some. (What is not kept it could undo for
-        // good; then a flush that fails is a failure, and nothing is to be compared any more.)
-        self.disk.set_others(target, !inode.cache.lacks_frames() && inode.cache.poisoned().is_none());
+        // Of what is written from here on another program's mapping may undo some. (What is not
+        // kept it could undo for good; then a flush that fails is a failure, and nothing is to be
+        // compared any more.)
+        self.disk
+            .set_others(target, !inode.cache.lacks_frames() && inode.cache.poisoned().is_none());
         let has_failed = inode.write_errors > 0;
         if is_over && !has_failed && self.paths[path].ledger.change() == broken_at {
             self.check_contents(path, "contract 6: as another program sees it");
@@ -185,7 +224,8 @@ impl Driver {
             // Whoever could not write all could not flush, and heard of that.
             let undone = self.disk.undone(Target(path as u32));
             let differing = ledger.reread(self.disk.file(Target(path as u32)));
-            let wrong = differing.into_iter().find(|page| !failed.contains(page) && !undone.contains(page));
+            let wrong =
+                differing.into_iter().find(|page| !failed.contains(page) && !undone.contains(page));
             assert_eq!(
                 wrong, None,
                 "contract 5: a page of file {path} that could be written is lost at its close"
@@ -195,7 +235,10 @@ impl Driver {
         }
         if gives_back && write_errors == 0 {
             let beyond = self.disk.file(Target(path as u32)).allocated_beyond_end();
-            assert_eq!(beyond, None, "contract 9: space beyond the end of file {path} after its close");
+            assert_eq!(
+                beyond, None,
+                "contract 9: space beyond the end of file {path} after its close"
+            );
         }
         if flush_has_failed {
             self.paths[path].ledger.forsake();
@@ -253,18 +296,26 @@ impl Driver {
             expected.len(),
             "contract 4: the size of file {path} after the process's death"
         );
-        let is_free =
-            |at: u64| undone.contains(&(at / PAGE)) || copying.iter().any(|bytes| bytes.contains(&at));
+        let is_free = |at: u64| {
+            undone.contains(&(at / PAGE)) || copying.iter().any(|bytes| bytes.contains(&at))
+        };
         if found != expected {
             let differs = |at: &usize| found[*at] != expected[*at] && !is_free(*at as u64);
             let differs = (0..found.len()).find(differs);
             let page = differs.map(|at| at as u64 / PAGE);
-            assert_eq!(differs, None, "contract 4: page {page:?} of file {path} after the process's death");
+            assert_eq!(
+                differs, None,
+                "contract 4: page {page:?} of file {path} after the process's death"
+            );
         }
         let cache = &self.paths[path].inode.as_ref().expect("an open file").cache;
         if !cache.in_flight() && copying.is_empty() {
             let unwritten = self.accounts.unwritten(path);
-            assert_eq!(unwritten, cache.unsent_pages(), "pages of file {path} are dirty, and said to be");
+            assert_eq!(
+                unwritten,
+                cache.unsent_pages(),
+                "pages of file {path} are dirty, and said to be"
+            );
         }
         self.marks.hit(if found == kernel { "nothing to be saved" } else { "saved" });
         if cut.is_some() {
@@ -276,7 +327,10 @@ impl Driver {
             let there = &kernel[start.min(kernel.len())..(start + PAGE as usize).min(kernel.len())];
             let (same, rest) = arena.frame(frame).split_at(there.len());
             let is_clean = same == there && rest.iter().all(|byte| *byte == 0);
-            assert!(is_clean || undone.contains(&page), "page {page} of file {path} is said to be clean");
+            assert!(
+                is_clean || undone.contains(&page),
+                "page {page} of file {path} is said to be clean"
+            );
         }
     }
 
@@ -293,7 +347,11 @@ impl Driver {
     pub(super) fn check_end(&mut self) {
         assert_eq!(self.frames.free(), self.frames.total(), "contract 12: frames are lost");
         assert_eq!(self.level.dirty(), 0, "contract 12: pages are charged that nobody has");
-        assert_eq!((self.queue.staged(), self.queue.in_flight()), (0, 0), "contract 16: bios are left");
+        assert_eq!(
+            (self.queue.staged(), self.queue.in_flight()),
+            (0, 0),
+            "contract 16: bios are left"
+        );
         let counters = self.queue.counters();
         assert_eq!(counters.bios, counters.completed_bios, "contract 16: every bio ends once");
         for keep in [Keep::Nothing, Keep::Everything, Keep::Some] {

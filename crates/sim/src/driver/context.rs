@@ -20,7 +20,8 @@ use crate::random::PerMille;
 /// Bios taken from one file before the next one has a turn, in one pass.
 const RUN_PER_FILE: usize = 4;
 
-/// Pages that do not stay are written out from so many on in a file, and who writes them waits at three times as many.
+/// Pages that do not stay are written out from so many on in a file, and who writes them waits at
+/// three times as many.
 pub(super) const UNCACHED_PAGES: u64 = 4;
 
 /// How often, in the age of a page, it is looked whether something is too old.
@@ -67,14 +68,17 @@ impl Driver {
         self.serve_callers();
         self.serve_waited();
         self.give_leases_up();
-        // Before anything is sent again of a file that nobody has: pages that fail would keep it for good.
+        // Before anything is sent again of a file that nobody has: pages that fail would keep it
+        // for good.
         self.let_go();
         self.tick();
         self.serve_uncached();
         self.serve_background();
         self.reclaim_kept();
         self.queue.set_awaited(self.is_awaited());
-        self.queue.dispatch(&mut self.disk, Wait::Not).expect("the simulated device does not break");
+        self.queue
+            .dispatch(&mut self.disk, Wait::Not)
+            .expect("the simulated device does not break");
         // What was refused for a reason ended at once, and is not slept on.
         self.context.is_awake |= !self.context.ended.is_empty();
         self.end_run();
@@ -90,9 +94,11 @@ impl Driver {
 
     /// Whether somebody waits for room, for a frame, or for a page.
     fn is_awaited(&self) -> Awaited {
-        let waits = |path: &Path| path.inode.as_ref().is_some_and(|inode| !inode.page_waiters.is_empty());
-        let is_awaited =
-            self.level.has_waiters() || !self.frame_waiters.is_empty() || self.paths.iter().any(waits);
+        let waits =
+            |path: &Path| path.inode.as_ref().is_some_and(|inode| !inode.page_waiters.is_empty());
+        let is_awaited = self.level.has_waiters()
+            || !self.frame_waiters.is_empty()
+            || self.paths.iter().any(waits);
         if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
@@ -113,7 +119,8 @@ impl Driver {
 
     fn share_out(&mut self) {
         let Context { dirty, paces, .. } = &self.context;
-        let is_written = |&volume: &usize| !dirty[volume].is_empty() || paces[volume].requests() > 0;
+        let is_written =
+            |&volume: &usize| !dirty[volume].is_empty() || paces[volume].requests() > 0;
         let written: Vec<_> = (0..self.plan.volumes).filter(is_written).collect();
         if self.level.share_out(&written) {
             self.marks.hit("level shared out");
@@ -149,7 +156,8 @@ impl Driver {
         self.context.waited = waited;
     }
 
-    /// Leases that others wait for go when everything before is done; some early, as after a second.
+    /// Leases that others wait for go when everything before is done; some early, as after a
+    /// second.
     fn give_leases_up(&mut self) {
         for path in 0..self.paths.len() {
             let Some(inode) = &mut self.paths[path].inode else { continue };
@@ -185,7 +193,8 @@ impl Driver {
     fn serve_uncached(&mut self) {
         let mut uncached = std::mem::take(&mut self.context.uncached);
         uncached.retain(|&path| {
-            let is_much = |driver: &mut Self| driver.inode(path).cache.unsent_pages() >= UNCACHED_PAGES / 2;
+            let is_much =
+                |driver: &mut Self| driver.inode(path).cache.unsent_pages() >= UNCACHED_PAGES / 2;
             while is_much(self) && self.serve(path, Reason::Uncached, 1) > 0 {}
             is_much(self) && self.inode(path).cache.in_flight()
         });
@@ -241,7 +250,8 @@ impl Driver {
         }
     }
 
-    /// Flushes files of which much is kept, or anything where memory is short: frames come back by that.
+    /// Flushes files of which much is kept, or anything where memory is short: frames come back by
+    /// that.
     fn reclaim_kept(&mut self) {
         let kept = |path: &Path| path.inode.as_ref().map_or(0, |inode| inode.cache.kept_pages());
         let total: u64 = self.paths.iter().map(kept).sum();
@@ -303,7 +313,8 @@ impl Driver {
         }
         match bio.operation {
             Operation::Allocate if self.random.happens(PerMille(20)) => {
-                // As where the mark cannot be set that tells the next open after a crash, or there is too little space.
+                // As where the mark cannot be set that tells the next open after a crash, or there
+                // is too little space.
                 let is_scarce = bio.offset.is_multiple_of(2 * PAGE);
                 let errno = if is_scarce { Errno::WOULD_BLOCK } else { Errno::UNSUPPORTED };
                 self.context.ended.push(Ended { bio, result: Err(errno) });
@@ -390,7 +401,8 @@ impl Driver {
             if bio.operation == Operation::SetLength && bio.class == Class::Waited {
                 self.end_length(path, result);
             }
-            let (size, ledger_size) = (self.inode(path).cache.size(), self.paths[path].ledger.size());
+            let (size, ledger_size) =
+                (self.inode(path).cache.size(), self.paths[path].ledger.size());
             assert_eq!(size, ledger_size, "contract 8: the size of file {path} after {bio:?}");
             self.wake_page_waiters(path);
             self.tell_tickets(path);
@@ -521,7 +533,8 @@ impl Driver {
         self.accounts.leave(path);
         let inode = self.inode(path);
         settled.uncharged += std::mem::take(&mut inode.credit);
-        let woken: Vec<usize> = inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
+        let woken: Vec<usize> =
+            inode.page_waiters.drain(..).chain(inode.ticket_waiters.drain(..)).collect();
         self.wake(&woken);
         self.check_closed(path, lost);
         self.paths[path].inode = None;

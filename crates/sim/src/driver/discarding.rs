@@ -1,4 +1,5 @@
-//! A caller that drops what is dirty: it holds the file until nothing is under way, and then the file is as stored.
+//! A caller that drops what is dirty: it holds the file until nothing is under way, and then the
+//! file is as stored.
 
 use forebay_block::Target;
 use forebay_cache::Settled;
@@ -31,7 +32,8 @@ impl Driver {
             "contract 2: {lost:?} of file {path} are lost by dropping {pages} pages"
         );
         if self.inode(path).cache.lacks_frames() {
-            // From here on it could undo for good what is not kept, and nothing could be compared any more.
+            // From here on it could undo for good what is not kept, and nothing could be compared
+            // any more.
             self.disk.set_others(Target(path as u32), false);
         }
         if self.inode(path).cache.poisoned().is_some() {

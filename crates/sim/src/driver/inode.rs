@@ -83,7 +83,13 @@ pub(super) struct Handle {
 }
 
 impl Inode {
-    pub(super) fn open(target: Target, entry: Entry, size: u64, liberties: Liberties, plan: &Plan) -> Self {
+    pub(super) fn open(
+        target: Target,
+        entry: Entry,
+        size: u64,
+        liberties: Liberties,
+        plan: &Plan,
+    ) -> Self {
         let (origin, reserving) = match (plan.are_devices, size) {
             (true, _) => (Origin::Device(size), Reserving::Off),
             (false, 0) => (Origin::Empty { entry }, plan.reserving),
@@ -124,7 +130,10 @@ impl Inode {
 
     /// A bio goes out: its number is its own until it has ended.
     pub(super) fn went_out(&mut self, bio: &Bio) {
-        assert!(self.outstanding.insert(bio.owner), "contract 16: a bio's number is given twice: {bio:?}");
+        assert!(
+            self.outstanding.insert(bio.owner),
+            "contract 16: a bio's number is given twice: {bio:?}"
+        );
         self.flushes += usize::from(bio.operation.is_flush());
         assert!(self.flushes <= 1, "two flushes of one file at once: {bio:?}");
     }

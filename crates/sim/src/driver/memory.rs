@@ -1,5 +1,5 @@
-//! The memory of a run: which clean pages go when there is too little, in the three steps of the engine, with anything
-//! else between them.
+//! The memory of a run: which clean pages go when there is too little, in the three steps of the
+//! engine, with anything else between them.
 
 use forebay_cache::{Candidate, Settled, Verdict};
 
@@ -24,7 +24,8 @@ impl Driver {
             .filter_map(|path| path.inode.as_ref())
             .map(|inode| inode.cache.unread_pages())
             .sum();
-        let spare = u64::from(self.frames.free().saturating_sub(total / LOW_ONE_IN / RESERVE_OF_LOW));
+        let spare =
+            u64::from(self.frames.free().saturating_sub(total / LOW_ONE_IN / RESERVE_OF_LOW));
         u64::from(total / UNREAD_ONE_IN).saturating_sub(unread).min(spare)
     }
 

@@ -1,9 +1,10 @@
-//! A run: callers, one context and one disk, moved one step at a time by chance, and compared with what was promised
-//! at every step.
+//! A run: callers, one context and one disk, moved one step at a time by chance, and compared with
+//! what was promised at every step.
 //!
-//! The context and the callers do what the engine's do, in the same order, and are woken by the same events and no
-//! others: so a wake that is missing there is a run that stands still here. A step is the least that happens under
-//! one lock in the engine, so every interleaving of locks is a possible run.
+//! The context and the callers do what the engine's do, in the same order, and are woken by the
+//! same events and no others: so a wake that is missing there is a run that stands still here. A
+//! step is the least that happens under one lock in the engine, so every interleaving of locks is a
+//! possible run.
 //!
 //! The run stops with a panic that names the contract broken; the seed replays it.
 
@@ -86,11 +87,13 @@ impl Driver {
     #[must_use]
     pub fn new(seed: u64, plan: Plan, tracing: Tracing) -> Self {
         let mut random = Random::new(seed);
-        let mut disk = Disk::new(plan.files, plan.frames, plan.space_pages, plan.latency, random.fork());
+        let mut disk =
+            Disk::new(plan.files, plan.frames, plan.space_pages, plan.latency, random.fork());
         disk.set_faults(plan.faults);
         let crash_random = random.fork();
         if plan.are_devices {
-            (0..plan.files).for_each(|device| disk.make_device(Target(device), plan.device_bytes()));
+            (0..plan.files)
+                .for_each(|device| disk.make_device(Target(device), plan.device_bytes()));
         }
         Self {
             disk,
@@ -129,8 +132,8 @@ impl Driver {
         &self.marks
     }
 
-    /// Runs until the device's state has changed so many times, then looks at a state after a loss of power for each
-    /// way of keeping what was not durable.
+    /// Runs until the device's state has changed so many times, then looks at a state after a loss
+    /// of power for each way of keeping what was not durable.
     ///
     /// # Panics
     /// When a contract is broken.
@@ -149,7 +152,8 @@ impl Driver {
         self.disk.transitions()
     }
 
-    /// The longest anybody waited for a sync, a close or a length, in changes of the device's state.
+    /// The longest anybody waited for a sync, a close or a length, in changes of the device's
+    /// state.
     #[must_use]
     pub fn longest_wait(&self) -> u64 {
         self.longest_wait
@@ -173,8 +177,12 @@ impl Driver {
         if self.disk.transitions() != self.seen_transitions {
             self.seen_transitions = self.disk.transitions();
             if self.crash_random.happens(self.plan.disturbance.crash) {
-                let keep =
-                    *self.crash_random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+                let keep = *self.crash_random.pick(&[
+                    Keep::Nothing,
+                    Keep::Everything,
+                    Keep::Some,
+                    Keep::Some,
+                ]);
                 self.check_power_loss(keep);
             }
         }
@@ -187,7 +195,8 @@ impl Driver {
     /// Somebody who can moves.
     fn move_one(&mut self) -> Progress {
         let pace = self.plan.pace;
-        let awake: Vec<usize> = (0..self.callers.len()).filter(|&id| self.callers[id].is_awake).collect();
+        let awake: Vec<usize> =
+            (0..self.callers.len()).filter(|&id| self.callers[id].is_awake).collect();
         let callers = pace.caller * awake.len() as u64;
         let context = if self.context.is_awake { pace.context } else { 0 };
         let device = if self.disk.in_flight() > 0 { pace.device } else { 0 };
@@ -217,9 +226,11 @@ impl Driver {
         }
         for path in &self.paths {
             let Some(inode) = &path.inode else { continue };
-            // A tick may help who waits for memory. Who waits for a file is helped by those who use it, or never.
+            // A tick may help who waits for memory. Who waits for a file is helped by those who use
+            // it, or never.
             let is_stuck = |&&id: &&usize| !self.callers[id].waits_for_its_turn();
-            let waits = inode.cache.has_tickets() || inode.page_waiters.iter().any(|id| is_stuck(&id));
+            let waits =
+                inode.cache.has_tickets() || inode.page_waiters.iter().any(|id| is_stuck(&id));
             assert!(!waits, "contract 16: nobody will ever go on: {}", self.stuck());
         }
         self.idle_ticks += 1;
@@ -261,8 +272,8 @@ impl Driver {
         }
     }
 
-    /// The device gets well, so that everything can end. Pages that cannot be written may hold all memory; what
-    /// then helps is a device that is well, or giving up.
+    /// The device gets well, so that everything can end. Pages that cannot be written may hold all
+    /// memory; what then helps is a device that is well, or giving up.
     fn get_well(&mut self) {
         if !self.is_well {
             self.is_well = true;
@@ -315,9 +326,13 @@ impl Driver {
 
     /// Takes in what was freed and is dirty no more, and wakes whom that concerns.
     fn absorb(&mut self, settled: &mut Settled) {
-        let is_finished = settled.zero.is_empty() && settled.patches.is_empty() && settled.clean.is_empty();
+        let is_finished =
+            settled.zero.is_empty() && settled.patches.is_empty() && settled.clean.is_empty();
         assert!(is_finished, "what is to be zeroed, patched or entered is, under the lock");
-        assert!(settled.written.is_empty() && settled.dirty_again.is_empty(), "what is to be said was");
+        assert!(
+            settled.written.is_empty() && settled.dirty_again.is_empty(),
+            "what is to be said was"
+        );
         if !settled.freed.is_empty() {
             let said = settled.freed.frames().find(|frame| self.accounts.is_published(*frame));
             assert_eq!(said, None, "nothing is said of a frame that is free");
@@ -357,8 +372,8 @@ impl Driver {
         }
     }
 
-    /// Wakes whoever waits for a change of a file, and who waits for frames: a page that is used no more may be
-    /// dropped, though nobody gave a frame back.
+    /// Wakes whoever waits for a change of a file, and who waits for frames: a page that is used no
+    /// more may be dropped, though nobody gave a frame back.
     fn wake_page_waiters(&mut self, path: usize) {
         let mut waiters = std::mem::take(&mut self.inode(path).page_waiters);
         waiters.append(&mut self.frame_waiters);

@@ -26,7 +26,8 @@ impl Driver {
         let is_device = self.plan.are_devices;
         let most = if is_device { size } else { self.plan.ends().end - 1 };
         let random = &mut self.random;
-        let shares = [mix.write, mix.append, mix.read, mix.set_length, mix.sync, mix.close, mix.discard];
+        let shares =
+            [mix.write, mix.append, mix.read, mix.set_length, mix.sync, mix.close, mix.discard];
         let mut chosen = random.below(shares.iter().sum());
         let which = shares.iter().position(|share| {
             let is_it = chosen < *share;
@@ -37,25 +38,37 @@ impl Driver {
             Some(1) if size < most => {
                 Operation::Append { length: length(random, self.plan.bytes.min(most - size)) }
             }
-            Some(2) => {
-                Operation::Read { offset: place(random, size), length: length(random, self.plan.bytes) }
-            }
+            Some(2) => Operation::Read {
+                offset: place(random, size),
+                length: length(random, self.plan.bytes),
+            },
             Some(3) if is_device => {
                 let offset = place(random, size - 1);
                 let wanted = *random.clone().pick(&[size, self.plan.bytes]);
-                Operation::DiscardRange { offset, length: length(random, wanted).min(size - offset) }
+                Operation::DiscardRange {
+                    offset,
+                    length: length(random, wanted).min(size - offset),
+                }
             }
-            Some(3) => Operation::SetLength(place(random, *random.clone().pick(&[most, size + 1])).min(most)),
-            Some(4) => {
-                Operation::Sync(*random.pick(&[Request::FlushData, Request::FlushData, Request::FlushAll]))
-            }
+            Some(3) => Operation::SetLength(
+                place(random, *random.clone().pick(&[most, size + 1])).min(most),
+            ),
+            Some(4) => Operation::Sync(*random.pick(&[
+                Request::FlushData,
+                Request::FlushData,
+                Request::FlushAll,
+            ])),
             Some(5) => Operation::Close,
             Some(6) => Operation::Discard,
             _ => {
                 let goes_on = random.happens(self.plan.sequential) && last_end < most;
-                let reach = if random.happens(PerMille(300)) { most } else { (size + 8192).min(most) };
+                let reach =
+                    if random.happens(PerMille(300)) { most } else { (size + 8192).min(most) };
                 let offset = if goes_on { last_end } else { place(random, reach).min(most - 1) };
-                Operation::Write { offset, length: length(random, self.plan.bytes.min(most - offset)) }
+                Operation::Write {
+                    offset,
+                    length: length(random, self.plan.bytes.min(most - offset)),
+                }
             }
         }
     }
@@ -63,8 +76,8 @@ impl Driver {
     /// The data of a write: of no two the same, nor at two places of one.
     pub(super) fn draw_data(&mut self, length: u64) -> Vec<u8> {
         let stamp = self.random.draw() | 1;
-        let words =
-            (0..length.div_ceil(8)).map(|word| stamp.wrapping_mul(2 * word + 1) | 0x0101_0101_0101_0101);
+        let words = (0..length.div_ceil(8))
+            .map(|word| stamp.wrapping_mul(2 * word + 1) | 0x0101_0101_0101_0101);
         let mut data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         data.truncate(length as usize);
         data

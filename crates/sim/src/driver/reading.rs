@@ -37,7 +37,13 @@ impl Reading {
 }
 
 impl Driver {
-    pub(super) fn begin_read(&mut self, id: usize, path: usize, offset: u64, length: u64) -> Activity {
+    pub(super) fn begin_read(
+        &mut self,
+        id: usize,
+        path: usize,
+        offset: u64,
+        length: u64,
+    ) -> Activity {
         let mut settled = Settled::default();
         let size = self.disk.file(Target(path as u32)).size();
         let inode = self.inode(path);
@@ -50,8 +56,16 @@ impl Driver {
         }
         let (steps, expected) = (Vec::new(), Vec::new());
         let reader = Reader { caching: self.callers[id].caching(), again: None };
-        let reading =
-            Reading { offset, length, done: 0, steps, planned: 0, expected, reader, advised: false };
+        let reading = Reading {
+            offset,
+            length,
+            done: 0,
+            steps,
+            planned: 0,
+            expected,
+            reader,
+            advised: false,
+        };
         Activity::Reading(reading)
     }
 
@@ -81,7 +95,9 @@ impl Driver {
         self.make_room_ahead();
         match stop {
             _ if planned > 0 => Activity::Reading(reading),
-            ReadStop::Busy | ReadStop::Fill(_) => self.sleep_on_pages(id, path, Activity::Reading(reading)),
+            ReadStop::Busy | ReadStop::Fill(_) => {
+                self.sleep_on_pages(id, path, Activity::Reading(reading))
+            }
             ReadStop::NoFrames => self.starve(id, Activity::Reading(reading)),
             ReadStop::Failed(errno) => {
                 self.check_fill_failure(path, at / PAGE, errno);
@@ -139,11 +155,21 @@ impl Driver {
         let (mut stash, mut bios) = (FrameRuns::default(), Vec::new());
         let room = self.room_ahead();
         self.frames.take(missing.min(room) as usize, &mut stash);
-        self.inode(path).cache.fill_ahead(pages, Class::Background, reader.caching, &mut stash, &mut bios);
+        self.inode(path).cache.fill_ahead(
+            pages,
+            Class::Background,
+            reader.caching,
+            &mut stash,
+            &mut bios,
+        );
         stash.drain().for_each(|run| self.frames.give_run(run));
         for bio in bios {
             let liberties = self.inode(path).cache.liberties();
-            assert_eq!(liberties, Liberties::Exclusive, "contract 6: a shared file is read ahead: {bio:?}");
+            assert_eq!(
+                liberties,
+                Liberties::Exclusive,
+                "contract 6: a shared file is read ahead: {bio:?}"
+            );
             self.marks.hit("read ahead");
             self.fill(path, bio);
         }
@@ -159,7 +185,8 @@ fn check_let_go(inode: &Inode, reading: &Reading) {
                 !is_shared || !inode.cache.is_idle_clean(page),
                 "contract 6: page {page} is kept of a shared file"
             );
-            let is_read_out = (page + 1) * PAGE <= step.page * PAGE + (step.at + step.length) as u64;
+            let is_read_out =
+                (page + 1) * PAGE <= step.page * PAGE + (step.at + step.length) as u64;
             let passes = reading.reader.caching == Caching::Uncached && is_read_out;
             assert!(!passes || !inode.cache.is_passing(page), "page {page} was to pass");
         }

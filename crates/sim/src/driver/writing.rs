@@ -53,7 +53,14 @@ impl Writing {
 impl Driver {
     pub(super) fn begin_write(&mut self, offset: Option<u64>, length: u64) -> Activity {
         let data = self.draw_data(length);
-        Activity::Writing(Writing { offset, data, done: 0, is_queued: false, copies: Vec::new(), planned: 0 })
+        Activity::Writing(Writing {
+            offset,
+            data,
+            done: 0,
+            is_queued: false,
+            copies: Vec::new(),
+            planned: 0,
+        })
     }
 
     pub(super) fn write(&mut self, id: usize, mut writing: Writing) -> Activity {
@@ -95,7 +102,8 @@ impl Driver {
         let left = writing.data.len() - writing.done;
         let mut stash = FrameRuns::default();
         self.frames.take(left.div_ceil(PAGE as usize).clamp(2, STASH), &mut stash);
-        let (planned, charged, stop) = inode.cache.begin_write(at, left, &mut stash, &mut writing.copies);
+        let (planned, charged, stop) =
+            inode.cache.begin_write(at, left, &mut stash, &mut writing.copies);
         let from_credit = charged.min(inode.credit);
         inode.credit -= from_credit;
         stash.drain().for_each(|run| self.frames.give_run(run));
@@ -144,7 +152,8 @@ impl Driver {
         Activity::Writing(writing)
     }
 
-    /// Whether there is space for a write; where there is little, it is allocated before anything is accepted.
+    /// Whether there is space for a write; where there is little, it is allocated before anything
+    /// is accepted.
     pub(super) fn make_room(&mut self, path: usize, offset: u64, length: u64) -> bool {
         let plenty = self.disk.free_pages() >= 4 * (self.level.dirty() + 1) + length.div_ceil(PAGE);
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);

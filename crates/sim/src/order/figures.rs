@@ -7,7 +7,8 @@ pub struct Figures {
     pub requests_per_s: f64,
     /// The share of time the server had nothing to do.
     pub idle_share: f64,
-    /// From leaving the client to the answer's coming there, in nanoseconds: of half of the messages no longer.
+    /// From leaving the client to the answer's coming there, in nanoseconds: of half of the
+    /// messages no longer.
     pub latency_p50: u64,
     /// Of 99 in a hundred.
     pub latency_p99: u64,
@@ -15,8 +16,8 @@ pub struct Figures {
     pub latency_p999: u64,
     /// The longest any message waited for the server, those that still wait at the end included.
     pub longest_wait: u64,
-    /// How many that came later a message saw served before it: of 99 in a hundred no more. Who is never served is in
-    /// none of these, but in `longest_wait`.
+    /// How many that came later a message saw served before it: of 99 in a hundred no more. Who is
+    /// never served is in none of these, but in `longest_wait`.
     pub reorder_distance_p99: u64,
     /// Of all.
     pub reorder_distance_most: u64,
@@ -38,8 +39,8 @@ impl Rounds {
         self.each.iter().map(figure).sum::<f64>() / self.each.len() as f64
     }
 
-    /// By how much the rate differs from run to run: its sample standard deviation as a share of its mean; nothing below
-    /// two runs.
+    /// By how much the rate differs from run to run: its sample standard deviation as a share of
+    /// its mean; nothing below two runs.
     #[must_use]
     pub fn coefficient_of_variation(&self) -> Option<f64> {
         if self.each.len() < 2 {

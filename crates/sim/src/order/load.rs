@@ -39,11 +39,13 @@ pub enum Source {
 pub enum Answers {
     /// Each when its message is served.
     AsServed,
-    /// All of a pass when it ends, in the order in which they were served: handed to the kernel in one call.
+    /// All of a pass when it ends, in the order in which they were served: handed to the kernel in
+    /// one call.
     WithThePass,
 }
 
-/// A time in nanoseconds that varies: evenly between two bounds, and now and then a long one instead.
+/// A time in nanoseconds that varies: evenly between two bounds, and now and then a long one
+/// instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// At the least.
@@ -117,9 +119,10 @@ impl std::fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 impl Load {
-    /// So many sources with so many messages each, as small messages between two threads of one machine are: a wake and its
-    /// system calls cost the server 20 us a pass and half a microsecond more each message, the client 2 us each, and all of
-    /// them 5 to 6 us on the way. Passes take all that came. For 50 ms.
+    /// So many sources with so many messages each, as small messages between two threads of one
+    /// machine are: a wake and its system calls cost the server 20 us a pass and half a microsecond
+    /// more each message, the client 2 us each, and all of them 5 to 6 us on the way. Passes take
+    /// all that came. For 50 ms.
     #[must_use]
     pub const fn of(connections: u32, in_flight: u32, source: Source) -> Self {
         Self {
@@ -157,7 +160,10 @@ impl Load {
             return invalid("a pass takes one message at least");
         }
         let spans = [self.service, self.turnaround, self.wire];
-        if spans.iter().any(|span| span.least > span.most || span.most.max(span.long) > 1_000_000_000) {
+        if spans
+            .iter()
+            .any(|span| span.least > span.most || span.most.max(span.long) > 1_000_000_000)
+        {
             return invalid("times: not from a lesser to a greater, of a second at most");
         }
         if self.service.least == 0 && self.pass_cost == 0 {

@@ -17,7 +17,10 @@ pub struct NamedLoad {
 pub const LOADS: [NamedLoad; 10] = [
     named("1 x 2, together", Load::of(1, 2, Source::Together)),
     named("4 x 2, together", Load::of(4, 2, Source::Together)),
-    named("4 x 2, together, a pass 10 us", Load { pass_cost: 10_000, ..Load::of(4, 2, Source::Together) }),
+    named(
+        "4 x 2, together, a pass 10 us",
+        Load { pass_cost: 10_000, ..Load::of(4, 2, Source::Together) },
+    ),
     named(
         "4 x 2, together, answered with the pass",
         Load { answers: Answers::WithThePass, ..Load::of(4, 2, Source::Together) },
@@ -34,7 +37,8 @@ const fn named(title: &'static str, load: Load) -> NamedLoad {
     NamedLoad { title, load }
 }
 
-/// A heading for each load, and a line for each order: means over so many runs, the first of them from this seed.
+/// A heading for each load, and a line for each order: means over so many runs, the first of them
+/// from this seed.
 ///
 /// # Errors
 /// Where a load cannot be run.
@@ -61,7 +65,8 @@ pub fn table(loads: &[NamedLoad], seed: u64, many: u32) -> Result<String, Invali
 fn line(order: Order, rounds: &Rounds) -> String {
     let micros = |figure: fn(&Figures) -> f64| rounds.mean(figure) / 1000.0;
     let variation = rounds.coefficient_of_variation();
-    let variation = variation.map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0));
+    let variation =
+        variation.map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0));
     format!(
         "  {:<5}{:>8.0} {variation:>6} {:>6.1} {:>6.1} {:>7.1} {:>8.1} {:>8.1} {:>6.0}",
         order.name(),
@@ -81,7 +86,8 @@ mod tests {
 
     #[test]
     fn every_load_has_both_lines_and_they_fit() {
-        let quick = LOADS.map(|one| NamedLoad { load: Load { nanos: 1_000_000, ..one.load }, ..one });
+        let quick =
+            LOADS.map(|one| NamedLoad { load: Load { nanos: 1_000_000, ..one.load }, ..one });
         let text = table(&quick, 0x7f, 1).unwrap();
         assert_eq!(text.matches("\n  fifo ").count(), LOADS.len(), "{text}");
         assert_eq!(text.matches("\n  lifo ").count(), LOADS.len(), "{text}");

@@ -1,14 +1,19 @@
-//! The device at the bottom: files in memory, a cache that loses power, requests that end in an order of their own.
+//! The device at the bottom: files in memory, a cache that loses power, requests that end in an
+//! order of their own.
 //!
-//! Time is virtual: each doorbell takes a little, and a wait lasts until something is due. Bytes move when a request
-//! ends, so two requests that must not be in flight together do harm here when they are; that is also checked.
+//! Time is virtual: each doorbell takes a little, and a wait lasts until something is due. Bytes
+//! move when a request ends, so two requests that must not be in flight together do harm here when
+//! they are; that is also checked.
 //!
-//! A change that ended is read by everybody and survives a loss of power by chance, sector by sector, until a flush
-//! that was taken after it ended has ended well; a durable write survives at once. Memory is one array of frames; lent
-//! memory is the same array, the number of the buffer being its first frame.
+//! A change that ended is read by everybody and survives a loss of power by chance, sector by
+//! sector, until a flush that was taken after it ended has ended well; a durable write survives at
+//! once. Memory is one array of frames; lent memory is the same array, the number of the buffer
+//! being its first frame.
 
 use forebay_block::limits::{PAGE, SECTOR};
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Target, Wait,
+};
 
 use crate::faults::NO_SPACE;
 use crate::random::{PerMille, Random};
@@ -83,9 +88,16 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// Over some files, durable as they are, none of which ever gets larger than `most` bytes; and so many frames.
+    /// Over some files, durable as they are, none of which ever gets larger than `most` bytes; and
+    /// so many frames.
     #[must_use]
-    pub fn new(files: Vec<Vec<u8>>, most: usize, frames: usize, temper: Temper, random: Random) -> Self {
+    pub fn new(
+        files: Vec<Vec<u8>>,
+        most: usize,
+        frames: usize,
+        temper: Temper,
+        random: Random,
+    ) -> Self {
         let file = |mut bytes: Vec<u8>| {
             let size = bytes.len();
             bytes.resize(most, 0);
@@ -290,7 +302,10 @@ impl MemoryDevice {
             _ => return,
         };
         let is_whole = bio.offset.is_multiple_of(unit) && bio.length.is_multiple_of(unit);
-        assert!(is_whole, "contract 13: no device takes a request in the middle of {unit} bytes: {bio:?}");
+        assert!(
+            is_whole,
+            "contract 13: no device takes a request in the middle of {unit} bytes: {bio:?}"
+        );
     }
 }
 

@@ -1,9 +1,10 @@
-//! What was promised: which bio must have written each word that is read, and which words a loss of power must leave.
+//! What was promised: which bio must have written each word that is read, and which words a loss of
+//! power must leave.
 //!
-//! Every bio is applied when it is submitted: bios that overlap take effect in that order. Only the name of the last
-//! one is kept per word, and a read keeps what it must find; how these ended is looked up when the read has. What a
-//! failed write or a discard leaves is not known: anything that was written there before, but nothing newer, and
-//! nothing of another place.
+//! Every bio is applied when it is submitted: bios that overlap take effect in that order. Only the
+//! name of the last one is kept per word, and a read keeps what it must find; how these ended is
+//! looked up when the read has. What a failed write or a discard leaves is not known: anything that
+//! was written there before, but nothing newer, and nothing of another place.
 
 use std::ops::Range;
 
@@ -178,7 +179,9 @@ impl Model {
                 for &ended in &file.ended[file.flushed.min(covers)..covers] {
                     let bio = &self.asked[place_of(ended)].bio;
                     let range = match bio.operation {
-                        Operation::SetLength => words_of(bio.offset..bio.offset).start..file.durable.len(),
+                        Operation::SetLength => {
+                            words_of(bio.offset..bio.offset).start..file.durable.len()
+                        }
                         // What it leaves may be what was there before.
                         Operation::Discard => continue,
                         _ => words_of(bio.offset..bio.end()),
@@ -243,14 +246,17 @@ impl Model {
     fn check_word(&self, file: &File, place: Place, content: u64, last: Stamp) {
         let word = place.word as usize;
         if last == INITIAL {
-            let expected =
-                if self.is_beyond_the_initial_size(file, word) { 0 } else { place.written_by(INITIAL) };
+            let expected = if self.is_beyond_the_initial_size(file, word) {
+                0
+            } else {
+                place.written_by(INITIAL)
+            };
             assert_eq!(content, expected, "{place:?} was never written");
             return;
         }
         let Asked { bio, result, zeroes, .. } = &self.asked[place_of(last)];
-        // A write that was served in part holds up what touches the rest; what it has written can be read. So does one
-        // of zeroes, where the device cannot and they are written.
+        // A write that was served in part holds up what touches the rest; what it has written can
+        // be read. So does one of zeroes, where the device cannot and they are written.
         let is_sure = match result {
             Some(result) => result.is_ok() && bio.operation != Operation::Discard,
             None => bio.operation.moves_bytes() || bio.operation == Operation::WriteZeroes,

@@ -1,10 +1,11 @@
-//! One seed: bios of all operations at random, knobs and layers changed in flight, a loss of power looked at now and
-//! then, until all has ended.
+//! One seed: bios of all operations at random, knobs and layers changed in flight, a loss of power
+//! looked at now and then, until all has ended.
 
 use forebay_block::knobs::{ClockReads, Holding, Merging, Order, Plugging, Ringing, Tagging};
 use forebay_block::limits::{PAGE, SECTOR};
 use forebay_block::{
-    Bio, Buffer, Class, Ended, Frame, Knobs, Operation, Queue, Segment, Segments, Source, Target, Wait,
+    Bio, Buffer, Class, Ended, Frame, Knobs, Operation, Queue, Segment, Segments, Source, Target,
+    Wait,
 };
 use std::time::Duration;
 
@@ -91,7 +92,8 @@ impl Run {
     pub fn new(seed: u64, features: Features) -> Self {
         let mut random = Random::new(seed);
         let is_large = random.happens(PerMille(10)) || features.files == Files::Large;
-        let (floor_pages, most_pages, frames) = if is_large { (640, 60, 2048) } else { (24, 4, 128) };
+        let (floor_pages, most_pages, frames) =
+            if is_large { (640, 60, 2048) } else { (24, 4, 128) };
         let targets = random.within(1..3) as u32;
         let most = (floor_pages + TAIL_PAGES) * PAGE as u64;
         let often = PerMille(if features.files == Files::Large { 1000 } else { 500 });
@@ -213,14 +215,17 @@ impl Run {
             Operation::Read => {
                 let sector = SECTOR as u64;
                 let offset = random.below(most / sector) * sector;
-                let offset = if random.happens(PerMille(500)) { offset / page * page } else { offset };
+                let offset =
+                    if random.happens(PerMille(500)) { offset / page * page } else { offset };
                 (offset, (1 + random.below(pages * page / sector)) * sector)
             }
             Operation::WriteBuffered => {
                 let offset = random.below(most / word) * word;
                 (offset, (1 + random.below(2 * page / word)).min((most - offset) / word) * word)
             }
-            Operation::SetLength => (floor * page + random.below(TAIL_PAGES * page / word) * word, 0),
+            Operation::SetLength => {
+                (floor * page + random.below(TAIL_PAGES * page / word) * word, 0)
+            }
             Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory => (0, 0),
         };
         Bio {
@@ -246,7 +251,8 @@ impl Run {
         Operation::Read
     }
 
-    /// Memory for a bio's bytes, filled; and which bytes of the file are zeroes. `None` where too little is free.
+    /// Memory for a bio's bytes, filled; and which bytes of the file are zeroes. `None` where too
+    /// little is free.
     fn memory_for(&mut self, bio: &Bio, bytes: u64) -> Option<(Segments, std::ops::Range<u64>)> {
         let (mut segments, mut zeroes) = (Segments::new(), bio.offset..bio.offset);
         let (mut at, end) = (bio.offset, bio.offset + bytes);
@@ -261,7 +267,8 @@ impl Run {
                 at = zeroes.end;
                 continue;
             }
-            let Some(first) = self.take_frames(u64::from(length).div_ceil(PAGE as u64) as usize) else {
+            let Some(first) = self.take_frames(u64::from(length).div_ceil(PAGE as u64) as usize)
+            else {
                 self.give(&segments);
                 return None;
             };
@@ -320,7 +327,11 @@ impl Run {
         let wait = match self.random.below(4) {
             0 | 1 => Wait::Not,
             2 => Wait::Something(Some(span)),
-            _ => Wait::Batch { want: 1 + self.random.below(8) as u32, within: span, limit: Some(2 * span) },
+            _ => Wait::Batch {
+                want: 1 + self.random.below(8) as u32,
+                within: span,
+                limit: Some(2 * span),
+            },
         };
         self.queue.dispatch(&mut self.witness, wait).expect("the device is not broken");
     }
@@ -346,7 +357,9 @@ impl Run {
     }
 
     fn turn(&mut self) {
-        self.queue.dispatch(&mut self.witness, Wait::Something(None)).expect("the device is not broken");
+        self.queue
+            .dispatch(&mut self.witness, Wait::Something(None))
+            .expect("the device is not broken");
         self.end();
     }
 
@@ -357,7 +370,10 @@ impl Run {
             turns += 1;
             assert!(turns < STUCK, "contract 16: a bio never ends: {:?}", self.queue);
         }
-        assert_eq!((self.queue.staged(), self.queue.in_flight(), self.witness.in_flight()), (0, 0, 0));
+        assert_eq!(
+            (self.queue.staged(), self.queue.in_flight(), self.witness.in_flight()),
+            (0, 0, 0)
+        );
     }
 
     fn set_knobs(&mut self) {

@@ -4,10 +4,13 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use forebay_block::layers::{
-    Ceiling, Delay, Errors, Fraction, Latency, Limit, Occasion, Rate, Rule, Short, Shortfalls, Side, Stats,
+    Ceiling, Delay, Errors, Fraction, Latency, Limit, Occasion, Rate, Rule, Short, Shortfalls,
+    Side, Stats,
 };
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait,
+};
 
 use super::device::MemoryDevice;
 use crate::faults::NO_SPACE;
@@ -106,7 +109,11 @@ impl Stack {
     pub fn check_idle(&mut self) {
         if let Stack::Stats(stats) = self {
             let statistics = stats.statistics();
-            assert_eq!(statistics.requests(), statistics.completed(), "requests have not completed");
+            assert_eq!(
+                statistics.requests(),
+                statistics.completed(),
+                "requests have not completed"
+            );
         }
         if let Stack::Limit(limit) = self {
             assert_eq!(limit.in_flight(), 0, "requests have not completed");
@@ -193,7 +200,8 @@ fn ceiling(random: &mut Random) -> Ceiling {
         })
     };
     let (bandwidth, requests) = (rate(PAGE as u64, random), rate(1, random));
-    let in_flight = random.happens(often).then(|| NonZeroU32::MIN.saturating_add(random.below(32) as u32));
+    let in_flight =
+        random.happens(often).then(|| NonZeroU32::MIN.saturating_add(random.below(32) as u32));
     Ceiling { in_flight, bandwidth, requests }
 }
 
@@ -213,7 +221,10 @@ fn rules(random: &mut Random) -> Vec<Rule> {
         let occasion = match random.below(3) {
             0 if range.is_some() => Occasion::Every(1),
             0 | 1 => Occasion::Every(random.within(3..40)),
-            _ => Occasion::Chance { rate: Fraction::per_mille(random.below(80) as u32), seed: random.draw() },
+            _ => Occasion::Chance {
+                rate: Fraction::per_mille(random.below(80) as u32),
+                seed: random.draw(),
+            },
         };
         let errno = *random.pick(&[Errno::IO, NO_SPACE]);
         let side = *random.pick(&[Side::Before, Side::After]);

@@ -1,7 +1,8 @@
-//! What lies between the queue and the layers: sees each tag's way, and which requests are in flight together.
+//! What lies between the queue and the layers: sees each tag's way, and which requests are in
+//! flight together.
 //!
-//! The device at the bottom cannot see this: a layer may have ended a request that never reached it, or hold the end
-//! of one that it has served.
+//! The device at the bottom cannot see this: a layer may have ended a request that never reached
+//! it, or hold the end of one that it has served.
 
 use forebay_block::limits::{REQUEST_BYTES, REQUEST_SEGMENTS, TAGS};
 use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Wait};
@@ -50,26 +51,33 @@ impl Witness {
         self.active.len()
     }
 
-    /// Stops where a bio failed with an error that was not its own: no request that had nothing but bytes of this bio
-    /// failed with it.
+    /// Stops where a bio failed with an error that was not its own: no request that had nothing but
+    /// bytes of this bio failed with it.
     pub fn account_for(&self, bio: &Bio, errno: Errno) {
         let is_own = |(request, with): &(Bio, Errno)| {
             let is_inside = bio.offset <= request.offset && request.end() <= bio.end();
             *with == errno && request.target == bio.target && is_inside
         };
-        assert!(self.failed.iter().any(is_own), "contract 16: {errno} is another's, and was told to {bio:?}");
+        assert!(
+            self.failed.iter().any(is_own),
+            "contract 16: {errno} is another's, and was told to {bio:?}"
+        );
     }
 
     fn check(&self, tag: Tag, request: &Bio) {
         assert!(usize::from(tag.0) < TAGS, "contract 16: {tag:?} is none of the set");
         for (other, bio) in &self.active {
             assert!(*other != tag, "contract 16: {tag:?} is in two places");
-            assert!(!are_bound(bio, request), "contract 15: {request:?} is in flight together with {bio:?}");
+            assert!(
+                !are_bound(bio, request),
+                "contract 15: {request:?} is in flight together with {bio:?}"
+            );
         }
         if request.operation.moves_bytes() {
             let sum: u64 = request.segments.iter().map(|segment| u64::from(segment.length())).sum();
             assert_eq!(sum, request.length, "{request:?}");
-            let is_one = request.length <= REQUEST_BYTES && request.segments.len() <= REQUEST_SEGMENTS;
+            let is_one =
+                request.length <= REQUEST_BYTES && request.segments.len() <= REQUEST_SEGMENTS;
             assert!(is_one, "contract 18: more than one request carries: {request:?}");
         }
     }
@@ -115,7 +123,9 @@ impl Device for Witness {
         self.stack.reap(completions);
         for &Completion { tag, result } in &completions[before..] {
             let place = self.active.iter().position(|(other, _)| *other == tag);
-            let Some(place) = place else { panic!("contract 16: {tag:?} completed, and is not in flight") };
+            let Some(place) = place else {
+                panic!("contract 16: {tag:?} completed, and is not in flight")
+            };
             let (_, bio) = self.active.swap_remove(place);
             match result {
                 Ok(bytes) => self.short += u64::from(bytes < bio.bytes()),

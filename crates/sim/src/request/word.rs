@@ -1,5 +1,5 @@
-//! Eight bytes that say who wrote them, and where: so a byte in a wrong place, or of a wrong time, is found by looking
-//! at it alone, and nobody keeps a copy of what was written.
+//! Eight bytes that say who wrote them, and where: so a byte in a wrong place, or of a wrong time,
+//! is found by looking at it alone, and nobody keeps a copy of what was written.
 
 /// Bytes of a word.
 pub const WORD: usize = 8;

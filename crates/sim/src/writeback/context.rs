@@ -78,11 +78,14 @@ impl Context {
         None
     }
 
-    /// A piece has its blocks: it may join the request before it, where they touch. A full plug is unplugged.
+    /// A piece has its blocks: it may join the request before it, where they touch. A full plug is
+    /// unplugged.
     pub(super) fn plug(&mut self, piece: Piece, start: Address, merge: Merge) {
         let before = self.plug.last_mut().filter(|_| merge == Merge::On);
         match before {
-            Some(last) if last.start.plus(last.pages) == start && last.pages + piece.pages <= LARGEST => {
+            Some(last)
+                if last.start.plus(last.pages) == start && last.pages + piece.pages <= LARGEST =>
+            {
                 last.pages += piece.pages;
                 last.pieces.push(piece);
             }

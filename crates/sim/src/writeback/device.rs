@@ -22,9 +22,10 @@ pub struct Drive {
     pub unit: u64,
 }
 
-/// Drives by name. The two of the published figures are as their raw rates say: the PM9A3 did 546 thousand random
-/// writes of 4 KiB a second, its bandwidth is the maker's; the BM1743 did 117 thousand, which is its 2 GB/s in units
-/// of 16 KiB, so no rate binds it apart from that. Latencies are assumed.
+/// Drives by name. The two of the published figures are as their raw rates say: the PM9A3 did 546
+/// thousand random writes of 4 KiB a second, its bandwidth is the maker's; the BM1743 did 117
+/// thousand, which is its 2 GB/s in units of 16 KiB, so no rate binds it apart from that. Latencies
+/// are assumed.
 pub const DRIVES: [(&str, Drive); 3] = [
     (
         "pm9a3",
@@ -97,7 +98,8 @@ impl Pipe {
         }
     }
 
-    /// A context's request. When it ends; or, where so many are in flight as can be, the context waits for room.
+    /// A context's request. When it ends; or, where so many are in flight as can be, the context
+    /// waits for room.
     pub(super) fn take(
         &mut self,
         context: usize,
@@ -149,7 +151,9 @@ impl Pipe {
         let unit = self.drive.unit;
         let bytes = to.next_multiple_of(unit) - from / unit * unit;
         let nanos = |amount: u64, rate: u64| {
-            (u128::from(amount) * 1_000_000_000).div_ceil(u128::from(rate)).min(u128::from(u64::MAX)) as u64
+            (u128::from(amount) * 1_000_000_000)
+                .div_ceil(u128::from(rate))
+                .min(u128::from(u64::MAX)) as u64
         };
         Duration::from_nanos(nanos(1, self.drive.iops).max(nanos(bytes, self.drive.bandwidth)))
     }
@@ -181,7 +185,10 @@ mod tests {
         // A page is a unit of 16 KiB, 15.3 us; that is longer than one of 100,000 a second.
         assert_eq!(pipe.take(0, first, 1, micros(0)), Some(Duration::from_nanos(15_259 + 7_000)));
         // Pages 1 to 8 are in three units.
-        assert_eq!(pipe.take(0, large, 8, micros(0)), Some(Duration::from_nanos(15_259 + 45_777 + 7_000)));
+        assert_eq!(
+            pipe.take(0, large, 8, micros(0)),
+            Some(Duration::from_nanos(15_259 + 45_777 + 7_000))
+        );
         assert_eq!(pipe.take(5, first, 1, micros(1)), None);
         assert_eq!(pipe.end(micros(30)), Some(5));
         assert_eq!(pipe.taken(), Taken { requests: 2, pages: 9 });

@@ -67,7 +67,11 @@ impl File {
 
     /// The group its next blocks are from, where so many per mille are from another.
     pub(super) fn next_group(&mut self, model: &Model) -> usize {
-        if self.random.happens(model.stray) { self.random.below(model.groups) as usize } else { self.group }
+        if self.random.happens(model.stray) {
+            self.random.below(model.groups) as usize
+        } else {
+            self.group
+        }
     }
 
     /// Its writer fills the window. How many pages were accepted.
@@ -114,20 +118,23 @@ impl File {
         !self.dirty.is_empty()
     }
 
-    /// What a context writes in a visit, in the order of offsets from where the last visit ended: `visit` pages or
-    /// a request more, in pieces of `most` pages or a request.
+    /// What a context writes in a visit, in the order of offsets from where the last visit ended:
+    /// `visit` pages or a request more, in pieces of `most` pages or a request.
     pub(super) fn visit(&mut self, visit: u32, most: u32) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut taken = 0;
         while taken < visit {
-            let next = self.dirty.range(self.cursor..).next().or_else(|| self.dirty.first()).copied();
+            let next =
+                self.dirty.range(self.cursor..).next().or_else(|| self.dirty.first()).copied();
             let Some(request) = next else { break };
             self.dirty.remove(&request);
             self.cursor = request + 1;
             taken += self.request;
             let first = request * self.request;
             match pieces.last_mut() {
-                Some(last) if last.first + last.pages == first && last.pages + self.request <= most => {
+                Some(last)
+                    if last.first + last.pages == first && last.pages + self.request <= most =>
+                {
                     last.pages += self.request;
                 }
                 _ => pieces.push(Piece { file: self.number, first, pages: self.request }),
@@ -151,7 +158,8 @@ impl File {
 
     /// A piece is done with.
     pub(super) fn settle(&mut self, piece: Piece) {
-        self.unsettled = self.unsettled.checked_sub(piece.pages).expect("what settles was accepted");
+        self.unsettled =
+            self.unsettled.checked_sub(piece.pages).expect("what settles was accepted");
     }
 
     /// Pages accepted and not settled.
@@ -216,7 +224,10 @@ mod tests {
         }
         let (extents, blocks) = file.extents();
         assert_eq!(blocks, 32);
-        assert!((8..=32).contains(&extents), "{extents}: taken in two visits of 8 each, in order of offset");
+        assert!(
+            (8..=32).contains(&extents),
+            "{extents}: taken in two visits of 8 each, in order of offset"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The groups' locks, and who waited for them: contexts on the way to the device, or workers at the end of I/O.
+//! The groups' locks, and who waited for them: contexts on the way to the device, or workers at the
+//! end of I/O.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -76,7 +77,8 @@ impl GroupLocks {
 
     /// How long the one that was held longest was held.
     pub(super) fn longest_held(&self, now: Duration) -> Duration {
-        let held = |lock: &Lock| lock.held + lock.holder.map_or(Duration::ZERO, |(_, since)| now - since);
+        let held =
+            |lock: &Lock| lock.held + lock.holder.map_or(Duration::ZERO, |(_, since)| now - since);
         self.locks.iter().map(held).max().unwrap_or_default()
     }
 

@@ -6,7 +6,9 @@ use forebay_block::limits::PAGE;
 
 use super::device::{DRIVES, Drive};
 use crate::random::PerMille;
-use crate::setting::{self, Refusal, Setting, bytes, micros, number, show_bytes, show_micros, word};
+use crate::setting::{
+    self, Refusal, Setting, bytes, micros, number, show_bytes, show_micros, word,
+};
 
 /// Which context a file is bound to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -110,7 +112,8 @@ pub struct Model {
     pub page: Duration,
     /// Until one who waited runs again.
     pub wake: Duration,
-    /// How many runs into holes, or files laid out before, are in another group than their directory's.
+    /// How many runs into holes, or files laid out before, are in another group than their
+    /// directory's.
     pub stray: PerMille,
     /// Whether anybody waits for a lock.
     pub locks: Locks,
@@ -122,9 +125,10 @@ pub struct Model {
     pub amount: u64,
 }
 
-/// The machine of the published sweep: 12 cores, 4 groups, 12 directories of 12 files, random writes of 4 KiB. The
-/// work is what was said of it: at best 100 to 120 thousand allocations a second from one context (117 without
-/// another at the lock), and a flusher that writes 2.7 GB/s of large runs (1.5 us a page).
+/// The machine of the published sweep: 12 cores, 4 groups, 12 directories of 12 files, random
+/// writes of 4 KiB. The work is what was said of it: at best 100 to 120 thousand allocations a
+/// second from one context (117 without another at the lock), and a flusher that writes 2.7 GB/s of
+/// large runs (1.5 us a page).
 impl Default for Model {
     fn default() -> Self {
         Self {
@@ -212,12 +216,17 @@ macro_rules! worded {
     };
 }
 
-/// All that can be set by name. Not the affinity, which every study varies itself; the layout is that of
-/// [`study::bounds`](super::study::bounds), and the contexts are the most of a sweep.
+/// All that can be set by name. Not the affinity, which every study varies itself; the layout is
+/// that of [`study::bounds`](super::study::bounds), and the contexts are the most of a sweep.
 pub const SETTINGS: [Setting<Model>; 24] = [
     numbered!("groups", "allocation groups, a lock each", groups, 1..=4096),
     numbered!("cores", "for contexts and workers together", cores, 1..=4096),
-    numbered!("contexts", "writeback contexts, the most where several are tried", contexts, 1..=1024),
+    numbered!(
+        "contexts",
+        "writeback contexts, the most where several are tried",
+        contexts,
+        1..=1024
+    ),
     worded!("layout", "of what is held back: holes, unwritten or written", layout, LAYOUTS),
     worded!("order", "of a file's writes: random or sequential", order, ORDERS),
     numbered!("directories", "which are in groups in turn", directories, 1..=1024),
@@ -277,7 +286,9 @@ impl Model {
         /// Most bytes of all files together: where each block is, is kept.
         const MOST: u64 = 64 << 30;
         let page = PAGE as u64;
-        for (name, size) in [("request", self.request), ("file", self.file), ("window", self.window)] {
+        for (name, size) in
+            [("request", self.request), ("file", self.file), ("window", self.window)]
+        {
             if !size.is_multiple_of(page) {
                 return Err(format!("{name}={size}: not whole pages (give a multiple of 4k)"));
             }
@@ -292,7 +303,8 @@ impl Model {
         }
         if self.directories * self.files * self.file > MOST {
             return Err(
-                "directories, files, file: more than 64g in all (give fewer or smaller files)".to_owned()
+                "directories, files, file: more than 64g in all (give fewer or smaller files)"
+                    .to_owned(),
             );
         }
         Ok(())
@@ -335,7 +347,9 @@ mod tests {
         model = Model { request: 12 << 10, ..Model::default() };
         assert!(model.check().unwrap_err().contains("not whole requests of 12k"));
         assert!(matches!(model.set("groups", "0"), Err(Refusal::Value(_))));
-        assert!(matches!(model.set("layout", "full"), Err(Refusal::Word(words)) if words[0] == "holes"));
+        assert!(
+            matches!(model.set("layout", "full"), Err(Refusal::Word(words)) if words[0] == "holes")
+        );
         assert!(
             matches!(model.set("gruops", "4"), Err(Refusal::Setting(names)) if names.len() == SETTINGS.len())
         );

@@ -59,7 +59,8 @@ impl<'a> Run<'a> {
         let mut random = Random::new(seed);
         let group = |file: u64| (file / model.files) % model.groups;
         let all = model.directories * model.files;
-        let files = (0..all).map(|file| File::new(file as usize, group(file) as usize, model, random.fork()));
+        let files = (0..all)
+            .map(|file| File::new(file as usize, group(file) as usize, model, random.fork()));
         let files: Vec<File> = files.collect();
         let hash = random.draw();
         let bound = |file: u64| match model.affinity {
@@ -79,7 +80,9 @@ impl<'a> Run<'a> {
             pipe: Pipe::new(model.drive),
             workers: files.iter().map(|_| Worker::new()).collect(),
             files,
-            contexts: (0..model.contexts as usize).map(|context| Context::new(of(context))).collect(),
+            contexts: (0..model.contexts as usize)
+                .map(|context| Context::new(of(context)))
+                .collect(),
             bound,
             flying: Vec::new(),
             free: Vec::new(),
@@ -117,8 +120,14 @@ impl<'a> Run<'a> {
         assert_eq!(self.accepted, self.settled, "what is accepted settles");
         assert_eq!(self.accepted, self.pipe.taken().pages, "what is accepted is written, once");
         assert!(self.files.iter().all(|file| file.unsettled() == 0 && !file.is_dirty()));
-        assert!(self.contexts.iter().all(|context| context.step == Step::Idle && context.is_empty()));
-        assert!(self.workers.iter().all(|worker| worker.step == worker::Step::Idle && worker.is_empty()));
+        assert!(
+            self.contexts.iter().all(|context| context.step == Step::Idle && context.is_empty())
+        );
+        assert!(
+            self.workers
+                .iter()
+                .all(|worker| worker.step == worker::Step::Idle && worker.is_empty())
+        );
         assert!(self.locks.are_free() && self.flying.iter().all(Option::is_none));
         self.figures.expect("enough is accepted to stop the clock")
     }
@@ -152,7 +161,9 @@ impl<'a> Run<'a> {
     fn submit(&mut self, number: usize) -> bool {
         while let Some(request) = self.contexts[number].ready.front() {
             let now = self.agenda.now();
-            let Some(end) = self.pipe.take(number, request.start, request.pages, now) else { return false };
+            let Some(end) = self.pipe.take(number, request.start, request.pages, now) else {
+                return false;
+            };
             let request = self.contexts[number].ready.pop_front();
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.flying.push(None);
@@ -169,7 +180,8 @@ impl<'a> Run<'a> {
             Step::Waking => self.go_on(number),
             Step::Gathering => self.gathered(number),
             Step::Allocating(group) => {
-                let piece = self.contexts[number].visit.pop_front().expect("it allocates for a piece");
+                let piece =
+                    self.contexts[number].visit.pop_front().expect("it allocates for a piece");
                 let start = self.space.allocate(group, piece.pages);
                 self.files[piece.file].set_place(piece, start);
                 self.give(group, Actor::Context(number));

@@ -1,5 +1,5 @@
-//! The questions: how throughput goes with the number of contexts, what each change gives alone and beside the
-//! others, and what holds a configuration back.
+//! The questions: how throughput goes with the number of contexts, what each change gives alone and
+//! beside the others, and what holds a configuration back.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub struct Cell {
     pub figures: Figures,
 }
 
-/// Every layout and affinity with 1 to the model's number of contexts. With one context every affinity is
-/// [`Affinity::Single`], and that is there with one alone.
+/// Every layout and affinity with 1 to the model's number of contexts. With one context every
+/// affinity is [`Affinity::Single`], and that is there with one alone.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -32,9 +32,11 @@ pub fn sweep(model: &Model, seed: u64) -> Result<Vec<Cell>, String> {
     let mut cells = Vec::new();
     for (_, layout) in LAYOUTS {
         for contexts in steps(model.contexts) {
-            let affinities: &[Affinity] = if contexts == 1 { &[Affinity::Single] } else { &AFFINITIES };
+            let affinities: &[Affinity] =
+                if contexts == 1 { &[Affinity::Single] } else { &AFFINITIES };
             for &affinity in affinities {
-                let figures = simulate(&Model { contexts, affinity, layout, ..model.clone() }, seed)?;
+                let figures =
+                    simulate(&Model { contexts, affinity, layout, ..model.clone() }, seed)?;
                 cells.push(Cell { contexts, affinity, layout, figures });
             }
         }
@@ -72,8 +74,8 @@ pub struct Change {
     pub alone: f64,
     /// And from where everything else is.
     pub last: f64,
-    /// Of the whole gain: the mean over every order in which the changes can be made, of logarithms. 0 where there
-    /// is no gain.
+    /// Of the whole gain: the mean over every order in which the changes can be made, of
+    /// logarithms. 0 where there is no gain.
     pub share: f64,
 }
 
@@ -88,9 +90,10 @@ pub struct Separation {
     pub changes: Vec<Change>,
 }
 
-/// Separates concurrency, affinity, layout and the size of requests: throughput with each and without, sixteen
-/// configurations. It begins with one context, files bound by a hash, holes, and the model's request; and ends with
-/// the model's contexts, bound by group, written blocks, and requests up to sixteen times as large.
+/// Separates concurrency, affinity, layout and the size of requests: throughput with each and
+/// without, sixteen configurations. It begins with one context, files bound by a hash, holes, and
+/// the model's request; and ends with the model's contexts, bound by group, written blocks, and
+/// requests up to sixteen times as large.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -119,13 +122,17 @@ pub fn separate(model: &Model, seed: u64) -> Result<Separation, String> {
 }
 
 /// Of throughputs by which changes were made, a bit for each.
-fn changes<const FACTORS: usize>(all: &[f64], names: [(&'static str, String); FACTORS]) -> Vec<Change> {
+fn changes<const FACTORS: usize>(
+    all: &[f64],
+    names: [(&'static str, String); FACTORS],
+) -> Vec<Change> {
     let every = all.len() - 1;
     let gain = (all[every] / all[0]).ln();
     let of = |(factor, (name, change)): (usize, (&'static str, String))| {
         let bit = 1 << factor;
         let shares = (0..all.len()).filter(|others| others & bit == 0).map(|others| {
-            all[others | bit].ln() * weight(others, FACTORS) - all[others].ln() * weight(others, FACTORS)
+            all[others | bit].ln() * weight(others, FACTORS)
+                - all[others].ln() * weight(others, FACTORS)
         });
         let share: f64 = shares.sum();
         Change {
@@ -179,7 +186,8 @@ pub fn bounds(model: &Model, seed: u64) -> Result<Vec<Bounds>, String> {
         let model = Model { contexts, affinity, ..model.clone() };
         let figures = simulate(&model, seed)?;
         let times = |without: Model| {
-            simulate(&without, seed).map(|without| without.mib_per_second() / figures.mib_per_second())
+            simulate(&without, seed)
+                .map(|without| without.mib_per_second() / figures.mib_per_second())
         };
         let unbounded = DRIVES[DRIVES.len() - 1].1;
         Ok(Bounds {
@@ -208,7 +216,10 @@ mod tests {
 
     #[test]
     fn a_knee_is_where_the_best_is_nearly_reached() {
-        assert_eq!(knee(&[(1, 9.7), (2, 18.1), (3, 46.4), (4, 135.0), (5, 160.0), (6, 163.0)]), Some(5));
+        assert_eq!(
+            knee(&[(1, 9.7), (2, 18.1), (3, 46.4), (4, 135.0), (5, 160.0), (6, 163.0)]),
+            Some(5)
+        );
         assert_eq!(knee(&[(1, 5.0), (2, 5.1)]), Some(1));
         assert_eq!(knee(&[]), None);
     }

@@ -46,7 +46,8 @@ impl Worker {
             for (piece, place) in self.ended.drain(..) {
                 match self.batch.back_mut() {
                     Some((last, start))
-                        if last.first + last.pages == piece.first && start.plus(last.pages) == place =>
+                        if last.first + last.pages == piece.first
+                            && start.plus(last.pages) == place =>
                     {
                         last.pages += piece.pages;
                     }
@@ -80,8 +81,14 @@ mod tests {
         for (first, place) in [(5, places[1]), (4, places[0]), (6, places[2])] {
             worker.put(Piece { file: 0, first, pages: 1 }, place);
         }
-        assert_eq!((worker.next(), worker.take()), (Some(0), Piece { file: 0, first: 4, pages: 2 }));
-        assert_eq!((worker.next(), worker.take()), (Some(1), Piece { file: 0, first: 6, pages: 1 }));
+        assert_eq!(
+            (worker.next(), worker.take()),
+            (Some(0), Piece { file: 0, first: 4, pages: 2 })
+        );
+        assert_eq!(
+            (worker.next(), worker.take()),
+            (Some(1), Piece { file: 0, first: 6, pages: 1 })
+        );
         assert_eq!(worker.next(), None);
         assert!(worker.is_empty());
     }

@@ -1,7 +1,8 @@
 //! Runs of many seeds, and what is needed to replay the one that fails.
 //!
-//! `FOREBAY_SIM_SEEDS=N` runs N times as many seeds as the default: the long mode (20 takes some minutes in the
-//! release profile). `FOREBAY_SIM_SEED=S` runs that one alone, with its trace printed when it fails.
+//! `FOREBAY_SIM_SEEDS=N` runs N times as many seeds as the default: the long mode (20 takes some
+//! minutes in the release profile). `FOREBAY_SIM_SEED=S` runs that one alone, with its trace
+//! printed when it fails.
 #![allow(dead_code, reason = "each test uses its own part")]
 
 pub(crate) mod single;
@@ -64,7 +65,10 @@ impl Drop for Run {
         for line in self.driver.trace().lines() {
             eprintln!("{line}");
         }
-        eprintln!("replay it with FOREBAY_SIM_SEED={} cargo test -p forebay-sim {}", self.seed, self.name);
+        eprintln!(
+            "replay it with FOREBAY_SIM_SEED={} cargo test -p forebay-sim {}",
+            self.seed, self.name
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! One file over one queue and one disk, moved by hand: for what has to happen in one order and no other.
+//! One file over one queue and one disk, moved by hand: for what has to happen in one order and no
+//! other.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use forebay_block::{Bio, Ended, Operation, Queue, Target, Wait};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Prepare, Reason,
-    Request, Settled, TicketId, WriteStop,
+    CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Prepare,
+    Reason, Request, Settled, TicketId, WriteStop,
 };
 use forebay_sim::disk::Latency;
 use forebay_sim::{Disk, Random};
@@ -157,7 +158,10 @@ impl Single {
             if let Some(result) = self.cache.fetch(id) {
                 return result;
             }
-            assert!(self.disk.in_flight() > 0, "contract 16: a ticket waits, and nothing is in flight");
+            assert!(
+                self.disk.in_flight() > 0,
+                "contract 16: a ticket waits, and nothing is in flight"
+            );
             self.end_one();
         }
     }

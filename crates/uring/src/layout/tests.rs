@@ -21,7 +21,14 @@ const BYTES: u64 = MASKS + 4096;
 
 fn header(number: u32) -> Header {
     let state = [FrameState::Dirty, FrameState::Clean, FrameState::Partial][number as usize % 3];
-    Header { file: number, generation: 7, page: u64::from(number), sequence: 9, length: 4096, state }
+    Header {
+        file: number,
+        generation: 7,
+        page: u64::from(number),
+        sequence: 9,
+        length: 4096,
+        state,
+    }
 }
 
 fn record(number: u32) -> FileRecord {
@@ -38,7 +45,8 @@ fn record(number: u32) -> FileRecord {
     }
 }
 
-/// The pages of an arena that have anything in them: every second frame is published, with its file.
+/// The pages of an arena that have anything in them: every second frame is published, with its
+/// file.
 fn pages() -> &'static [(u64, Vec<u8>)] {
     static PAGES: OnceLock<Vec<(u64, Vec<u8>)>> = OnceLock::new();
     PAGES.get_or_init(|| {
@@ -54,7 +62,10 @@ fn pages() -> &'static [(u64, Vec<u8>)] {
             memory.read_exact_at(&mut bytes, index * 4096).unwrap();
             (index * 4096, bytes)
         };
-        (0..BYTES / 4096).map(page).filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect()
+        (0..BYTES / 4096)
+            .map(page)
+            .filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0))
+            .collect()
     })
 }
 
@@ -97,7 +108,9 @@ fn assert_nothing_else(arena: &Arena) {
 
 #[test]
 fn an_image_has_what_was_published() {
-    for arena in [Arena::of_image(&image()).unwrap(), Arena::of_memfd(memory(SealFlags::SHRINK)).unwrap()] {
+    for arena in
+        [Arena::of_image(&image()).unwrap(), Arena::of_memfd(memory(SealFlags::SHRINK)).unwrap()]
+    {
         assert_nothing_else(&arena);
         assert_eq!(arena.header(Frame(6)), Some(header(6)));
         assert_eq!(arena.files().map(|(number, _)| number).collect::<Vec<_>>(), [0, 2, 4, 6]);
@@ -123,7 +136,10 @@ fn what_is_too_short_is_refused() {
     for bytes in [0, 1, 111, 112, 4095, 4096, RECORDS, MASKS, BYTES - 1] {
         image.set_len(bytes).unwrap();
         let refused = Arena::of_image(&image).unwrap_err();
-        assert!(matches!(refused, ImageError::TooShort { bytes: found, .. } if found == bytes), "{refused}");
+        assert!(
+            matches!(refused, ImageError::TooShort { bytes: found, .. } if found == bytes),
+            "{refused}"
+        );
         assert!(refused.to_string().starts_with(&format!("it has {bytes} bytes, and needs ")));
         // What was cut off was in it.
         fill(&image);
@@ -158,13 +174,23 @@ fn every_number_must_be_the_right_one() {
     ];
     for (index, says) in (0..).zip(says) {
         let right = word(index);
-        let wrong = [0, 1, right + 1, right - 1, right << 1, right << 32, 1 << 63, u64::MAX, u64::MAX - 4095];
+        let wrong = [
+            0,
+            1,
+            right + 1,
+            right - 1,
+            right << 1,
+            right << 32,
+            1 << 63,
+            u64::MAX,
+            u64::MAX - 4095,
+        ];
         for wrong in wrong.into_iter().filter(|&wrong| wrong != right) {
             image.write_all_at(&wrong.to_ne_bytes(), index * 8).unwrap();
             let refused = Arena::of_image(&image).unwrap_err().to_string();
             // Another number of frames needs other offsets; a wrong first word may be a version.
-            let other =
-                index == 3 && refused.contains("is said to be") || index == 0 && refused.contains("version");
+            let other = index == 3 && refused.contains("is said to be")
+                || index == 0 && refused.contains("version");
             assert!(refused.contains(says) || other, "word {index} of {wrong:#x}: {refused}");
         }
         image.write_all_at(&right.to_ne_bytes(), index * 8).unwrap();

@@ -58,12 +58,24 @@ fn a_read_ends_short_at_the_end_and_touches_nothing_beyond() {
     let (mut memory, arena) = device(&[b'x'; 5000], 1 << 20);
     fill(&arena, 0, b'.');
     fill(&arena, 1, b'.');
-    assert_eq!(ask(&mut memory, &bio(Operation::Read, 0, &[Segment::frames(Frame(0), 8192)])), Ok(5000));
+    assert_eq!(
+        ask(&mut memory, &bio(Operation::Read, 0, &[Segment::frames(Frame(0), 8192)])),
+        Ok(5000)
+    );
     assert!(bytes(&arena, 0).iter().all(|&byte| byte == b'x'));
     let second = bytes(&arena, 1);
-    assert!(second[..904].iter().all(|&byte| byte == b'x') && second[904..].iter().all(|&byte| byte == b'.'));
-    assert_eq!(ask(&mut memory, &bio(Operation::Read, 5000, &[Segment::frames(Frame(0), 10)])), Ok(0));
-    assert_eq!(ask(&mut memory, &bio(Operation::Read, u64::MAX - 9, &[Segment::frames(Frame(0), 9)])), Ok(0));
+    assert!(
+        second[..904].iter().all(|&byte| byte == b'x')
+            && second[904..].iter().all(|&byte| byte == b'.')
+    );
+    assert_eq!(
+        ask(&mut memory, &bio(Operation::Read, 5000, &[Segment::frames(Frame(0), 10)])),
+        Ok(0)
+    );
+    assert_eq!(
+        ask(&mut memory, &bio(Operation::Read, u64::MAX - 9, &[Segment::frames(Frame(0), 9)])),
+        Ok(0)
+    );
 }
 
 #[test]
@@ -122,7 +134,10 @@ fn a_full_device_ends_short_then_says_so_and_takes_again() {
     assert_eq!(ask(&mut memory, &still(Operation::SetLength, 6001, 0)), Err(libc::ENOSPC));
     assert_eq!(ask(&mut memory, &write), Ok(6000), "over what is there");
     assert_eq!(ask(&mut memory, &still(Operation::SetLength, 5999, 0)), Ok(0));
-    assert_eq!(ask(&mut memory, &bio(Operation::Write, 5999, &[Segment::frames(Frame(0), 1)])), Ok(1));
+    assert_eq!(
+        ask(&mut memory, &bio(Operation::Write, 5999, &[Segment::frames(Frame(0), 1)])),
+        Ok(1)
+    );
     assert_eq!(memory.content(FILE).len(), 6000);
 }
 
@@ -172,8 +187,11 @@ fn random_requests_agree_with_plain_copies() {
         let first = random.below(12) as usize;
         let skip = random.below(PAGE as u64) as usize;
         let length = 1 + random.below(3 * PAGE as u64) as usize;
-        let segment =
-            Segment::Frames { first: Frame(first as u32), offset: skip as u32, length: length as u32 };
+        let segment = Segment::Frames {
+            first: Frame(first as u32),
+            offset: skip as u32,
+            length: length as u32,
+        };
         let place = first * PAGE + skip..first * PAGE + skip + length;
         match random.below(6) {
             0..2 => {
@@ -194,7 +212,10 @@ fn random_requests_agree_with_plain_copies() {
                 frames[place][..moved].copy_from_slice(&file[offset.min(file.len())..][..moved]);
             }
             4 => {
-                assert_eq!(ask(&mut memory, &still(Operation::Punch, offset as u64, length as u64)), Ok(0));
+                assert_eq!(
+                    ask(&mut memory, &still(Operation::Punch, offset as u64, length as u64)),
+                    Ok(0)
+                );
                 let end = (offset + length).min(file.len());
                 if offset < end {
                     file[offset..end].fill(0);

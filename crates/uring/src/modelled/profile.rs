@@ -1,7 +1,8 @@
 //! What a modelled device is like: a handful of numbers, each with where it is from.
 //!
-//! Rates of requests are published measurements. Rates of bytes are those of the link (16 and 32 GT/s on four lanes,
-//! 128 of 130 bits). Latencies, units, and the cost of a doorbell are assumptions, said to be at each.
+//! Rates of requests are published measurements. Rates of bytes are those of the link (16 and 32
+//! GT/s on four lanes, 128 of 130 bits). Latencies, units, and the cost of a doorbell are
+//! assumptions, said to be at each.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ pub struct Profile {
     pub requests_per_second: Option<u32>,
     /// Most bytes moved in a second, over all units; `None`: no bound.
     pub bytes_per_second: Option<u64>,
-    /// Added to the latency of a request that does not go on where the last one of its target ended.
+    /// Added to the latency of a request that does not go on where the last one of its target
+    /// ended.
     pub seek: Duration,
 }
 
@@ -29,17 +31,18 @@ const FOUR_LANES_GEN4: u64 = 7_876_923_076;
 /// Four lanes of 32 GT/s.
 const FOUR_LANES_GEN5: u64 = 15_753_846_153;
 
-/// A write to a device's register with what leads there, from a driver of one's own: an assumption, of the order of
-/// what the kernel saves by ringing once per batch.
+/// A write to a device's register with what leads there, from a driver of one's own: an assumption,
+/// of the order of what the kernel saves by ringing once per batch.
 const DOORBELL: Duration = Duration::from_nanos(500);
 
-/// More than any queue here is deep, so that the ceiling and not the units bounds the rate: an assumption.
+/// More than any queue here is deep, so that the ceiling and not the units bounds the rate: an
+/// assumption.
 const MANY_UNITS: u32 = 256;
 
 impl Profile {
     /// A flash drive on a link of generation 4: 820 thousand requests a second (821 to
-    /// 836 thousand were measured where the worth of the kernel's block plug was argued). Assumed: 80 us of latency, so the ceiling is reached at a
-    /// depth of 66.
+    /// 836 thousand were measured where the worth of the kernel's block plug was argued). Assumed:
+    /// 80 us of latency, so the ceiling is reached at a depth of 66.
     pub const GEN4: Profile = Profile {
         name: "gen4",
         doorbell: DOORBELL,
@@ -50,8 +53,8 @@ impl Profile {
         seek: Duration::ZERO,
     };
 
-    /// A flash drive on a link of generation 5: 1.06 million requests a second (from the same discussion).
-    /// Assumed: 60 us of latency, so the ceiling is reached at a depth of 64.
+    /// A flash drive on a link of generation 5: 1.06 million requests a second (from the same
+    /// discussion). Assumed: 60 us of latency, so the ceiling is reached at a depth of 64.
     pub const GEN5: Profile = Profile {
         name: "gen5",
         latency: Duration::from_micros(60),
@@ -60,9 +63,10 @@ impl Profile {
         ..Profile::GEN4
     };
 
-    /// A drive without flash: 5 million requests of 512 bytes a second each (80 million with sixteen P5800X in SPDK's
-    /// record of 2021; two of them gave the kernel's 10 million). Assumed: 10 us of latency, so the ceiling is reached
-    /// at a depth of 50. With 4096 bytes a request the link is the bound.
+    /// A drive without flash: 5 million requests of 512 bytes a second each (80 million with
+    /// sixteen P5800X in SPDK's record of 2021; two of them gave the kernel's 10 million). Assumed:
+    /// 10 us of latency, so the ceiling is reached at a depth of 50. With 4096 bytes a request the
+    /// link is the bound.
     pub const OPTANE: Profile = Profile {
         name: "optane",
         latency: Duration::from_micros(10),
@@ -70,8 +74,8 @@ impl Profile {
         ..Profile::GEN4
     };
 
-    /// A disk that turns: one arm. All of it is assumed, of the class of a drive of 7200 turns a minute: 8 ms for a
-    /// seek with half a turn, 50 us for a request that needs none, 200 MB/s.
+    /// A disk that turns: one arm. All of it is assumed, of the class of a drive of 7200 turns a
+    /// minute: 8 ms for a seek with half a turn, 50 us for a request that needs none, 200 MB/s.
     pub const DISK: Profile = Profile {
         name: "disk",
         doorbell: DOORBELL,
@@ -112,7 +116,10 @@ impl Profile {
     #[must_use]
     pub fn by_name(name: &str) -> Option<Profile> {
         if let Some(nanoseconds) = name.strip_prefix("free=") {
-            return nanoseconds.parse().ok().map(|count| Profile::free(Duration::from_nanos(count)));
+            return nanoseconds
+                .parse()
+                .ok()
+                .map(|count| Profile::free(Duration::from_nanos(count)));
         }
         Profile::ALL.into_iter().find(|profile| profile.name == name)
     }
@@ -137,7 +144,8 @@ impl Profile {
             let nanoseconds = match bytes.checked_mul(1_000_000_000) {
                 Some(product) => product.div_ceil(rate.max(1)),
                 None => {
-                    let wide = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
+                    let wide =
+                        (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
                     u64::try_from(wide).unwrap_or(u64::MAX)
                 }
             };

@@ -35,8 +35,8 @@ fn read(target: u32, offset: u64, bytes: u32) -> Bio {
     }
 }
 
-/// Keeps `depth` requests in flight until `count` have ended, and says when that was. Each request goes on where the
-/// one before it ended, or `stride` bytes on.
+/// Keeps `depth` requests in flight until `count` have ended, and says when that was. Each request
+/// goes on where the one before it ended, or `stride` bytes on.
 fn run(device: &mut Modelled<Told>, depth: u16, count: u64, bytes: u32, stride: u64) -> Duration {
     let start = device.now();
     let mut free: Vec<Tag> = (0..depth).map(Tag).collect();
@@ -68,7 +68,12 @@ const FLASH: [Profile; 3] = [Profile::GEN4, Profile::GEN5, Profile::OPTANE];
 fn at_depth_one_each_request_takes_its_latency() {
     for profile in FLASH {
         let each = profile.doorbell + profile.latency + profile.moving(4096);
-        assert_eq!(run(&mut device(profile), 1, 1000, 4096, 4096), each * 1000, "{}", profile.name());
+        assert_eq!(
+            run(&mut device(profile), 1, 1000, 4096, 4096),
+            each * 1000,
+            "{}",
+            profile.name()
+        );
     }
 }
 
@@ -125,8 +130,12 @@ fn sequential_requests_pay_one_seek_and_scattered_ones_each() {
 fn each_target_has_a_place_of_its_own_and_a_flush_leaves_it() {
     let profile = Profile { doorbell: Duration::ZERO, bytes_per_second: None, ..Profile::DISK };
     let mut device = device(profile);
-    let flush =
-        Bio { operation: Operation::FlushData, length: 0, segments: Segments::new(), ..read(0, 0, 1) };
+    let flush = Bio {
+        operation: Operation::FlushData,
+        length: 0,
+        segments: Segments::new(),
+        ..read(0, 0, 1)
+    };
     let mut took = Vec::new();
     for request in [
         read(0, 0, 10),
@@ -200,7 +209,8 @@ fn a_wait_ends_as_it_was_told() {
     device.doorbell(Wait::Something(limit)).unwrap();
     device.reap(&mut done);
     assert_eq!((device.now(), done.len()), (at(10), 0));
-    let batch = |want, within| Wait::Batch { want, within: Duration::from_micros(within), limit: None };
+    let batch =
+        |want, within| Wait::Batch { want, within: Duration::from_micros(within), limit: None };
     device.doorbell(batch(3, 200)).unwrap();
     device.reap(&mut done);
     assert_eq!((device.now(), done.len()), (at(85) + profile.gap() * 2, 3));
@@ -212,8 +222,14 @@ fn a_wait_ends_as_it_was_told() {
     }
     let start = device.now();
     device.doorbell(batch(2, 10)).unwrap();
-    assert_eq!(device.now() - start, profile.latency, "its time is over, and it waits for the first alone");
-    device.doorbell(Wait::Batch { want: 2, within: Duration::ZERO, limit: Some(Duration::ZERO) }).unwrap();
+    assert_eq!(
+        device.now() - start,
+        profile.latency,
+        "its time is over, and it waits for the first alone"
+    );
+    device
+        .doorbell(Wait::Batch { want: 2, within: Duration::ZERO, limit: Some(Duration::ZERO) })
+        .unwrap();
     device.reap(&mut done);
     assert_eq!(done.len(), 9);
 }

@@ -8,14 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
+    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
+    socket_with, sockopt,
 };
 
 /// Where a stream socket is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
-    /// An address and a port. To listen, port 0 stands for any that is free; [`local`](super::Sockets::local) says
-    /// which.
+    /// An address and a port. To listen, port 0 stands for any that is free;
+    /// [`local`](super::Sockets::local) says which.
     Tcp(SocketAddr),
     /// A path. Listening makes the file, and nobody removes it.
     Unix(PathBuf),
@@ -41,7 +42,9 @@ fn remedy(error: &io::Error) -> &'static str {
             " (something listens there: choose another address, or remove the socket file of a program that is gone)"
         }
         Some(libc::EMFILE) => " (raise the limit of open files, `ulimit -n`)",
-        Some(libc::EACCES | libc::EPERM) => " (ports below 1024 and the path's directory need permission)",
+        Some(libc::EACCES | libc::EPERM) => {
+            " (ports below 1024 and the path's directory need permission)"
+        }
         _ => "",
     }
 }
@@ -91,7 +94,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Whether a socket's calls block. Those of the ring must not be told to come back later; those of epoll must.
+/// Whether a socket's calls block. Those of the ring must not be told to come back later; those of
+/// epoll must.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Calls {
     Block,
@@ -108,7 +112,11 @@ impl Calls {
 }
 
 /// A socket that listens.
-pub(super) fn listening(address: &Address, backlog: u32, calls: Calls) -> Result<OwnedFd, SocketError> {
+pub(super) fn listening(
+    address: &Address,
+    backlog: u32,
+    calls: Calls,
+) -> Result<OwnedFd, SocketError> {
     let listening = || -> io::Result<OwnedFd> {
         let raw = address.raw()?;
         let socket = stream(&raw, calls)?;
@@ -123,7 +131,10 @@ pub(super) fn listening(address: &Address, backlog: u32, calls: Calls) -> Result
 }
 
 /// A socket to be connected, and where to.
-pub(super) fn to_connect(address: &Address, calls: Calls) -> Result<(OwnedFd, SocketAddrAny), SocketError> {
+pub(super) fn to_connect(
+    address: &Address,
+    calls: Calls,
+) -> Result<(OwnedFd, SocketAddrAny), SocketError> {
     let made = || -> io::Result<_> {
         let raw = address.raw()?;
         Ok((stream(&raw, calls)?, raw))

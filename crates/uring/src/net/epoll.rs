@@ -1,8 +1,9 @@
-//! Sockets over epoll, for where the ring cannot: the same surface, with a call for each thing that moves.
+//! Sockets over epoll, for where the ring cannot: the same surface, with a call for each thing that
+//! moves.
 //!
-//! Sockets do not block and are watched at their edges: told once that something came, they are read until nothing
-//! is there. Who has more than is read in one go keeps its place in line and goes on at the next call, so here too a
-//! flood does not keep others waiting.
+//! Sockets do not block and are watched at their edges: told once that something came, they are
+//! read until nothing is there. Who has more than is read in one go keeps its place in line and
+//! goes on at the next call, so here too a flood does not keep others waiting.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -174,7 +175,9 @@ impl Epoll {
         // What was told of it before it connects counts for nothing.
         (connected.readable, connected.writable) = (false, false);
         match rustix::net::connect(&connected.socket, &address) {
-            Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => connected.connecting = true,
+            Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
+                connected.connecting = true
+            }
             result => {
                 (connected.readable, connected.writable) = (true, true);
                 let result = result.map_err(errno);
@@ -231,7 +234,8 @@ impl Epoll {
 
     pub(super) fn enter(&mut self, limit: Option<Duration>) -> Result<(), Errno> {
         self.go_on();
-        let no_wait = !self.arrived.is_empty() || !self.ready.is_empty() || limit == Some(Duration::ZERO);
+        let no_wait =
+            !self.arrived.is_empty() || !self.ready.is_empty() || limit == Some(Duration::ZERO);
         let watched = if no_wait {
             self.watch(Some(Duration::ZERO))
         } else if self.waker.fall_asleep() {
@@ -252,8 +256,9 @@ impl Epoll {
     fn watch(&mut self, limit: Option<Duration>) -> Result<(), Errno> {
         self.enters.all += 1;
         self.enters.waits += u64::from(limit != Some(Duration::ZERO));
-        let limit =
-            limit.map(|limit| Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
+        let limit = limit.map(|limit| {
+            Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+        });
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; STAGED as usize];
         let events = match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
             Ok((events, _)) => events,
@@ -297,7 +302,8 @@ impl Epoll {
             }
             connected.connecting = false;
             self.enters.all += 1;
-            let result = sockopt::socket_error(&connected.socket).and_then(|result| result).map_err(errno);
+            let result =
+                sockopt::socket_error(&connected.socket).and_then(|result| result).map_err(errno);
             self.arrived.push(Arrival::Connected { connection: key, result });
         }
         connected.hung_up |= ended || flags.contains(EventFlags::RDHUP);
@@ -376,7 +382,8 @@ impl Epoll {
                 // SAFETY: the buffer was free, and is not in the list of the free any more.
                 let bytes = unsafe { self.pool.hand_out(buffer, length) };
                 self.arrived.push(Arrival::Received { connection: key, bytes });
-                // Nothing was left: the next edge tells. But an end behind the bytes had its edge already.
+                // Nothing was left: the next edge tells. But an end behind the bytes had its edge
+                // already.
                 connected.readable = connected.hung_up || length == self.pool.each() as usize;
                 continue;
             }
@@ -399,20 +406,25 @@ impl Epoll {
 
 impl Connected {
     fn can_go_on(&self) -> bool {
-        !self.connecting && (self.receiving && self.readable || self.flight.is_some() && self.writable)
+        !self.connecting
+            && (self.receiving && self.readable || self.flight.is_some() && self.writable)
     }
 
     fn send(&self, flight: &Flight) -> Result<usize, Errno> {
         let slices: Vec<IoSlice<'_>> = flight.slices().collect();
         let mut nothing = SendAncillaryBuffer::default();
-        rustix::net::sendmsg(&self.socket, &slices, &mut nothing, SendFlags::NOSIGNAL).map_err(errno)
+        rustix::net::sendmsg(&self.socket, &slices, &mut nothing, SendFlags::NOSIGNAL)
+            .map_err(errno)
     }
 
     fn receive(&self, pool: &Pool, buffer: u16) -> Result<usize, Errno> {
         let start = pool.start(buffer).as_ptr();
-        // SAFETY: the buffer is free, so nobody else uses it, and its bytes were zeroed at the start.
+        // SAFETY: the buffer is free, so nobody else uses it, and its bytes were zeroed at the
+        // start.
         let bytes = unsafe { std::slice::from_raw_parts_mut(start, pool.each() as usize) };
-        rustix::net::recv(&self.socket, bytes, RecvFlags::empty()).map(|(length, _)| length).map_err(errno)
+        rustix::net::recv(&self.socket, bytes, RecvFlags::empty())
+            .map(|(length, _)| length)
+            .map_err(errno)
     }
 }
 

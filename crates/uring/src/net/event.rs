@@ -16,8 +16,8 @@ pub struct Listener(pub(super) Key);
 /// Something that happened, and when in the order of arrival.
 #[derive(Debug)]
 pub struct Event<W> {
-    /// The how-manieth thing that arrived, counted from the start. Events that are handed out in order have rising
-    /// numbers; how far they do not is how far work was reordered.
+    /// The how-manieth thing that arrived, counted from the start. Events that are handed out in
+    /// order have rising numbers; how far they do not is how far work was reordered.
     pub arrival: u64,
     /// What it is.
     pub what: What<W>,
@@ -62,8 +62,8 @@ pub enum What<W> {
         /// Why.
         reason: Reason,
     },
-    /// Nothing can be accepted for now, for want of descriptors or memory. It is tried again when a connection ends,
-    /// and every tenth of a second.
+    /// Nothing can be accepted for now, for want of descriptors or memory. It is tried again when a
+    /// connection ends, and every tenth of a second.
     AcceptFailed {
         /// By this listener.
         listener: Listener,

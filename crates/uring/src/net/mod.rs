@@ -1,4 +1,5 @@
-//! Stream sockets, many on one thread: accepted, read and written over the ring, or over epoll where the ring cannot.
+//! Stream sockets, many on one thread: accepted, read and written over the ring, or over epoll
+//! where the ring cannot.
 //!
 //! ```text
 //!   kernel ==arrivals, numbered==> one queue per connection --pass: in order, a share each--> events
@@ -6,23 +7,26 @@
 //!   Poster, any thread --> fifo, one wake per batch --> events
 //! ```
 //!
-//! Why passes: a connection that floods would otherwise be served until it stops. A pass hands out what arrived in the
-//! order it arrived, up to a share of bytes for each connection and a budget for all; what is left is handed out by
-//! the next passes, with the connections that had nothing yet before those that had their share. So what one
-//! connection sends delays the message of another by its share of each pass, and by nothing else.
+//! Why passes: a connection that floods would otherwise be served until it stops. A pass hands out
+//! what arrived in the order it arrived, up to a share of bytes for each connection and a budget
+//! for all; what is left is handed out by the next passes, with the connections that had nothing
+//! yet before those that had their share. So what one connection sends delays the message of
+//! another by its share of each pass, and by nothing else.
 //!
-//! The guarantees. The bytes of a connection are handed out in order, whatever the knobs say. A connection that was
-//! accepted or connected is told [`Closed`](What::Closed) exactly once, after all else of it, and its number never
-//! names another. Memory is bounded: by the buffers made at the start for what is received, by
-//! [`Options::outgoing_bytes`] for what is to be sent; a connection whose peer does not read is not read either. Memory
-//! at the kernel outlives its use: [`Sockets`] cancels when dropped and waits, and leaks what does not end. No signal
-//! is ever raised (`MSG_NOSIGNAL`).
+//! The guarantees. The bytes of a connection are handed out in order, whatever the knobs say. A
+//! connection that was accepted or connected is told [`Closed`](What::Closed) exactly once, after
+//! all else of it, and its number never names another. Memory is bounded: by the buffers made at
+//! the start for what is received, by [`Options::outgoing_bytes`] for what is to be sent; a
+//! connection whose peer does not read is not read either. Memory at the kernel outlives its use:
+//! [`Sockets`] cancels when dropped and waits, and leaks what does not end. No signal is ever
+//! raised (`MSG_NOSIGNAL`).
 //!
-//! The price: what is sent is copied once, unless it is given away with [`Sockets::send_owned`]. The ring's form needs
-//! Linux 6.0 (multishot receive into provided buffers); below it is epoll, and [`Sockets::describe`] says so.
+//! The price: what is sent is copied once, unless it is given away with [`Sockets::send_owned`].
+//! The ring's form needs Linux 6.0 (multishot receive into provided buffers); below it is epoll,
+//! and [`Sockets::describe`] says so.
 //!
-//! The order of arrival is the order in which the kernel tells. Over the ring on Linux 6.0 to 6.4 the kernel reverses what
-//! it tells at once; from 6.5 on it does not.
+//! The order of arrival is the order in which the kernel tells. Over the ring on Linux 6.0 to 6.4
+//! the kernel reverses what it tells at once; from 6.5 on it does not.
 //!
 //! Nothing here knows messages: a message may come in any number of pieces, and several in one.
 

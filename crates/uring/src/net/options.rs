@@ -34,8 +34,9 @@ impl Choice {
     }
 }
 
-/// What can be chosen. The bytes received are bounded by `buffers` times `buffer_bytes`, those to be sent by
-/// `connections` times twice `outgoing_bytes`, and whatever a single call sends beyond that.
+/// What can be chosen. The bytes received are bounded by `buffers` times `buffer_bytes`, those to
+/// be sent by `connections` times twice `outgoing_bytes`, and whatever a single call sends beyond
+/// that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// By which means.
@@ -50,15 +51,16 @@ pub struct Options {
     pub pass_bytes: usize,
     /// Bytes of one connection handed out by one pass; the last piece may go beyond it.
     pub connection_bytes: usize,
-    /// Bytes to be sent at which the caller is told to stop, and from which on nothing more of the connection is
-    /// handed out; those who go on are refused at twice as much.
+    /// Bytes to be sent at which the caller is told to stop, and from which on nothing more of the
+    /// connection is handed out; those who go on are refused at twice as much.
     pub outgoing_bytes: usize,
     /// How long a connection may move no byte, unless it is set for one by [`Sockets::set_idle`].
     ///
     /// [`Sockets::set_idle`]: super::Sockets::set_idle
     pub idle: Option<Duration>,
-    /// In which order a pass hands out: `Lifo` reverses who is served, for measuring what order is worth. What was
-    /// posted is reversed one by one, connections by who came first; the bytes of a connection stay in order.
+    /// In which order a pass hands out: `Lifo` reverses who is served, for measuring what order is
+    /// worth. What was posted is reversed one by one, connections by who came first; the bytes of a
+    /// connection stay in order.
     pub order: Order,
 }
 
@@ -96,7 +98,8 @@ impl Options {
     /// # Errors
     /// The first that does not hold.
     pub fn check(&self) -> Result<(), OptionsError> {
-        let wrong = |option, value: usize, range| OptionsError { option, value: value as u64, range };
+        let wrong =
+            |option, value: usize, range| OptionsError { option, value: value as u64, range };
         let Self { connections, buffers, buffer_bytes, .. } = *self;
         if !(1..=CONNECTIONS).contains(&connections) {
             return Err(wrong("connections", connections as usize, "1 to 16777216"));
@@ -114,8 +117,7 @@ impl Options {
             return Err(wrong("pass_bytes", self.pass_bytes, "connection_bytes or more"));
         }
         if self.outgoing_bytes < self.connection_bytes + buffer_bytes as usize {
-            let range =
-                "connection_bytes and buffer_bytes or more, so that an answer to all of a pass has room";
+            let range = "connection_bytes and buffer_bytes or more, so that an answer to all of a pass has room";
             return Err(wrong("outgoing_bytes", self.outgoing_bytes, range));
         }
         Ok(())

@@ -16,8 +16,8 @@ const SPARE: usize = 64 << 10;
 pub enum Room {
     /// It does.
     Yes,
-    /// Stop until [`Writable`](super::What::Writable) is told. What is sent all the same is taken up to twice
-    /// [`outgoing_bytes`](super::Options::outgoing_bytes), and refused from there on.
+    /// Stop until [`Writable`](super::What::Writable) is told. What is sent all the same is taken
+    /// up to twice [`outgoing_bytes`](super::Options::outgoing_bytes), and refused from there on.
     Stop,
 }
 
@@ -69,7 +69,9 @@ impl Outgoing {
     pub(super) fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         match self.waiting.back_mut() {
-            Some(last) if last.capacity() - last.len() >= bytes.len() => last.extend_from_slice(bytes),
+            Some(last) if last.capacity() - last.len() >= bytes.len() => {
+                last.extend_from_slice(bytes)
+            }
             _ if bytes.is_empty() => {}
             _ => {
                 let spare = self.spare.take().filter(|spare| spare.capacity() >= bytes.len());
@@ -92,7 +94,8 @@ impl Outgoing {
     pub(super) fn depart(&mut self) -> Flight {
         assert!(self.is_ready(), "one send of a connection at a time");
         self.flying = true;
-        let mut flight = Flight { pieces: VecDeque::new(), skip: std::mem::take(&mut self.skip), bytes: 0 };
+        let mut flight =
+            Flight { pieces: VecDeque::new(), skip: std::mem::take(&mut self.skip), bytes: 0 };
         while flight.pieces.len() < SEND_PIECES && flight.bytes < SEND_BYTES {
             let Some(piece) = self.waiting.pop_front() else { break };
             flight.bytes += piece.len() - if flight.pieces.is_empty() { flight.skip } else { 0 };
@@ -103,7 +106,11 @@ impl Outgoing {
 
     /// Takes back what a send has left of its pieces, having moved so many bytes.
     pub(super) fn arrive(&mut self, flight: Flight, moved: usize) {
-        assert!(self.flying && moved <= flight.bytes, "{moved} of {} bytes were sent", flight.bytes);
+        assert!(
+            self.flying && moved <= flight.bytes,
+            "{moved} of {} bytes were sent",
+            flight.bytes
+        );
         self.flying = false;
         self.bytes -= moved;
         let Flight { mut pieces, skip, .. } = flight;

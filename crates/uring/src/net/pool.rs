@@ -1,7 +1,8 @@
 //! The buffers that are received into: a fixed number of one size, made at the start.
 //!
-//! Who gets received bytes holds the buffer they came in, and dropping that gives it back, from any thread. The lock
-//! for this is held to push one number and to take all of them, once for each pass.
+//! Who gets received bytes holds the buffer they came in, and dropping that gives it back, from any
+//! thread. The lock for this is held to push one number and to take all of them, once for each
+//! pass.
 
 use std::fmt;
 use std::io;
@@ -31,8 +32,10 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(count: u16, each: u32) -> io::Result<Arc<Self>> {
-        let memory =
-            Mapping::anonymous(usize::from(count) * each as usize, ProtFlags::READ | ProtFlags::WRITE)?;
+        let memory = Mapping::anonymous(
+            usize::from(count) * each as usize,
+            ProtFlags::READ | ProtFlags::WRITE,
+        )?;
         memory.advise(Advice::LinuxDontFork)?;
         memory.advise(Advice::LinuxDontDump)?;
         Ok(Arc::new(Self {
@@ -71,7 +74,10 @@ impl Pool {
     /// # Safety
     /// Until it comes back nobody else uses the buffer.
     pub(super) unsafe fn hand_out(self: &Arc<Self>, buffer: u16, length: usize) -> Received {
-        assert!(buffer < self.count && length <= self.each as usize, "{length} bytes in buffer {buffer}");
+        assert!(
+            buffer < self.count && length <= self.each as usize,
+            "{length} bytes in buffer {buffer}"
+        );
         self.out.fetch_add(1, Ordering::Relaxed);
         Received { pool: Arc::clone(self), buffer, length }
     }
@@ -81,10 +87,11 @@ impl Pool {
         self.waker.set(waker).expect("said once");
     }
 
-    /// Wakes when the next buffer comes back. Who says so looks for those that have come back after this, and then
-    /// sleeps.
+    /// Wakes when the next buffer comes back. Who says so looks for those that have come back after
+    /// this, and then sleeps.
     pub(super) fn await_one(&self) {
-        // The lock that is taken to look, and to give back, orders this before what is given back after the look.
+        // The lock that is taken to look, and to give back, orders this before what is given back
+        // after the look.
         self.awaited.store(true, Ordering::Relaxed);
     }
 
@@ -101,8 +108,8 @@ impl Pool {
 
 /// Received bytes, in the buffer they came in.
 ///
-/// Hold it as long as the bytes are needed and no longer: buffers are few, and while none is free nothing is received.
-/// In a forked child it cannot be read.
+/// Hold it as long as the bytes are needed and no longer: buffers are few, and while none is free
+/// nothing is received. In a forked child it cannot be read.
 pub struct Received {
     pool: Arc<Pool>,
     buffer: u16,
@@ -113,8 +120,8 @@ impl Deref for Received {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes lie in the pool's mapping, which is held and was zeroed at the start; nobody else uses the
-        // buffer, as was promised when it was handed out.
+        // SAFETY: the bytes lie in the pool's mapping, which is held and was zeroed at the start;
+        // nobody else uses the buffer, as was promised when it was handed out.
         unsafe { slice::from_raw_parts(self.pool.start(self.buffer).as_ptr(), self.length) }
     }
 }

@@ -1,4 +1,5 @@
-//! How other threads reach the one that has the sockets: a list, first in first out, and one wake for each batch.
+//! How other threads reach the one that has the sockets: a list, first in first out, and one wake
+//! for each batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +10,9 @@ use crate::waker::Waker;
 
 /// Posts work to the thread that polls. Cheap to clone.
 ///
-/// What is posted is told as [`What::Posted`](super::What::Posted), in the order it was posted. Nothing bounds how much is queued but
-/// whoever posts. What is posted when the sockets are gone is dropped with the last poster.
+/// What is posted is told as [`What::Posted`](super::What::Posted), in the order it was posted.
+/// Nothing bounds how much is queued but whoever posts. What is posted when the sockets are gone is
+/// dropped with the last poster.
 #[derive(Debug)]
 pub struct Poster<W> {
     queue: fifo::Sender<W>,
@@ -25,8 +27,8 @@ struct Counts {
 }
 
 impl<W> Poster<W> {
-    /// Puts work behind all other work, and wakes the poll that waits. Does not block; a system call only where the
-    /// list was empty and the thread asleep.
+    /// Puts work behind all other work, and wakes the poll that waits. Does not block; a system
+    /// call only where the list was empty and the thread asleep.
     pub fn post(&self, work: W) {
         self.counts.posts.fetch_add(1, Ordering::Relaxed);
         if self.queue.push(work) == WasEmpty::Yes {
@@ -48,6 +50,10 @@ impl<W> Poster<W> {
 
 impl<W> Clone for Poster<W> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), waker: self.waker.clone(), counts: Arc::clone(&self.counts) }
+        Self {
+            queue: self.queue.clone(),
+            waker: self.waker.clone(),
+            counts: Arc::clone(&self.counts),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The ring of buffers that the kernel takes from when bytes have come (Linux 5.19).
 //!
-//! One writer, us, and one reader, the kernel: entries are written behind the tail, and the tail is moved once for all
-//! of them. The tail lies in the first entry, in a field the kernel does not read there.
+//! One writer, us, and one reader, the kernel: entries are written behind the tail, and the tail is
+//! moved once for all of them. The tail lies in the first entry, in a field the kernel does not
+//! read there.
 
 use std::io;
 use std::sync::Arc;
@@ -34,11 +35,15 @@ impl Provided {
         let bytes = usize::from(pool.count()) * size_of::<BufRingEntry>();
         let entries = Mapping::anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         entries.advise(Advice::LinuxDontFork)?;
-        let mut provided = Self { entries, tail: 0, there: 0, back: (0..pool.count()).collect(), pool };
+        let mut provided =
+            Self { entries, tail: 0, there: 0, back: (0..pool.count()).collect(), pool };
         provided.put();
         let address = provided.entries.start().expose_provenance() as u64;
-        // SAFETY: the entries stay mapped until all that receives has ended, or for ever: see `leak`.
-        unsafe { uring.submitter().register_buf_ring_with_flags(address, provided.pool.count(), GROUP, 0) }?;
+        // SAFETY: the entries stay mapped until all that receives has ended, or for ever: see
+        // `leak`.
+        unsafe {
+            uring.submitter().register_buf_ring_with_flags(address, provided.pool.count(), GROUP, 0)
+        }?;
         Ok(provided)
     }
 
@@ -54,7 +59,8 @@ impl Provided {
     /// Takes the buffer that the kernel has filled.
     pub(super) fn take(&mut self, buffer: u16, length: usize) -> Received {
         self.there = self.there.checked_sub(1).expect("the kernel had the buffer");
-        // SAFETY: the kernel is done with the buffer, and it is given back to it by its number alone.
+        // SAFETY: the kernel is done with the buffer, and it is given back to it by its number
+        // alone.
         unsafe { self.pool.hand_out(buffer, length) }
     }
 
@@ -70,8 +76,8 @@ impl Provided {
             let address = self.pool.start(buffer).as_ptr().expose_provenance() as u64;
             // SAFETY: the place is inside the mapping, which is made of so many entries.
             let entry = unsafe { entries.add(at) };
-            // SAFETY: mapped, aligned, and zeroes are an entry. The kernel does not read entries behind the tail; in the
-            // first entry it reads the tail, which nothing here writes.
+            // SAFETY: mapped, aligned, and zeroes are an entry. The kernel does not read entries
+            // behind the tail; in the first entry it reads the tail, which nothing here writes.
             let entry = unsafe { &mut *entry };
             entry.set_addr(address);
             entry.set_len(self.pool.each());
@@ -83,7 +89,8 @@ impl Provided {
         let tail = unsafe { BufRingEntry::tail(entries) };
         // SAFETY: mapped and aligned; from here on both sides use it as an atomic.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
-        // Release: pairs with the kernel's acquire load, so that it sees the entries before the tail.
+        // Release: pairs with the kernel's acquire load, so that it sees the entries before the
+        // tail.
         tail.store(self.tail, Ordering::Release);
     }
 }

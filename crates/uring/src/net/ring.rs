@@ -1,12 +1,14 @@
-//! Sockets over the ring: multishot accepts, multishot receives into provided buffers, one gathered send at a time of
-//! each connection. A pass's requests go with one call, which also waits.
+//! Sockets over the ring: multishot accepts, multishot receives into provided buffers, one gathered
+//! send at a time of each connection. A pass's requests go with one call, which also waits.
 //!
-//! The guarantees. What the kernel reads for a send is boxed and untouched until the send's completion is here; what it
-//! receives into is the pool's. A completion that belongs to no request under way ends nothing. A full completion
-//! queue loses nothing, and a multishot request that the kernel ends early is told as ended. Dropped, the ring cancels
-//! all and waits a second; what does not end by then keeps its memory for ever.
+//! The guarantees. What the kernel reads for a send is boxed and untouched until the send's
+//! completion is here; what it receives into is the pool's. A completion that belongs to no request
+//! under way ends nothing. A full completion queue loses nothing, and a multishot request that the
+//! kernel ends early is told as ended. Dropped, the ring cancels all and waits a second; what does
+//! not end by then keeps its memory for ever.
 //!
-//! The rule for the owner: as for [`Ring`](crate::Ring), the ring belongs to the thread that first enters it.
+//! The rule for the owner: as for [`Ring`](crate::Ring), the ring belongs to the thread that first
+//! enters it.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -56,7 +58,8 @@ impl Kind {
     }
 
     fn of(word: u64) -> Option<Self> {
-        let all = [Kind::Accept, Kind::Receive, Kind::Send, Kind::Connect, Kind::Cancel, Kind::Wake];
+        let all =
+            [Kind::Accept, Kind::Receive, Kind::Send, Kind::Connect, Kind::Cancel, Kind::Wake];
         all.into_iter().find(|kind| *kind as u64 == word >> 56)
     }
 }
@@ -125,7 +128,10 @@ pub(super) struct SocketRing {
 
 impl std::fmt::Debug for SocketRing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("SocketRing").field("under_way", &self.under_way).finish_non_exhaustive()
+        formatter
+            .debug_struct("SocketRing")
+            .field("under_way", &self.under_way)
+            .finish_non_exhaustive()
     }
 }
 
@@ -182,7 +188,8 @@ impl SocketRing {
         let listening = find(&mut self.listeners, listener).expect("taken in before");
         assert_eq!(listening.accept, Going::No, "one accept at a time");
         listening.accept = Going::Yes;
-        let accept = opcode::AcceptMulti::new(Fd(listening.socket.as_raw_fd())).flags(libc::SOCK_CLOEXEC);
+        let accept =
+            opcode::AcceptMulti::new(Fd(listening.socket.as_raw_fd())).flags(libc::SOCK_CLOEXEC);
         self.start(accept.build(), Kind::Accept, listener);
     }
 

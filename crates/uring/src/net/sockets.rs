@@ -68,7 +68,8 @@ pub enum SendError {
 /// How a connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
-    /// When what was sent is with the kernel; at the latest when nothing moved for its idle time, or a minute.
+    /// When what was sent is with the kernel; at the latest when nothing moved for its idle time,
+    /// or a minute.
     AfterSending,
     /// At once; what was sent and is not with the kernel is dropped.
     Now,
@@ -125,8 +126,8 @@ struct Ear {
 
 /// Stream sockets of one thread.
 ///
-/// May be made on one thread and moved to another, but belongs to the thread that polls it first. Dropped, it cancels
-/// what is under way and waits for it, a second at most.
+/// May be made on one thread and moved to another, but belongs to the thread that polls it first.
+/// Dropped, it cancels what is under way and waits for it, a second at most.
 pub struct Sockets<W> {
     transport: Transport,
     pool: Arc<Pool>,
@@ -152,7 +153,10 @@ pub struct Sockets<W> {
 impl<W> fmt::Debug for Sockets<W> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("Sockets");
-        shown.field("transport", &self.transport).field("counters", &self.counters).finish_non_exhaustive()
+        shown
+            .field("transport", &self.transport)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
     }
 }
 
@@ -230,7 +234,8 @@ impl<W> Sockets<W> {
         self.options.order = order;
     }
 
-    /// Listens; connections come as [`What::Accepted`]. So many that were not accepted may wait in the kernel.
+    /// Listens; connections come as [`What::Accepted`]. So many that were not accepted may wait in
+    /// the kernel.
     ///
     /// # Errors
     /// What the kernel said: the address is in use, or not ours.
@@ -250,8 +255,8 @@ impl<W> Sockets<W> {
         Ok(Listener(key))
     }
 
-    /// Stops listening. Connections that were accepted and told stay; those that wait are closed. The address is free
-    /// when a poll has seen to it. A stale number does nothing.
+    /// Stops listening. Connections that were accepted and told stay; those that wait are closed.
+    /// The address is free when a poll has seen to it. A stale number does nothing.
     pub fn stop_listening(&mut self, Listener(key): Listener) {
         let Some(ear) = self.listeners.get_mut(key).filter(|ear| !ear.forgotten) else { return };
         (ear.forgotten, ear.rests_until) = (true, None);
@@ -259,8 +264,8 @@ impl<W> Sockets<W> {
         self.transport.forget_listener(key);
     }
 
-    /// Starts to connect. [`What::Connected`] comes when it is done, or [`What::Closed`] with the reason why not.
-    /// What is sent before that waits.
+    /// Starts to connect. [`What::Connected`] comes when it is done, or [`What::Closed`] with the
+    /// reason why not. What is sent before that waits.
     ///
     /// # Errors
     /// There is no socket to be had, or the limit of connections is reached.
@@ -268,7 +273,9 @@ impl<W> Sockets<W> {
         let doing = "connect to";
         let error = |source| SocketError { doing, address: address.clone(), source };
         if self.connections.len() >= self.options.connections as usize {
-            return Err(error(io::Error::other("as many connections as the options allow are there")));
+            return Err(error(io::Error::other(
+                "as many connections as the options allow are there",
+            )));
         }
         let (socket, raw) = address::to_connect(address, self.transport.calls())?;
         let key = self
@@ -283,7 +290,9 @@ impl<W> Sockets<W> {
     /// # Errors
     /// It is stale, or what the kernel said.
     pub fn local(&self, listener: Listener) -> io::Result<Address> {
-        address::local(self.transport.listener_socket(listener.0).ok_or(io::ErrorKind::NotConnected)?)
+        address::local(
+            self.transport.listener_socket(listener.0).ok_or(io::ErrorKind::NotConnected)?,
+        )
     }
 
     /// The address of a connection's other end.
@@ -294,8 +303,8 @@ impl<W> Sockets<W> {
         address::peer(self.transport.socket(connection.0).ok_or(io::ErrorKind::NotConnected)?)
     }
 
-    /// Sends a copy of the bytes, behind all that was sent before; it goes with the next poll. Does not block. All of
-    /// them are taken, or none.
+    /// Sends a copy of the bytes, behind all that was sent before; it goes with the next poll. Does
+    /// not block. All of them are taken, or none.
     ///
     /// # Errors
     /// The connection is closed, or full.
@@ -307,7 +316,11 @@ impl<W> Sockets<W> {
     ///
     /// # Errors
     /// The connection is closed, or full.
-    pub fn send_owned(&mut self, connection: Connection, bytes: Vec<u8>) -> Result<Room, SendError> {
+    pub fn send_owned(
+        &mut self,
+        connection: Connection,
+        bytes: Vec<u8>,
+    ) -> Result<Room, SendError> {
         self.queue(connection, |outgoing| outgoing.give(bytes))
     }
 
@@ -352,12 +365,13 @@ impl<W> Sockets<W> {
         }
     }
 
-    /// Closes a connection. What it sent and was not handed out is dropped; [`What::Closed`] follows. One that is
-    /// closed already, or being closed, is left as it is, but that one closing after sending can be closed now.
+    /// Closes a connection. What it sent and was not handed out is dropped; [`What::Closed`]
+    /// follows. One that is closed already, or being closed, is left as it is, but that one closing
+    /// after sending can be closed now.
     ///
-    /// Bytes of the peer that were not received make the kernel reset the connection, and then what the peer has not
-    /// read of ours is lost to it. So close what has [`Finished`](What::Finished), or where the protocol says that the
-    /// peer waits.
+    /// Bytes of the peer that were not received make the kernel reset the connection, and then what
+    /// the peer has not read of ours is lost to it. So close what has [`Finished`](What::Finished),
+    /// or where the protocol says that the peer waits.
     pub fn close(&mut self, Connection(key): Connection, how: Closing) {
         let Some(link) = self.connections.get_mut(key) else { return };
         if matches!(link.stage, Stage::Closing(_) | Stage::Closed) {
@@ -410,7 +424,8 @@ impl<W> Sockets<W> {
         Ok(key)
     }
 
-    /// Sets the timer for when a connection has moved nothing for too long, unless one before that is set.
+    /// Sets the timer for when a connection has moved nothing for too long, unless one before that
+    /// is set.
     fn set_timer(&mut self, key: Key) {
         let Some(link) = self.connections.get_mut(key) else { return };
         let Some(idle) = link.idle else { return };
@@ -421,7 +436,8 @@ impl<W> Sockets<W> {
         link.timer = Some(due);
         if self.timers.len() > 2 * self.connections.len() + STALE_TIMERS {
             let connections = &self.connections;
-            self.timers.retain(|at, key| connections.get(key).is_some_and(|link| link.timer == Some(at)));
+            self.timers
+                .retain(|at, key| connections.get(key).is_some_and(|link| link.timer == Some(at)));
         }
         self.timers.set(due, key);
     }

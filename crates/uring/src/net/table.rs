@@ -1,4 +1,5 @@
-//! A table of numbered things whose numbers are never mistaken: a place used again carries the next generation.
+//! A table of numbered things whose numbers are never mistaken: a place used again carries the next
+//! generation.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,9 @@ impl Key {
     }
 
     pub(super) fn of(word: u64) -> Self {
-        let part = |shift: u32, mask: u64| u32::try_from(word >> shift & mask).expect("masked to its width");
+        let part = |shift: u32, mask: u64| {
+            u32::try_from(word >> shift & mask).expect("masked to its width")
+        };
         Self { place: part(0, 0xff_ffff), generation: part(24, 0xffff_ffff) }
     }
 
@@ -67,12 +70,14 @@ impl<T> Table<T> {
     }
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self.slots.get_mut(key.index()).filter(|slot| slot.generation == key.generation)?;
+        let slot =
+            self.slots.get_mut(key.index()).filter(|slot| slot.generation == key.generation)?;
         slot.value.as_mut()
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        let slot = self.slots.get_mut(key.index()).filter(|slot| slot.generation == key.generation)?;
+        let slot =
+            self.slots.get_mut(key.index()).filter(|slot| slot.generation == key.generation)?;
         let value = slot.value.take()?;
         self.free.push_back(key.place);
         Some(value)

@@ -1,7 +1,8 @@
 //! Who is to be looked at when: a table of moments, asked with the time as an argument.
 //!
-//! A timer is not moved when its connection moves a byte; it is looked at when it is due, and set again for what is
-//! left. So a byte costs nothing here. Nor is one taken out when its connection goes: who asks says which still count.
+//! A timer is not moved when its connection moves a byte; it is looked at when it is due, and set
+//! again for what is left. So a byte costs nothing here. Nor is one taken out when its connection
+//! goes: who asks says which still count.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

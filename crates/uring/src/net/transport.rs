@@ -1,8 +1,9 @@
 //! What carries the bytes: the ring or epoll, with one surface.
 //!
-//! What is asked for here is staged, and done by [`Transport::enter`]; what comes of it is an [`Arrival`], in the order
-//! the kernel told it. Of each socket at most one accept or receive, and one send or connect, is under way; each ends
-//! with an arrival that says so. A connection is asked to close once, and is gone when `Closed` has arrived.
+//! What is asked for here is staged, and done by [`Transport::enter`]; what comes of it is an
+//! [`Arrival`], in the order the kernel told it. Of each socket at most one accept or receive, and
+//! one send or connect, is under way; each ends with an arrival that says so. A connection is asked
+//! to close once, and is gone when `Closed` has arrived.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -142,8 +143,8 @@ impl Transport {
         either!(self, transport => transport.recycle())
     }
 
-    /// Does what is staged; with a limit waits so long, without one as long as it takes, for something to arrive or a
-    /// wake. May return early.
+    /// Does what is staged; with a limit waits so long, without one as long as it takes, for
+    /// something to arrive or a wake. May return early.
     pub(super) fn enter(&mut self, limit: Option<Duration>) -> Result<(), Errno> {
         either!(self, transport => transport.enter(limit))
     }

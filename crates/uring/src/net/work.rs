@@ -1,4 +1,5 @@
-//! What arrived and was not handed out, and the passes that hand it out. Pure: no socket, no call, no clock.
+//! What arrived and was not handed out, and the passes that hand it out. Pure: no socket, no call,
+//! no clock.
 //!
 //! ```text
 //!   push(source, ...) --> queue of the source --+
@@ -6,13 +7,15 @@
 //!                         queue of the source --+         what is left: the next pass, behind who had nothing
 //! ```
 //!
-//! Why a queue for each source and not one for all: a bounded pass over one list would stop inside the flood of one
-//! source, and begin there again. Why numbers: taken by turns, things must be put back into the order they arrived in.
-//! Each has its number from its arrival, so a pass that leaves nothing hands out in exactly that order, and one that
-//! leaves something never changes the order inside a source.
+//! Why a queue for each source and not one for all: a bounded pass over one list would stop inside
+//! the flood of one source, and begin there again. Why numbers: taken by turns, things must be put
+//! back into the order they arrived in. Each has its number from its arrival, so a pass that leaves
+//! nothing hands out in exactly that order, and one that leaves something never changes the order
+//! inside a source.
 //!
-//! The guarantee: what a source pushes is handed out after at most as many passes as the shares of those listed before
-//! it fill. One source alone, however much it pushed, delays it by its share, which is at most a pass.
+//! The guarantee: what a source pushes is handed out after at most as many passes as the shares of
+//! those listed before it fill. One source alone, however much it pushed, delays it by its share,
+//! which is at most a pass.
 
 use std::collections::VecDeque;
 
@@ -118,7 +121,8 @@ impl<T> Work<T> {
     fn queue(&mut self, source: Source) -> &mut Queue<T> {
         let index = source as usize;
         if self.queues.len() <= index {
-            let empty = || Queue { arrived: VecDeque::new(), bytes: 0, gate: Gate::Open, listed: false };
+            let empty =
+                || Queue { arrived: VecDeque::new(), bytes: 0, gate: Gate::Open, listed: false };
             self.queues.resize_with(index + 1, empty);
         }
         &mut self.queues[index]
@@ -134,7 +138,12 @@ impl<T> Work<T> {
     }
 
     /// Hands out one pass: number, source and thing of each.
-    pub(super) fn pass(&mut self, bounds: Bounds, order: Order, mut hand: impl FnMut(u64, Source, T)) {
+    pub(super) fn pass(
+        &mut self,
+        bounds: Bounds,
+        order: Order,
+        mut hand: impl FnMut(u64, Source, T),
+    ) {
         let mut taken = std::mem::take(&mut self.taken);
         let mut spent = 0;
         while spent < bounds.budget
@@ -162,7 +171,13 @@ impl<T> Work<T> {
 
 impl<T> Queue<T> {
     /// Takes things until they have so many bytes; tells how many they had.
-    fn take(&mut self, source: Source, share: usize, order: Order, taken: &mut Vec<Taken<T>>) -> usize {
+    fn take(
+        &mut self,
+        source: Source,
+        share: usize,
+        order: Order,
+        taken: &mut Vec<Taken<T>>,
+    ) -> usize {
         let mut bytes = 0;
         let first = self.arrived.front().map_or(0, |first| first.number);
         while bytes < share
@@ -212,7 +227,8 @@ mod tests {
     #[test]
     fn reversed_work_turns_who_is_served_and_no_stream() {
         let mut work = of(&[(2, 'a'), (1, 'b'), (2, 'c'), (0, 'd'), (1, 'e'), (0, 'f')]);
-        // Loose things one by one; of the streams the one that came last goes first, each in its own order.
+        // Loose things one by one; of the streams the one that came last goes first, each in its
+        // own order.
         assert_eq!(pass(&mut work, ALL, Order::Lifo), "fdbeac");
     }
 
@@ -264,14 +280,16 @@ mod tests {
         assert_eq!(pass(&mut work, ALL, Order::Fifo), "bd");
     }
 
-    /// Against a naive model: nothing is lost, streams stay in order, and no source waits longer than one round of
-    /// the others' shares.
+    /// Against a naive model: nothing is lost, streams stay in order, and no source waits longer
+    /// than one round of the others' shares.
     #[test]
     fn contract_15_nobody_starves() {
         let bounds = Bounds { share: 5, budget: 12 };
         let mut state = 42u64;
         let mut random = move |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
         let mut work = Work::new();
@@ -281,7 +299,11 @@ mod tests {
             let source = random(8);
             for number in 0..random(4) {
                 let thing = step << 8 | number;
-                work.push(u32::try_from(source).unwrap(), 1 + usize::try_from(random(4)).unwrap(), thing);
+                work.push(
+                    u32::try_from(source).unwrap(),
+                    1 + usize::try_from(random(4)).unwrap(),
+                    thing,
+                );
                 expected[source as usize].push_back(thing);
             }
             if step % 2 == 0 {
@@ -297,7 +319,8 @@ mod tests {
                 for (source, served) in served.into_iter().enumerate() {
                     let waits = !served && !expected[source].is_empty();
                     waited[source] = if waits { waited[source] + 1 } else { 0 };
-                    // Seven others, each with a share and the overshoot of one thing, in passes of twelve.
+                    // Seven others, each with a share and the overshoot of one thing, in passes of
+                    // twelve.
                     assert!(waited[source] <= 7 * 8 / 12 + 1, "source {source} starves");
                 }
             }

@@ -14,7 +14,8 @@ use crate::local::{BindError, Bound, Peer};
 pub struct Listener(Bound);
 
 impl Listener {
-    /// Makes the socket. Waits, for a second at most, while another does the same in that directory.
+    /// Makes the socket. Waits, for a second at most, while another does the same in that
+    /// directory.
     ///
     /// # Errors
     /// See [`BindError`]; what stands at the path is left as it is then.

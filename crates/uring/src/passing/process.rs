@@ -18,13 +18,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process that has this number now. Whoever must know that it is the one he means asks something of it
-    /// afterwards.
+    /// The process that has this number now. Whoever must know that it is the one he means asks
+    /// something of it afterwards.
     ///
     /// # Errors
     /// `NotFound` where there is none; the system's.
     pub fn of(number: u32) -> io::Result<Self> {
-        let none = || io::Error::new(io::ErrorKind::NotFound, format!("there is no process {number}"));
+        let none =
+            || io::Error::new(io::ErrorKind::NotFound, format!("there is no process {number}"));
         let named = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(none)?;
         match rustix::process::pidfd_open(named, PidfdFlags::empty()) {
             Ok(descriptor) => Ok(Self { number, descriptor }),
@@ -39,8 +40,9 @@ impl Process {
         self.number
     }
 
-    /// Waits for its end, so long or without end; whether it has ended: its last thread, its memory and its descriptors
-    /// are gone then, but for what the kernel still works off for it. Whoever started it need not have been told.
+    /// Waits for its end, so long or without end; whether it has ended: its last thread, its memory
+    /// and its descriptors are gone then, but for what the kernel still works off for it. Whoever
+    /// started it need not have been told.
     ///
     /// # Errors
     /// The system's: out of memory.

@@ -26,14 +26,16 @@ pub enum Awaited<'a> {
     Rung(&'a Bell),
 }
 
-/// Waits, so long or without end, and without using the processor, until any of it is there; which of it is, in the order
-/// given. None of it when the time is over.
+/// Waits, so long or without end, and without using the processor, until any of it is there; which
+/// of it is, in the order given. None of it when the time is over.
 ///
 /// # Errors
 /// The system's: out of memory.
 pub fn wait(awaited: &[Awaited<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<_> =
-        awaited.iter().map(|awaited| PollFd::from_borrowed_fd(awaited.as_fd(), PollFlags::IN)).collect();
+    let mut polled: Vec<_> = awaited
+        .iter()
+        .map(|awaited| PollFd::from_borrowed_fd(awaited.as_fd(), PollFlags::IN))
+        .collect();
     poll(&mut polled, Deadline::after(timeout))?;
     Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect())
 }

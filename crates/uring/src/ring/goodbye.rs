@@ -1,7 +1,8 @@
-//! The end of a ring: what is in flight is waited for, a while; what is in flight after that keeps its memory for ever.
+//! The end of a ring: what is in flight is waited for, a while; what is in flight after that keeps
+//! its memory for ever.
 //!
-//! What is registered is let go of here. The end of the ring alone would do that too, but some time later, and until
-//! then a file would be open that its owner believes closed.
+//! What is registered is let go of here. The end of the ring alone would do that too, but some time
+//! later, and until then a file would be open that its owner believes closed.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -14,14 +15,16 @@ use super::{HERE, Ring};
 const GOODBYE: Duration = Duration::from_secs(1);
 
 impl Ring {
-    /// Requests the kernel has. One too many where requests were staged behind a waker's read and never submitted.
+    /// Requests the kernel has. One too many where requests were staged behind a waker's read and
+    /// never submitted.
     fn flying(&mut self) -> u32 {
         let staged = self.staged().saturating_sub(u32::from(self.wake_armed));
         let synchronous = u32::try_from(self.synchronous.len()).expect("at most one for each tag");
         self.in_flight() - synchronous - staged
     }
 
-    /// Waits for what the kernel has, to a deadline; what was staged and never submitted stays unsubmitted.
+    /// Waits for what the kernel has, to a deadline; what was staged and never submitted stays
+    /// unsubmitted.
     fn wait_out(&mut self) {
         let deadline = Instant::now() + GOODBYE;
         while self.flying() > 0 {

@@ -1,6 +1,7 @@
 //! Who has what in flight: the files under their numbers, the tags' slots, and the counts.
 //!
-//! Every request is entered once and crossed out once; what is crossed out twice, late, or never entered ends nothing.
+//! Every request is entered once and crossed out once; what is crossed out twice, late, or never
+//! entered ends nothing.
 
 use forebay_block::{Bio, Completion, Errno, Operation, Tag};
 
@@ -54,9 +55,15 @@ impl Ledger {
         result: Result<u64, Errno>,
     ) -> Option<Completion> {
         let slot = self.slots.get_mut(usize::from(tag.0));
-        let Some(Flight { target, operation }) = slot.and_then(|slot| slot.end(generation, &mut self.lent))
+        let Some(Flight { target, operation }) =
+            slot.and_then(|slot| slot.end(generation, &mut self.lent))
         else {
-            tracing::error!(tag = tag.0, generation, ?result, "a completion that belongs to no request");
+            tracing::error!(
+                tag = tag.0,
+                generation,
+                ?result,
+                "a completion that belongs to no request"
+            );
             return None;
         };
         self.in_flight -= 1;

@@ -1,7 +1,9 @@
-//! How each operation is carried: by which of the kernel's requests, or by a system call at the doorbell.
+//! How each operation is carried: by which of the kernel's requests, or by a system call at the
+//! doorbell.
 //!
-//! One piece of registered memory is read and written by the requests for registered buffers, several pieces of one
-//! registered buffer by their vectored form where the kernel has it; everything else by address.
+//! One piece of registered memory is read and written by the requests for registered buffers,
+//! several pieces of one registered buffer by their vectored form where the kernel has it;
+//! everything else by address.
 
 use std::os::fd::AsRawFd;
 
@@ -33,26 +35,36 @@ impl Ring {
         let attached = self.ledger.targets.attached(target);
         let (offset, length, name) = (request.offset, request.length, attached.name);
         let file = name.number();
-        let fallocate = |mode| Ok(opcode::Fallocate::new(file, length).offset(offset).mode(mode).build());
+        let fallocate =
+            |mode| Ok(opcode::Fallocate::new(file, length).offset(offset).mode(mode).build());
         let entry = match request.operation {
-            Operation::Read | Operation::Write | Operation::WriteFua => Ok(self.transfer(tag, file, request)),
+            Operation::Read | Operation::Write | Operation::WriteFua => {
+                Ok(self.transfer(tag, file, request))
+            }
             Operation::WriteBuffered => match attached.file.set_direct(Mode::Buffered) {
                 Ok(()) => Ok(self.transfer(tag, file, request)),
                 Err(error) => Err(Synchronous::Ended(Err(super::errno_of(&error)))),
             },
-            Operation::FlushData => Ok(opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build()),
+            Operation::FlushData => {
+                Ok(opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build())
+            }
             Operation::FlushAll => Ok(opcode::Fsync::new(file).build()),
             Operation::FlushDirectory => {
                 return match attached.file.directory() {
-                    Directory::Kept(directory) => Ok(opcode::Fsync::new(Fd(directory.as_raw_fd())).build()),
+                    Directory::Kept(directory) => {
+                        Ok(opcode::Fsync::new(Fd(directory.as_raw_fd())).build())
+                    }
                     Directory::Unreadable => Err(Synchronous::SyncFileSystem(target)),
                     Directory::NotNeeded => Err(Synchronous::Ended(Ok(0))),
                 };
             }
             Operation::Allocate => fallocate(libc::FALLOC_FL_KEEP_SIZE),
             Operation::Punch => fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE),
-            // The kernel does the same for a device, and writes the zeroes itself where the device cannot.
-            Operation::WriteZeroes => fallocate(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE),
+            // The kernel does the same for a device, and writes the zeroes itself where the device
+            // cannot.
+            Operation::WriteZeroes => {
+                fallocate(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE)
+            }
             Operation::Discard => match attached.file.kind() {
                 Kind::Block if has.discard => Ok(discard(file, request)),
                 Kind::Block => Err(Synchronous::Discard { target, offset, length }),
@@ -60,7 +72,9 @@ impl Ring {
                     fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 }
             },
-            Operation::SetLength if has.set_length => Ok(opcode::Ftruncate::new(file, offset).build()),
+            Operation::SetLength if has.set_length => {
+                Ok(opcode::Ftruncate::new(file, offset).build())
+            }
             Operation::SetLength => Err(Synchronous::SetLength { target, length: offset }),
         };
         entry.map(|entry| entry.flags(name.flags()))
@@ -75,10 +89,16 @@ impl Ring {
         let shape = match vectors {
             [piece] => Shape::One { piece, buffer: buffer(piece) },
             pieces => {
-                let first = pieces.first().filter(|_| tables.has_buffers() && self.setup.has.vectored_fixed);
+                let first = pieces
+                    .first()
+                    .filter(|_| tables.has_buffers() && self.setup.has.vectored_fixed);
                 let first = first.and_then(buffer);
                 let buffer = first.filter(|_| pieces.iter().all(|piece| buffer(piece) == first));
-                Shape::Several { pieces, count: u32::try_from(pieces.len()).expect("at most 1024"), buffer }
+                Shape::Several {
+                    pieces,
+                    count: u32::try_from(pieces.len()).expect("at most 1024"),
+                    buffer,
+                }
             }
         };
         let rw_flags = if operation == Operation::WriteFua { libc::RWF_DSYNC } else { 0 };
@@ -92,13 +112,17 @@ impl Ring {
 fn read(file: Fd, shape: Shape<'_>, offset: u64) -> squeue::Entry {
     match shape {
         Shape::One { piece, buffer: Some(index) } => {
-            opcode::ReadFixed::new(file, piece.start(), piece.length(), index).offset(offset).build()
+            opcode::ReadFixed::new(file, piece.start(), piece.length(), index)
+                .offset(offset)
+                .build()
         }
         Shape::One { piece, buffer: None } => {
             opcode::Read::new(file, piece.start(), piece.length()).offset(offset).build()
         }
         Shape::Several { pieces, count, buffer: Some(index) } => {
-            opcode::ReadvFixed::new(file, pieces.as_ptr().cast(), count, index).offset(offset).build()
+            opcode::ReadvFixed::new(file, pieces.as_ptr().cast(), count, index)
+                .offset(offset)
+                .build()
         }
         Shape::Several { pieces, count, buffer: None } => {
             opcode::Readv::new(file, pieces.as_ptr().cast(), count).offset(offset).build()
@@ -113,7 +137,10 @@ fn write(file: Fd, shape: Shape<'_>, offset: u64, rw_flags: i32) -> squeue::Entr
             write.offset(offset).rw_flags(rw_flags).build()
         }
         Shape::One { piece, buffer: None } => {
-            opcode::Write::new(file, piece.start(), piece.length()).offset(offset).rw_flags(rw_flags).build()
+            opcode::Write::new(file, piece.start(), piece.length())
+                .offset(offset)
+                .rw_flags(rw_flags)
+                .build()
         }
         Shape::Several { pieces, count, buffer: Some(index) } => {
             let write = opcode::WritevFixed::new(file, pieces.as_ptr().cast(), count, index);
@@ -126,7 +153,8 @@ fn write(file: Fd, shape: Shape<'_>, offset: u64, rw_flags: i32) -> squeue::Entr
     }
 }
 
-/// The command takes its start where other requests have an address, and its length in the first word of the command.
+/// The command takes its start where other requests have an address, and its length in the first
+/// word of the command.
 fn discard(file: Fd, request: &Bio) -> squeue::Entry {
     let mut command = [0; 16];
     command[..8].copy_from_slice(&request.length.to_ne_bytes());

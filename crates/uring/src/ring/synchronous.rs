@@ -1,7 +1,7 @@
 //! What the ring cannot carry: done by the doorbell itself, by a system call that may block.
 //!
-//! Why not on a thread of its own: these are rare (kernels before 6.9 and 6.12, a directory that cannot be read), and
-//! the order of a target's requests stays what its owner sees.
+//! Why not on a thread of its own: these are rare (kernels before 6.9 and 6.12, a directory that
+//! cannot be read), and the order of a target's requests stays what its owner sees.
 
 use forebay_block::{Completion, Errno, Target};
 
@@ -29,7 +29,9 @@ impl Ring {
 }
 
 fn ended(ledger: &mut Ledger, ticket: Ticket, result: Result<u64, Errno>) -> Option<Completion> {
-    let Ticket::Request { tag, generation } = ticket else { unreachable!("only requests are prepared") };
+    let Ticket::Request { tag, generation } = ticket else {
+        unreachable!("only requests are prepared")
+    };
     ledger.end(tag, generation, result)
 }
 
@@ -39,7 +41,9 @@ impl Synchronous {
         let done = match self {
             Synchronous::Ended(result) => return result,
             Synchronous::SetLength { target, length } => file(target).truncate(length),
-            Synchronous::SyncFileSystem(target) => rustix::fs::syncfs(&**file(target)).map_err(Into::into),
+            Synchronous::SyncFileSystem(target) => {
+                rustix::fs::syncfs(&**file(target)).map_err(Into::into)
+            }
             Synchronous::Discard { target, offset, length } => file(target).discard(offset, length),
         };
         done.map(|()| 0).map_err(|error| errno_of(&error))

@@ -1,7 +1,8 @@
-//! The ring from inside: every level it can be set up at, with everything registered and with nothing.
+//! The ring from inside: every level it can be set up at, with everything registered and with
+//! nothing.
 //!
-//! On one kernel all that older kernels have can be tried, for each level is asked for by name, and what came later
-//! than it is switched off by hand.
+//! On one kernel all that older kernels have can be tried, for each level is asked for by name, and
+//! what came later than it is switched off by hand.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +36,8 @@ impl Bench {
         let mut ring = Ring::with_level(Arc::clone(&arena), 8, level).unwrap();
         if level >= Level::SubmitAll {
             let has = &mut ring.setup.has;
-            (has.set_length, has.discard, has.vectored_fixed, has.min_wait) = (false, false, false, false);
+            (has.set_length, has.discard, has.vectored_fixed, has.min_wait) =
+                (false, false, false, false);
         }
         ring.attach(FILE, open(&path));
         ring.set_fixed(fixed);
@@ -81,8 +83,12 @@ impl Bench {
 }
 
 fn open(path: &std::path::Path) -> Arc<File> {
-    let how =
-        How { access: Access::ReadWrite, create: Create::IfMissing, truncate: Truncate::Keep, mode: 0o600 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::IfMissing,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
     Arc::new(File::open(path, &how).unwrap().file)
 }
 
@@ -127,16 +133,20 @@ fn bytes_move(bench: &mut Bench) {
     assert_eq!(bench.ask(&moving(Operation::Write, 4096, &[page(2)])), Ok(4096));
     assert_eq!(bench.ask(&moving(Operation::WriteFua, 0, &[page(3), page(1)])), Ok(8192));
     let zeroes = Segment::Zeroes { length: PAGE_BYTES };
-    assert_eq!(bench.ask(&moving(Operation::Write, 8192, &[page(0), zeroes, page(2)])), Ok(3 * 4096));
+    assert_eq!(
+        bench.ask(&moving(Operation::Write, 8192, &[page(0), zeroes, page(2)])),
+        Ok(3 * 4096)
+    );
     assert_eq!(
         bench.ask(&moving(Operation::WriteBuffered, 5 * 4096, &[Segment::frames(Frame(3), 10)])),
         Ok(10)
     );
     assert_eq!(bench.ask(&still(Operation::FlushData, 0, 0)), Ok(0));
-    let expected: Vec<u8> = [(b'd', 4096), (b'b', 4096), (b'a', 4096), (0, 4096), (b'c', 4096), (b'd', 10)]
-        .into_iter()
-        .flat_map(|(byte, count): (u8, usize)| vec![byte; count])
-        .collect();
+    let expected: Vec<u8> =
+        [(b'd', 4096), (b'b', 4096), (b'a', 4096), (0, 4096), (b'c', 4096), (b'd', 10)]
+            .into_iter()
+            .flat_map(|(byte, count): (u8, usize)| vec![byte; count])
+            .collect();
     assert!(fs::read(&bench.path).unwrap() == expected);
     assert_eq!(bench.ask(&moving(Operation::Read, 0, &[page(9), page(7), page(11)])), Ok(3 * 4096));
     assert_eq!(bench.ask(&moving(Operation::Read, 4 * 4096, &[page(20)])), Ok(4096));
@@ -148,7 +158,9 @@ fn ranges_change(bench: &mut Bench) {
     let zeroed = bench.ask(&still(Operation::WriteZeroes, 4096, 4096));
     let discarded = bench.ask(&still(Operation::Discard, 8192, 4096));
     if unsupported(zeroed) || unsupported(discarded) {
-        return println!("skipped: this file system knows no ranges of zeroes: {zeroed:?}, {discarded:?}");
+        return println!(
+            "skipped: this file system knows no ranges of zeroes: {zeroed:?}, {discarded:?}"
+        );
     }
     assert_eq!((zeroed, discarded), (Ok(0), Ok(0)));
     assert_eq!(bench.ask(&still(Operation::WriteZeroes, 1 << 20, 4096)), Ok(0), "beyond the end");
@@ -168,7 +180,8 @@ fn contract_16_nothing_is_lost_on_any_level_where_the_queues_are_full() {
             let read = moving(Operation::Read, 0, &[Segment::frames(Frame(0), PAGE_BYTES)]);
             let punch = still(Operation::Punch, 0, 4096);
             let mut staged = 0;
-            // A submission queue of 16 places and a completion queue of 32, not reaped before all are submitted.
+            // A submission queue of 16 places and a completion queue of 32, not reaped before all
+            // are submitted.
             for tag in 0..200 {
                 let request = if tag % 2 == 0 { &read } else { &punch };
                 while bench.ring.prepare(Tag(tag), request) == Err(Refused) {
@@ -222,10 +235,14 @@ fn a_request_uses_what_is_registered_and_nothing_else() {
     }
     bench.ring.set_fixed(Fixed { buffers: Register::No, ..fixed });
     assert_eq!(code(&mut bench, &moving(Operation::Read, 0, &[page(0)])), opcode::Read::CODE);
-    assert_eq!(code(&mut bench, &moving(Operation::Read, 0, &[page(0), page(2)])), opcode::Readv::CODE);
+    assert_eq!(
+        code(&mut bench, &moving(Operation::Read, 0, &[page(0), page(2)])),
+        opcode::Readv::CODE
+    );
 }
 
-/// What the doorbell does itself on a kernel without the command. (The system call for devices is tested on devices.)
+/// What the doorbell does itself on a kernel without the command. (The system call for devices is
+/// tested on devices.)
 #[test]
 fn a_discard_by_the_doorbell_is_told_as_any_other() {
     let mut bench = Bench::new(Level::NoArray, Fixed::default());
@@ -235,7 +252,10 @@ fn a_discard_by_the_doorbell_is_told_as_any_other() {
     for (length, expected) in [(4096, Ok(0)), (0, Err(Errno(libc::EINVAL)))] {
         let flight = Flight { target: FILE, operation: Operation::Discard };
         let ticket = bench.ring.ledger.enter(Tag(5), flight);
-        bench.ring.synchronous.push((ticket, Synchronous::Discard { target: FILE, offset: 0, length }));
+        bench
+            .ring
+            .synchronous
+            .push((ticket, Synchronous::Discard { target: FILE, offset: 0, length }));
         let done = bench.wait_for(1);
         if done[0].result == Err(Errno::UNSUPPORTED) {
             return println!("skipped: this file system cannot punch");

@@ -1,11 +1,11 @@
 //! How a doorbell waits: for the first completion, or for several of them a bounded time.
 //!
-//! The second is one call where the kernel has a minimal wait that late events end, and two elsewhere: one for the
-//! first completion, one with the time that is left. Nothing breaks the minimal time, a waker neither; that is why it
-//! is short.
+//! The second is one call where the kernel has a minimal wait that late events end, and two
+//! elsewhere: one for the first completion, one with the time that is left. Nothing breaks the
+//! minimal time, a waker neither; that is why it is short.
 //!
-//! What the kernel counts is what it has put into the completion queue and nobody took: what was taken before, or
-//! made here, is counted on this side.
+//! What the kernel counts is what it has put into the completion queue and nobody took: what was
+//! taken before, or made here, is counted on this side.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,8 @@ impl Sleep {
 impl Ring {
     /// What there is to wait for, if anything: what is here already ends the wait.
     pub(super) fn sleep_for(&mut self, wait: Wait) -> Option<Sleep> {
-        let queued = u32::try_from(self.setup.uring.completion().len()).expect("the queue's size is 32 bits");
+        let queued = u32::try_from(self.setup.uring.completion().len())
+            .expect("the queue's size is 32 bits");
         let arrived = u32::try_from(self.arrived.len()).unwrap_or(u32::MAX);
         let here = queued.saturating_add(arrived);
         let sleep = match wait {
@@ -48,10 +49,15 @@ impl Ring {
                 }
                 let within = limit.map_or(within, |limit| within.min(limit));
                 match here {
-                    // The kernel counts microseconds, and takes none of them for no minimal wait at all.
-                    0 if within.as_micros() == 0 => Sleep { want: 1, within: Duration::ZERO, limit },
+                    // The kernel counts microseconds, and takes none of them for no minimal wait at
+                    // all.
+                    0 if within.as_micros() == 0 => {
+                        Sleep { want: 1, within: Duration::ZERO, limit }
+                    }
                     0 => Sleep { want, within, limit },
-                    _ => Sleep { want: want - arrived, within: Duration::ZERO, limit: Some(within) },
+                    _ => {
+                        Sleep { want: want - arrived, within: Duration::ZERO, limit: Some(within) }
+                    }
                 }
             }
         };
@@ -81,7 +87,8 @@ impl Ring {
         let came = self.setup.uring.completion().len();
         let left = sleep.within.saturating_sub(start.elapsed());
         // Moved over on a busy kernel, woken, out of time, or all here.
-        let over = came == 0 || came >= sleep.want as usize || self.waker.is_rung() || left.is_zero();
+        let over =
+            came == 0 || came >= sleep.want as usize || self.waker.is_rung() || left.is_zero();
         if over {
             return Ok(());
         }

@@ -1,16 +1,17 @@
 //! The bell of a thread pool: rings when as many requests have ended as the owner waits for.
 //!
-//! Why not the [`Waker`] for both: a doorbell that gathers a batch sleeps on when one more has ended, and returns when
-//! somebody woke it; it must know which it was. Why a count: a bell for each end of a batch of thirty-two would wake
-//! the owner thirty-two times.
+//! Why not the [`Waker`] for both: a doorbell that gathers a batch sleeps on when one more has
+//! ended, and returns when somebody woke it; it must know which it was. Why a count: a bell for
+//! each end of a batch of thirty-two would wake the owner thirty-two times.
 //!
 //! ```text
 //! thread: push the end; missing - 1 -> 0? write the eventfd
 //! owner:  missing = n; look again; sleep on the bell and the waker; missing = 0
 //! ```
 //!
-//! The guarantee: an end that was pushed after the owner looked, having set `missing`, is counted. One pushed before
-//! may be counted too, so that it rings early: a wake too many, never one too few.
+//! The guarantee: an end that was pushed after the owner looked, having set `missing`, is counted.
+//! One pushed before may be counted too, so that it rings early: a wake too many, never one too
+//! few.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,10 +44,11 @@ impl Bell {
         Ok(Self { missing: AtomicI64::new(0), eventfd })
     }
 
-    /// Ring when so many more have ended; never, for none. The owner looks for what has ended after this.
+    /// Ring when so many more have ended; never, for none. The owner looks for what has ended after
+    /// this.
     pub(super) fn expect(&self, missing: usize) {
-        // An exchange, for its acquire half: pairs with the release of `count`, so what was counted on the old number is
-        // seen by the look that follows.
+        // An exchange, for its acquire half: pairs with the release of `count`, so what was counted
+        // on the old number is seen by the look that follows.
         self.missing.swap(i64::try_from(missing).unwrap_or(i64::MAX), Ordering::AcqRel);
     }
 
@@ -55,7 +57,8 @@ impl Bell {
         // Release: the push goes before. Wraps after 2^63 ends that nobody waited for.
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             // Fails only when 2^64 - 1 are unread, and then it rings.
-            let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()));
+            let _ =
+                rustix::io::retry_on_intr(|| rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()));
         }
     }
 
@@ -71,13 +74,15 @@ impl Bell {
             let left = deadline.saturating_duration_since(Instant::now());
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
         });
-        // What it says is in the descriptors; where it failed (interrupted, or no memory) the caller looks again.
+        // What it says is in the descriptors; where it failed (interrupted, or no memory) the
+        // caller looks again.
         if rustix::event::poll(&mut descriptors, left.as_ref()).is_err() {
             return Rung::ByTheWay;
         }
         let [by_somebody, by_count] =
             descriptors.map(|descriptor| descriptor.revents().contains(PollFlags::IN));
-        // Both are read by this thread alone, so a read of one that was seen to ring does not block.
+        // Both are read by this thread alone, so a read of one that was seen to ring does not
+        // block.
         if by_count {
             read(self.eventfd.as_fd());
         }

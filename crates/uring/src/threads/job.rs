@@ -1,7 +1,7 @@
 //! A job: one request as a thread does it, with everything that must live until it is done.
 //!
-//! Each operation is the system call the ring would have made. What it said is the result: a short count and an
-//! interruption go up as they are, for the way above asks again.
+//! Each operation is the system call the ring would have made. What it said is the result: a short
+//! count and an interruption go up as they are, for the way above asks again.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -89,16 +89,15 @@ impl Job {
         // A pipe has no offsets, and the ring does not mind.
         let offset = match self.file.kind() {
             Kind::Other => -1,
-            Kind::Regular | Kind::Block => {
-                libc::off_t::try_from(self.offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?
-            }
+            Kind::Regular | Kind::Block => libc::off_t::try_from(self.offset)
+                .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         };
         let vectors: *const libc::iovec = self.shape.vectors().as_ptr().cast();
         let count = libc::c_int::try_from(self.shape.vectors().len()).expect("at most 1024");
         let moved = if self.operation == Operation::Read {
-            // SAFETY: so many vectors are there (an `IoVector` is an `iovec`), over frames of the arena, which the
-            // thread holds, or lent memory, which is leaked rather than freed before this has ended; their owner promised
-            // to leave them alone until then.
+            // SAFETY: so many vectors are there (an `IoVector` is an `iovec`), over frames of the
+            // arena, which the thread holds, or lent memory, which is leaked rather than freed
+            // before this has ended; their owner promised to leave them alone until then.
             unsafe { libc::preadv2(descriptor, vectors, count, offset, flags) }
         } else {
             // SAFETY: as above; and what is written from is not changed until this has ended.

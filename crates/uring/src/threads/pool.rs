@@ -1,8 +1,9 @@
 //! The threads and what they have to do.
 //!
-//! One lock around two lists, not a lock-free list: a thread with nothing to do must sleep anyway, and a doorbell takes
-//! the lock once for all it hands over. Within a class jobs are begun in the order they came; what somebody waits for
-//! goes before what nobody does, but for one in [`TURN`], so that neither waits for ever.
+//! One lock around two lists, not a lock-free list: a thread with nothing to do must sleep anyway,
+//! and a doorbell takes the lock once for all it hands over. Within a class jobs are begun in the
+//! order they came; what somebody waits for goes before what nobody does, but for one in [`TURN`],
+//! so that neither waits for ever.
 
 use std::collections::VecDeque;
 use std::io;
@@ -130,7 +131,8 @@ pub(super) fn start(pool: &Arc<Pool>, count: usize) -> io::Result<Vec<JoinHandle
         let name = format!("forebay-io-{number}");
         thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || pool.work())
     };
-    let started: io::Result<Vec<JoinHandle<()>>> = signals::blocked(|| (0..count).map(start_one).collect())?;
+    let started: io::Result<Vec<JoinHandle<()>>> =
+        signals::blocked(|| (0..count).map(start_one).collect())?;
     if started.is_err() {
         pool.stop();
     }
@@ -148,8 +150,12 @@ mod tests {
     #[test]
     fn contract_15_jobs_are_begun_in_order_and_neither_class_waits_for_ever() {
         let directory = tempfile::tempdir().unwrap();
-        let how =
-            How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::New,
+            truncate: Truncate::Keep,
+            mode: 0o600,
+        };
         let file = Arc::new(File::open(&directory.path().join("file"), &how).unwrap().file);
         let mut jobs = Jobs::default();
         let job = |tag: u16, class: Class| Job {

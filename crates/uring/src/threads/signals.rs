@@ -10,8 +10,10 @@ pub(super) fn blocked<T>(start: impl FnOnce() -> T) -> io::Result<T> {
     // SAFETY: the place is valid for a set, which is written.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first set was filled above and is read during the call; the second is valid to be written.
-    let error = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    // SAFETY: the first set was filled above and is read during the call; the second is valid to be
+    // written.
+    let error =
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }

@@ -17,7 +17,8 @@ fn sleeps() -> Vec<Option<u64>> {
     let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
         let Ok(text) = fs::read_to_string(task.path().join("status")) else { continue };
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+        let field =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
         if field("Name:").starts_with("forebay-io-") {
             let asleep = field("State:").starts_with('S');
             found.push(asleep.then(|| field("voluntary_ctxt_switches:").parse().unwrap()));
@@ -31,7 +32,12 @@ fn sleeps() -> Vec<Option<u64>> {
 fn contract_16_an_idle_pool_uses_no_processor_and_leaves_no_thread() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    let how = How { access: Access::ReadWrite, create: Create::New, truncate: Truncate::Keep, mode: 0o600 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::New,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
     let file = Arc::new(File::open(&path, &how).unwrap().file);
     let arena = Arc::new(Arena::new(1).unwrap());
     let mut threads = Threads::new(Arc::clone(&arena), 4).unwrap();

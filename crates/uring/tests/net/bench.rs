@@ -5,7 +5,9 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use forebay_uring::net::{Address, Closing, Connection, Event, Listener, Options, Reason, Sockets, What};
+use forebay_uring::net::{
+    Address, Closing, Connection, Event, Listener, Options, Reason, Sockets, What,
+};
 
 /// How long anything may take. Only a hang takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -29,7 +31,8 @@ impl Bench {
         Self::at(options, "127.0.0.1:0")
     }
 
-    /// At an address that no other test uses, where it matters that nobody listens there afterwards.
+    /// At an address that no other test uses, where it matters that nobody listens there
+    /// afterwards.
     pub(crate) fn at(options: Options, address: &str) -> Self {
         let mut sockets = Sockets::new(options).unwrap();
         let any: SocketAddr = address.parse().unwrap();
@@ -93,10 +96,13 @@ impl Bench {
         for event in self.poll(A_LITTLE) {
             match event.what {
                 What::Received { connection, bytes } => {
-                    // Nothing more is handed out of who was told to stop, so the rest of a pass has room.
+                    // Nothing more is handed out of who was told to stop, so the rest of a pass has
+                    // room.
                     self.sockets.send(connection, &bytes).unwrap();
                 }
-                What::Finished { connection } => self.sockets.close(connection, Closing::AfterSending),
+                What::Finished { connection } => {
+                    self.sockets.close(connection, Closing::AfterSending)
+                }
                 _ => {}
             }
         }
@@ -131,7 +137,8 @@ impl Bench {
     }
 }
 
-/// Waits until nobody listens there. What listened may live a moment longer, in a child another test has just forked.
+/// Waits until nobody listens there. What listened may live a moment longer, in a child another
+/// test has just forked.
 pub(crate) fn until_refused(address: SocketAddr) {
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_ok() {
@@ -145,7 +152,9 @@ pub(crate) fn read_some(peer: &mut TcpStream, into: &mut [u8]) -> Option<usize> 
     match peer.read(into) {
         Ok(0) => None,
         Ok(got) => Some(got),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Some(0),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Some(0)
+        }
         Err(error) => panic!("{error}"),
     }
 }

@@ -5,7 +5,9 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use forebay_uring::net::{Choice, Closing, Connection, Event, Options, Received, Room, SendError, What};
+use forebay_uring::net::{
+    Choice, Closing, Connection, Event, Options, Received, Room, SendError, What,
+};
 
 use crate::bench::{A_LITTLE, Bench, PATIENCE, pattern};
 
@@ -49,15 +51,18 @@ pub(crate) fn contract_18_a_peer_that_never_reads_is_not_read(choice: Choice) {
         most = most.max(bench.sockets.outgoing(connection));
         let counters = bench.sockets.counters();
         assert!(counters.buffers_out <= 32);
-        let still =
-            before.received_bytes == counters.received_bytes && before.sent_bytes == counters.sent_bytes;
+        let still = before.received_bytes == counters.received_bytes
+            && before.sent_bytes == counters.sent_bytes;
         // Nothing moves, and so nothing is called but to wait.
         let calls = counters.enters.all - before.enters.all;
         assert!(!still || calls <= 4, "{calls} calls for nothing");
         quiet = if still && bench.sockets.outgoing(connection) >= 64 << 10 { quiet + 1 } else { 0 };
     }
     assert!(most < 2 * (64 << 10), "{most} bytes waited");
-    assert!(bench.got(connection).len() < message.len(), "it was read to the end though it does not read");
+    assert!(
+        bench.got(connection).len() < message.len(),
+        "it was read to the end though it does not read"
+    );
     // Stopped, or without buffers and not started again.
     let counters = bench.sockets.counters();
     assert!(counters.pauses + counters.exhausted > 0, "{counters:?}");
@@ -173,7 +178,9 @@ pub(crate) fn contract_15_a_flood_delays_a_message_by_a_pass(choice: Choice) {
     assert!(flood <= 2 * 2 * (4 << 10), "{flood} bytes of the flood went before");
     assert!(bench.sockets.counters().passes_bounded > 0 && bench.sockets.counters().pauses > 0);
     // And the flood is whole.
-    bench.until(|bench| floods.iter().map(|(_, flood)| bench.got(*flood).len()).sum::<usize>() == flooded);
+    bench.until(|bench| {
+        floods.iter().map(|(_, flood)| bench.got(*flood).len()).sum::<usize>() == flooded
+    });
     for (_, flood) in &floods {
         let piece = pattern(1 << 16, 0);
         assert!(bench.got(*flood).chunks(piece.len()).all(|chunk| chunk == &piece[..chunk.len()]));
@@ -208,7 +215,8 @@ pub(crate) fn contract_15_a_pass_has_its_budget_and_each_its_share(choice: Choic
         assert!(of.iter().all(|&share| share < 5_000 + 1024), "{of:?}");
         for (times, of) in passed_over.iter_mut().zip(of) {
             *times = if of == 0 { *times + 1 } else { 0 };
-            // Nine others with a share each take three passes; one more for what the kernel has not told yet.
+            // Nine others with a share each take three passes; one more for what the kernel has not
+            // told yet.
             assert!(*times <= 6, "passed over {times} times");
         }
         got += pass;

@@ -52,9 +52,11 @@ pub(crate) fn a_peer_that_is_gone_before_it_is_accepted(choice: Choice) {
     spoke.write_all(b"hello").unwrap();
     drop(spoke);
     reset(TcpStream::connect(bench.address).unwrap());
-    // Those that closed are accepted and finish; the one that was reset is accepted and closed, or never seen.
+    // Those that closed are accepted and finish; the one that was reset is accepted and closed, or
+    // never seen.
     bench.until(|bench| bench.finished.len() == 2);
-    let spoken: Vec<&[u8]> = bench.finished.iter().map(|&connection| bench.got(connection)).collect();
+    let spoken: Vec<&[u8]> =
+        bench.finished.iter().map(|&connection| bench.got(connection)).collect();
     assert_eq!(spoken, [&b""[..], b"hello"]);
     // And the next is accepted as ever.
     bench.peer();
@@ -89,7 +91,9 @@ pub(crate) fn a_peer_that_goes_while_a_send_is_under_way(choice: Choice) {
     assert!(bench.sockets.outgoing(connection) > 0);
     reset(peer);
     bench.until(|bench| bench.reason(connection).is_some());
-    let Some(Reason::Failed(Errno(code))) = bench.reason(connection) else { panic!("{:?}", bench.closed) };
+    let Some(Reason::Failed(Errno(code))) = bench.reason(connection) else {
+        panic!("{:?}", bench.closed)
+    };
     assert!([libc::ECONNRESET, libc::EPIPE].contains(&code), "{code}");
     assert_eq!(bench.sockets.send(connection, b"more"), Err(SendError::Closed));
     bench.end();
@@ -97,7 +101,8 @@ pub(crate) fn a_peer_that_goes_while_a_send_is_under_way(choice: Choice) {
 
 pub(crate) fn connections_beyond_the_limit_wait_for_a_place(choice: Choice) {
     let mut bench = Bench::new(Options { choice, connections: 2, ..Options::default() });
-    let peers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(bench.address).unwrap()).collect();
+    let peers: Vec<TcpStream> =
+        (0..5).map(|_| TcpStream::connect(bench.address).unwrap()).collect();
     for (number, mut peer) in (1..).zip(&peers) {
         peer.write_all(&[number]).unwrap();
     }
@@ -286,7 +291,8 @@ pub(crate) fn contract_05_dropped_elsewhere_the_peers_hear_of_it(choice: Choice)
 pub(crate) fn contract_14_what_a_forked_child_drops_the_parent_keeps(choice: Choice) {
     let mut bench = Bench::new(Options { choice, ..Options::default() });
     let (mut peer, connection) = bench.peer();
-    // SAFETY: the child drops the sockets, which locks nothing another thread of the parent may hold, and leaves.
+    // SAFETY: the child drops the sockets, which locks nothing another thread of the parent may
+    // hold, and leaves.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {

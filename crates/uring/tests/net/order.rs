@@ -10,15 +10,22 @@ use forebay_uring::net::{Choice, Connection, Options, What};
 
 use crate::bench::{Bench, PATIENCE};
 
-/// How far events are from their places: for each the number of those handed out before it that arrived later.
+/// How far events are from their places: for each the number of those handed out before it that
+/// arrived later.
 fn reordered(arrivals: &[u64]) -> usize {
-    let later = |(at, arrival): (usize, &u64)| arrivals[..at].iter().filter(|other| *other > arrival).count();
+    let later = |(at, arrival): (usize, &u64)| {
+        arrivals[..at].iter().filter(|other| *other > arrival).count()
+    };
     arrivals.iter().enumerate().map(later).sum()
 }
 
 /// Peers that spoke in turn, and then one pass: arrival, connection and bytes of each event.
-fn spoken(bench: &mut Bench, peers: &mut [(TcpStream, Connection)]) -> Vec<(u64, Connection, Vec<u8>)> {
-    // All receives are under way: one that is started finds at once what came before, and is told first.
+fn spoken(
+    bench: &mut Bench,
+    peers: &mut [(TcpStream, Connection)],
+) -> Vec<(u64, Connection, Vec<u8>)> {
+    // All receives are under way: one that is started finds at once what came before, and is told
+    // first.
     bench.poll(Duration::ZERO);
     for round in 0..3 {
         for (number, (peer, _)) in peers.iter_mut().enumerate() {
@@ -50,8 +57,10 @@ pub(crate) fn contract_15_events_come_as_they_arrived(choice: Choice) {
         let told = spoken(&mut bench, &mut peers);
         let arrivals: Vec<u64> = told.iter().map(|(arrival, ..)| *arrival).collect();
         assert_eq!(reordered(&arrivals), 0, "{arrivals:?}");
-        // Each connection was first heard in the order they spoke, for the kernel tells of them in that order.
-        let mut heard: Vec<Connection> = told.iter().map(|(_, connection, _)| *connection).collect();
+        // Each connection was first heard in the order they spoke, for the kernel tells of them in
+        // that order.
+        let mut heard: Vec<Connection> =
+            told.iter().map(|(_, connection, _)| *connection).collect();
         let mut seen = Vec::new();
         heard.retain(|connection| {
             !seen.contains(connection) && {
@@ -76,8 +85,11 @@ pub(crate) fn reversed_work_is_seen_and_streams_stay_whole(choice: Choice) {
         let number = u8::try_from(number).unwrap();
         let expected: Vec<u8> = (0..3).flat_map(|round| [number << 4 | round; 64]).collect();
         assert!(bench.got(*connection) == expected, "the bytes of a connection stay in order");
-        let own: Vec<u64> =
-            told.iter().filter(|(_, from, _)| from == connection).map(|(arrival, ..)| *arrival).collect();
+        let own: Vec<u64> = told
+            .iter()
+            .filter(|(_, from, _)| from == connection)
+            .map(|(arrival, ..)| *arrival)
+            .collect();
         assert_eq!(reordered(&own), 0);
     }
     // What was posted is reversed one by one; changed back, the next is in order.

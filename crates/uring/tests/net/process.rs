@@ -26,7 +26,8 @@ pub(crate) fn without_descriptors_accepting_rests_and_goes_on(choice: Choice) {
     }
     // Not polled yet: the ring's accept goes by the limit of the moment it was started.
     let mut bench = Bench::new(Options { choice, ..Options::default() });
-    let mut peers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(bench.address).unwrap()).collect();
+    let mut peers: Vec<TcpStream> =
+        (0..5).map(|_| TcpStream::connect(bench.address).unwrap()).collect();
     let free = std::os::fd::AsRawFd::as_raw_fd(&peers[0].try_clone().unwrap());
     // Place for two more.
     let limit = u64::try_from(free).unwrap() + 2;
@@ -41,7 +42,10 @@ pub(crate) fn without_descriptors_accepting_rests_and_goes_on(choice: Choice) {
             failures += 1;
             // Each failure is told once, and one connection less leaves a place for another.
             let rests = started.elapsed().as_millis() / 100;
-            assert!(failures <= 2 + rests + u128::try_from(bench.closed.len()).unwrap(), "it does not rest");
+            assert!(
+                failures <= 2 + rests + u128::try_from(bench.closed.len()).unwrap(),
+                "it does not rest"
+            );
             bench.sockets.close(bench.connections[bench.closed.len()], Closing::Now);
         }
     }
@@ -95,7 +99,8 @@ fn forbid_io_uring() {
     // SAFETY: takes numbers alone.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     // SAFETY: the program is read during the call.
-    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    let set =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
@@ -108,12 +113,17 @@ fn contract_17_where_io_uring_is_forbidden_epoll_stands_in() {
     forbid_io_uring();
     let mut bench = Bench::new(Options::default());
     let line = bench.sockets.describe();
-    assert!(!bench.sockets.is_ring() && line.starts_with("epoll: ") && line.contains("forbidden"), "{line}");
+    assert!(
+        !bench.sockets.is_ring() && line.starts_with("epoll: ") && line.contains("forbidden"),
+        "{line}"
+    );
     let (mut peer, connection) = bench.peer();
     std::io::Write::write_all(&mut peer, b"all the same").unwrap();
     bench.until(|bench| bench.got(connection) == b"all the same");
     bench.end();
-    let refused =
-        forebay_uring::net::Sockets::<u64>::new(Options { choice: Choice::IoUring, ..Options::default() });
+    let refused = forebay_uring::net::Sockets::<u64>::new(Options {
+        choice: Choice::IoUring,
+        ..Options::default()
+    });
     assert!(refused.unwrap_err().to_string().contains("seccomp"), "it was not to stand in");
 }

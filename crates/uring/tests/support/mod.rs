@@ -18,7 +18,8 @@ use tempfile::TempDir;
 /// One page, as the length of a segment.
 pub(crate) const PAGE_BYTES: u32 = PAGE as u32;
 
-/// Where files go: `FOREBAY_TEST_DIR`, so that one build can be run over each file system, or the usual place.
+/// Where files go: `FOREBAY_TEST_DIR`, so that one build can be run over each file system, or the
+/// usual place.
 pub(crate) fn directory() -> TempDir {
     match std::env::var_os("FOREBAY_TEST_DIR") {
         Some(place) => tempfile::tempdir_in(place).unwrap(),
@@ -27,8 +28,12 @@ pub(crate) fn directory() -> TempDir {
 }
 
 pub(crate) fn create(path: &Path) -> Opened {
-    let how =
-        How { access: Access::ReadWrite, create: Create::IfMissing, truncate: Truncate::Keep, mode: 0o644 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::IfMissing,
+        truncate: Truncate::Keep,
+        mode: 0o644,
+    };
     File::open(path, &how).unwrap()
 }
 

@@ -16,7 +16,10 @@ pub(crate) fn is_child() -> bool {
 /// Executes this program again, for one test, and gives what it printed when that went well.
 pub(crate) fn run_child(test: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1").stdin(Stdio::null());
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .stdin(Stdio::null());
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{stdout}{stderr}");
@@ -33,7 +36,8 @@ pub(crate) fn start_child(test: &str, input: OwnedFd) -> Child {
 /// Runs a program to its end; its output when it ended well.
 pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let Output { status, stdout, stderr } = output.map_err(|error| format!("{program}: {error}"))?;
+    let Output { status, stdout, stderr } =
+        output.map_err(|error| format!("{program}: {error}"))?;
     if status.success() {
         return Ok(String::from_utf8_lossy(&stdout).trim().to_owned());
     }
@@ -52,7 +56,8 @@ pub(crate) fn skip(test: &str, reason: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// As [`skip`], for something that is there where these tests run by themselves: its lack is a failure then.
+/// As [`skip`], for something that is there where these tests run by themselves: its lack is a
+/// failure then.
 pub(crate) fn skip_or_fail(test: &str, reason: &str) {
     assert!(std::env::var_os("CI").is_none(), "{test} must run here, and cannot: {reason}");
     skip(test, reason);

@@ -57,7 +57,10 @@ fn a_fast_disk_is_full() {
         assert_eq!(finding.level, Level::Full, "{finding:?}");
         assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
     }
-    assert!(Queue::default().findings(Mode::Direct, HugePages::Yes).is_empty(), "what is not told is absent");
+    assert!(
+        Queue::default().findings(Mode::Direct, HugePages::Yes).is_empty(),
+        "what is not told is absent"
+    );
 }
 
 #[test]
@@ -85,7 +88,11 @@ fn the_scheduler_depends_on_what_turns() {
         ("none", 1, "vda", Level::Full, ""),
     ] {
         let expected = (level, chosen.to_owned(), line.to_owned());
-        assert_eq!(told(with(&all(chosen), rotational, name), "scheduler"), expected, "{rotational} {name}");
+        assert_eq!(
+            told(with(&all(chosen), rotational, name), "scheduler"),
+            expected,
+            "{rotational} {name}"
+        );
     }
     // A disk that turns, and no other scheduler; a device that has none at all.
     assert_eq!(told(with("[none]", 1, "sda"), "scheduler").0, Level::Full);
@@ -95,8 +102,16 @@ fn the_scheduler_depends_on_what_turns() {
 #[test]
 fn each_setting_in_the_way_has_its_command() {
     let cases: &[(Queue, &str, &str)] = &[
-        (Queue { nomerges: Some(1), ..queue() }, "nomerges", "echo 0 > /sys/block/sda/queue/nomerges"),
-        (Queue { nomerges: Some(2), ..queue() }, "nomerges", "echo 0 > /sys/block/sda/queue/nomerges"),
+        (
+            Queue { nomerges: Some(1), ..queue() },
+            "nomerges",
+            "echo 0 > /sys/block/sda/queue/nomerges",
+        ),
+        (
+            Queue { nomerges: Some(2), ..queue() },
+            "nomerges",
+            "echo 0 > /sys/block/sda/queue/nomerges",
+        ),
         (Queue { nr_requests: Some(64), ..queue() }, "nr_requests", ""),
         (
             Queue { nr_requests: Some(64), scheduler: Some("none [bfq]".into()), ..queue() },
@@ -133,15 +148,25 @@ fn each_setting_in_the_way_has_its_command() {
 #[test]
 fn what_is_there_is_told_though_nothing_is_in_the_way() {
     let poll = Queue { io_poll: Some(1), ..queue() };
-    assert_eq!(told(poll, "poll queues"), (Level::Full, "queues that can be polled".into(), String::new()));
+    assert_eq!(
+        told(poll, "poll queues"),
+        (Level::Full, "queues that can be polled".into(), String::new())
+    );
     let turns = Queue { rotational: Some(1), ..queue() };
     assert_eq!(told(turns, "rotational").0, Level::Full);
-    let through =
-        |name: &str| Queue { write_cache: Some("write through".into()), name: name.into(), ..queue() };
+    let through = |name: &str| Queue {
+        write_cache: Some("write through".into()),
+        name: name.into(),
+        ..queue()
+    };
     assert_eq!(told(through("sda"), "write cache").0, Level::Full);
     assert!(found(&through("vda"), "write cache").means.contains("the host's"));
     assert!(
-        found(&Queue { fua: Some(0), ..queue() }, "write cache").remedy.unwrap().what.contains("libata.fua")
+        found(&Queue { fua: Some(0), ..queue() }, "write cache")
+            .remedy
+            .unwrap()
+            .what
+            .contains("libata.fua")
     );
     let lame = Queue { fua: Some(0), name: "vda".into(), ..queue() };
     assert!(found(&lame, "write cache").remedy.unwrap().what.contains("share a flush"));
@@ -211,7 +236,10 @@ fn a_device_that_cannot_be_had_stops_everything() {
     let fenced = Own { user: 0, ..foreign };
     assert!(fenced.access().remedy.unwrap().what.contains("--device"));
     let fixed = Own { is_read_only: true, ..own() };
-    assert_eq!((fixed.access().level, line(&fixed).as_str()), (Level::Degraded, "blockdev --setrw /dev/sda"));
+    assert_eq!(
+        (fixed.access().level, line(&fixed).as_str()),
+        (Level::Degraded, "blockdev --setrw /dev/sda")
+    );
 }
 
 #[test]
@@ -220,7 +248,10 @@ fn a_device_is_never_written_and_says_so() {
     for own in [own(), lacks] {
         let findings = own.findings();
         let write = findings.iter().find(|finding| finding.name == "uncached write").unwrap();
-        assert!(write.level == Level::NotKnown && write.found.starts_with("not tried"), "{write:?}");
+        assert!(
+            write.level == Level::NotKnown && write.found.starts_with("not tried"),
+            "{write:?}"
+        );
         assert!(findings.iter().all(|finding| finding.part == Part::Device));
     }
 }

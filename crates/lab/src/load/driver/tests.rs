@@ -1,4 +1,5 @@
-//! The loop against a modelled device that stalls, and against one that writes down what it is asked.
+//! The loop against a modelled device that stalls, and against one that writes down what it is
+//! asked.
 
 use std::ops::Range;
 use std::thread;
@@ -12,8 +13,12 @@ const BLOCK: u32 = 4096;
 
 fn plan(job: Job) -> JobPlan {
     let directory = tempfile::tempdir().unwrap();
-    let job =
-        Job { name: "job".into(), files: vec!["data".into()], size: Some(Amount::Bytes(1 << 20)), ..job };
+    let job = Job {
+        name: "job".into(),
+        files: vec!["data".into()],
+        size: Some(Amount::Bytes(1 << 20)),
+        ..job
+    };
     let workload = Workload { jobs: vec![job], devices: Devices::Refuse };
     layout::resolve(&workload, directory.path(), 1).unwrap().remove(0)
 }
@@ -100,8 +105,8 @@ fn with_a_stall_until(end_millis: u64) -> JobOutcome {
     drive(&plan, &mut Stalling::new(began, stall), began, &AtomicBool::new(false)).unwrap()
 }
 
-/// In an open loop everything that should have started in a stall waits until its end: these bounds hold however busy
-/// the machine is, for nothing that was due in it can have ended before.
+/// In an open loop everything that should have started in a stall waits until its end: these bounds
+/// hold however busy the machine is, for nothing that was due in it can have ended before.
 #[test]
 fn a_stall_shows_for_all_that_should_have_started_in_it() {
     let outcome = with_a_stall_until(150);
@@ -109,12 +114,18 @@ fn a_stall_shows_for_all_that_should_have_started_in_it() {
     let kept = outcome.kept.unwrap();
     assert_eq!(latencies.len(), 600, "one every half millisecond");
     assert_eq!(latencies.len(), outcome.reads.operations + kept.never_started);
-    let longer_than = |millis: u64| latencies.len() - latencies.count_between(0, millis * 1_000_000);
+    let longer_than =
+        |millis: u64| latencies.len() - latencies.count_between(0, millis * 1_000_000);
     // Of the 200 that were due in it half had to wait for at least the half of it.
     assert!(longer_than(49) >= 100, "{}", longer_than(49));
     assert!(longer_than(89) >= 20, "{}", longer_than(89));
-    assert!(latencies.value_at_quantile(0.99) >= 96_000_000, "{}", latencies.value_at_quantile(0.99));
-    // Four were in flight. A clock that begins at the start would have shown the stall for those alone.
+    assert!(
+        latencies.value_at_quantile(0.99) >= 96_000_000,
+        "{}",
+        latencies.value_at_quantile(0.99)
+    );
+    // Four were in flight. A clock that begins at the start would have shown the stall for those
+    // alone.
     assert!(kept.backlog_peak >= 190, "{}", kept.backlog_peak);
     assert!(kept.late.value_at_quantile(0.99) >= 90_000_000);
 }
@@ -126,7 +137,11 @@ fn what_a_stall_never_lets_start_is_not_forgotten() {
     assert_eq!(latencies.len(), 600);
     assert_eq!(outcome.reads.operations + kept.never_started, 600);
     assert!(kept.never_started >= 490, "{}", kept.never_started);
-    assert!(latencies.value_at_quantile(0.99) >= 240_000_000, "{}", latencies.value_at_quantile(0.99));
+    assert!(
+        latencies.value_at_quantile(0.99) >= 240_000_000,
+        "{}",
+        latencies.value_at_quantile(0.99)
+    );
     assert!(
         outcome.issued <= 110,
         "what was never started is not looked for in the file: {}",
@@ -185,7 +200,10 @@ fn no_operation_waits_for_the_filling_of_others() {
         let buffers = Buffers::new(3, BLOCK as usize);
         let mut lane = Recording { buffers, together, ended: Vec::new(), asked: Vec::new() };
         let outcome = drive(&plan, &mut lane, Instant::now(), &AtomicBool::new(false)).unwrap();
-        assert_eq!((outcome.writes.operations, outcome.issued, outcome.kept.is_none()), (6, 6, true));
+        assert_eq!(
+            (outcome.writes.operations, outcome.issued, outcome.kept.is_none()),
+            (6, 6, true)
+        );
         lane.asked[..7].join(" ")
     };
     assert_eq!(asked(true), "fill fill fill start start start reap");

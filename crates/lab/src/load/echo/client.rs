@@ -1,11 +1,13 @@
-//! The client: connections in a closed loop, on one thread, over epoll. Every arm is asked by this one.
+//! The client: connections in a closed loop, on one thread, over epoll. Every arm is asked by this
+//! one.
 //!
 //! ```text
 //! connect all, fill them --> ramp --> [ wait, read, send again ] --> no more is sent --> all answered --> figures
 //! ```
 //!
-//! What is in brackets is counted. Messages are numbered in the order they are sent, over all connections; answers of
-//! a connection come in order, those of different ones in the order in which the server served them.
+//! What is in brackets is counted. Messages are numbered in the order they are sent, over all
+//! connections; answers of a connection come in order, those of different ones in the order in
+//! which the server served them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -61,7 +63,8 @@ pub(crate) struct Outcome {
     pub(crate) distances: Histogram<u64>,
 }
 
-/// Asks a server for so long. How many answers came, those that are not counted included, others read in `progress`.
+/// Asks a server for so long. How many answers came, those that are not counted included, others
+/// read in `progress`.
 pub(crate) fn run(
     address: &Address,
     load: &EchoLoad,
@@ -93,12 +96,17 @@ struct Counting {
 }
 
 impl<'a> Client<'a> {
-    fn connect(address: &Address, load: &'a EchoLoad, progress: &'a AtomicU64) -> Result<Self, CellError> {
+    fn connect(
+        address: &Address,
+        load: &'a EchoLoad,
+        progress: &'a AtomicU64,
+    ) -> Result<Self, CellError> {
         let failed = |error: Errno| CellError::system("could not wait for sockets", &error.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut links = Vec::new();
         for place in 0..load.connections {
-            let stream = Stream::connect(address).map_err(|error| refused(address, place, &error))?;
+            let stream =
+                Stream::connect(address).map_err(|error| refused(address, place, &error))?;
             let told = epoll::EventData::new_u64(place.into());
             epoll::add(&epoll, &stream, told, epoll::EventFlags::IN).map_err(failed)?;
             links.push(Link::new(stream, load.message_bytes as usize));
@@ -157,7 +165,8 @@ impl<'a> Client<'a> {
                 last = Instant::now();
             }
             if last.elapsed() > PATIENCE {
-                let what = format!("the server left {} messages without an answer", self.unanswered);
+                let what =
+                    format!("the server left {} messages without an answer", self.unanswered);
                 return Err(CellError::invalid(what));
             }
         }
@@ -166,13 +175,17 @@ impl<'a> Client<'a> {
 
     /// Waits so long at most, and does what there is to do.
     fn turn(&mut self, longest: Duration) -> Result<(), CellError> {
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 256];
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 256];
         let longest = Timespec::try_from(longest).expect("it is short");
         let many = match epoll::wait(&self.epoll, &mut events[..], Some(&longest)) {
             Ok(many) => many,
             Err(Errno::INTR) => return Ok(()),
-            Err(error) => return Err(CellError::system("could not wait for sockets", &error.into())),
+            Err(error) => {
+                return Err(CellError::system("could not wait for sockets", &error.into()));
+            }
         };
         for event in &events[..many] {
             let (place, flags) = (event.data.u64() as usize, event.flags);
@@ -235,7 +248,11 @@ impl<'a> Client<'a> {
 impl Counting {
     fn new() -> Self {
         let histogram = |most| Histogram::new_with_max(most, 3).expect("the bounds are fixed");
-        Self { answered: 0, latencies: histogram(LONGEST_LATENCY_NS), distances: histogram(LONGEST_DISTANCE) }
+        Self {
+            answered: 0,
+            latencies: histogram(LONGEST_LATENCY_NS),
+            distances: histogram(LONGEST_DISTANCE),
+        }
     }
 
     fn answered(&mut self, latency: Duration, passed_by: u64) {
@@ -247,8 +264,12 @@ impl Counting {
 
 fn refused(address: &Address, place: u32, error: &std::io::Error) -> CellError {
     let remedy = match error.raw_os_error() {
-        Some(libc::ECONNREFUSED | libc::ENOENT) => " (nobody listens there: start the server first)",
-        Some(libc::EMFILE) => " (raise the limit of open files, `ulimit -n`, or take fewer connections)",
+        Some(libc::ECONNREFUSED | libc::ENOENT) => {
+            " (nobody listens there: start the server first)"
+        }
+        Some(libc::EMFILE) => {
+            " (raise the limit of open files, `ulimit -n`, or take fewer connections)"
+        }
         Some(libc::EAGAIN) => " (the server accepts too slowly: its queue of connections is full)",
         _ => "",
     };

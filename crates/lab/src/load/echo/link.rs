@@ -1,4 +1,5 @@
-//! One connection of the client: what it has sent, what of the answers has come, and that they are the right ones.
+//! One connection of the client: what it has sent, what of the answers has come, and that they are
+//! the right ones.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -68,7 +69,9 @@ impl Link {
                 Ok(bytes) => self.taken += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Flushed::InPart),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(CellError::system("could not send to the server", &error)),
+                Err(error) => {
+                    return Err(CellError::system("could not send to the server", &error));
+                }
             }
         }
         self.outgoing.clear();
@@ -91,7 +94,9 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     return Err(self.gone("the server reset a connection"));
                 }
-                Err(error) => return Err(CellError::system("could not receive from the server", &error)),
+                Err(error) => {
+                    return Err(CellError::system("could not receive from the server", &error));
+                }
             };
             self.take(&buffer[..bytes], Instant::now(), &mut answered)?;
             if bytes < buffer.len() {
@@ -110,11 +115,13 @@ impl Link {
             let Some(oldest) = self.unanswered.front().copied() else {
                 return Err(CellError::invalid("the server sent more than it was sent"));
             };
-            let (front, rest) = bytes.split_at(bytes.len().min(self.message_bytes - self.answered_bytes));
+            let (front, rest) =
+                bytes.split_at(bytes.len().min(self.message_bytes - self.answered_bytes));
             if !message::is(oldest.number, self.answered_bytes, front) {
                 let number = oldest.number;
-                let what =
-                    format!("the answer to message {number} is not what was sent (is it an echo server?)");
+                let what = format!(
+                    "the answer to message {number} is not what was sent (is it an echo server?)"
+                );
                 return Err(CellError::invalid(what));
             }
             self.answered_bytes += front.len();

@@ -1,5 +1,5 @@
-//! What is in a message: bytes that follow from its number, so that what comes back can be told from any other without
-//! being kept.
+//! What is in a message: bytes that follow from its number, so that what comes back can be told
+//! from any other without being kept.
 
 /// The byte at a place of a message.
 fn byte(number: u64, place: usize) -> u8 {

@@ -1,12 +1,13 @@
-//! Echo cells: one server that sends back what comes, on a thread of its own, and a client in a closed loop beside it.
+//! Echo cells: one server that sends back what comes, on a thread of its own, and a client in a
+//! closed loop beside it.
 //!
 //! ```text
 //! client, one thread, epoll == N connections, M messages on each ==> server, one thread: ring, epoll, or a peer
 //! ```
 //!
-//! The same client asks every arm. Rate, latencies and reordering are its view; idle, user and system time are the
-//! server's thread alone, as the kernel accounts them. Nothing is pinned unless the cell says so: where the threads run is
-//! the scheduler's.
+//! The same client asks every arm. Rate, latencies and reordering are its view; idle, user and
+//! system time are the server's thread alone, as the kernel accounts them. Nothing is pinned unless
+//! the cell says so: where the threads run is the scheduler's.
 
 mod client;
 mod link;
@@ -50,8 +51,13 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
         Transport::Tcp => Address::Tcp(([127, 0, 0, 1], 0).into()),
         Transport::Unix => Address::Unix(cell.directory.join("echo")),
     };
-    let plan =
-        ServerPlan { way: cell.way, order: cell.order, load: &cell.load, address: &address, seed: cell.seed };
+    let plan = ServerPlan {
+        way: cell.way,
+        order: cell.order,
+        load: &cell.load,
+        address: &address,
+        seed: cell.seed,
+    };
     // A server's threads are where they are started from.
     let (of_server, of_client) = cell.processors.split_at(usize::from(cell.processors.len() > 1));
     let pin = |processors: &[u32]| {
@@ -121,7 +127,8 @@ fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<
         put("idle_share", used.idle.as_secs_f64() / seconds);
         put("user_share", used.user.as_secs_f64() / seconds);
         put("system_share", used.system.as_secs_f64() / seconds);
-        // What a rate is not: independent of how much of a processor the client or another program left the server.
+        // What a rate is not: independent of how much of a processor the client or another program
+        // left the server.
         let worked = (used.user + used.system).as_secs_f64();
         put("server_us_per_message", worked * 1e6 / outcome.answered as f64);
     }

@@ -1,7 +1,8 @@
-//! How many messages that were sent later were answered before one: what reordered work looks like from outside.
+//! How many messages that were sent later were answered before one: what reordered work looks like
+//! from outside.
 //!
-//! A window of bits, one for each message from the oldest that is not answered on. It is as long as messages overtake
-//! each other, in words of 64.
+//! A window of bits, one for each message from the oldest that is not answered on. It is as long as
+//! messages overtake each other, in words of 64.
 
 use std::collections::VecDeque;
 
@@ -23,7 +24,8 @@ impl Overtaken {
         }
         assert!(self.answered[word] >> bit & 1 == 0, "message {number} is answered twice");
         let greater_in_its_word = (self.answered[word] >> bit).count_ones();
-        let later_words = self.answered.range(word + 1..).map(|word| word.count_ones()).sum::<u32>();
+        let later_words =
+            self.answered.range(word + 1..).map(|word| word.count_ones()).sum::<u32>();
         self.answered[word] |= 1 << bit;
         while self.answered.front() == Some(&u64::MAX) {
             self.answered.pop_front();

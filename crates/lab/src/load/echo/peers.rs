@@ -1,5 +1,6 @@
-//! The same server as one writes it on an asynchronous runtime: a task for each connection that reads and writes back.
-//! One thread, as the others have. In the program only where it is built with `peers`.
+//! The same server as one writes it on an asynchronous runtime: a task for each connection that
+//! reads and writes back. One thread, as the others have. In the program only where it is built
+//! with `peers`.
 
 use std::io;
 use std::net::TcpListener;
@@ -74,7 +75,12 @@ pub(super) fn serve(
     ended.map_err(|error| CellError::system("the server failed", &error))
 }
 
-fn on_tokio(listener: Listener, work: Work, served: Arc<Served>, stopped: Receiver<()>) -> io::Result<()> {
+fn on_tokio(
+    listener: Listener,
+    work: Work,
+    served: Arc<Served>,
+    stopped: Receiver<()>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async move {
         match listener {
@@ -117,7 +123,12 @@ where
     }
 }
 
-fn on_compio(listener: Listener, work: Work, served: Arc<Served>, stopped: Receiver<()>) -> io::Result<()> {
+fn on_compio(
+    listener: Listener,
+    work: Work,
+    served: Arc<Served>,
+    stopped: Receiver<()>,
+) -> io::Result<()> {
     let runtime = compio::runtime::Runtime::new()?;
     runtime.block_on(async move {
         match listener {

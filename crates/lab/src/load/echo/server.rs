@@ -80,14 +80,22 @@ impl Server {
                 let choice = if way == EchoWay::Ring { Choice::IoUring } else { Choice::Epoll };
                 let sockets = EchoSockets::new(choice, order, &load, &address, work, served)?;
                 let stop = Stopping::Sockets(sockets.poster());
-                begun(Begun { address: sockets.address.clone(), describe: sockets.describe(), stop });
+                begun(Begun {
+                    address: sockets.address.clone(),
+                    describe: sockets.describe(),
+                    stop,
+                });
                 sockets.serve()
             }),
             #[cfg(feature = "peers")]
             EchoWay::Tokio | EchoWay::Compio => Self::on_a_thread(move |served, begun| {
                 let (listener, address) = super::peers::listen(&address)?;
                 let (stop, stopped) = tokio::sync::oneshot::channel();
-                begun(Begun { address, describe: super::peers::describe(way), stop: Stopping::Peer(stop) });
+                begun(Begun {
+                    address,
+                    describe: super::peers::describe(way),
+                    stop: Stopping::Peer(stop),
+                });
                 super::peers::serve(way, listener, work, &served, stopped)
             }),
             #[cfg(not(feature = "peers"))]
@@ -109,7 +117,8 @@ impl Server {
             // Whoever started it waits for this, or for its end.
             serve(for_the_thread, &|begun| drop(tell.send((begun, thread))))
         });
-        let ended = started.map_err(|error| CellError::system("no thread for the server", &error))?;
+        let ended =
+            started.map_err(|error| CellError::system("no thread for the server", &error))?;
         match told.recv() {
             Ok((Begun { address, describe, stop }, thread)) => {
                 Ok(Self { address, describe, served, thread, stop, ended })

@@ -1,4 +1,5 @@
-//! The server on Forebay's sockets, over the ring or over epoll: what comes is sent back, in passes.
+//! The server on Forebay's sockets, over the ring or over epoll: what comes is sent back, in
+//! passes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use forebay_block::knobs::Order;
 use forebay_uring::net::{
-    Address, Choice, Closing, Connection, Event, Options, Poster, SocketError, Sockets, SocketsError, What,
+    Address, Choice, Closing, Connection, Event, Options, Poster, SocketError, Sockets,
+    SocketsError, What,
 };
 
 use super::server::Served;
@@ -17,8 +19,8 @@ use crate::load::CellError;
 /// Connections that may wait in the kernel to be accepted: as many as a client may open at once.
 const BACKLOG: u32 = MOST_CONNECTIONS;
 
-/// Bytes handed out by a pass where messages take long: answers leave between passes, so those who were served first
-/// would wait for the work of all others.
+/// Bytes handed out by a pass where messages take long: answers leave between passes, so those who
+/// were served first would wait for the work of all others.
 const SHORT_PASS_BYTES: usize = 4 << 10;
 
 /// What ends the server.
@@ -49,7 +51,8 @@ impl EchoSockets {
             WorkOrder::Fifo => Order::Fifo,
             WorkOrder::Lifo => Order::Lifo,
         };
-        let mut options = Options { choice, order, connections: 2 * MOST_CONNECTIONS, ..Options::default() };
+        let mut options =
+            Options { choice, order, connections: 2 * MOST_CONNECTIONS, ..Options::default() };
         if load.work_micros > 0 {
             options.pass_bytes = SHORT_PASS_BYTES;
             options.connection_bytes = SHORT_PASS_BYTES;
@@ -61,8 +64,8 @@ impl EchoSockets {
         let listening = |error: SocketError| CellError::invalid(error.to_string());
         let listener = sockets.listen(address, BACKLOG).map_err(listening)?;
         let address = sockets.local(listener);
-        let address =
-            address.map_err(|error| CellError::system("where it listens cannot be told", &error))?;
+        let address = address
+            .map_err(|error| CellError::system("where it listens cannot be told", &error))?;
         Ok(Self { sockets, address, work, served, begun: HashMap::new() })
     }
 

@@ -1,4 +1,5 @@
-//! The client's end of a connection: a stream socket of the standard library, over either transport.
+//! The client's end of a connection: a stream socket of the standard library, over either
+//! transport.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,7 +1,8 @@
-//! What a thread did with its time, as the kernel accounts it, told by any other thread of the process.
+//! What a thread did with its time, as the kernel accounts it, told by any other thread of the
+//! process.
 //!
-//! Time in which a thread could have run but another had the processor is neither work nor idleness: it is told apart
-//! where the kernel tells it (`schedstat`), and is idle time where not.
+//! Time in which a thread could have run but another had the processor is neither work nor
+//! idleness: it is told apart where the kernel tells it (`schedstat`), and is idle time where not.
 
 use std::fs;
 use std::io;
@@ -26,7 +27,9 @@ impl ThreadUse {
         let (user_ticks, system_ticks) = ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
         let schedstat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
         let (running, delayed) = match schedstat.ok().as_deref().and_then(nanos) {
-            Some((running, delayed)) => (Duration::from_nanos(running), Duration::from_nanos(delayed)),
+            Some((running, delayed)) => {
+                (Duration::from_nanos(running), Duration::from_nanos(delayed))
+            }
             None => {
                 let each = Duration::from_secs(1) / rustix::param::clock_ticks_per_second() as u32;
                 (each * (user_ticks + system_ticks) as u32, Duration::ZERO)
@@ -44,7 +47,11 @@ impl ThreadUse {
         // The ticks say how it is shared out, the nanoseconds how much it is.
         let share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
         let user = running.mul_f64(share);
-        Used { idle: elapsed.saturating_sub(running + delayed), user, system: running.saturating_sub(user) }
+        Used {
+            idle: elapsed.saturating_sub(running + delayed),
+            user,
+            system: running.saturating_sub(user),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a server does for a message besides sending it back: nothing, or turning for a while on the processor.
+//! What a server does for a message besides sending it back: nothing, or turning for a while on the
+//! processor.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,8 @@ impl Work {
         !self.mean.is_zero()
     }
 
-    /// So many bytes of a connection came; of the message they are in, so many had come before. Does the work for each
-    /// message that is whole now.
+    /// So many bytes of a connection came; of the message they are in, so many had come before.
+    /// Does the work for each message that is whole now.
     pub(crate) fn received(&mut self, before: &mut usize, bytes: usize) {
         if !self.is_some() {
             return;

@@ -36,12 +36,19 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
 }
 
 /// All of it, however many calls that takes.
-fn transfer(file: &std::fs::File, operation: Operation, offset: u64, block: &mut [u8]) -> io::Result<()> {
+fn transfer(
+    file: &std::fs::File,
+    operation: Operation,
+    offset: u64,
+    block: &mut [u8],
+) -> io::Result<()> {
     let mut done = 0;
     while done < block.len() {
         let (at, part) = (offset + done as u64, &mut block[done..]);
         let moved = match operation {
-            Operation::Read => preadv2(file, &mut [IoSliceMut::new(part)], at, ReadWriteFlags::empty()),
+            Operation::Read => {
+                preadv2(file, &mut [IoSliceMut::new(part)], at, ReadWriteFlags::empty())
+            }
             Operation::Write => pwritev2(file, &[IoSlice::new(part)], at, ReadWriteFlags::empty()),
         };
         match moved {

@@ -1,6 +1,6 @@
-//! The one file that requests go to: random data, so that nothing below can compress it or take it for zeroes; every
-//! block written and synced, so that no read finds a hole and no write has to allocate. It is laid out once and used
-//! by all cells of a suite.
+//! The one file that requests go to: random data, so that nothing below can compress it or take it
+//! for zeroes; every block written and synced, so that no read finds a hole and no write has to
+//! allocate. It is laid out once and used by all cells of a suite.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -22,8 +22,8 @@ pub enum LaidOut {
     Stopped,
 }
 
-/// Makes the file in `directory`, unless one of that length is there. A shorter or longer one is written anew. Blocks
-/// until it is synced; nothing is there under its name before.
+/// Makes the file in `directory`, unless one of that length is there. A shorter or longer one is
+/// written anew. Blocks until it is synced; nothing is there under its name before.
 pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
     if is_laid_out(directory, bytes) {
         return Ok(LaidOut::Whole);
@@ -88,7 +88,11 @@ mod tests {
         assert!(data.chunks(4096).all(|block| block.iter().any(|byte| *byte != block[0])));
         assert_ne!(data[..4096], data[1 << 20..(1 << 20) + 4096]);
         fs::write(&path, vec![1; data.len()]).unwrap();
-        assert_eq!(lay(data.len() as u64, &stopped), LaidOut::Whole, "one of that length is used as it is");
+        assert_eq!(
+            lay(data.len() as u64, &stopped),
+            LaidOut::Whole,
+            "one of that length is used as it is"
+        );
         assert_eq!(fs::read(&path).unwrap()[0], 1);
         assert_eq!(lay(4096, &Stop::default()), LaidOut::Whole);
         assert_eq!(fs::metadata(&path).unwrap().len(), 4096);

@@ -1,8 +1,9 @@
 //! fio as an arm: what a reader would otherwise measure with, over the same file in the same shape.
 //!
-//! It is started as a child with one thread, told the same block size, depth and batches, registered file and buffers,
-//! and read from its JSON. With a batch its own options hand over `iodepth_batch_submit` at once and wait for as many;
-//! without one it hands over what is free and waits for one, both as [`super::uring`] does. It dies with this process.
+//! It is started as a child with one thread, told the same block size, depth and batches,
+//! registered file and buffers, and read from its JSON. With a batch its own options hand over
+//! `iodepth_batch_submit` at once and wait for as many; without one it hands over what is free and
+//! waits for one, both as [`super::uring`] does. It dies with this process.
 
 use std::path::Path;
 
@@ -88,7 +89,10 @@ fn figures(spec: &RequestSpec, report: &Report) -> CellResult {
     put(&format!("{direction}_bytes_per_s"), found.iops * f64::from(spec.block_bytes));
     put("ns_per_io", 1e9 / found.iops);
     put("elapsed_s", found.runtime / 1e3);
-    put("cpu_us_per_io", (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3 / found.total_ios);
+    put(
+        "cpu_us_per_io",
+        (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3 / found.total_ios,
+    );
     put("context_switches", job.ctx);
     put("context_switches_per_io", job.ctx / found.total_ios);
     for (metric, percent) in [("latency_p50_us", 50), ("latency_p99_us", 99)] {
@@ -110,7 +114,8 @@ mod tests {
 
     #[test]
     fn its_options_say_the_same_shape() {
-        let arguments = arguments(&RequestSpec { batch: Some(8), ..spec() }, Path::new("/a:b/data"));
+        let arguments =
+            arguments(&RequestSpec { batch: Some(8), ..spec() }, Path::new("/a:b/data"));
         for expected in [
             "--filename=/a\\:b/data",
             "--rw=randread",
@@ -121,9 +126,13 @@ mod tests {
             "--norandommap=1",
             "--lat_percentiles=1",
         ] {
-            assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
+            assert!(
+                arguments.iter().any(|argument| argument == expected),
+                "{expected}: {arguments:?}"
+            );
         }
-        let alone = RequestSpec { batch: Some(32), depth: 1, operation: Operation::Write, ..spec() };
+        let alone =
+            RequestSpec { batch: Some(32), depth: 1, operation: Operation::Write, ..spec() };
         let arguments = super::arguments(&alone, Path::new("data"));
         assert!(arguments.contains(&"--iodepth_batch_submit=1".to_owned()));
         assert!(!arguments.contains(&"--readonly".to_owned()));
@@ -139,12 +148,16 @@ mod tests {
              "job_runtime": 2000, "write": {"iops": 0.0, "total_ios": 0, "runtime": 0, "lat_ns": {}},
              "read": {"iops": 50000.0, "total_ios": 100000, "runtime": 2000,
                       "lat_ns": {"percentile": {"50.000000": 300000, "99.000000": 900000}}}}]}"#;
-        let figures =
-            |text: &str| fio_program::report(text.as_bytes()).map(|report| figures(&spec(), &report));
+        let figures = |text: &str| {
+            fio_program::report(text.as_bytes()).map(|report| figures(&spec(), &report))
+        };
         let result = figures(text).unwrap();
         assert_eq!(result.notes, ["fio-3.33"]);
         assert_eq!((result.metrics["iops"], result.metrics["ns_per_io"]), (50_000.0, 20_000.0));
-        assert_eq!((result.metrics["cpu_us_per_io"], result.metrics["latency_p99_us"]), (10.0, 900.0));
+        assert_eq!(
+            (result.metrics["cpu_us_per_io"], result.metrics["latency_p99_us"]),
+            (10.0, 900.0)
+        );
         assert_eq!(result.metrics["context_switches_per_io"], 0.005);
         let failed = text.replace(r#""error": 0"#, r#""error": 5"#);
         assert!(figures(&failed).unwrap_err().to_string().contains("Input/output error"));

@@ -1,11 +1,13 @@
-//! Request cells beside Forebay: the kernel's own calls, its ring with nothing of ours between, and fio.
+//! Request cells beside Forebay: the kernel's own calls, its ring with nothing of ours between, and
+//! fio.
 //!
 //! ```text
 //! ramp, not counted  [ closed loop for so many seconds ]  wait for the rest, not counted
 //! ```
 //!
-//! All read or write one laid-out file past the page cache ([`data`]). What is in brackets is counted: bios that ended
-//! in it, over the time it took. Clocks are read once for each batch, so that reading them is not what is measured.
+//! All read or write one laid-out file past the page cache ([`data`]). What is in brackets is
+//! counted: bios that ended in it, over the time it took. Clocks are read once for each batch, so
+//! that reading them is not what is measured.
 
 mod calls;
 pub mod data;
@@ -32,7 +34,10 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     }
     if !spec.device.is_file() {
         let way = cell.way.name();
-        return Err(CellError::invalid(format!("{way} goes to a file alone, not to {}", spec.device)));
+        return Err(CellError::invalid(format!(
+            "{way} goes to a file alone, not to {}",
+            spec.device
+        )));
     }
     check(spec)?;
     let path = match &cell.target {
@@ -49,9 +54,12 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
 
 fn check(spec: &RequestSpec) -> Result<(), CellError> {
     let blocks = spec.file_bytes.checked_div(u64::from(spec.block_bytes));
-    let sound = spec.depth > 0 && spec.batch != Some(0) && spec.seconds > 0.0 && spec.seconds.is_finite();
+    let sound =
+        spec.depth > 0 && spec.batch != Some(0) && spec.seconds > 0.0 && spec.seconds.is_finite();
     if !sound || blocks.is_none_or(|blocks| blocks == 0) {
-        return Err(CellError::invalid("depth, batch, seconds and blocks in the file have to be above 0"));
+        return Err(CellError::invalid(
+            "depth, batch, seconds and blocks in the file have to be above 0",
+        ));
     }
     Ok(())
 }

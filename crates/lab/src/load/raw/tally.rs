@@ -40,14 +40,16 @@ impl Tally {
         }
     }
 
-    /// Once for each turn of the loop, with the time of that turn: whether to go on. Where counting begins the time
-    /// becomes a later one: the usage is read first and the clock then, so that reading files is not in what is timed.
+    /// Once for each turn of the loop, with the time of that turn: whether to go on. Where counting
+    /// begins the time becomes a later one: the usage is read first and the clock then, so that
+    /// reading files is not in what is timed.
     pub(super) fn goes_on(&mut self, now: &mut Instant) -> bool {
         if let Some(counting) = &self.counting {
             return *now < counting.began + self.counted;
         }
         if *now >= self.counting_from {
-            let latencies = Histogram::new_with_max(LONGEST_LATENCY_NS, 3).expect("the bounds are fixed");
+            let latencies =
+                Histogram::new_with_max(LONGEST_LATENCY_NS, 3).expect("the bounds are fixed");
             let usage = Usage::now();
             *now = Instant::now();
             self.counting = Some(Counting { began: *now, usage, bios: 0, doorbells: 0, latencies });
@@ -71,7 +73,8 @@ impl Tally {
         }
     }
 
-    /// What comes of it, `now` being the time of the last turn. A loop in which nothing ended has no figures.
+    /// What comes of it, `now` being the time of the last turn. A loop in which nothing ended has
+    /// no figures.
     pub(super) fn result(self, spec: &RequestSpec, now: Instant) -> CellResult {
         let mut result = CellResult { notes: self.notes, ..CellResult::default() };
         let Some(counting) = self.counting.filter(|counting| counting.bios > 0) else {
@@ -113,7 +116,12 @@ impl Tally {
 }
 
 /// How a cell of requests went, all of one direction; from another thread no latencies are known.
-pub(crate) fn flow(spec: &RequestSpec, bios: u64, elapsed: Duration, latencies: &Histogram<u64>) -> Detail {
+pub(crate) fn flow(
+    spec: &RequestSpec,
+    bios: u64,
+    elapsed: Duration,
+    latencies: &Histogram<u64>,
+) -> Detail {
     let flow = Some(Flow {
         operations: bios,
         bytes: bios * u64::from(spec.block_bytes),

@@ -61,8 +61,14 @@ fn every_way_reads_and_writes_the_file_at_every_batch() {
                     other => other.unwrap(),
                 };
                 let metrics = &result.metrics;
-                assert!(metrics["iops"] > 0.0 && metrics["latency_p99_us"] > 0.0, "{way:?}: {result:?}");
-                assert!((metrics["ns_per_io"] * metrics["iops"] - 1e9).abs() < 1e3, "{way:?}: {metrics:?}");
+                assert!(
+                    metrics["iops"] > 0.0 && metrics["latency_p99_us"] > 0.0,
+                    "{way:?}: {result:?}"
+                );
+                assert!(
+                    (metrics["ns_per_io"] * metrics["iops"] - 1e9).abs() < 1e3,
+                    "{way:?}: {metrics:?}"
+                );
                 if (way, batch) == (Way::Uring, Some(7)) {
                     assert!((6.0..8.0).contains(&metrics["requests_per_doorbell"]), "{metrics:?}");
                 }
@@ -76,7 +82,8 @@ fn every_way_reads_and_writes_the_file_at_every_batch() {
 
 #[test]
 fn sequential_blocks_come_one_after_the_other_and_random_ones_by_the_seed() {
-    let mut offsets = Offsets::new(&RequestSpec { file_bytes: 3 * 4096, ..spec(Pattern::Sequential) });
+    let mut offsets =
+        Offsets::new(&RequestSpec { file_bytes: 3 * 4096, ..spec(Pattern::Sequential) });
     let seen: Vec<u64> = (0..4).map(|_| offsets.next()).collect();
     assert_eq!(seen, [0, 4096, 8192, 0]);
     let draw = |seed| {
@@ -97,7 +104,8 @@ fn what_makes_no_sense_is_refused() {
         run(&cell(Way::Uring, spec, directory.path())).unwrap_err().to_string()
     };
     assert!(
-        refused(|spec| spec.device = "gen4".parse().unwrap()).contains("goes to a file alone, not to gen4")
+        refused(|spec| spec.device = "gen4".parse().unwrap())
+            .contains("goes to a file alone, not to gen4")
     );
     assert!(refused(|spec| spec.file_bytes = 512).contains("above 0"));
     assert!(refused(|spec| spec.depth = 0).contains("above 0"));
@@ -105,7 +113,8 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// A device that is mounted is held exclusively; it is read all the same, and is the one that is asked and counted.
+/// A device that is mounted is held exclusively; it is read all the same, and is the one that is
+/// asked and counted.
 #[test]
 fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
     let directory = directory();
@@ -118,7 +127,8 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
             return;
         }
     };
-    let _held = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.path()).unwrap();
+    let _held =
+        OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.path()).unwrap();
     assert!(crate::load::is_held(device.path()) && !crate::load::is_held(file.path()));
     let queue = crate::manifest::mount::queue_directory_of(device.path()).unwrap();
     for way in [Way::Queue, Way::Pread, Way::Uring] {
@@ -128,7 +138,11 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
         match run(&cell) {
             Ok(result) if way == Way::Uring => {
                 let on_this = format!("{} says 0", queue.join("io_poll").display());
-                assert!(result.notes.iter().any(|note| note.contains(&on_this)), "{:?}", result.notes);
+                assert!(
+                    result.notes.iter().any(|note| note.contains(&on_this)),
+                    "{:?}",
+                    result.notes
+                );
             }
             Ok(result) => assert!(result.metrics["iops"] > 0.0),
             Err(CellError::Unavailable { reason }) => eprintln!("skipped: {way:?}: {reason}"),

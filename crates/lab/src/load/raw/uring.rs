@@ -1,9 +1,11 @@
-//! The kernel's ring with nothing of ours between: so many requests handed over with each call, at a depth.
+//! The kernel's ring with nothing of ours between: so many requests handed over with each call, at
+//! a depth.
 //!
-//! A batch goes when it is whole, and the call that hands it over waits until there is room for the next: with a depth
-//! of 128 and a batch of 32 a quarter is handed over and a quarter waited for. Without a batch all that is free goes
-//! at once. The kernel begins a plug of its own where more than two are handed over together, so batches of two and
-//! three are apart by more than one. Short, interrupted and would-block transfers go out again for the rest.
+//! A batch goes when it is whole, and the call that hands it over waits until there is room for the
+//! next: with a depth of 128 and a batch of 32 a quarter is handed over and a quarter waited for.
+//! Without a batch all that is free goes at once. The kernel begins a plug of its own where more
+//! than two are handed over together, so batches of two and three are apart by more than one.
+//! Short, interrupted and would-block transfers go out again for the rest.
 
 use std::fs::File;
 use std::io;
@@ -60,7 +62,8 @@ pub(super) fn run(cell: &RequestCell, path: &Path) -> Result<CellResult, CellErr
 
 /// Whether the device that a place is or lies on has queues for polling; why not.
 fn device_polls(place: &Path) -> Result<bool, String> {
-    let queue = mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
+    let queue =
+        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
     let path = queue.join("io_poll");
     match std::fs::read_to_string(&path) {
         Ok(text) if text.trim() == "1" => Ok(true),
@@ -115,7 +118,9 @@ impl<'a> Load<'a> {
             let registered = unsafe { ring.submitter().register_buffers(&vectors) };
             registered.map_err(|error| {
                 let remedy = "raise the limit of locked memory: ulimit -l";
-                CellError::unavailable(format!("buffers could not be registered: {error} ({remedy})"))
+                CellError::unavailable(format!(
+                    "buffers could not be registered: {error} ({remedy})"
+                ))
             })?;
         }
         let slot = Slot { offset: 0, done: 0, started: Instant::now() };
@@ -149,8 +154,8 @@ impl<'a> Load<'a> {
 
     fn stage(&mut self, slot: usize) -> Result<(), CellError> {
         let entry = self.entry(slot);
-        // SAFETY: the buffer and the file live until nothing is in flight (see `drop`), and a slot that is not free is
-        // not staged again before it has ended.
+        // SAFETY: the buffer and the file live until nothing is in flight (see `drop`), and a slot
+        // that is not free is not staged again before it has ended.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // There are as many entries as slots, and each slot is staged once.
         pushed.map_err(|_| CellError::Process { what: "the submission queue is full".into() })?;
@@ -198,7 +203,12 @@ impl<'a> Load<'a> {
                 self.staged.drain(..taken.min(self.staged.len()));
                 Ok(())
             }
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+                ) =>
+            {
                 Ok(())
             }
             Err(error) => Err(CellError::system("could not enter the ring", &error)),
@@ -249,7 +259,8 @@ impl<'a> Load<'a> {
 impl Drop for Load<'_> {
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            // After a failure the kernel may still write into the buffers: they are given up rather than freed.
+            // After a failure the kernel may still write into the buffers: they are given up rather
+            // than freed.
             return;
         }
         // SAFETY: dropped here and nowhere else.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_uring::{
-    Access, Arena, Create, Direct, File, Fixed, How, Modelled, Null, Profile, Register, Ring, SetupError,
-    Truncate,
+    Access, Arena, Create, Direct, File, Fixed, How, Modelled, Null, Profile, Register, Ring,
+    SetupError, Truncate,
 };
 
 use super::drive::{TARGET, frames_per_place};
@@ -30,7 +30,11 @@ pub(crate) fn ends_at_doorbell(device: &RequestDevice) -> bool {
 }
 
 /// Opens the device; lays the file out where it is one.
-pub(crate) fn open(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Result<Opened, CellError> {
+pub(crate) fn open(
+    spec: &RequestSpec,
+    directory: &Path,
+    target: Option<&Path>,
+) -> Result<Opened, CellError> {
     let device = &spec.device;
     if !device.is_file() && (spec.fixed_buffers == Switch::On || spec.fixed_files == Switch::On) {
         return Err(CellError::invalid(format!(
@@ -40,18 +44,25 @@ pub(crate) fn open(spec: &RequestSpec, directory: &Path, target: Option<&Path>) 
     match (device.name(), device.free_nanos()) {
         ("null", _) => Ok(Opened::Null(Null::new())),
         ("file", _) => open_file(spec, directory, target),
-        (_, Some(nanos)) => {
-            Ok(Opened::Modelled(Box::new(Modelled::new(Profile::free(Duration::from_nanos(nanos))))))
-        }
+        (_, Some(nanos)) => Ok(Opened::Modelled(Box::new(Modelled::new(Profile::free(
+            Duration::from_nanos(nanos),
+        ))))),
         (name, None) => match Profile::by_name(name) {
             Some(profile) => Ok(Opened::Modelled(Box::new(Modelled::new(profile)))),
-            None => Err(CellError::invalid(format!("{name}: no such device (of {})", Profile::CHOICES))),
+            None => {
+                Err(CellError::invalid(format!("{name}: no such device (of {})", Profile::CHOICES)))
+            }
         },
     }
 }
 
-fn open_file(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Result<Opened, CellError> {
-    let path = target.map_or_else(|| laid_out(spec, directory), |target| only_read(spec, target))?;
+fn open_file(
+    spec: &RequestSpec,
+    directory: &Path,
+    target: Option<&Path>,
+) -> Result<Opened, CellError> {
+    let path =
+        target.map_or_else(|| laid_out(spec, directory), |target| only_read(spec, target))?;
     let file = if target.is_some() { open_shared(&path) } else { open_own(&path) };
     let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
     let mut notes = Vec::new();
@@ -63,18 +74,27 @@ fn open_file(spec: &RequestSpec, directory: &Path, target: Option<&Path>) -> Res
     let arena = arena.map_err(|error| CellError::system("no memory for the blocks", &error))?;
     let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(refused)?;
     let register = |switch| if switch == Switch::On { Register::Yes } else { Register::No };
-    ring.set_fixed(Fixed { files: register(spec.fixed_files), buffers: register(spec.fixed_buffers) });
+    ring.set_fixed(Fixed {
+        files: register(spec.fixed_files),
+        buffers: register(spec.fixed_buffers),
+    });
     ring.attach(TARGET, Arc::new(file));
     notes.push(ring.describe());
     Ok(Opened::File { ring: Box::new(ring), notes })
 }
 
 fn open_own(path: &Path) -> io::Result<File> {
-    let how = How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0o600 };
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::No,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
     File::open(path, &how).map(|opened| opened.file)
 }
 
-/// For reading alone, and whoever else has it: opened as ours, a device that is mounted would be refused.
+/// For reading alone, and whoever else has it: opened as ours, a device that is mounted would be
+/// refused.
 fn open_shared(path: &Path) -> io::Result<File> {
     let mut file = File::of_descriptor(std::fs::File::open(path)?.into())?;
     file.go_direct()?;

@@ -4,12 +4,12 @@
 //! turn:  submit into free places --> dispatch (waits where no place is free) --> run --> read the clock --> tell
 //! ```
 //!
-//! One clock read per turn: the moment after a run is when its bios were told, and when the bios of the next turn are
-//! submitted. Nothing is allocated per bio, and bios of one run that were submitted in one turn are counted as one
-//! entry of the histogram, for they took equally long.
+//! One clock read per turn: the moment after a run is when its bios were told, and when the bios of
+//! the next turn are submitted. Nothing is allocated per bio, and bios of one run that were
+//! submitted in one turn are counted as one entry of the histogram, for they took equally long.
 //!
-//! Every bio is told once: each has a place, a place that is told twice is the generator's or the queue's bug and
-//! stops the cell, and the loop ends only when every place is free again.
+//! Every bio is told once: each has a place, a place that is told twice is the generator's or the
+//! queue's bug and stops the cell, and the loop ends only when every place is free again.
 
 use std::mem;
 use std::time::Duration;
@@ -37,7 +37,8 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// A place without a bio: no moment of a clock that runs is its start.
 const NOT_THERE: Moment = Moment::from_nanoseconds(0);
 
-/// How long the loop runs. Nothing is waited for between the two: counting begins in the middle of it.
+/// How long the loop runs. Nothing is waited for between the two: counting begins in the middle of
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spans {
     /// Uncounted, at the start.
@@ -89,8 +90,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Exactly what was asked for, that a ladder of batches is one on devices that end one at a time; but not more than
-    /// there are places or a queue has room for.
+    /// Exactly what was asked for, that a ladder of batches is one on devices that end one at a
+    /// time; but not more than there are places or a queue has room for.
     pub(crate) fn of(spec: &RequestSpec) -> Self {
         match spec.batch {
             Some(batch) => {
@@ -122,7 +123,12 @@ impl Blocks {
             request::Operation::Write => Operation::Write,
         };
         let frames_per_place = frames_per_place(spec.block_bytes);
-        Self { offsets: Offsets::new(spec), operation, block_bytes: spec.block_bytes, frames_per_place }
+        Self {
+            offsets: Offsets::new(spec),
+            operation,
+            block_bytes: spec.block_bytes,
+            frames_per_place,
+        }
     }
 
     /// The next bio, with the memory of one place.
@@ -144,7 +150,11 @@ impl Blocks {
     /// Why a bio did not end as it should have.
     #[inline]
     pub(crate) fn check(&self, ended: &Ended) -> Result<(), CellError> {
-        if ended.result == Ok(u64::from(self.block_bytes)) { Ok(()) } else { Err(self.wrong(ended)) }
+        if ended.result == Ok(u64::from(self.block_bytes)) {
+            Ok(())
+        } else {
+            Err(self.wrong(ended))
+        }
     }
 
     #[cold]
@@ -153,7 +163,9 @@ impl Blocks {
         let what = format!("{asked} bytes at {offset}");
         match ended.result {
             Ok(moved) => CellError::Process { what: format!("{what}: only {moved} of them moved") },
-            Err(Errno(number)) => CellError::system(what, &std::io::Error::from_raw_os_error(number)),
+            Err(Errno(number)) => {
+                CellError::system(what, &std::io::Error::from_raw_os_error(number))
+            }
         }
     }
 }
@@ -172,13 +184,19 @@ impl Drive {
             free: (0..spec.depth).rev().collect(),
             submitted: vec![NOT_THERE; depth],
             ended: Vec::with_capacity(depth),
-            latencies: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram"),
+            latencies: Histogram::new_with_bounds(1, LONGEST_NS, 3)
+                .expect("these bounds make a histogram"),
             bios: 0,
         }
     }
 
-    /// Runs for so long, counts, and waits until nothing is on its way. What that last wait costs is not counted.
-    pub(crate) fn count<W: Way>(&mut self, way: &mut W, spans: Spans) -> Result<Outcome, CellError> {
+    /// Runs for so long, counts, and waits until nothing is on its way. What that last wait costs
+    /// is not counted.
+    pub(crate) fn count<W: Way>(
+        &mut self,
+        way: &mut W,
+        spans: Spans,
+    ) -> Result<Outcome, CellError> {
         let ramp_began = way.now();
         self.turns(way, ramp_began, ramp_began + spans.ramp)?;
         self.latencies.reset();
@@ -196,7 +214,12 @@ impl Drive {
     }
 
     /// Turns until `end`, and until a bio was told at least; says when the last one was over.
-    fn turns<W: Way>(&mut self, way: &mut W, mut now: Moment, end: Moment) -> Result<Moment, CellError> {
+    fn turns<W: Way>(
+        &mut self,
+        way: &mut W,
+        mut now: Moment,
+        end: Moment,
+    ) -> Result<Moment, CellError> {
         while now < end || self.bios == 0 {
             let count = self.free.len().min(self.batch.most).min(way.room());
             if count >= self.batch.least {
@@ -215,7 +238,8 @@ impl Drive {
     /// Until the next batch can be submitted; not at all where it can.
     fn wait(&self, room: usize) -> Wait {
         match self.batch.least.saturating_sub(self.free.len().min(room)) as u32 {
-            // A batch that is whole goes, whatever the policy; without one, when it goes is the policy's to say.
+            // A batch that is whole goes, whatever the policy; without one, when it goes is the
+            // policy's to say.
             0 if self.batch.is_exact() => Wait::Something(Some(Duration::ZERO)),
             0 => Wait::Not,
             1 => Wait::Something(None),

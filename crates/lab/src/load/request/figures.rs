@@ -1,6 +1,7 @@
 //! From what was counted to metrics. What is not defined for a cell is left out, never made up.
 //!
-//! An *I/O* is one bio. Rates are over the time the loop ran, which is up to one turn longer than asked.
+//! An *I/O* is one bio. Rates are over the time the loop ran, which is up to one turn longer than
+//! asked.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,10 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
     let doorbells = (after.doorbells - before.doorbells) as f64;
     put("doorbells_per_io", doorbells / bios);
     put("requests_per_doorbell", (after.dispatched - before.dispatched) as f64 / doorbells);
-    put("merged_share", (after.merged_bios - before.merged_bios) as f64 / (after.bios - before.bios) as f64);
+    put(
+        "merged_share",
+        (after.merged_bios - before.merged_bios) as f64 / (after.bios - before.bios) as f64,
+    );
     let runs = (after.completion_runs - before.completion_runs) as f64;
     put("bios_per_run", (after.completed_bios - before.completed_bios) as f64 / runs);
     put("context_switches", outcome.usage.context_switches as f64);

@@ -4,9 +4,10 @@
 //! spec --> device, queue, places --> ramp --> [ turns for so many seconds ] --> wait for the rest --> figures
 //! ```
 //!
-//! What is in brackets is inside the clock. There are no files to make within it and no final sync, because what is
-//! measured is the way of a request and not what became of the data: nothing here says anything about durability.
-//! What the loop itself costs is measured beside it, over nothing, and told as `driver_ns_per_io`.
+//! What is in brackets is inside the clock. There are no files to make within it and no final sync,
+//! because what is measured is the way of a request and not what became of the data: nothing here
+//! says anything about durability. What the loop itself costs is measured beside it, over nothing,
+//! and told as `driver_ns_per_io`.
 
 mod device;
 mod drive;
@@ -31,11 +32,13 @@ use way::{Echo, Queued};
 /// Most bios kept on their way: some multiples of what one queue has tags for.
 pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
 
-/// How long the loop runs over nothing, and how often: the least counts, for all that disturbs makes it more.
+/// How long the loop runs over nothing, and how often: the least counts, for all that disturbs
+/// makes it more.
 const DRIVER_SPAN: Duration = Duration::from_millis(3);
 const DRIVER_RUNS: usize = 7;
 
-/// Runs one request cell in this process. What it needs of files is in `directory`, and stays there.
+/// Runs one request cell in this process. What it needs of files is in `directory`, and stays
+/// there.
 ///
 /// # Errors
 /// What cannot be run as it stands, what this machine cannot do, and what went wrong.
@@ -128,11 +131,16 @@ fn knobs(spec: &RequestSpec) -> Result<Knobs, CellError> {
         match knobs.set(name, value) {
             Some(Ok(())) => {}
             Some(Err(unknown)) => {
-                return Err(CellError::invalid(format!("{name}={value}: there are {}", unknown.choices)));
+                return Err(CellError::invalid(format!(
+                    "{name}={value}: there are {}",
+                    unknown.choices
+                )));
             }
             None => {
                 let names = Knobs::NAMES.join(", ");
-                return Err(CellError::invalid(format!("{name}: a queue has no such knob (it has {names})")));
+                return Err(CellError::invalid(format!(
+                    "{name}: a queue has no such knob (it has {names})"
+                )));
             }
         }
     }
@@ -175,7 +183,10 @@ pub(crate) mod tests {
             (RequestSpec { file_bytes: 4097, ..spec("null") }, "multiple of block_bytes"),
             (RequestSpec { seconds: f64::NAN, ..spec("null") }, "not a time"),
             (RequestSpec { from: Submitter::Thread, ..spec("gen4") }, "take null"),
-            (RequestSpec { knobs: knob("plug", "often"), ..spec("null") }, "never, always, adaptive"),
+            (
+                RequestSpec { knobs: knob("plug", "often"), ..spec("null") },
+                "never, always, adaptive",
+            ),
             (RequestSpec { knobs: knob("plugs", "never"), ..spec("null") }, "it has plug, merge"),
             (RequestSpec { fixed_files: Switch::On, ..spec("null") }, "device=file"),
         ] {

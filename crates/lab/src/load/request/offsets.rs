@@ -1,7 +1,7 @@
 //! Where the next block is: a few instructions, because they are paid for every bio.
 //!
-//! Drawn with replacement, from xorshift64* (S. Vigna, "An experimental exploration of Marsaglia's xorshift
-//! generators, scrambled", 2016). The same seed gives the same blocks.
+//! Drawn with replacement, from xorshift64* (S. Vigna, "An experimental exploration of Marsaglia's
+//! xorshift generators, scrambled", 2016). The same seed gives the same blocks.
 
 use crate::request::{Pattern, RequestSpec};
 

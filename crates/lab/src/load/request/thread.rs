@@ -1,5 +1,6 @@
-//! Bios from another thread: one thread submits through a list, the context runs queue and device and tells back
-//! through another. What this costs more than the loop in one thread is what crossing costs.
+//! Bios from another thread: one thread submits through a list, the context runs queue and device
+//! and tells back through another. What this costs more than the loop in one thread is what
+//! crossing costs.
 //!
 //! ```text
 //! submitter --plugs of bios, first in first out--> context: submit, dispatch, run
@@ -7,12 +8,14 @@
 //!     +--------------- runs of free places -----------+
 //! ```
 //!
-//! What crosses is what belongs together: the submitter hands over a plug (as many bios as a batch, or what it has when
-//! no place is free), the context tells a completion run. A list's node is allocated by one thread and freed by the
-//! other, which for each bio alone costs more than all of its way.
+//! What crosses is what belongs together: the submitter hands over a plug (as many bios as a batch,
+//! or what it has when no place is free), the context tells a completion run. A list's node is
+//! allocated by one thread and freed by the other, which for each bio alone costs more than all of
+//! its way.
 //!
-//! Both ends look again and again instead of sleeping: what a wake costs is the scheduler's and not the list's. With
-//! fewer processors than two that still ends, for who finds nothing for long gives its processor away.
+//! Both ends look again and again instead of sleeping: what a wake costs is the scheduler's and not
+//! the list's. With fewer processors than two that still ends, for who finds nothing for long gives
+//! its processor away.
 
 use std::hint;
 use std::mem;

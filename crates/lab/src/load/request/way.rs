@@ -1,7 +1,8 @@
 //! What the loop drives: a queue over its device, or nothing at all.
 //!
-//! Nothing at all ([`Echo`]) ends each bio as it comes. The same loop over it costs what the loop itself costs, which
-//! is told beside every result, so that nobody takes the price of the generator for that of the way.
+//! Nothing at all ([`Echo`]) ends each bio as it comes. The same loop over it costs what the loop
+//! itself costs, which is told beside every result, so that nobody takes the price of the generator
+//! for that of the way.
 
 use std::time::Duration;
 
@@ -67,7 +68,8 @@ impl<D: Device> Way for Queued<D> {
     fn run(&mut self, ended: &mut Vec<Ended>) {
         let before = self.queue.counters().completions;
         self.queue.run(&mut self.device, ended);
-        // This is inside the clock: what was not held is not counted here, for it is the rest of all.
+        // This is inside the clock: what was not held is not counted here, for it is the rest of
+        // all.
         let completions = self.queue.counters().completions - before;
         if completions > 0 && self.queue.held() > Duration::ZERO {
             self.held.add(self.queue.held().as_nanos() as u64, completions);

@@ -22,11 +22,20 @@ fn document() -> Document {
         latency: Latency::of(&histogram),
         course,
     };
-    let usage =
-        ProcessUse { user_us: 100_000, system_us: 200_000, context_switches: 7, ..ProcessUse::default() };
+    let usage = ProcessUse {
+        user_us: 100_000,
+        system_us: 200_000,
+        context_switches: 7,
+        ..ProcessUse::default()
+    };
     let detail = Detail { write: Some(write), usage, ..Detail::default() };
     let mut document = Document::new(Manifest::default(), "suite", Vec::new(), Vec::new());
-    document.cells.push(CellRecord { job: "a job".into(), arm: "kernel/direct".into(), round: 0, detail });
+    document.cells.push(CellRecord {
+        job: "a job".into(),
+        arm: "kernel/direct".into(),
+        round: 0,
+        detail,
+    });
     document
 }
 
@@ -39,7 +48,9 @@ fn paths(value: &Value, above: &str, found: &mut BTreeSet<String>) {
                 paths(value, &format!("{above}.{name}"), found);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| paths(item, &format!("{above}[]"), found)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| paths(item, &format!("{above}[]"), found))
+        }
         _ => {
             found.insert(above.to_owned());
         }
@@ -59,13 +70,23 @@ fn figures_are_in_its_units() {
     let job = &files[0].report["jobs"][0];
     let write = &job["write"];
     assert_eq!((write["iops"].as_f64(), write["bw"].as_u64()), (Some(100.0), Some(400)));
-    assert_eq!((write["runtime"].as_u64(), write["bw_bytes"].as_u64()), (Some(1000), Some(409_600)));
+    assert_eq!(
+        (write["runtime"].as_u64(), write["bw_bytes"].as_u64()),
+        (Some(1000), Some(409_600))
+    );
     let clat = &write["clat_ns"];
     assert!(clat["percentile"]["50.000000"].as_u64().unwrap().abs_diff(20_000) < 320, "{clat}");
-    assert!(clat["percentile"]["99.500000"].as_u64().unwrap().abs_diff(5_000_000) < 80_000, "{clat}");
-    let counted: u64 = clat["bins"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert!(
+        clat["percentile"]["99.500000"].as_u64().unwrap().abs_diff(5_000_000) < 80_000,
+        "{clat}"
+    );
+    let counted: u64 =
+        clat["bins"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
     assert_eq!((counted, clat["N"].as_u64()), (100, Some(100)));
-    assert_eq!((job["latency_us"]["50"].as_f64(), job["latency_ms"]["10"].as_f64()), (Some(99.0), Some(1.0)));
+    assert_eq!(
+        (job["latency_us"]["50"].as_f64(), job["latency_ms"]["10"].as_f64()),
+        (Some(99.0), Some(1.0))
+    );
     assert_eq!((job["usr_cpu"].as_f64(), job["ctx"].as_u64()), (Some(10.0), Some(7)));
     assert_eq!(job["read"]["total_ios"], 0);
 }
@@ -73,8 +94,14 @@ fn figures_are_in_its_units() {
 /// Every field here is one of its own, with numbers where it has numbers.
 #[test]
 fn fields_are_those_of_fio_itself() {
-    let words =
-        ["--name=x", "--ioengine=null", "--size=1m", "--bs=4k", "--rw=write", "--output-format=json+"];
+    let words = [
+        "--name=x",
+        "--ioengine=null",
+        "--size=1m",
+        "--bs=4k",
+        "--rw=write",
+        "--output-format=json+",
+    ];
     let Ok(output) = Command::new("fio").args(words).output() else {
         assert!(std::env::var_os("CI").is_none(), "fio is not installed");
         eprintln!("skipped: fio is not installed");
@@ -87,10 +114,17 @@ fn fields_are_those_of_fio_itself() {
     let strange: Vec<_> = own_paths.difference(&its_paths).collect();
     assert!(strange.is_empty(), "fio has no {strange:?}");
     // What tools read of it most.
-    for field in ["iops", "bw", "bw_bytes", "io_bytes", "runtime", "total_ios", "bw_mean", "iops_mean"] {
+    for field in
+        ["iops", "bw", "bw_bytes", "io_bytes", "runtime", "total_ios", "bw_mean", "iops_mean"]
+    {
         for direction in ["read", "write", "trim"] {
-            let (own, its) = (&own["jobs"][0][direction][field], &told["jobs"][0][direction][field]);
-            assert_eq!((own.is_f64(), own.is_u64()), (its.is_f64(), its.is_u64()), "{field}: {own} {its}");
+            let (own, its) =
+                (&own["jobs"][0][direction][field], &told["jobs"][0][direction][field]);
+            assert_eq!(
+                (own.is_f64(), own.is_u64()),
+                (its.is_f64(), its.is_u64()),
+                "{field}: {own} {its}"
+            );
         }
     }
     // In the same units: its own figures follow from each other as ours do.

@@ -71,8 +71,9 @@ impl Axis {
         let [low, high] = self.ends;
         let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
         let within = |steps: &[f64]| -> Vec<f64> {
-            let values =
-                decades.clone().flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+            let values = decades
+                .clone()
+                .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
             values.filter(|value| (low..=high).contains(value)).collect()
         };
         for steps in STEPS {
@@ -100,7 +101,10 @@ impl Axis {
 /// Every multiple of a step between two ends.
 fn even_marks(step: f64, [low, high]: [f64; 2]) -> Vec<f64> {
     let first = (low / step).ceil();
-    (0..).map(|number| (first + f64::from(number)) * step).take_while(|value| *value <= high).collect()
+    (0..)
+        .map(|number| (first + f64::from(number)) * step)
+        .take_while(|value| *value <= high)
+        .collect()
 }
 
 /// Every so manyth, where there are many powers of ten.
@@ -113,11 +117,13 @@ fn thinned(marks: Vec<f64>) -> Vec<f64> {
 /// The least of 1, 2, 2.5, 5 times a power of ten that is not less.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
-    let found = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|factor| factor * power >= step * 0.999);
+    let found =
+        [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|factor| factor * power >= step * 0.999);
     found.unwrap_or(10.0) * power
 }
 
-/// A share of operations on the axis of percentiles: 0, 0.9, 0.99 and 0.999 are equally far from each other.
+/// A share of operations on the axis of percentiles: 0, 0.9, 0.99 and 0.999 are equally far from
+/// each other.
 pub(super) fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-9).log10()
 }
@@ -134,7 +140,8 @@ mod tests {
             let marks = marks(&[least, most]);
             assert!((2..=9).contains(&marks.len()), "{least} to {most}: {marks:?}");
         }
-        let bytes = |values: &[f64]| Axis::of_powers(values.iter().copied(), [0.0, 100.0]).marks_of_bytes();
+        let bytes =
+            |values: &[f64]| Axis::of_powers(values.iter().copied(), [0.0, 100.0]).marks_of_bytes();
         assert_eq!(bytes(&[5000.0, 40_000.0]), [8192.0, 16_384.0, 32_768.0]);
         assert_eq!(bytes(&[20e6, 22e6]), [20.0 * 1_048_576.0, 22.0 * 1_048_576.0]);
         assert!(bytes(&[1.0, 2f64.powi(40)]).len() <= 8);

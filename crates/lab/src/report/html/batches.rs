@@ -1,4 +1,5 @@
-//! How many requests went with each call that handed some over, where an arm counts that: a panel for each.
+//! How many requests went with each call that handed some over, where an arm counts that: a panel
+//! for each.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,9 @@ pub(super) fn batches(
     let mut panels = Vec::new();
     for (arm, name) in arms.iter().enumerate() {
         let mut sum = BTreeMap::new();
-        for (least, count) in document.cells_of(&job.name, name).flat_map(|cell| &cell.detail.batches) {
+        for (least, count) in
+            document.cells_of(&job.name, name).flat_map(|cell| &cell.detail.batches)
+        {
             *sum.entry(*least).or_insert(0) += count;
         }
         if !sum.is_empty() {

@@ -1,5 +1,5 @@
-//! What was moved from moment to moment: a panel for each arm, all on one scale, a line for each round. A mean hides a
-//! device that stalls every few seconds, or a cache that took the first half.
+//! What was moved from moment to moment: a panel for each arm, all on one scale, a line for each
+//! round. A mean hides a device that stalls every few seconds, or a cache that took the first half.
 
 use super::Numbers;
 use super::axis::Axis;
@@ -41,7 +41,8 @@ pub(super) fn courses(
     let mut panels = Vec::new();
     for (arm, name) in arms.iter().enumerate() {
         let cells = document.cells_of(&job.name, name);
-        let flows = cells.flat_map(|cell| cell.detail.flows()).filter(|(which, _)| *which == direction);
+        let flows =
+            cells.flat_map(|cell| cell.detail.flows()).filter(|(which, _)| *which == direction);
         let lines = flows.map(|(_, flow)| line(&flow.course));
         let rounds: Vec<_> = lines.filter(|line| line.len() >= LEAST).collect();
         if !rounds.is_empty() {
@@ -87,8 +88,10 @@ fn picture(panels: &[Panel<'_>], direction: &str, numbers: &mut Numbers) -> Stri
             svg.text("mark", [across.place(mark), bottom + LINE - 3.0], Anchor::Middle, &told);
         }
         for round in &panel.rounds {
-            let places: Vec<[f64; 2]> =
-                round.iter().map(|[at, speed]| [across.place(*at), up.place(speed / 1e6)]).collect();
+            let places: Vec<[f64; 2]> = round
+                .iter()
+                .map(|[at, speed]| [across.place(*at), up.place(speed / 1e6)])
+                .collect();
             svg.path(&format!("thin c{}", panel.arm % key::COLOURS), &places);
         }
     }

@@ -1,5 +1,5 @@
-//! How long operations took, of all rounds together: percentiles on an axis on which each further nine is as long as the
-//! one before, so that the few slow ones are seen.
+//! How long operations took, of all rounds together: percentiles on an axis on which each further
+//! nine is as long as the one before, so that the few slow ones are seen.
 
 use super::Numbers;
 use super::axis::{Axis, nines};
@@ -45,7 +45,8 @@ pub(super) fn curves(
 ) -> Option<String> {
     let curve = |(arm, name): (usize, &&'_ str)| {
         let cells = document.cells_of(&job.name, name);
-        let flows = cells.flat_map(|cell| cell.detail.flows()).filter(|(which, _)| *which == direction);
+        let flows =
+            cells.flat_map(|cell| cell.detail.flows()).filter(|(which, _)| *which == direction);
         let bins = Bins::sum(flows.map(|(_, flow)| &flow.latency.bins));
         (bins.count() >= LEAST).then_some((arm, bins))
     };
@@ -61,8 +62,9 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
     let mut svg = Svg::new(key_top + key::height(curves.len()));
     let furthest = curves.iter().map(|curve| last_share(&curve.bins)).fold(0.9, f64::max);
     let across = |share: f64| LEFT + (nines(share) / nines(furthest)).min(1.0) * (RIGHT - LEFT);
-    let lengths =
-        curves.iter().flat_map(|curve| curve.bins.0.iter().map(|(nanos, _)| (*nanos).max(1) as f64));
+    let lengths = curves
+        .iter()
+        .flat_map(|curve| curve.bins.0.iter().map(|(nanos, _)| (*nanos).max(1) as f64));
     let up = Axis::of_powers(lengths, [bottom, 8.0]);
     for mark in up.marks() {
         let y = up.place(mark);
@@ -79,13 +81,19 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
             free_from = x + half;
         }
     }
-    svg.text("mark", [WIDTH / 2.0, HEIGHT + LINE], Anchor::Middle, "percentile of all rounds together");
+    svg.text(
+        "mark",
+        [WIDTH / 2.0, HEIGHT + LINE],
+        Anchor::Middle,
+        "percentile of all rounds together",
+    );
     for curve in curves {
         svg.path(&format!("curve {}", key::class_of(curve.arm)), &points(&curve.bins, across, &up));
     }
     key::write(&mut svg, key_top, curves.iter().map(|curve| (curve.arm, curve.name)));
     let told = curves.iter().map(|curve| {
-        let at = |share| figures::microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);
+        let at =
+            |share| figures::microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);
         format!("{}: p50 {}, p99 {}, p99.9 {}", curve.name, at(0.5), at(0.99), at(0.999))
     });
     let description = told.collect::<Vec<_>>().join("; ");
@@ -110,7 +118,8 @@ fn points(bins: &Bins, across: impl Fn(f64) -> f64, up: &Axis) -> Vec<[f64; 2]> 
         for share in [from, to] {
             let point = [across(share.min(last)), y];
             // What is nearer than can be seen is left out.
-            if points.last().is_none_or(|[x, y]| (x - point[0]).abs() + (y - point[1]).abs() > 0.4) {
+            if points.last().is_none_or(|[x, y]| (x - point[0]).abs() + (y - point[1]).abs() > 0.4)
+            {
                 points.push(point);
             }
         }

@@ -1,5 +1,5 @@
-//! How long completions were held to end together, where any arm held some: a panel for each arm that counts that, all with
-//! the same ranges, so that one can be set against the other.
+//! How long completions were held to end together, where any arm held some: a panel for each arm
+//! that counts that, all with the same ranges, so that one can be set against the other.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,9 @@ pub(super) fn holds(
 ) -> Option<String> {
     let counted = |(arm, name): (usize, &&'_ str)| {
         let mut sum = Doublings::new();
-        for (least, count) in document.cells_of(&job.name, name).flat_map(|cell| &cell.detail.holds.0) {
+        for (least, count) in
+            document.cells_of(&job.name, name).flat_map(|cell| &cell.detail.holds.0)
+        {
             let doubling = least.checked_ilog2().map(|doubling| doubling.max(SHORTEST - 1));
             *sum.entry(doubling).or_insert(0) += count;
         }
@@ -34,7 +36,8 @@ pub(super) fn holds(
     let (least, most) = (held().min()?, held().max()?);
     let panel = |(arm, sum): &(usize, Doublings)| {
         let ranges = std::iter::once(None).chain((least..=most).map(Some));
-        let bars = ranges.map(|doubling| (range(doubling), sum.get(&doubling).copied().unwrap_or(0)));
+        let bars =
+            ranges.map(|doubling| (range(doubling), sum.get(&doubling).copied().unwrap_or(0)));
         Panel { arm: *arm, name: arms[*arm], bars: bars.collect() }
     };
     Histograms {

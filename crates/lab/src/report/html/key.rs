@@ -1,5 +1,5 @@
-//! Which arm has which colour and stroke: the same in every picture of a job, by its place among the arms. With more arms
-//! than colours the stroke tells those of one colour apart.
+//! Which arm has which colour and stroke: the same in every picture of a job, by its place among
+//! the arms. With more arms than colours the stroke tells those of one colour apart.
 
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
 

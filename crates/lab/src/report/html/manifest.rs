@@ -32,9 +32,12 @@ fn lines(value: &Value, name: &str, text: &mut String) {
                 ("", _) => "<td class=\"unknown\">unknown, or none</td>".to_owned(),
                 (told, false) => format!("<td>{}</td>", escape(told)),
                 (told, true) => {
-                    let first: String = told.lines().next().unwrap_or_default().chars().take(60).collect();
+                    let first: String =
+                        told.lines().next().unwrap_or_default().chars().take(60).collect();
                     let (first, told) = (escape(&first), escape(told));
-                    format!("<td><details><summary>{first} ...</summary><pre>{told}</pre></details></td>")
+                    format!(
+                        "<td><details><summary>{first} ...</summary><pre>{told}</pre></details></td>"
+                    )
                 }
             };
             let _ = writeln!(text, "<tr><th scope=\"row\">{}</th>{told}</tr>", escape(name));

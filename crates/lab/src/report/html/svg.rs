@@ -1,5 +1,6 @@
-//! A picture: shapes one after the other, in a space of its own units, with a title and a description for who does not see
-//! it. Colours are classes of the page's style, so that they follow light and dark.
+//! A picture: shapes one after the other, in a space of its own units, with a title and a
+//! description for who does not see it. Colours are classes of the page's style, so that they
+//! follow light and dark.
 
 use std::fmt::Write;
 
@@ -64,7 +65,13 @@ impl Svg {
     }
 
     /// A rectangle, with what is told where the pointer rests on it.
-    pub(super) fn rectangle(&mut self, class: &str, [x, y]: [f64; 2], [width, height]: [f64; 2], told: &str) {
+    pub(super) fn rectangle(
+        &mut self,
+        class: &str,
+        [x, y]: [f64; 2],
+        [width, height]: [f64; 2],
+        told: &str,
+    ) {
         let (width, height) = (width.max(0.5), height.max(0.5));
         let _ = writeln!(
             self.body,

@@ -49,7 +49,11 @@ fn measured(arm: &str, speed: f64) -> Measured {
             } else {
                 Holds::default()
             },
-            batches: if arm.starts_with("kernel") { vec![(1, 20), (2, 0), (4, 7)] } else { Vec::new() },
+            batches: if arm.starts_with("kernel") {
+                vec![(1, 20), (2, 0), (4, 7)]
+            } else {
+                Vec::new()
+            },
             ..Detail::default()
         };
         CellResult {
@@ -63,8 +67,11 @@ fn measured(arm: &str, speed: f64) -> Measured {
 }
 
 fn document() -> Document {
-    let measured =
-        [measured("kernel-direct", 300.0), measured("forebay", 450.0), measured("forebay-again", 452.0)];
+    let measured = [
+        measured("kernel-direct", 300.0),
+        measured("forebay", 450.0),
+        measured("forebay-again", 452.0),
+    ];
     let base = Base::Arm("kernel-direct".into());
     let judging = Judging { base: &base, metric: "write_bytes_per_s", again: "forebay", also: &[] };
     let judged = judge(&measured, judging, 1);
@@ -138,12 +145,18 @@ fn it_is_well_formed_complete_and_alone() {
     let tags = tags(&page);
     let mut ids = std::collections::BTreeSet::new();
     for (name, attributes) in &tags {
-        assert!(!["script", "link", "img", "iframe", "object", "foreignObject"].contains(&name.as_str()));
+        assert!(
+            !["script", "link", "img", "iframe", "object", "foreignObject"]
+                .contains(&name.as_str())
+        );
         if let Some(id) = attributes.get("id") {
             assert!(ids.insert(id.clone()), "{id} twice");
         }
         for (key, value) in attributes {
-            assert!(!["src", "href", "style"].contains(&key.as_str()) && !key.starts_with("on"), "{key}");
+            assert!(
+                !["src", "href", "style"].contains(&key.as_str()) && !key.starts_with("on"),
+                "{key}"
+            );
             assert!(key == "xmlns" || !value.contains("://"), "{key}={value}");
             assert!(!value.contains("NaN") && !value.contains("inf"), "{name} {key}={value}");
         }
@@ -213,7 +226,9 @@ fn an_arm_has_one_colour() {
     let mut document = document();
     document.rows.retain(|row| row.metric != "extents_per_file" || row.arm != "kernel-direct");
     let page = html(&document);
-    for of_forebay in ["<title>forebay, round 1: 1.5</title>", "<title>not held: 4500 completions</title>"] {
+    for of_forebay in
+        ["<title>forebay, round 1: 1.5</title>", "<title>not held: 4500 completions</title>"]
+    {
         let shape = page.lines().find(|line| line.contains(of_forebay)).unwrap();
         assert!(shape.contains(&key::fill(1)), "{shape}");
     }
@@ -236,7 +251,9 @@ fn every_metric_that_is_shown_is_one() {
 #[test]
 fn nothing_of_a_picture_is_outside_of_it() {
     for (name, attributes) in tags(&html(&document())) {
-        let number = |key: &str| attributes.get(key).map_or(0.0, |value| value.parse::<f64>().unwrap_or(0.0));
+        let number = |key: &str| {
+            attributes.get(key).map_or(0.0, |value| value.parse::<f64>().unwrap_or(0.0))
+        };
         if ["circle", "line", "rect", "text"].contains(&name.as_str()) {
             for key in ["x", "x1", "x2", "cx"] {
                 assert!((0.0..=svg::WIDTH).contains(&number(key)), "{name} {attributes:?}");

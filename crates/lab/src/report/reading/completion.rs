@@ -1,5 +1,5 @@
-//! Of completions: the policy that decides as it goes, against the two fixed ones and the best of the kernel's arms with
-//! a bound.
+//! Of completions: the policy that decides as it goes, against the two fixed ones and the best of
+//! the kernel's arms with a bound.
 
 use crate::compare::judge::THROUGHPUT;
 use crate::schema::Against;
@@ -40,12 +40,14 @@ pub(super) fn reading(reader: Reader<'_>) -> Option<String> {
     Some(format!("{title}: {}", sentences.join(" ")))
 }
 
-/// What differs from an arm and what is not shown to; nothing if that did not run. Why nothing is shown is told of the
-/// first alone.
+/// What differs from an arm and what is not shown to; nothing if that did not run. Why nothing is
+/// shown is told of the first alone.
 fn found(reader: Reader<'_>, base: &str) -> Option<String> {
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
     for (metric, name) in METRICS {
-        let Some(comparison) = reader.compared(metric, Against { arm: ADAPTIVE, base }) else { continue };
+        let Some(comparison) = reader.compared(metric, Against { arm: ADAPTIVE, base }) else {
+            continue;
+        };
         match comparison.verdict {
             Verdict::Better | Verdict::Worse => {
                 shown.push(format!("{}x the {name}", ratio(comparison.ratio)));
@@ -101,7 +103,11 @@ mod tests {
             metrics.insert("peak_memory_bytes".to_owned(), memory * f64::from(1 << 20));
             CellResult { metrics, ..CellResult::default() }
         };
-        Measured { job: "C".into(), arm: (*arm).into(), rounds: (0..ripples.len()).map(round).collect() }
+        Measured {
+            job: "C".into(),
+            arm: (*arm).into(),
+            rounds: (0..ripples.len()).map(round).collect(),
+        }
     }
 
     fn document(arms: &[Figures<'_>]) -> Document {
@@ -111,7 +117,8 @@ mod tests {
         let also = [pair("forebay-delay"), pair("forebay-immediate"), pair("kernel-direct-1m")];
         let judging = Judging { base: &base, metric: THROUGHPUT, again: ADAPTIVE, also: &also };
         let judged = judge(&cells, judging, 0x7f3a);
-        let mut document = Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
+        let mut document =
+            Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
         document.parts.push(Part {
             table: TableKind::Completion,
             again: ADAPTIVE.into(),
@@ -147,7 +154,8 @@ mod tests {
     fn what_differs_and_what_is_not_shown_to() {
         let text = with_adaptive([400.0, 800.0, 0.05], &KERNEL);
         let (delay, rest) = text.split_once(". Against forebay-immediate: ").unwrap();
-        let (immediate, kernel) = rest.split_once(". Against the best bounded kernel arm ").unwrap();
+        let (immediate, kernel) =
+            rest.split_once(". Against the best bounded kernel arm ").unwrap();
         assert_eq!(
             delay,
             "Reading: C rand 4k qd32: forebay-adaptive against forebay-delay: 1.33x the bandwidth and 0.80x the p99; no \
@@ -170,9 +178,16 @@ mod tests {
     #[test]
     fn nothing_is_shown_of_anything() {
         let text = with_adaptive([300.0, 1000.0, 0.05], &[]);
-        assert!(text.contains("or own context switches per I/O. Against forebay-immediate: 0.75x"), "{text}");
-        assert!(text.contains("p99 or own") && text.ends_with(". No bounded kernel arm ran here."), "{text}");
-        let few = reading_of(&Document { comparisons: Vec::new(), ..document(&[(ADAPTIVE, [1.0; 3])]) });
+        assert!(
+            text.contains("or own context switches per I/O. Against forebay-immediate: 0.75x"),
+            "{text}"
+        );
+        assert!(
+            text.contains("p99 or own") && text.ends_with(". No bounded kernel arm ran here."),
+            "{text}"
+        );
+        let few =
+            reading_of(&Document { comparisons: Vec::new(), ..document(&[(ADAPTIVE, [1.0; 3])]) });
         assert_eq!(few, "Reading: C rand 4k qd32: No bounded kernel arm ran here.");
     }
 
@@ -181,7 +196,8 @@ mod tests {
         let mut document = document(&KERNEL);
         assert_eq!(reading_of(&document), "");
         let reason = "it died".to_owned();
-        document.manifest.left_out = vec![ArmLeftOut { arm: ADAPTIVE.into(), reason, failed: true }];
+        document.manifest.left_out =
+            vec![ArmLeftOut { arm: ADAPTIVE.into(), reason, failed: true }];
         assert_eq!(
             reading_of(&document),
             "Reading: C rand 4k qd32: forebay-adaptive did not run here: it died."

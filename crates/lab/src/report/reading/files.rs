@@ -1,5 +1,5 @@
-//! Of work on new files: Forebay against the best of the kernel's arms with a bound, against plain buffering, and what
-//! survives what.
+//! Of work on new files: Forebay against the best of the kernel's arms with a bound, against plain
+//! buffering, and what survives what.
 
 use crate::arm::Arm;
 use crate::compare::judge::THROUGHPUT;
@@ -39,12 +39,16 @@ fn to(base: &str) -> Against<'_> {
     Against { arm: Arm::Forebay.name(), base }
 }
 
-const NO_BOUNDED: &str = "no bounded kernel arm ran here, so forebay is compared with none at equal memory.";
+const NO_BOUNDED: &str =
+    "no bounded kernel arm ran here, so forebay is compared with none at equal memory.";
 
 /// Forebay against the best arm with a bound.
 fn against_bounded(reader: Reader<'_>) -> String {
-    let found =
-        reader.job.base.as_deref().and_then(|base| Some((base, reader.compared(THROUGHPUT, to(base))?)));
+    let found = reader
+        .job
+        .base
+        .as_deref()
+        .and_then(|base| Some((base, reader.compared(THROUGHPUT, to(base))?)));
     let Some((base, comparison)) = found else {
         return NO_BOUNDED.to_owned();
     };
@@ -54,7 +58,9 @@ fn against_bounded(reader: Reader<'_>) -> String {
     let memory = reader.with_memory(to(base));
     let arm = format!("the best bounded kernel arm ({})", label(base));
     match comparison.verdict {
-        Verdict::Better => format!("{memory} forebay ends {}x sooner than {arm}.", ratio(comparison.ratio)),
+        Verdict::Better => {
+            format!("{memory} forebay ends {}x sooner than {arm}.", ratio(comparison.ratio))
+        }
         Verdict::Worse => {
             format!("{memory} forebay ends {}x later than {arm}.", ratio(1.0 / comparison.ratio))
         }
@@ -74,7 +80,10 @@ fn against_unbounded(reader: Reader<'_>) -> Option<String> {
     };
     Some(match comparison.verdict {
         Verdict::Better => {
-            format!("Unbounded buffering ends {}x later than forebay, {memory}.", ratio(comparison.ratio))
+            format!(
+                "Unbounded buffering ends {}x later than forebay, {memory}.",
+                ratio(comparison.ratio)
+            )
         }
         Verdict::Worse => {
             format!(

@@ -1,5 +1,5 @@
-//! Of requests: the policy that decides as it goes, against the best of the kernel's ways and the better of the fixed
-//! policies.
+//! Of requests: the policy that decides as it goes, against the best of the kernel's ways and the
+//! better of the fixed policies.
 
 use crate::schema::{Against, Comparison};
 use crate::statistics::Verdict;
@@ -17,7 +17,8 @@ const RATE: &str = "iops";
 
 const DOORBELLS: &str = "doorbells_per_io";
 
-/// A paragraph; none of a job without that policy, or in which the others are compared with a fixed one.
+/// A paragraph; none of a job without that policy, or in which the others are compared with a fixed
+/// one.
 pub(super) fn reading(reader: Reader<'_>) -> Option<String> {
     let title = &reader.job.title;
     if reader.mean(ADAPTIVE, RATE).is_none() {
@@ -58,7 +59,9 @@ fn against_fixed(reader: Reader<'_>) -> Option<String> {
     let comparison = reader.compared(RATE, Against { arm: ADAPTIVE, base })?;
     let which = if rates.len() > 1 { "better" } else { "one" };
     Some(match factor(comparison) {
-        Some(factor) => format!("Against the {which} fixed policy ({base}) it makes {factor} the IOPS."),
+        Some(factor) => {
+            format!("Against the {which} fixed policy ({base}) it makes {factor} the IOPS.")
+        }
         None => format!(
             "Against the {which} fixed policy ({base}) no difference is shown: {}.",
             reader.not_shown(comparison)

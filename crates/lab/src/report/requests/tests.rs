@@ -29,7 +29,10 @@ fn measured(job: &str, arm: &str, rate: f64) -> Measured {
             ("latency_p50_us", typical_us(arm, rate) / ripple),
             ("latency_p99_us", 90e6 / (rate * ripple)),
             ("cpu_us_per_io", 2.5),
-            ("doorbells_per_io", if arm == "never" || arm == "kernel-uring-1" { 1.0 } else { 0.25 }),
+            (
+                "doorbells_per_io",
+                if arm == "never" || arm == "kernel-uring-1" { 1.0 } else { 0.25 },
+            ),
         ];
         let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
         CellResult { metrics, ..CellResult::default() }
@@ -65,15 +68,21 @@ fn document(asked: &Asked<'_>, made: &[Made<'_>]) -> Document {
         });
     }
     let also = ["never", "always"].map(|base| Pair { arm: "adaptive".into(), base: base.into() });
-    let judging = Judging { base: &asked.base, metric: asked.metric, again: asked.again, also: &also };
+    let judging =
+        Judging { base: &asked.base, metric: asked.metric, again: asked.again, also: &also };
     let judged = judge(&cells, judging, 0x7f3a);
     for job in &mut jobs {
-        job.base = judged.bases.iter().find(|(name, _)| *name == job.name).map(|(_, base)| base.clone());
+        job.base =
+            judged.bases.iter().find(|(name, _)| *name == job.name).map(|(_, base)| base.clone());
         job.best = judged.best_of(&job.name);
     }
     let manifest = Manifest {
         machine: Machine { release: "6.18.44".into(), cpus: 8, ..Machine::default() },
-        storage: Storage { file_system: "ext4".into(), device: "/dev/nvme0n1".into(), ..Storage::default() },
+        storage: Storage {
+            file_system: "ext4".into(),
+            device: "/dev/nvme0n1".into(),
+            ..Storage::default()
+        },
         seed: "7f3a".into(),
         ..Manifest::default()
     };
@@ -115,7 +124,8 @@ fn arms_beside_each_other() {
         base: Base::Arm("kernel-uring-1".into()),
         again: "adaptive",
     };
-    let arms = [("kernel-uring-1", 1e5), ("kernel-uring-nomerges-longer", 101e3), ("adaptive", 15e4)];
+    let arms =
+        [("kernel-uring-1", 1e5), ("kernel-uring-nomerges-longer", 101e3), ("adaptive", 15e4)];
     let expected = "
 random-4k, depth 32, file:
                                                                 CPU bell
@@ -164,10 +174,12 @@ fn deciding_as_it_goes_is_read_against_the_kernel_and_the_fixed_policies() {
         "{worse}"
     );
     let same = reading_of(&arms(121e3));
-    let kernel =
-        "no difference in IOPS between adaptive and the best kernel arm (kernel-uring-1) is shown: 1.01 [";
+    let kernel = "no difference in IOPS between adaptive and the best kernel arm (kernel-uring-1) is shown: 1.01 [";
     assert!(same.starts_with(&format!("{TITLE}{kernel}")), "{same}");
-    assert!(same.contains("which includes 1; doorbells per I/O: 0.25 against 1.00. Against"), "{same}");
+    assert!(
+        same.contains("which includes 1; doorbells per I/O: 0.25 against 1.00. Against"),
+        "{same}"
+    );
     let same = reading_of(&arms(141e3));
     assert!(
         same.contains("Against the better fixed policy (always) no difference is shown: 1.01 ["),
@@ -211,7 +223,8 @@ fn the_ladder_has_a_line_for_each_batch_and_a_column_for_each_device() {
     };
     let steps = [("batch-1", 1e5), ("batch-8", 3e5), ("batch-32", 4e5)];
     let devices = ["null", "free:200", "gen4", "gen5", "optane"];
-    let mut made: Vec<_> = devices.iter().map(|name| Made { place: (name, 32), arms: &steps }).collect();
+    let mut made: Vec<_> =
+        devices.iter().map(|name| Made { place: (name, 32), arms: &steps }).collect();
     made.push(Made { place: ("gen4", 4), arms: &steps[..1] });
     let expected = "
 random-4k, depth 32, IOPS against batch-1:
@@ -242,7 +255,8 @@ fn what_each_saving_is_worth() {
         again: "all-on",
     };
     let arms = [("all-on", 4e6), ("clock-each", 2e6), ("tags-single", 3.99e6)];
-    let made = [Made { place: ("null", 32), arms: &arms }, Made { place: ("file", 32), arms: &arms[..2] }];
+    let made =
+        [Made { place: ("null", 32), arms: &arms }, Made { place: ("file", 32), arms: &arms[..2] }];
     let expected = "
 arm                                        null              random-4k
 all-on                              250+-4.0 ns            250+-4.0 ns

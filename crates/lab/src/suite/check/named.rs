@@ -7,7 +7,9 @@ use super::{Checked, Checker, DEPTHS};
 use crate::cell::SyncProbe;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::shape::{Ground, JobShape, ShapeEngine};
-use crate::suite::text::{ArmText, Beside, Bytes, EchoText, JobText, Word, WorkloadText, WritersText};
+use crate::suite::text::{
+    ArmText, Beside, Bytes, EchoText, JobText, Word, WorkloadText, WritersText,
+};
 use crate::suite::{Arm, Workload, WorkloadKind};
 use crate::through::{Through, Way};
 use crate::writers::Writers;
@@ -16,7 +18,11 @@ impl Checker<'_> {
     pub(super) fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
         let mut arms = self.written.arm.iter();
         arms.find(|arm| arm.name.get_ref() == name.get_ref()).ok_or_else(|| {
-            self.unknown(name, "arm", self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()))
+            self.unknown(
+                name,
+                "arm",
+                self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()),
+            )
         })
     }
 
@@ -29,7 +35,8 @@ impl Checker<'_> {
             _ if through.is_engine() => self.engine_knobs(written)?,
             _ => self.queue_knobs(written, through)?,
         }
-        let texts = |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
+        let texts =
+            |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
         Ok(Arm {
             name: name.get_ref().clone(),
             through,
@@ -93,10 +100,24 @@ impl Checker<'_> {
         let all = &self.written.workload;
         let found = all.iter().find(|workload| workload.name.get_ref() == name.get_ref());
         let written = found.ok_or_else(|| {
-            self.unknown(name, "workload", all.iter().map(|workload| workload.name.get_ref().as_str()))
+            self.unknown(
+                name,
+                "workload",
+                all.iter().map(|workload| workload.name.get_ref().as_str()),
+            )
         })?;
-        let WorkloadText { title, block, new_files, pattern, operation, job, copy, writers, echo, .. } =
-            written;
+        let WorkloadText {
+            title,
+            block,
+            new_files,
+            pattern,
+            operation,
+            job,
+            copy,
+            writers,
+            echo,
+            ..
+        } = written;
         if let Some(echo) = echo {
             let others = block.is_some()
                 || new_files.is_some()
@@ -104,7 +125,8 @@ impl Checker<'_> {
                 || copy.is_some()
                 || writers.is_some();
             if others || pattern.is_some() || operation.is_some() {
-                return Err(self.at(&written.name, "an echo has its own of everything (leave the rest out)"));
+                return Err(self
+                    .at(&written.name, "an echo has its own of everything (leave the rest out)"));
             }
             let load = self.echo(echo)?;
             let (name, title) = (name.get_ref().clone(), title.clone());
@@ -130,7 +152,9 @@ impl Checker<'_> {
             (None, Some(pattern), Some(operation), None, None, None) => {
                 WorkloadKind::Requests { pattern: *pattern, operation: *operation }
             }
-            (None, None, None, Some(job), None, None) => WorkloadKind::Jobs(self.shape(job, block_bytes)?),
+            (None, None, None, Some(job), None, None) => {
+                WorkloadKind::Jobs(self.shape(job, block_bytes)?)
+            }
             (None, None, None, None, None, Some(writers)) => {
                 WorkloadKind::Writers(self.writers(writers, block_bytes)?)
             }
@@ -157,22 +181,40 @@ impl Checker<'_> {
             block_bytes,
             threads,
             files_each: self.bounded(nrfiles, 1..=256)?,
-            directories: directories.as_ref().map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
+            directories: directories
+                .as_ref()
+                .map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
             direct_depth: self.bounded(iodepth, DEPTHS)?,
         })
     }
 
     fn echo(&self, written: &Spanned<EchoText>) -> Checked<EchoLoad> {
         let EchoText { connections, in_flight, bytes, pace, work, transport } = *written.get_ref();
-        let load =
-            EchoLoad { connections, in_flight, message_bytes: bytes, pace, work_micros: work, transport };
+        let load = EchoLoad {
+            connections,
+            in_flight,
+            message_bytes: bytes,
+            pace,
+            work_micros: work,
+            transport,
+        };
         load.check().map_err(|refused| self.at(written, refused))?;
         Ok(load)
     }
 
     fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {
-        let JobText { rw, iodepth, ioengine, numjobs, uncached, cache, dirty, background, on, beside } =
-            job.get_ref();
+        let JobText {
+            rw,
+            iodepth,
+            ioengine,
+            numjobs,
+            uncached,
+            cache,
+            dirty,
+            background,
+            on,
+            beside,
+        } = job.get_ref();
         let shape = JobShape {
             rw: *rw,
             block_bytes,
@@ -187,17 +229,22 @@ impl Checker<'_> {
             beside: if *beside == Beside::Sync { SyncProbe::Always } else { SyncProbe::Off },
         };
         if shape.with_memory(1.0) != shape {
-            let what = "memory out of range (in steps of 1m, cache 8m or more, dirty 4m to 7/8 of it)";
+            let what =
+                "memory out of range (in steps of 1m, cache 8m or more, dirty 4m to 7/8 of it)";
             return Err(self.at(cache, what));
         }
         if shape.on == Ground::Device && shape.threads > 1 {
             return Err(self.at(numjobs, "on a device there is one job"));
         }
         if shape.on == Ground::Device && shape.beside != SyncProbe::Off {
-            return Err(self.at(job, "on a device there is no file to sync beside it (leave out beside)"));
+            return Err(
+                self.at(job, "on a device there is no file to sync beside it (leave out beside)")
+            );
         }
         if shape.engine == ShapeEngine::Pvsync2 && shape.depth > 1 {
-            return Err(self.at(iodepth, "single calls have a depth of 1 (take ioengine = \"io_uring\")"));
+            return Err(
+                self.at(iodepth, "single calls have a depth of 1 (take ioengine = \"io_uring\")")
+            );
         }
         Ok(shape)
     }

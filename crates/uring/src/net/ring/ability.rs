@@ -1,8 +1,8 @@
 //! Whether the kernel can do what the ring's form needs: found out by trying, once in a process.
 //!
-//! Rings of provided buffers and multishot accepts came with Linux 5.19, multishot receives with 6.0; the kernel's
-//! probe of operations tells of none of them, for they are flags of older operations. So two sockets that are
-//! connected receive a byte, the way it will be done.
+//! Rings of provided buffers and multishot accepts came with Linux 5.19, multishot receives with
+//! 6.0; the kernel's probe of operations tells of none of them, for they are flags of older
+//! operations. So two sockets that are connected receive a byte, the way it will be done.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -43,9 +43,15 @@ pub(crate) fn ability(level: Level) -> Ability {
 /// Refuses a kernel that lacks something.
 pub(super) fn check(ability: Ability) -> Result<(), SetupError> {
     match ability {
-        Ability { provided_buffers: false, .. } => Err(SetupError::TooOld("a ring of buffers (5.19)")),
-        Ability { multishot_accept: false, .. } => Err(SetupError::TooOld("multishot accept (5.19)")),
-        Ability { multishot_receive: false, .. } => Err(SetupError::TooOld("multishot receive (6.0)")),
+        Ability { provided_buffers: false, .. } => {
+            Err(SetupError::TooOld("a ring of buffers (5.19)"))
+        }
+        Ability { multishot_accept: false, .. } => {
+            Err(SetupError::TooOld("multishot accept (5.19)"))
+        }
+        Ability { multishot_receive: false, .. } => {
+            Err(SetupError::TooOld("multishot receive (6.0)"))
+        }
         _ => Ok(()),
     }
 }
@@ -65,8 +71,12 @@ fn observe(level: Level) -> io::Result<Ability> {
     let pool = Pool::new(1, 64)?;
     let provided = Provided::register(&uring, pool);
     uring.submitter().register_enable_rings()?;
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     rustix::net::send(&theirs, b"?", SendFlags::NOSIGNAL)?;
     let receive = opcode::RecvMulti::new(Fd(ours.as_raw_fd()), GROUP).build();
     let multishot_receive = provided.is_ok() && goes_on(&mut uring, &receive)?;
@@ -76,7 +86,8 @@ fn observe(level: Level) -> io::Result<Ability> {
         wait(&mut uring, 0)?;
         uring.completion().for_each(drop);
     }
-    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Bound to no name, the kernel finds one.
     rustix::net::bind(&listener, &SocketAddrUnix::new_unnamed())?;
     rustix::net::listen(&listener, 1)?;
@@ -89,7 +100,8 @@ fn observe(level: Level) -> io::Result<Ability> {
 fn goes_on(uring: &mut IoUring, entry: &squeue::Entry) -> io::Result<bool> {
     submit(uring, entry, 1)?;
     let completion = uring.completion().next();
-    Ok(completion.is_some_and(|completion| completion.result() == 1 && cqueue::more(completion.flags())))
+    Ok(completion
+        .is_some_and(|completion| completion.result() == 1 && cqueue::more(completion.flags())))
 }
 
 /// Whether a request is refused at once.
@@ -126,7 +138,8 @@ mod tests {
 
     #[test]
     fn contract_17_a_kernel_that_lacks_something_is_too_old() {
-        let all = Ability { provided_buffers: true, multishot_accept: true, multishot_receive: true };
+        let all =
+            Ability { provided_buffers: true, multishot_accept: true, multishot_receive: true };
         check(all).unwrap();
         for (lacks, since) in [
             (Ability { provided_buffers: false, ..all }, "5.19"),

@@ -45,7 +45,9 @@ impl SocketRing {
             return;
         };
         let wanted = !listening.forgotten;
-        arrivals.extend(socket.filter(|_| wanted).map(|socket| Arrival::Accepted { listener: key, socket }));
+        arrivals.extend(
+            socket.filter(|_| wanted).map(|socket| Arrival::Accepted { listener: key, socket }),
+        );
         if more {
             return;
         }
@@ -101,7 +103,8 @@ impl SocketRing {
 
     fn connected(&mut self, key: Key, completion: &cqueue::Entry, arrivals: &mut Vec<Arrival>) {
         let result = result(completion).map(|_| ());
-        let address = find(&mut self.connections, key).and_then(|connected| connected.connect.take());
+        let address =
+            find(&mut self.connections, key).and_then(|connected| connected.connect.take());
         if address.is_none() {
             tracing::error!(?key, ?result, "a connect that nobody waits for");
             return;

@@ -25,10 +25,10 @@ impl SocketRing {
         while !queue.is_full()
             && let Some(entry) = self.staged.pop_front()
         {
-            // SAFETY: what the entry points to stays until its completion is here: a send's pieces and a connect's
-            // address are boxed in their connection's entry, which stays while one is under way (and is leaked if
-            // need be), the descriptors beside them; buffers are the kernel's own choice. The waker's read points to a
-            // static.
+            // SAFETY: what the entry points to stays until its completion is here: a send's pieces
+            // and a connect's address are boxed in their connection's entry, which stays while one
+            // is under way (and is leaked if need be), the descriptors beside them; buffers are the
+            // kernel's own choice. The waker's read points to a static.
             unsafe { queue.push(&entry) }.expect("it is not full");
         }
         u32::try_from(queue.len()).expect("the queue's size is 32 bits")
@@ -62,7 +62,8 @@ impl SocketRing {
             let queue = self.setup.uring.submission();
             let quiet = to_submit == 0 && !queue.taskrun() && !queue.cq_overflow();
             drop(queue);
-            // Below 5.19 the queue does not tell of work put off; rings of such kernels are not used here.
+            // Below 5.19 the queue does not tell of work put off; rings of such kernels are not
+            // used here.
             return if quiet { Ok(()) } else { self.submit(0, None) };
         }
         if !self.waker.fall_asleep() {
@@ -72,7 +73,8 @@ impl SocketRing {
         }
         if !mem::replace(&mut self.wake_armed, true) {
             let length = u32::try_from(size_of::<u64>()).expect("eight");
-            let read = opcode::Read::new(Fd(self.waker.eventfd()), UNREAD.as_ptr().cast(), length).build();
+            let read =
+                opcode::Read::new(Fd(self.waker.eventfd()), UNREAD.as_ptr().cast(), length).build();
             self.staged.push_back(read.user_data(Kind::Wake.word(NOBODY)));
         }
         let entered = self.submit(1, limit);
@@ -80,8 +82,8 @@ impl SocketRing {
         entered
     }
 
-    /// Submits what is staged, and waits for so many completions; in one call unless there is more than the queue holds,
-    /// or the kernel was busy.
+    /// Submits what is staged, and waits for so many completions; in one call unless there is more
+    /// than the queue holds, or the kernel was busy.
     pub(super) fn submit(&mut self, want: u32, limit: Option<Duration>) -> Result<(), Errno> {
         self.enable_here()?;
         // Sockets are waited for without end: that is idleness, not I/O.
@@ -91,15 +93,18 @@ impl SocketRing {
             let to_submit = self.fill();
             let all = self.staged.is_empty();
             let want = if all { want } else { 0 };
-            match self.door.enter(Enter { to_submit, want, within: Duration::ZERO, limit, booked }) {
+            match self.door.enter(Enter { to_submit, want, within: Duration::ZERO, limit, booked })
+            {
                 Ok(submitted) if submitted == to_submit as usize => {
                     if all {
                         return Ok(());
                     }
                 }
-                // One was bad (its completion says so), or the kernel ran out of memory on the way: the rest again.
+                // One was bad (its completion says so), or the kernel ran out of memory on the way:
+                // the rest again.
                 Ok(_) => tries += 1,
-                // Time ran out, or a signal came. The kernel says so only where it had nothing to submit.
+                // Time ran out, or a signal came. The kernel says so only where it had nothing to
+                // submit.
                 Err(libc::ETIME | libc::EINTR) => return Ok(()),
                 // The kernel keeps completions that found no place: make some.
                 Err(libc::EBUSY) => {

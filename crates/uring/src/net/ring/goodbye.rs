@@ -1,4 +1,5 @@
-//! The end of the ring: everything is cancelled and waited for, a while; what has not ended by then keeps its memory.
+//! The end of the ring: everything is cancelled and waited for, a while; what has not ended by then
+//! keeps its memory.
 
 use std::mem::{self, ManuallyDrop};
 use std::thread;
@@ -18,7 +19,8 @@ impl SocketRing {
     fn wait_out(&mut self) -> Result<(), Errno> {
         let of_listeners = self.listeners.iter().flatten();
         let accepts = of_listeners.filter(|listening| listening.accept == Going::Yes);
-        let mut words: Vec<u64> = accepts.map(|listening| Kind::Accept.word(listening.key)).collect();
+        let mut words: Vec<u64> =
+            accepts.map(|listening| Kind::Accept.word(listening.key)).collect();
         for connected in self.connections.iter().flatten().filter(|connected| !connected.closing) {
             let receive = (connected.receive == Going::Yes).then_some(Kind::Receive);
             let send = connected.send.as_ref().map(|_| Kind::Send);
@@ -46,8 +48,9 @@ impl SocketRing {
 }
 
 impl SocketRing {
-    /// Keeps for ever what the kernel may still use. It uses sockets beyond their descriptors, so they are shut down for
-    /// the peers to hear of it. Of sends nothing is freed but on arrival anyway.
+    /// Keeps for ever what the kernel may still use. It uses sockets beyond their descriptors, so
+    /// they are shut down for the peers to hear of it. Of sends nothing is freed but on arrival
+    /// anyway.
     fn leak(&mut self) {
         self.provided.take().expect("dropped once").leak();
         for connected in self.connections.iter_mut().flatten() {
@@ -63,14 +66,14 @@ impl SocketRing {
 impl Drop for SocketRing {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // A forked child did not inherit the queues; what is under way is its parent's. Boxes of sends are not
-            // freed, as in the parent where they do not end.
+            // A forked child did not inherit the queues; what is under way is its parent's. Boxes
+            // of sends are not freed, as in the parent where they do not end.
             return;
         }
         let here = self.thread.is_none_or(|thread| thread::current().id() == thread);
         if here && self.under_way > 0 {
-            // Staged requests are submitted to be cancelled: simpler than to take them back, and the ring may never
-            // have been entered.
+            // Staged requests are submitted to be cancelled: simpler than to take them back, and
+            // the ring may never have been entered.
             if let Err(error) = self.wait_out() {
                 tracing::error!(%error, "could not wait for what is under way");
             }

@@ -1,4 +1,5 @@
-//! What a send's request points to: boxed, and known to the kernel alone until its completion is here.
+//! What a send's request points to: boxed, and known to the kernel alone until its completion is
+//! here.
 
 use std::io::IoSlice;
 use std::ptr::{self, NonNull};
@@ -15,7 +16,8 @@ struct Voyage {
     header: libc::msghdr,
 }
 
-/// A send that is with the kernel. Not freed when dropped: only [`Departed::arrive`] knows that the kernel is done.
+/// A send that is with the kernel. Not freed when dropped: only [`Departed::arrive`] knows that the
+/// kernel is done.
 #[derive(Debug)]
 pub(super) struct Departed(NonNull<Voyage>);
 
@@ -44,7 +46,9 @@ impl Departed {
         if let [one] = voyage.vectors[..] {
             // One piece needs no header, and less of the kernel's time.
             let length = u32::try_from(one.iov_len).unwrap_or(u32::MAX);
-            return opcode::Send::new(socket, one.iov_base.cast(), length).flags(libc::MSG_NOSIGNAL).build();
+            return opcode::Send::new(socket, one.iov_base.cast(), length)
+                .flags(libc::MSG_NOSIGNAL)
+                .build();
         }
         let flags = libc::MSG_NOSIGNAL.cast_unsigned();
         opcode::SendMsg::new(socket, ptr::from_ref(&voyage.header)).flags(flags).build()

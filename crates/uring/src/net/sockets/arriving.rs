@@ -109,7 +109,9 @@ impl<W> Sockets<W> {
         match error {
             None => {}
             // What was accepted had failed already: that is its end, not the listener's.
-            Some(Errno(libc::ECONNABORTED | libc::EPROTO | libc::EPERM | libc::EINTR | libc::EAGAIN)) => {}
+            Some(Errno(
+                libc::ECONNABORTED | libc::EPROTO | libc::EPERM | libc::EINTR | libc::EAGAIN,
+            )) => {}
             Some(error) => {
                 ear.rests_until = Some(self.now + ACCEPT_REST);
                 self.tell_loose(What::AcceptFailed { listener: Listener(listener), error });

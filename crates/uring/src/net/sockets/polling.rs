@@ -1,4 +1,5 @@
-//! A poll: what was asked for goes to the kernel, what arrived is numbered, and one pass is handed out.
+//! A poll: what was asked for goes to the kernel, what arrived is numbered, and one pass is handed
+//! out.
 
 use std::time::Duration;
 
@@ -13,16 +14,20 @@ use crate::net::table::Key;
 use crate::net::work::{Bounds, Gate, Source};
 
 impl<W> Sockets<W> {
-    /// Hands out one pass, behind what is in `events` already. Where there is nothing to hand out it waits so long for
-    /// something to arrive, without a limit as long as it takes; it blocks for nothing else. What was sent since the
-    /// last poll goes now.
+    /// Hands out one pass, behind what is in `events` already. Where there is nothing to hand out
+    /// it waits so long for something to arrive, without a limit as long as it takes; it blocks for
+    /// nothing else. What was sent since the last poll goes now.
     ///
     /// # Errors
     /// What the kernel said to a call it must not refuse. Nothing is lost: poll again.
     ///
     /// # Panics
     /// When another thread polled first.
-    pub fn poll(&mut self, wait: Option<Duration>, events: &mut Vec<Event<W>>) -> Result<(), Errno> {
+    pub fn poll(
+        &mut self,
+        wait: Option<Duration>,
+        events: &mut Vec<Event<W>>,
+    ) -> Result<(), Errno> {
         let before = events.len();
         let deadline = match wait {
             None => None,
@@ -56,7 +61,8 @@ impl<W> Sockets<W> {
                 return Some(Duration::ZERO);
             }
         }
-        let next = [deadline, self.timers.next(), self.resting_until()].into_iter().flatten().min()?;
+        let next =
+            [deadline, self.timers.next(), self.resting_until()].into_iter().flatten().min()?;
         if next > self.now {
             // The caller may have done much since the last poll.
             self.now = clock::now();
@@ -70,15 +76,18 @@ impl<W> Sockets<W> {
         self.start_accepts();
         let mut free = self.transport.recycle();
         let mut active = std::mem::take(&mut self.active);
-        // Those who found no buffer go first, in the order they asked, as many as there are buffers.
+        // Those who found no buffer go first, in the order they asked, as many as there are
+        // buffers.
         while free > 0
             && let Some(key) = self.starved.pop_front()
         {
-            let starved = self.connections.get_mut(key).filter(|link| link.receiving == Receiving::Starved);
+            let starved =
+                self.connections.get_mut(key).filter(|link| link.receiving == Receiving::Starved);
             let Some(link) = starved else { continue };
             link.receiving = Receiving::No;
             self.look_at(key);
-            let started = self.connections.get(key).is_some_and(|link| link.receiving == Receiving::Yes);
+            let started =
+                self.connections.get(key).is_some_and(|link| link.receiving == Receiving::Yes);
             free -= u32::from(started);
         }
         for key in active.drain(..) {
@@ -127,7 +136,8 @@ impl<W> Sockets<W> {
     /// Closes what moved nothing for too long.
     fn time_out(&mut self) {
         while let Some((at, key)) = self.timers.take(self.now) {
-            let Some(link) = self.connections.get_mut(key).filter(|link| link.timer == Some(at)) else {
+            let Some(link) = self.connections.get_mut(key).filter(|link| link.timer == Some(at))
+            else {
                 continue;
             };
             link.timer = None;
@@ -157,9 +167,11 @@ impl<W> Sockets<W> {
     }
 
     fn pass(&mut self, events: &mut Vec<Event<W>>) {
-        let bounds = Bounds { share: self.options.connection_bytes, budget: self.options.pass_bytes };
+        let bounds =
+            Bounds { share: self.options.connection_bytes, budget: self.options.pass_bytes };
         let before = events.len();
-        let (connections, counters, active) = (&mut self.connections, &mut self.counters, &mut self.active);
+        let (connections, counters, active) =
+            (&mut self.connections, &mut self.counters, &mut self.active);
         let hand = |arrival, _: Source, what: What<W>| {
             match &what {
                 What::Closed { connection, .. } => {

@@ -1,4 +1,5 @@
-//! Waiting for batches, by one call and by two: pipes play the device, so that a test decides what completes when.
+//! Waiting for batches, by one call and by two: pipes play the device, so that a test decides what
+//! completes when.
 
 use std::io::Write as _;
 
@@ -11,8 +12,9 @@ const SOON: Duration = Duration::from_secs(10);
 const PIPE: Target = Target(1);
 const OTHER: Target = Target(2);
 
-/// Does a test with the kernel's minimal wait where it can be used, and with two calls; each on a thread of its own, for
-/// the end of one ring interrupts the thread that used it, whatever that waits for by then.
+/// Does a test with the kernel's minimal wait where it can be used, and with two calls; each on a
+/// thread of its own, for the end of one ring interrupts the thread that used it, whatever that
+/// waits for by then.
 fn both_ways(test: impl Fn(&mut Bench) + Sync) {
     for level in Level::ALL {
         for min_wait in [true, false] {
@@ -46,7 +48,8 @@ fn end_reads(bench: &mut Bench, pipes: &mut [fs::File]) {
     bench.wait_for(hanging);
 }
 
-/// Rings until so many have completed, and gives their tags. A wait may end early: now and then, not each time.
+/// Rings until so many have completed, and gives their tags. A wait may end early: now and then,
+/// not each time.
 fn ring_for(bench: &mut Bench, wait: Wait, count: usize) -> Vec<u16> {
     let mut tags = Vec::new();
     for _ in 0..4 {
@@ -182,7 +185,8 @@ fn what_is_here_already_counts() {
     both_ways(|bench| {
         let pipe = bench.pipe(PIPE);
         bench.ring.prepare(Tag(0), &read_byte(PIPE, 0)).unwrap();
-        // Of a file that was there before, there is no directory to sync: it ends at the doorbell itself.
+        // Of a file that was there before, there is no directory to sync: it ends at the doorbell
+        // itself.
         let path = bench.path.clone();
         bench.ring.attach(Target(7), open(&path));
         let here = Bio { target: Target(7), ..still(Operation::FlushDirectory, 0, 0) };
@@ -196,8 +200,8 @@ fn what_is_here_already_counts() {
     });
 }
 
-/// The kernel works at most 20 completions off in a call that waits for one; what is beyond that is fetched, and where
-/// nothing is beyond, nothing is called.
+/// The kernel works at most 20 completions off in a call that waits for one; what is beyond that is
+/// fetched, and where nothing is beyond, nothing is called.
 #[test]
 fn reap_finds_all_that_has_completed() {
     for level in Level::ALL {
@@ -210,7 +214,8 @@ fn reap_finds_all_that_has_completed() {
                 }
             }
             bench.ring.doorbell(Wait::Not).unwrap();
-            // From here on each byte ends one read, by work for this thread that is queued before the write returns.
+            // From here on each byte ends one read, by work for this thread that is queued before
+            // the write returns.
             pipe.write_all(&vec![b'x'; usize::from(count)]).unwrap();
             let before = bench.ring.enters();
             let mut done = Vec::new();
@@ -221,7 +226,10 @@ fn reap_finds_all_that_has_completed() {
             let calls = bench.ring.enters().all - before.all;
             println!("{level:?}: {} of {count} in {calls} calls", done.len());
             assert!(done.into_iter().eq(0..count), "{level:?}");
-            assert!(calls <= 1 + u64::from(count) / TASK_WORK as u64 + 1, "{level:?}: {calls} calls");
+            assert!(
+                calls <= 1 + u64::from(count) / TASK_WORK as u64 + 1,
+                "{level:?}: {calls} calls"
+            );
             if count < 20 {
                 assert!(calls <= 1, "{level:?}: {calls} calls");
             }

@@ -93,9 +93,12 @@ impl Active {
         self.failed.is_some()
     }
 
-    /// Why the file's data may be gone: a flush of it failed.
+    /// Why no later sync of the file can be trusted: a flush of it or of its directory failed. The
+    /// kernel reports a failed flush once; the next one succeeds although data, or the entry, may
+    /// be lost.
     pub(crate) fn flush_failure(&self) -> Option<Errno> {
-        self.failed.filter(|_| self.stage == Stage::Flushing).map(|(_, errno)| errno)
+        let flushes = matches!(self.stage, Stage::Flushing | Stage::FlushingDirectory);
+        self.failed.filter(|_| flushes).map(|(_, errno)| errno)
     }
 
     /// Makes the first bios.
@@ -235,9 +238,8 @@ impl Active {
                     errno,
                 ),
                 (Verb::Write(_), _) => inode.failed("could not write", offset, errno),
-                (_, Stage::Flushing) => Error::poisoned(&inode.path, errno),
-                (_, Stage::FlushingDirectory) => {
-                    cannot(inode, "could not make the directory durable", errno)
+                (_, Stage::Flushing | Stage::FlushingDirectory) => {
+                    Error::poisoned(&inode.path, errno)
                 }
                 _ => cannot(inode, "could not set the length", errno),
             });

@@ -15,7 +15,7 @@ use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
-use forebay_uring::{Access, Create, How, Kind, LeaseWatch, Truncate};
+use forebay_uring::{Access, Create, How, Identity, Kind, LeaseWatch, Truncate};
 
 use self::adopt::Adopted;
 use crate::builder::Builder;
@@ -247,8 +247,7 @@ impl Engine {
     }
 
     fn open_new(&self, path: &Path, open: &Open) -> Result<Arc<Inode>> {
-        let opened = open_file(path, open)?;
-        let file = opened.file;
+        let forebay_uring::Opened { mut file, created } = open_file(path, open)?;
         let identity = file.identity();
         // Renamed onto our path between the look and the open, where there is one.
         if self.owner.shared.table().is_direct(identity) {
@@ -257,12 +256,38 @@ impl Engine {
         if let Some(inode) = self.owner.shared.table().share(identity) {
             return Ok(inode);
         }
+        let entry = self.take_entry(path, &mut file, created);
         let target = self.owner.shared.table().new_target();
-        let entered = self.enter(path, open, file, opened.created, target);
+        let entered = self.enter(path, open, file, (created, entry), target);
         if entered.is_err() {
             self.owner.shared.table().free_target(target);
+            self.keep_entry(identity, entry);
         }
         entered
+    }
+
+    /// Whether the directory entry of a file just opened still has to be made durable. If so, the
+    /// file holds the directory to flush from now on, and the caller must flush it or hand the
+    /// entry back to [`Engine::keep_entry`].
+    fn take_entry(&self, path: &Path, file: &mut forebay_uring::File, created: bool) -> Entry {
+        if created {
+            return Entry::New;
+        }
+        // The table's lock is released before `made_at` opens the directory.
+        let is_unsynced = file.kind() == Kind::Regular
+            && self.owner.shared.table().unsynced.take(file.identity());
+        if !is_unsynced {
+            return Entry::Old;
+        }
+        file.made_at(path);
+        Entry::New
+    }
+
+    /// Remembers an entry that was taken by an open that failed afterwards.
+    fn keep_entry(&self, identity: Identity, entry: Entry) {
+        if entry == Entry::New {
+            self.owner.shared.table().unsynced.remember(identity);
+        }
     }
 
     fn enter(
@@ -270,7 +295,7 @@ impl Engine {
         path: &Path,
         open: &Open,
         file: forebay_uring::File,
-        created: bool,
+        (created, entry): (bool, Entry),
         target: Target,
     ) -> Result<Arc<Inode>> {
         let at_path = |error: Error| error.at_path(path);
@@ -289,11 +314,11 @@ impl Engine {
         }
         let origin = match (created, length) {
             _ if is_device => Origin::Device(length),
-            (true, _) => Origin::Empty { entry: Entry::New },
-            (false, 0) => Origin::Empty { entry: Entry::Old },
+            (true, _) | (false, 0) => Origin::Empty { entry },
             (false, length) => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
+        cache.set_entry(entry);
         let hint = if created { self.hint(path, &file, liberties) } else { None };
         cache.set_extent_hint(hint.unwrap_or(0));
         cache.set_reserving(match (is_device, created) {
@@ -301,12 +326,7 @@ impl Engine {
             (false, true) => self.owner.shared.reserving(),
             (false, false) => self.reserving(&file, length),
         });
-        let mut table = self.owner.shared.table();
-        if !created && !is_device && table.unsynced.take(file.identity()) {
-            cache.set_entry(Entry::New);
-        }
-        let volume = table.volume(file.identity().device, file.kind());
-        drop(table);
+        let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
         // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;

@@ -192,12 +192,16 @@ impl File {
         Ok(())
     }
 
-    /// Says that whoever opened it made it, at this path: flushing its directory makes the entry
-    /// durable. Where the path is gone, or names another file by now, its whole file system is
-    /// synced for it.
+    /// Makes [`FlushDirectory`](forebay_block::Operation::FlushDirectory) flush the directory of
+    /// this path, for a file whose entry may not be durable although this open did not create it.
+    ///
+    /// The whole file system is synced instead if the path is gone or names another file by now,
+    /// and if the file has several names: the entry may then be in another directory.
     pub fn made_at(&mut self, path: &Path) {
-        let is_there = Self::identity_of(path).is_ok_and(|identity| identity == self.identity);
-        self.directory = if is_there { open::keep_directory(path) } else { Directory::Unreadable };
+        let is_only_name = rustix::fs::stat(path)
+            .is_ok_and(|status| Identity::of(&status) == self.identity && status.st_nlink == 1);
+        self.directory =
+            if is_only_name { open::keep_directory(path) } else { Directory::Unreadable };
     }
 
     /// Which file it is.

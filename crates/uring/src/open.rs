@@ -77,14 +77,14 @@ pub struct Opened {
     pub created: bool,
 }
 
-/// The directory that a new file's name must be made durable in.
+/// The directory whose flush makes a file's entry durable.
 #[derive(Debug)]
 pub(crate) enum Directory {
-    /// The file was there already.
+    /// None: the file was there already, and its entry is not known to be new.
     NotNeeded,
     /// This one.
     Kept(OwnedFd),
-    /// It may be written but not read, and so not opened: its whole file system is synced instead.
+    /// Unknown, or not readable: the whole file system is synced instead.
     Unreadable,
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_cache::file::Entry;
 use forebay_uring::{Access, Kind};
 
 use super::lease::lock_out_engines;
@@ -91,7 +92,23 @@ impl Engine {
     }
 
     fn open_new_direct(&self, path: &Path, open: &Open) -> Result<Arc<DirectInode>> {
-        let forebay_uring::Opened { file, created } = open_file(path, open)?;
+        let forebay_uring::Opened { mut file, created } = open_file(path, open)?;
+        let identity = file.identity();
+        let entry = self.take_entry(path, &mut file, created);
+        let entered = self.enter_direct(path, open, file, entry);
+        if entered.is_err() {
+            self.keep_entry(identity, entry);
+        }
+        entered
+    }
+
+    fn enter_direct(
+        &self,
+        path: &Path,
+        open: &Open,
+        file: forebay_uring::File,
+        entry: Entry,
+    ) -> Result<Arc<DirectInode>> {
         if open.write && file.kind() == Kind::Regular {
             lock_out_engines(&file).map_err(|error| error.at_path(path))?;
         }
@@ -109,7 +126,7 @@ impl Engine {
             return Ok(inode);
         }
         let target = table.new_target();
-        let created = created || file.kind() == Kind::Regular && table.unsynced.take(identity);
+        let created = entry == Entry::New;
         let inode = Arc::new(DirectInode::new(Opened {
             target,
             path: path.to_owned(),

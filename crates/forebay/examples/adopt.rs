@@ -1,0 +1,57 @@
+//! Loses no accepted write to `kill -9`, and goes on with a warm cache.
+//!
+//! Usage: `adopt DIRECTORY`
+//!
+//! The program starts itself as a child, which writes without a sync, and kills it with SIGKILL. The
+//! child's keeper, a second process, finishes its writes. The parent then adopts what the keeper
+//! holds: the memory and the open files of the dead child.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use forebay::{Builder, Engine, Keeper, Open, keeper};
+
+const BYTES: usize = 1 << 20;
+
+/// An engine whose keeper listens at a socket in `directory`.
+fn builder(directory: &Path) -> Builder {
+    let keeper = Keeper::this_program().socket(directory.join("keeper.socket"));
+    Engine::builder().survive(keeper.log(directory.join("keeper.log")))
+}
+
+/// Writes without a sync, reports that, and waits to be killed.
+fn child(directory: &Path) -> forebay::Result<()> {
+    let engine = builder(directory).build()?;
+    let file = engine.open(directory.join("table"), Open::create())?;
+    file.write_at(&vec![b'x'; BYTES], 0)?;
+    println!("written");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // In the keeper process this call does not return, so nothing may come before it.
+    keeper::run_if_asked();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let directory = PathBuf::from(arguments.first().ok_or("usage: adopt DIRECTORY")?);
+    if arguments.get(1).is_some_and(|argument| argument == "child") {
+        return Ok(child(&directory)?);
+    }
+    let mut child = Command::new(std::env::current_exe()?);
+    let mut child = child.arg(&directory).arg("child").stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    child.kill()?;
+    println!("the child has {} and died: {}", line.trim(), child.wait()?);
+
+    let adopted = builder(&directory).adopt(directory.join("keeper.socket"))?;
+    let file = adopted.files.first().ok_or("no file was adopted")?;
+    let mut content = vec![0; BYTES];
+    let read = file.read_at(&mut content, 0)?;
+    assert!(read == BYTES && content.iter().all(|&byte| byte == b'x'), "a write was lost");
+    println!("adopted {}: {read} bytes, {} pages warm", file.path().display(), adopted.clean_pages);
+    adopted.engine.shutdown(std::time::Duration::from_secs(10))?;
+    Ok(())
+}

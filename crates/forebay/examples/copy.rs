@@ -1,0 +1,41 @@
+//! Copies a file of any size in bounded memory.
+//!
+//! Usage: `copy FROM TO`
+//!
+//! The engine holds at most 16 MiB of data. Both handles are `uncached`: a page leaves memory once
+//! it has been read or written, so a large copy evicts nothing else. Reading runs ahead of the
+//! writer, and the writer waits when the dirty limit is reached.
+
+use std::io::Read as _;
+use std::time::Instant;
+
+use forebay::{Engine, Open};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [from, to] = arguments.as_slice() else { return Err("usage: copy FROM TO".into()) };
+
+    let start = Instant::now();
+    let engine = Engine::builder().cache_bytes(16 << 20).build()?;
+    let source = engine.open(from, Open::read().uncached(true))?;
+    let target = engine.open(to, Open::create().truncate(true).uncached(true))?;
+    target.set_len(source.len())?;
+
+    let (mut reader, mut buffer, mut copied) = (source.cursor(), vec![0; 1 << 20], 0);
+    loop {
+        let read = reader.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        target.write_at(&buffer[..read], copied)?;
+        copied += read as u64;
+    }
+    // Reports every write error, and makes the copy durable.
+    target.sync_data()?;
+    target.close()?;
+    source.close()?;
+
+    let (seconds, stats) = (start.elapsed().as_secs_f64(), engine.stats());
+    println!("{copied} bytes in {seconds:.3} s, at most {} dirty", stats.peak_dirty_bytes);
+    Ok(())
+}

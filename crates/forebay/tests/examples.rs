@@ -1,0 +1,103 @@
+//! The examples do what their first lines say. Each runs as a program, as a reader would run it, in
+//! a directory of its own.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{MIB, directory, pattern};
+
+/// Returns the program of an example. `cargo test` builds the examples of a package, but not if only
+/// some test programs are selected.
+fn program(example: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    // target/PROFILE/deps/examples-HASH and target/PROFILE/examples/NAME.
+    let profile = test.parent().and_then(Path::parent).expect("a test program is in `deps`");
+    let program = profile.join("examples").join(example);
+    assert!(
+        program.exists(),
+        "no {}: run `cargo build -p forebay --examples` first",
+        program.display()
+    );
+    program
+}
+
+/// Runs an example and returns what it printed.
+fn run<S: AsRef<OsStr>>(example: &str, arguments: &[S]) -> String {
+    let output =
+        Command::new(program(example)).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{example}: {}\n{said}{errors}", output.status);
+    print!("{said}");
+    said
+}
+
+#[test]
+fn log_keeps_every_record_once_and_syncs_in_groups() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let said = run("log", &[path.as_os_str(), "4".as_ref(), "25".as_ref()]);
+    let content = std::fs::read_to_string(&path).unwrap();
+    let mut found: Vec<&str> = content.lines().collect();
+    let of_thread = |thread| (0..25).map(move |record| format!("thread {thread} record {record}"));
+    for thread in 0..4 {
+        let prefix = format!("thread {thread} ");
+        let own = found.iter().filter(|line| line.starts_with(&prefix));
+        assert!(own.copied().eq(of_thread(thread)), "records of a thread are in order");
+    }
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), 100, "each record is there once");
+    let syncs = said.trim().rsplit_once(", ").unwrap().1.strip_suffix(" syncs").unwrap();
+    assert!((1..=100).contains(&syncs.parse::<u32>().unwrap()), "{said}");
+}
+
+#[test]
+fn checkpoint_replaces_the_last_one() {
+    let directory = directory();
+    let path = directory.path().join("checkpoint");
+    std::fs::write(&path, "the last one").unwrap();
+    run("checkpoint", &[path.as_os_str(), "10".as_ref(), "3".as_ref()]);
+    let content = std::fs::read(&path).unwrap();
+    assert_eq!(content.len() as u64, 12 * MIB, "a whole number of chunks");
+    for (number, chunk) in content.chunks(4 << 20).enumerate() {
+        let offset = (number as u64 * 4 * MIB).to_le_bytes();
+        assert!(chunk.chunks(8).all(|word| word == offset), "chunk {number}");
+    }
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "the temporary file is gone: {left:?}");
+}
+
+#[test]
+fn copy_is_exact_and_bounded() {
+    let directory = directory();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let content = pattern(7, (40 << 20) + 123);
+    std::fs::write(&from, &content).unwrap();
+    let said = run("copy", &[&from, &to]);
+    assert!(std::fs::read(&to).unwrap() == content, "the copy differs");
+    let dirty = said.trim().rsplit_once("at most ").unwrap().1.strip_suffix(" dirty").unwrap();
+    assert!(dirty.parse::<u64>().unwrap() <= 16 * MIB, "{said}");
+}
+
+#[test]
+fn adopt_loses_nothing_to_a_kill() {
+    let directory = directory();
+    let said = run("adopt", &[directory.path()]);
+    assert!(said.contains("signal: 9"), "{said}");
+    let written = std::fs::read(directory.path().join("table")).unwrap();
+    assert!(written.len() == 1 << 20 && written.iter().all(|&byte| byte == b'x'));
+    assert!(said.contains("1048576 bytes"), "{said}");
+}
+
+#[test]
+fn an_example_fits_a_screen() {
+    for example in ["log", "checkpoint", "copy", "adopt", "direct"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{example}.rs"));
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= 60, "{}: {lines} lines, of 60 at most", path.display());
+    }
+}

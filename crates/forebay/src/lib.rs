@@ -79,6 +79,8 @@ mod knobs;
 mod layout;
 mod level;
 mod limits;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mutex;
 mod open;
 #[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
@@ -106,5 +108,7 @@ pub use file::File;
 pub use keeper::{Keeper, KeeperState, WhenLost};
 pub use knobs::{Change, Knob};
 pub use layout::Layout;
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
 pub use open::Open;
 pub use stats::Stats;

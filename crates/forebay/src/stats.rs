@@ -1,4 +1,5 @@
-//! What an engine has done, in numbers. Counters that only grow, unless said otherwise.
+//! Counters and levels of an engine, in one table: the fields of [`Stats`], their names, and what
+//! the feature `metrics` exports are made from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,136 +10,191 @@ use forebay_cache::limits::PAGE;
 use crate::counters::OfQueue;
 use crate::shared::Shared;
 
-/// The numbers, and their names: a number is told by its field and by [`Stats::named`], and nowhere
-/// else.
+/// Makes [`Stats`] from the table of numbers. Each has a kind (`counter` or `level`), a name that
+/// ends in its unit, and a meaning, which is its documentation and the help text of its metric.
 macro_rules! numbers {
-    ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// Counters of an engine since it was made.
+    ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
+        /// Numbers of an engine since it was made, read with [`Engine::stats`](crate::Engine::stats).
         ///
-        /// What ends in `_bytes` is in bytes, in `_us` in microseconds, in `_pages` in pages of
-        /// 4096 bytes; the others are counts. They are read one after the other, while the engine
-        /// goes on.
+        /// The unit is the end of a name: `_bytes`, `_us` (microseconds) or `_pages` (of 4096
+        /// bytes); all others are counts. A number only grows unless its description calls it a
+        /// level, a maximum or a percentile. The numbers are read one after the other while the
+        /// engine runs, so sums may be off by what happened in between.
+        ///
+        /// ```
+        /// use forebay::{Engine, Open};
+        ///
+        /// # fn main() -> forebay::Result<()> {
+        /// # let directory = tempfile::tempdir_in(".").unwrap();
+        /// # let path = directory.path().join("file");
+        /// let engine = Engine::new()?;
+        /// let file = engine.open(&path, Open::create())?;
+        /// file.write_at(b"twelve bytes", 0)?;
+        /// file.sync_data()?;
+        /// let stats = engine.stats();
+        /// assert_eq!((stats.accepted_bytes, stats.syncs), (12, 1));
+        /// for (name, number) in stats.named() {
+        ///     println!("{name} {number}");
+        /// }
+        /// # file.close()
+        /// # }
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         #[non_exhaustive]
         pub struct Stats {
-            $($(#[$doc])+ pub $name: u64,)+
+            $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
         impl Stats {
-            /// Every number with its name, which is that of its field.
+            /// Returns every number with the name of its field, in the order of the fields.
             pub fn named(&self) -> impl ExactSizeIterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
         }
+
+        /// Every number, in the order of the fields.
+        #[cfg(feature = "metrics")]
+        pub(crate) const NUMBERS: &[Number] = &[$(
+            Number {
+                name: stringify!($name),
+                kind: numbers!(@kind $kind),
+                meaning: concat!($($doc),+),
+            },
+        )+];
     };
+    (@kind counter) => { Kind::Counter };
+    (@kind level) => { Kind::Level };
+}
+
+/// One number of [`Stats`].
+#[cfg(feature = "metrics")]
+#[derive(Debug)]
+pub(crate) struct Number {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// Begins with a space, as a doc comment does.
+    pub(crate) meaning: &'static str,
+}
+
+/// How a number changes.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// It only grows.
+    Counter,
+    /// It is a level, a maximum or a percentile.
+    Level,
 }
 
 numbers! {
-    /// Bytes accepted by writes.
-    accepted_bytes,
-    /// Bytes the device has written, zeroes over known holes included.
-    written_bytes,
-    /// Of them, bytes of zeroes written over known holes, to keep a write in one piece.
-    zero_bytes,
-    /// Bytes the device has read.
-    read_bytes,
-    /// Bios submitted.
-    bios,
-    /// Requests made of them, for the device; less than `bios` by what merged.
-    requests,
-    /// Bios that joined a neighbour's request.
-    merged_bios,
-    /// Calls that handed a batch to the device.
-    doorbells,
-    /// Times a batch was put off because more was expected to come.
-    plug_holds,
-    /// Times completions were ended in one go, and were not empty.
-    completion_runs,
-    /// Times a completion run was put off because more was expected to come.
-    completion_holds,
-    /// Bios ended in completion runs, well or not.
-    completed_bios,
-    /// Requests sent again because they ended short, interrupted, would have blocked, or failed
-    /// with others.
-    resubmitted,
-    /// Syncs asked for.
-    syncs,
-    /// Flushes of a file that reached the device.
-    flushes,
-    /// Times a flush failed on a file that another program has mapped, and what it covered was
-    /// written once more, through the kernel's cache.
-    rewrites,
-    /// Times a writer waited for room.
-    throttle_waits,
-    /// Bytes dirty or being written now (a level, not a counter).
-    dirty_bytes,
-    /// The most bytes that level has been.
-    peak_dirty_bytes,
-    /// The most requests of background writeback that were in flight to one file system at a time.
-    peak_flight,
-    /// Writeback contexts that files are spread among now (a level, not a counter).
-    contexts,
-    /// Times a file went from one context to another.
-    handovers,
-    /// Bios that went through another context than their file's, which had no room for them:
-    /// overwrites.
-    lent,
-    /// Bytes of space asked for ahead of data: the next three together.
-    reserved_bytes,
-    /// Of them, bytes for files whose dirty pages are here and there, and becoming dense ...
-    reserved_dense_bytes,
-    /// ... for streams, which grow at their end ...
-    reserved_stream_bytes,
-    /// ... and for lengths that were declared.
-    reserved_declared_bytes,
-    /// Bytes of space allocated before a write was accepted, because the file system was nearly
+    /// Bytes accepted by writes and appends, cached and direct.
+    counter accepted_bytes,
+    /// Bytes written by requests to devices, including the zeroes counted in `zero_bytes` but not
+    /// the bytes counted in `bypassed_bytes`.
+    counter written_bytes,
+    /// Zero bytes written over known holes to keep a write contiguous.
+    counter zero_bytes,
+    /// Bytes read by requests to devices.
+    counter read_bytes,
+    /// Bios submitted; a bio is one operation on one range of one file.
+    counter bios,
+    /// Requests made of bios; one request holds one or more adjacent bios.
+    counter requests,
+    /// Bios merged into the request of an adjacent bio.
+    counter merged_bios,
+    /// Calls that handed a batch of requests to the kernel, mostly `io_uring_enter`.
+    counter doorbells,
+    /// Batches delayed because more requests were expected.
+    counter plug_holds,
+    /// Runs that ended at least one completed request.
+    counter completion_runs,
+    /// Completion runs delayed because more completions were expected.
+    counter completion_holds,
+    /// Bios ended, successfully or not.
+    counter completed_bios,
+    /// Requests submitted again because they were short, interrupted, would have blocked, or
+    /// failed after a merge.
+    counter resubmitted,
+    /// Syncs called, including those that shared a flush.
+    counter syncs,
+    /// Flushes (`fdatasync` or `fsync`) sent to a file.
+    counter flushes,
+    /// Failed flushes of files mapped by another program that were repaired by writing the data
+    /// again through the page cache of the kernel.
+    counter rewrites,
+    /// Times a writer waited because of the dirty limit.
+    counter throttle_waits,
+    /// Bytes dirty or being written now (level).
+    level dirty_bytes,
+    /// Largest value of `dirty_bytes` so far (maximum).
+    level peak_dirty_bytes,
+    /// Most requests of background writeback in flight to one file system at a time (maximum).
+    level peak_flight,
+    /// Writeback contexts in use now (level).
+    level contexts,
+    /// Files moved from one writeback context to another.
+    counter handovers,
+    /// Bios of overwrites submitted by an idle writeback context for a busy one.
+    counter lent,
+    /// Bytes of space reserved ahead of data: the sum of `reserved_dense_bytes`,
+    /// `reserved_stream_bytes` and `reserved_declared_bytes`.
+    counter reserved_bytes,
+    /// Bytes of space reserved in files written at scattered places that are becoming dense.
+    counter reserved_dense_bytes,
+    /// Bytes of space reserved for files that grow at their end.
+    counter reserved_stream_bytes,
+    /// Bytes of space reserved for lengths declared with `set_len`.
+    counter reserved_declared_bytes,
+    /// Bytes of space allocated before a write was accepted because the file system was nearly
     /// full.
-    reserved_scarce_bytes,
-    /// Bytes of reserved space given back, counted as reserved: some of them a file system may have
-    /// had none for.
-    given_back_bytes,
-    /// Times no space was asked for ahead of data because the file system was nearly full ...
-    unreserved_scarce,
-    /// ... because the file could not be marked, so that nobody would have given it back after a
-    /// crash ...
-    unreserved_unmarked,
-    /// ... and times it was asked for in vain.
-    unreserved_failed,
-    /// Direct operations that were not aligned: copied, or a block read for a part of it.
-    bounced,
+    counter reserved_scarce_bytes,
+    /// Bytes of reserved space given back.
+    counter given_back_bytes,
+    /// Reservations skipped because the file system was nearly full.
+    counter unreserved_scarce,
+    /// Reservations skipped because the file could not be marked, so that a crash would have lost
+    /// the space.
+    counter unreserved_unmarked,
+    /// Reservations refused by the file system.
+    counter unreserved_failed,
+    /// Direct operations that were not aligned and cost a copy or a read of a block.
+    counter bounced,
     /// Direct operations held by an explicit plug.
-    plugged,
-    /// Bytes of the arena (fixed).
-    arena_bytes,
-    /// How long completions were held so that they end together, in microseconds: the 99th
-    /// percentile.
-    hold_p99_us,
-    /// From a write's acceptance until the device had written it, in microseconds: the median ...
-    written_latency_p50_us,
-    /// ... and the 99th percentile, in microseconds.
-    written_latency_p99_us,
-    /// From a write's acceptance until it was durable, in microseconds, of what syncs covered: the
-    /// median ...
-    writeback_latency_p50_us,
-    /// ... and the 99th percentile, in microseconds.
-    writeback_latency_p99_us,
-    /// The longest a writer waited for room, in microseconds (a maximum).
-    throttle_wait_max_us,
-    /// Bytes asked of the device before anybody asked for them.
-    readahead_bytes,
-    /// Bytes written from the caller's own buffer, past the cache.
-    bypassed_bytes,
-    /// Clean pages dropped for others' sake.
-    evicted_pages,
+    counter plugged,
+    /// Bytes of memory of the cache (fixed).
+    level arena_bytes,
+    /// Time that completions were held so that they end together, in microseconds (99th
+    /// percentile).
+    level hold_p99_us,
+    /// Time from the acceptance of a write until its data was at the device, in microseconds
+    /// (median of a sample of one write in 64).
+    level written_latency_p50_us,
+    /// Time from the acceptance of a write until its data was at the device, in microseconds (99th
+    /// percentile of a sample of one write in 64).
+    level written_latency_p99_us,
+    /// Time from the acceptance of a write until a sync made it durable, in microseconds (median of
+    /// a sample of one write in 64).
+    level writeback_latency_p50_us,
+    /// Time from the acceptance of a write until a sync made it durable, in microseconds (99th
+    /// percentile of a sample of one write in 64).
+    level writeback_latency_p99_us,
+    /// Longest time that a writer waited because of the dirty limit, in microseconds (maximum).
+    level throttle_wait_max_us,
+    /// Bytes read ahead of the reader.
+    counter readahead_bytes,
+    /// Bytes of cached writes that went straight from the caller's memory to the device.
+    counter bypassed_bytes,
+    /// Clean pages dropped to make room.
+    counter evicted_pages,
 }
 
 impl Shared {
-    /// How long completions were held.
+    /// Returns how long completions were held, by duration.
     pub(crate) fn holds(&self) -> Vec<(Duration, u64)> {
         self.counters.queue().holds.told().collect()
     }
 
-    /// What has been done so far.
+    /// Returns the numbers of this engine.
     pub(crate) fn stats(&self) -> Stats {
         let OfQueue { counters: queue, holds } = self.counters.queue();
         let latencies = self.counters.latencies();

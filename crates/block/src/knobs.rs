@@ -1,93 +1,104 @@
-//! The knobs of a queue: policies, each with its fixed forms kept for comparison. All can be
-//! changed in flight; a change holds from the next dispatch or run on.
+//! Knobs of a request queue: policies, each with the fixed alternatives kept for measurement. Every
+//! knob can be changed while requests are in flight; the next dispatch or completion run uses the
+//! new value.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::limits::{HOLD_MAX, PLUG_HOLD};
 
-/// All of them.
+/// Values of all knobs of a request queue.
+///
+/// ```
+/// use forebay_block::knobs::{Knobs, Plugging};
+///
+/// let mut knobs = Knobs::default();
+/// assert_eq!(knobs.plugging, Plugging::Adaptive);
+/// knobs.set("plug", "never").expect("a knob").expect("one of its values");
+/// assert_eq!(knobs.plugging, Plugging::Never);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Knobs {
-    /// When a batch goes.
+    /// When a batch of requests goes to the device.
     pub plugging: Plugging,
-    /// Whether bios that touch become one request.
+    /// Whether adjacent bios become one request.
     pub merging: Merging,
-    /// How tags are taken.
+    /// How the tags of a batch are allocated.
     pub tagging: Tagging,
     /// How often the clock is read.
     pub clock: ClockReads,
-    /// How often the doorbell is rung.
+    /// How often the device is notified of new requests.
     pub ringing: Ringing,
-    /// When completions are ended.
+    /// When completed requests are ended.
     pub holding: Holding,
     /// In which order the completions of a run are ended.
     pub order: Order,
 }
 
-/// When a batch goes to the device.
+/// When a batch of requests goes to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Plugging {
-    /// Each bio alone, with a doorbell of its own.
+    /// Submits each request by itself, with one doorbell call each.
     Never,
-    /// When it is full, when its time is over, or when the caller would sleep.
+    /// Submits when the batch is full, when its hold time is over, or when the caller would sleep.
     Always,
-    /// At the next dispatch: the batch is what came while the last doorbell was rung. Held on only
-    /// where the doorbell, as measured, costs more than the wait adds.
+    /// Submits what arrived during the last doorbell call. Waits for more only if a doorbell call
+    /// costs more time than the wait adds, as measured.
     #[default]
     Adaptive,
 }
 
-/// Whether bios that touch become one request.
+/// Whether adjacent bios become one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Merging {
-    /// Never: for measuring what merging is worth.
+    /// Makes one request of each bio, to measure what merging is worth.
     Off,
-    /// Where they touch.
+    /// Merges bios that touch.
     #[default]
     On,
 }
 
-/// How tags are taken.
+/// How the tags of a batch are allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tagging {
-    /// All of a batch in one sweep.
+    /// Allocates all tags of a batch in one pass.
     #[default]
     Sweep,
-    /// One by one: for measuring what the sweep is worth.
+    /// Allocates one tag at a time, to measure what the single pass is worth.
     Single,
 }
 
 /// How often the clock is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClockReads {
-    /// Once for each batch handed over and once for each run.
+    /// Reads the clock once per submitted batch and once per completion run.
     #[default]
     Batch,
-    /// For each bio handed over and each ended: for measuring what the batch is worth.
+    /// Reads the clock for each bio submitted and each bio ended, to measure what batching is worth.
     Each,
 }
 
-/// How often the doorbell is rung.
+/// How often the device is notified of new requests (the doorbell call, such as
+/// `io_uring_enter`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ringing {
-    /// Once for each batch.
+    /// Makes one call per batch.
     #[default]
     Batch,
-    /// For each request: for measuring what the batch is worth.
+    /// Makes one call per request, to measure what batching is worth.
     Each,
 }
 
-/// When completions that were reaped are ended.
+/// When completed requests are ended, which wakes their callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holding {
-    /// At once.
+    /// Ends them as soon as the device reports them.
     Immediate,
-    /// When the first of them has been held so long. The time is not begun anew by those that
-    /// follow.
+    /// Ends them together, at the latest this long after the first one was reported (100 ms at
+    /// most). Later completions do not extend the time.
     Delay(Duration),
-    /// Held only where that forms a batch, as the rate of arrival says; never while somebody waits,
-    /// nor when all in flight is here.
+    /// Delays them only if the arrival rate promises a batch, and never while a caller waits or
+    /// when nothing else is in flight.
     #[default]
     Adaptive,
 }
@@ -95,33 +106,35 @@ pub enum Holding {
 /// In which order the completions of a run are ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// As they were reaped.
+    /// Oldest first, as the device reported them.
     #[default]
     Fifo,
-    /// The other way round: for measuring what order is worth.
+    /// Newest first, to measure what order is worth.
     Lifo,
 }
 
-/// A word that names no form of a knob, or a time out of range; says what would do.
+/// A value that a knob does not accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unknown {
-    /// What can be given.
+    /// The values that the knob accepts, for an error message.
     pub choices: &'static str,
 }
 
-/// One of them, by its name.
+/// One knob, with access to its value by name and as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
-    /// Its name.
+    /// Its name, such as `plug`.
     pub name: &'static str,
-    /// What it can be set to.
+    /// The values that it accepts, separated by commas.
     pub choices: &'static str,
+    /// Meaning, in one or two sentences.
+    pub help: &'static str,
     get: fn(&Knobs) -> Value,
-    /// False where the value is none of the choices.
+    /// Returns false if the value is invalid.
     set: fn(&mut Knobs, &str) -> bool,
 }
 
-/// What a knob stands at; displayed as [`Knobs::set`] takes it.
+/// The value of a knob; displayed as [`Knobs::set`] takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
     Word(&'static str),
@@ -137,12 +150,16 @@ impl fmt::Display for Value {
     }
 }
 
-/// A knob whose forms are words.
+/// A knob whose values are words.
 macro_rules! of_words {
-    ($name:literal, $field:ident, $first:literal: $first_form:path $(, $word:literal: $form:path)+) => {
+    (
+        $name:literal, $field:ident, $help:literal,
+        $first:literal: $first_form:path $(, $word:literal: $form:path)+ $(,)?
+    ) => {
         Knob {
             name: $name,
             choices: concat!($first $(, ", ", $word)+),
+            help: $help,
             get: |knobs| Value::Word(match knobs.$field {
                 $first_form => $first,
                 $($form => $word,)+
@@ -159,16 +176,40 @@ macro_rules! of_words {
     };
 }
 
-/// All there are.
 const KNOBS: [Knob; 7] = [
-    of_words!("plug", plugging, "never": Plugging::Never, "always": Plugging::Always, "adaptive": Plugging::Adaptive),
-    of_words!("merge", merging, "off": Merging::Off, "on": Merging::On),
-    of_words!("tags", tagging, "sweep": Tagging::Sweep, "single": Tagging::Single),
-    of_words!("clock", clock, "batch": ClockReads::Batch, "each": ClockReads::Each),
-    of_words!("doorbell", ringing, "batch": Ringing::Batch, "each": Ringing::Each),
+    of_words!(
+        "plug", plugging,
+        "When a batch of requests goes to the device: each request by itself, when the batch is \
+         full or 50 us old, or as measured.",
+        "never": Plugging::Never, "always": Plugging::Always, "adaptive": Plugging::Adaptive,
+    ),
+    of_words!(
+        "merge", merging,
+        "Whether adjacent operations become one request.",
+        "off": Merging::Off, "on": Merging::On,
+    ),
+    of_words!(
+        "tags", tagging,
+        "How request tags are allocated: all of a batch in one pass, or one at a time. `single` \
+         is for measurement.",
+        "sweep": Tagging::Sweep, "single": Tagging::Single,
+    ),
+    of_words!(
+        "clock", clock,
+        "How often the clock is read: per batch, or per operation. `each` is for measurement.",
+        "batch": ClockReads::Batch, "each": ClockReads::Each,
+    ),
+    of_words!(
+        "doorbell", ringing,
+        "How often the kernel is called to submit: per batch, or per request. `each` is for \
+         measurement.",
+        "batch": Ringing::Batch, "each": Ringing::Each,
+    ),
     Knob {
         name: "completion",
         choices: "immediate, adaptive, delay=MICROSECONDS (0 to 100000)",
+        help: "When completed requests wake their callers: at once, together where the arrival \
+               rate promises a batch and no caller waits, or together after a fixed delay.",
         get: |knobs| match knobs.holding {
             Holding::Immediate => Value::Word("immediate"),
             Holding::Adaptive => Value::Word("adaptive"),
@@ -176,14 +217,19 @@ const KNOBS: [Knob; 7] = [
         },
         set: |knobs, value| holding(value).map(|holding| knobs.holding = holding).is_some(),
     },
-    of_words!("order", order, "fifo": Order::Fifo, "lifo": Order::Lifo),
+    of_words!(
+        "order", order,
+        "In which order completed requests are ended: oldest or newest first. `lifo` is for \
+         measurement.",
+        "fifo": Order::Fifo, "lifo": Order::Lifo,
+    ),
 ];
 
 impl Knobs {
-    /// All there are, in the order of a request's life.
+    /// All knobs, in the order of a request's life.
     pub const ALL: &[Knob] = &KNOBS;
 
-    /// Their names, as [`Knobs::set`] takes them.
+    /// The names of all knobs, as [`Knobs::set`] takes them.
     pub const NAMES: [&'static str; KNOBS.len()] = {
         let mut names = [""; KNOBS.len()];
         let mut at = 0;
@@ -194,22 +240,22 @@ impl Knobs {
         names
     };
 
-    /// Sets a knob by its name; `None` where there is none of that name.
+    /// Sets a knob by its name. Returns `None` if no knob has that name.
     pub fn set(&mut self, name: &str, value: &str) -> Option<Result<(), Unknown>> {
         KNOBS.iter().find(|knob| knob.name == name).map(|knob| knob.set(self, value))
     }
 }
 
 impl Knob {
-    /// What it stands at, as [`Knob::set`] takes it.
+    /// Returns its value in `knobs`; displayed as [`Knob::set`] takes it.
     pub fn get(&self, knobs: &Knobs) -> impl fmt::Display + use<> {
         (self.get)(knobs)
     }
 
-    /// Sets it.
+    /// Sets its value in `knobs`.
     ///
     /// # Errors
-    /// The value is none of the choices.
+    /// [`Unknown`], with the accepted values, if the value is not one of them.
     pub fn set(&self, knobs: &mut Knobs, value: &str) -> Result<(), Unknown> {
         if (self.set)(knobs, value) { Ok(()) } else { Err(Unknown { choices: self.choices }) }
     }

@@ -1,14 +1,15 @@
-//! What an engine is made with, and how.
+//! Options of an engine, and how it is built.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_block::knobs::{ClockReads, Holding, Merging, Order, Plugging, Ringing, Tagging};
 use forebay_cache::Caching;
 use forebay_cache::limits::PAGE;
 use forebay_uring::{Arena, Buffers, ForkGuard};
 
-use crate::contexts::Contexts;
+use crate::contexts;
 use crate::engine::Engine;
 use crate::engine::adopt::Adopted;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,19 +19,38 @@ use crate::keeper::standby::Standby;
 use crate::knobs::{self, Knob};
 use crate::level::Level;
 use crate::limits::PATIENCE;
+use crate::policy::{Affinity, Backend, Contexts, Flight, Prealloc};
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::shared::{OnError, Parts, Shared};
 use crate::wait;
 
-/// Makes an engine. Values are checked by [`Builder::build`].
+/// Options of an engine; [`Builder::build`] checks them and makes the engine.
+///
+/// Every option has a default, so `Engine::builder().build()` is the same as
+/// [`Engine::new`]. Options that are knobs have a typed method here, can be set by name with
+/// [`Builder::set`], and mostly be changed later with [`Engine::set`].
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::Engine;
+///
+/// # fn main() -> forebay::Result<()> {
+/// let engine = Engine::builder()
+///     .cache_bytes(64 << 20)
+///     .dirty_age(Duration::from_millis(200))
+///     .on_error(|error| eprintln!("late write error: {error}"))
+///     .build()?;
+/// assert_eq!(engine.get("dirty_age")?, "200ms");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Builder {
     settings: Settings,
     patience: Duration,
     on_error: OnError,
-    /// Another process can finish what this one had accepted.
+    /// The arena is shared memory, so that another process can finish writing what it holds.
     is_survived: bool,
-    /// That process.
     keeper: Option<Keeper>,
 }
 
@@ -45,7 +65,9 @@ impl Default for Builder {
         Self {
             settings: Settings::default(),
             patience: PATIENCE,
-            on_error: Box::new(|error| tracing::error!(%error, "an error nobody waited for")),
+            on_error: Box::new(
+                |error| tracing::error!(%error, "an error that no caller waited for"),
+            ),
             is_survived: false,
             keeper: None,
         }
@@ -53,73 +75,170 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Bytes of memory for data: one fixed arena. Unless told, 256 MiB or a sixteenth of memory (or
-    /// of the cgroup's limit), whichever is less; at least 8 MiB.
+    /// Sets the memory for cached data, in bytes (at least 8 MiB).
+    ///
+    /// The memory is allocated once and never grows. The default is the smaller of 256 MiB and 1/16 of
+    /// the memory of the machine or cgroup.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.settings.cache_bytes = Some(bytes);
         self
     }
 
-    /// Bytes that may be dirty before writers wait; seven eighths of the cache unless told.
+    /// Sets how many bytes may be dirty before writers wait (default: 7/8 of the cache, which is
+    /// also the maximum; at least 4 MiB).
     #[must_use]
     pub fn dirty_bytes(mut self, bytes: u64) -> Self {
         self.settings.dirty_bytes = Some(bytes);
         self
     }
 
-    /// Bytes dirty from which writeback starts by itself; half of `dirty_bytes` unless told.
+    /// Sets how many bytes may be dirty before writeback starts by itself (default: half of
+    /// `dirty_bytes`).
     #[must_use]
     pub fn background_bytes(mut self, bytes: u64) -> Self {
         self.settings.background_bytes = Some(bytes);
         self
     }
 
-    /// How long a page may be dirty before it is written out; one second unless told.
+    /// Sets how long data may stay dirty before its writeback starts (default: 1 s; from 1 ms to
+    /// 24 h).
     #[must_use]
     pub fn dirty_age(mut self, age: Duration) -> Self {
         self.settings.dirty_age = age;
         self
     }
 
-    /// Bytes of the pool that [`Engine::buffer`] takes from; 16 MiB unless told.
+    /// Sets the size in bytes of the pool that [`Engine::buffer`] takes from (default: 16 MiB).
     #[must_use]
     pub fn buffer_bytes(mut self, bytes: u64) -> Self {
         self.settings.buffer_bytes = bytes;
         self
     }
 
-    /// Whether pages go when they were written, or read, on handles that do not say otherwise
-    /// ([`Open::uncached`](crate::Open::uncached)); not unless told.
+    /// Sets whether pages leave memory once they are written or read (default: `false`).
+    ///
+    /// Applies to handles that do not choose themselves with
+    /// [`Open::uncached`](crate::Open::uncached).
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.settings.caching = if uncached { Caching::Uncached } else { Caching::Cached };
         self
     }
 
-    /// How long `close` and a dropped engine wait for the device; 60 s unless told.
+    /// Sets when a batch of requests goes to the device (default: `Adaptive`).
+    #[must_use]
+    pub fn plug(mut self, plugging: Plugging) -> Self {
+        self.settings.queue.plugging = plugging;
+        self
+    }
+
+    /// Sets whether adjacent operations become one request (default: `On`).
+    #[must_use]
+    pub fn merge(mut self, merging: Merging) -> Self {
+        self.settings.queue.merging = merging;
+        self
+    }
+
+    /// Sets how the tags of a batch are allocated (default: `Sweep`).
+    #[must_use]
+    pub fn tags(mut self, tagging: Tagging) -> Self {
+        self.settings.queue.tagging = tagging;
+        self
+    }
+
+    /// Sets how often the clock is read (default: `Batch`).
+    #[must_use]
+    pub fn clock(mut self, reads: ClockReads) -> Self {
+        self.settings.queue.clock = reads;
+        self
+    }
+
+    /// Sets how often the kernel is called to submit requests (default: `Batch`).
+    #[must_use]
+    pub fn doorbell(mut self, ringing: Ringing) -> Self {
+        self.settings.queue.ringing = ringing;
+        self
+    }
+
+    /// Sets when completed requests wake their callers (default: `Adaptive`).
+    #[must_use]
+    pub fn completion(mut self, holding: Holding) -> Self {
+        self.settings.queue.holding = holding;
+        self
+    }
+
+    /// Sets the order of the completions that end together (default: `Fifo`).
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.settings.queue.order = order;
+        self
+    }
+
+    /// Sets how many writeback threads share the files (default: `Auto`).
+    #[must_use]
+    pub fn contexts(mut self, contexts: Contexts) -> Self {
+        self.settings.contexts = contexts;
+        self
+    }
+
+    /// Sets how files are assigned to writeback threads (default: `Group`).
+    #[must_use]
+    pub fn affinity(mut self, affinity: Affinity) -> Self {
+        self.settings.affinity = affinity;
+        self
+    }
+
+    /// Sets how much background writeback is in flight to a device (default: 2 ms of its work).
+    #[must_use]
+    pub fn flight(mut self, flight: Flight) -> Self {
+        self.settings.flight = flight;
+        self
+    }
+
+    /// Sets how much space is reserved ahead of data (default: `Adaptive`).
+    #[must_use]
+    pub fn prealloc(mut self, prealloc: Prealloc) -> Self {
+        self.settings.reserving = prealloc.into();
+        self
+    }
+
+    /// Sets which system calls are used for I/O (default: `Auto`).
+    #[must_use]
+    pub fn engine(mut self, backend: Backend) -> Self {
+        self.settings.backend = backend;
+        self
+    }
+
+    /// Sets how long [`File::close`](crate::File::close) and the drop of the engine wait for the
+    /// device (default: 60 s).
     #[must_use]
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
         self
     }
 
-    /// Whom to tell of errors that no caller waits for. It is called on the engine's own thread,
-    /// and must not wait for the engine; once that thread has ended, by whoever drops the handle.
-    /// Unless told, they are logged.
+    /// Sets the function that is called with each error that no caller waits for (default: log it
+    /// with `tracing`).
+    ///
+    /// Such errors are failed writes of dropped handles, the result of the engine's drop, and the
+    /// loss of the keeper. The function runs on a thread of the engine, or on the thread that drops
+    /// the last handle. It must not call anything that waits for the engine: such a call fails with
+    /// `WouldDeadlock`.
     #[must_use]
     pub fn on_error(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.on_error = Box::new(told);
         self
     }
 
-    /// Has a second process stand by: should this one die, it finishes what was accepted, so that
-    /// written data survives the process as it does with the kernel's page cache. See
-    /// [`keeper`](crate::keeper).
+    /// Starts a keeper: a second process that finishes writing accepted data if this process dies.
     ///
-    /// [`Builder::build`] starts it and waits until it is there; each first open and last close of
-    /// a file waits for one answer of it, which takes microseconds, and a second at most. A thread
-    /// of the engine's waits for its end, and tells [`Builder::on_error`] of that.
+    /// Written data then survives `kill -9`, an abort and a crash of this process, as it would in
+    /// the page cache of the kernel. The module [`keeper`](crate::keeper) describes this in full.
+    ///
+    /// [`Builder::build`] starts the keeper and waits until it runs. The first open and the last
+    /// close of each file wait for an answer of the keeper, which takes microseconds and one second
+    /// at most. [`Builder::on_error`] reports the loss of the keeper.
     #[must_use]
     pub fn survive(mut self, keeper: Keeper) -> Self {
         self.is_survived = true;
@@ -127,8 +246,7 @@ impl Builder {
         self
     }
 
-    /// Keeps an account of what is not written yet in memory that another process can be given, and
-    /// gives it to nobody.
+    /// Keeps the data in shared memory with records of unwritten data, but starts no keeper.
     #[doc(hidden)]
     #[must_use]
     pub fn survivable(mut self) -> Self {
@@ -136,32 +254,39 @@ impl Builder {
         self
     }
 
-    /// Any knob by its name, as a command line gives it; [`Builder::knobs`] lists them. Beside
-    /// those of [`Engine::set`] there are `cache_bytes` and `buffer_bytes` (bytes, or with k, m,
-    /// g), and `engine` (`auto`, `io_uring`, `threads`: by which system calls; `auto` takes a
-    /// thread pool only where io_uring is missing or forbidden).
+    /// Sets a knob by name, with its value as text, such as `set("prealloc", "64m")`.
+    ///
+    #[doc = include_str!("knobs.md")]
+    ///
+    /// ```
+    /// # fn main() -> forebay::Result<()> {
+    /// let engine = forebay::Engine::builder().set("cache_bytes", "64m")?.build()?;
+    /// assert_eq!(engine.get("cache_bytes")?, "67108864");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown key or a value that cannot be read; the message names what
-    /// there is.
+    /// `InvalidInput` for an unknown name or an invalid value; the message lists what is valid.
     pub fn set(mut self, key: &str, value: &str) -> Result<Self> {
         knobs::set(&mut self.settings, key, value)?;
         Ok(self)
     }
 
-    /// Every knob, with what it stands at and what it can be set to.
+    /// Returns every knob with its current value, its valid values and its meaning.
     #[must_use]
     pub fn knobs(&self) -> Vec<Knob> {
         knobs::list(&self.settings)
     }
 
-    /// Makes the engine: its memory, its ring (or a thread pool in its place), its thread; more of
-    /// both where more `contexts` are asked for.
+    /// Builds the engine: allocates its memory, and starts its threads, rings and keeper. Blocks.
     ///
     /// # Errors
-    /// `Keeper` where there is to be one and it cannot be started, or is of another version;
-    /// `InvalidInput` for a value out of range; `Unsupported` where io_uring was asked for and is
-    /// not to be had, or has no memory; `Io` where the system gives no memory or thread.
+    /// - `InvalidInput` if a value is out of range; the message names it.
+    /// - `Unsupported` if io_uring was required and is missing, forbidden or out of memory.
+    /// - `Keeper` if the keeper cannot be started, or is of another version.
+    /// - `Io` if the system grants no memory or no thread.
+    /// - `WouldDeadlock` on a thread of an engine.
     pub fn build(mut self) -> Result<Engine> {
         may_make()?;
         let bytes = self.settings.cache_bytes();
@@ -169,23 +294,25 @@ impl Builder {
         self.settings.check()?;
         let frames = (bytes / PAGE) as u32;
         let arena = if self.is_survived { Arena::shared(frames) } else { Arena::new(frames) };
-        let arena = Arc::new(arena.map_err(failed("no memory for the cache"))?);
+        let arena = Arc::new(
+            arena.map_err(failed(format!("could not allocate {bytes} bytes for the cache")))?,
+        );
         self.make(arena, false)
     }
 
-    /// Makes an engine of what a dead program's keeper holds: its memory becomes this engine's,
-    /// with every page that was in it, and its files are open here, as they were open there.
-    /// `socket` is where that keeper listens ([`Keeper::socket`]). Blocks: until the keeper has
-    /// written and synced what the dead program had accepted.
+    /// Builds an engine that continues where a dead program stopped: with its cache and its open
+    /// files, taken from its keeper. Blocks until the keeper has written and synced what the dead
+    /// program had accepted.
     ///
-    /// The cache is as large as that memory, whatever was told; everything else is as it was told
-    /// to this builder. With [`Builder::survive`] the new engine has a keeper of its own, which may
-    /// have the same socket, before the old one lets go. What the old keeper could not write is
-    /// dirty here, and is tried again.
+    /// `socket` is the path where that keeper listens ([`Keeper::socket`]). The cache keeps the size
+    /// of the dead program's cache; all other options are those of this builder. With
+    /// [`Builder::survive`] the new engine gets a keeper of its own, which may use the same path. It
+    /// takes over before the old keeper lets go, so the data is never without one. Pages that the
+    /// old keeper could not write are dirty in the new engine.
     ///
-    /// Every file the dead program had open for writing is in [`Adopted::files`] with one handle,
-    /// those that have no path any more too; [`Engine::open`] shares them. Each has to be closed,
-    /// or dropped, as any other.
+    /// [`Adopted::files`] holds one handle for each file that the dead program had open for writing,
+    /// including removed files. [`Engine::open`] of the same path shares that file. Close or drop
+    /// each handle as usual.
     ///
     /// ```no_run
     /// use forebay::{Engine, Keeper};
@@ -194,29 +321,28 @@ impl Builder {
     /// forebay::keeper::run_if_asked();
     /// let builder = || Engine::builder().survive(Keeper::this_program().socket("/run/table.keeper"));
     /// let engine = match builder().adopt("/run/table.keeper") {
-    ///     Ok(adopted) => adopted.engine,             // warm, and the files open it needs are found by `open`
-    ///     Err(_) => builder().build()?,              // nobody died, or too long ago
+    ///     Ok(adopted) => adopted.engine,             // warm cache
+    ///     Err(_) => builder().build()?,              // no keeper waits there
     /// };
     /// # let _ = engine; Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `Keeper` where nobody listens there, or who does is another user, no keeper, one of another
-    /// version, or one whose program lives; and where the files cannot be taken over, or not be
-    /// given to a keeper of this engine's. As [`Builder::build`], too. The old keeper has
-    /// everything still then, and waits for the next who asks.
+    /// As [`Builder::build`], and `Keeper` if no keeper listens at `socket`, if it belongs to another
+    /// user, is of another version, or serves a program that is still alive; also if the files
+    /// cannot be taken over. After an error the old keeper still has everything and waits for the
+    /// next attempt.
     pub fn adopt(mut self, socket: impl AsRef<Path>) -> Result<Adopted> {
         may_make()?;
-        // Dropped last: until it is told otherwise the keeper has everything.
+        // Dropped last: the old keeper keeps everything until it is released.
         let Handed { channel, arena, process, files: handed } = Handed::ask(socket.as_ref())?;
         self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
         self.settings.check()?;
         let is_survived = self.is_survived;
         let engine = self.make(Arc::clone(&arena), true)?;
         let (files, pages) = engine.take_over(handed, |keeper| {
-            // The new one first: whoever dies between the two leaves everything to both, and not to
-            // none.
+            // The new keeper first: if this process dies in between, both keepers have everything.
             Handed::make_room(&channel)?;
             keeper.confirm()?;
             Handed::tell_taken(&channel);
@@ -226,25 +352,29 @@ impl Builder {
             Handed::tell_taken(&channel);
         }
         if !is_survived {
-            // Nobody is told what becomes of it.
+            // No keeper follows, so the records of unwritten data are of no use.
             forget_all_but(&arena, &[]);
         }
         tracing::info!(process, files = files.len(), ?pages, "took over from a dead program");
         Ok(Adopted::new(engine, files, process, pages))
     }
 
-    /// An engine with this memory, which may be another keeper's still; its settings are checked.
+    /// Makes an engine from checked settings. With `on_trial` another keeper still has the memory.
     fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
         let settings = self.settings;
-        let buffers = Buffers::new(settings.buffer_bytes as usize)
-            .map_err(failed("no memory for buffers"))?;
-        let fork = ForkGuard::new().map_err(failed("no page for the fork guard"))?;
+        let buffers = Buffers::new(settings.buffer_bytes as usize).map_err(failed(format!(
+            "could not allocate {} bytes for buffers",
+            settings.buffer_bytes
+        )))?;
+        let fork = ForkGuard::new()
+            .map_err(failed("could not allocate the page that detects a fork".to_owned()))?;
         let level = Level::new(settings.throttle());
         let started =
             self.keeper.map(|keeper| Standby::start(keeper, &arena, on_trial)).transpose()?;
         let (keeper, process) = started.unzip();
         let alive = keeper.as_ref().and_then(Standby::alive);
-        let (contexts, has_ended) = Contexts::new(settings.backend, Arc::clone(&arena), alive);
+        let (contexts, has_ended) =
+            contexts::Contexts::new(settings.backend, Arc::clone(&arena), alive);
         let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork, keeper };
         let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));
         if let (Some(keeper), Some(process)) = (&shared.keeper, process) {
@@ -259,19 +389,66 @@ fn may_make() -> Result<()> {
     if wait::is_ours() {
         return Err(Error::new(
             ErrorKind::WouldDeadlock,
-            "an engine cannot be made by an engine's thread",
-        ));
+            "cannot build an engine on a thread of an engine",
+        )
+        .remedy("build it on another thread"));
     }
     Ok(())
 }
 
-fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+fn failed(what: String) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::new(ErrorKind::Io, what).because(error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn typed_methods_set_the_knobs_of_their_names() {
+        let builder = Builder::default()
+            .plug(Plugging::Never)
+            .merge(Merging::Off)
+            .tags(Tagging::Single)
+            .clock(ClockReads::Each)
+            .doorbell(Ringing::Each)
+            .completion(Holding::Immediate)
+            .order(Order::Lifo)
+            .contexts(Contexts::Number(3))
+            .affinity(Affinity::Single)
+            .flight(Flight::Depth(7))
+            .prealloc(Prealloc::ExtentHint(1 << 20))
+            .cache_bytes(9 << 20)
+            .dirty_bytes(7 << 20)
+            .background_bytes(6 << 20)
+            .dirty_age(Duration::from_millis(3))
+            .uncached(true)
+            .buffer_bytes(8192)
+            .engine(Backend::Threads);
+        let expected = [
+            ("plug", "never"),
+            ("merge", "off"),
+            ("tags", "single"),
+            ("clock", "each"),
+            ("doorbell", "each"),
+            ("completion", "immediate"),
+            ("order", "lifo"),
+            ("contexts", "3"),
+            ("affinity", "single"),
+            ("flight", "7"),
+            ("prealloc", "extsize=1048576"),
+            ("cache_bytes", "9437184"),
+            ("dirty_bytes", "7340032"),
+            ("background_bytes", "6291456"),
+            ("dirty_age", "3ms"),
+            ("uncached", "on"),
+            ("buffer_bytes", "8192"),
+            ("engine", "threads"),
+        ];
+        let knobs = builder.knobs();
+        let found = knobs.iter().map(|knob| (knob.name.as_str(), knob.value.as_str()));
+        assert!(found.eq(expected), "each knob has a typed method: {knobs:?}");
+    }
 
     #[test]
     fn what_cannot_be_is_refused_with_what_can() {

@@ -298,13 +298,25 @@ pub(crate) enum End {
     Broken,
 }
 
-/// Among how many contexts files are spread, as the knob `contexts` says.
+/// How many writeback contexts share the files (knob `contexts`).
+///
+/// A context is one thread with its own ring. Each file belongs to one context at a time.
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// use forebay::policy::Contexts;
+///
+/// let engine = forebay::Engine::builder().contexts(Contexts::Number(2)).build()?;
+/// assert_eq!(engine.stats().contexts, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Wanted {
-    /// As many as bring something.
+pub enum Wanted {
+    /// Starts with one, and changes the number as long as that raises the throughput.
     #[default]
     Auto,
-    /// So many.
+    /// Uses this many, from 1 to 64.
     Number(usize),
 }
 

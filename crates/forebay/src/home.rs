@@ -12,17 +12,27 @@ use forebay_uring::{File, Identity, Kind};
 
 use crate::volume::Volume;
 
-/// By what a file's context is chosen.
+/// How files are assigned to writeback contexts (knob `affinity`).
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// use forebay::policy::Affinity;
+///
+/// let engine = forebay::Engine::builder().affinity(Affinity::Hash).build()?;
+/// assert_eq!(engine.get("affinity")?, "hash");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) enum Affinity {
-    /// All files have the first one.
+pub enum Affinity {
+    /// Assigns all files to the first context.
     Single,
-    /// By the file itself.
+    /// Assigns each file by a hash of its identity.
     Hash,
-    /// By its directory: files of one have the same.
+    /// Assigns files by their directory: all files of a directory share a context.
     Directory,
-    /// By the allocation group its blocks lie in, where the file system tells; else by its
-    /// directory.
+    /// Assigns files by the allocation group of their blocks (XFS), or by their directory if the
+    /// file system reports no groups.
     #[default]
     Group,
 }

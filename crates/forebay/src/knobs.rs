@@ -1,8 +1,10 @@
-//! The knobs of an engine: the one list of them, each with its name, what it can be set to, and how
-//! it is read and told. Those of the queue are in its own list, and stand here before the others.
+//! Knobs of an engine in one table: name, values, default, meaning, and how a value is read and
+//! printed. The knobs of the request queue come first and are defined in `forebay_block::knobs`.
 //!
 //! A knob is a field of [`Settings`], its entry here, and one place that acts on it:
-//! `Shared::apply` where it can be changed while the engine runs, `Builder::build` where not.
+//! `Shared::apply` if it can be changed while the engine runs, `Builder::build` if not. The page
+//! `knobs.md`, which is part of the documentation of `Engine::set`, is made from this table by a
+//! test.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,26 +23,57 @@ use crate::home::Affinity;
 use crate::limits::EXTENT_HINTS;
 use crate::settings::{Settings, invalid};
 
-/// A knob of an engine, as [`Engine::knobs`](crate::Engine::knobs) lists it.
+/// Description and current value of one knob.
+///
+/// [`Engine::knobs`](crate::Engine::knobs) and [`Builder::knobs`](crate::Builder::knobs) list all
+/// knobs.
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// let engine = forebay::Engine::new()?;
+/// for knob in engine.knobs() {
+///     println!("{} = {} ({}; {})", knob.name, knob.value, knob.choices, knob.help);
+///     assert_eq!(engine.get(&knob.name)?, knob.value);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Knob {
     /// Its name, as [`Engine::set`](crate::Engine::set) takes it.
     pub name: String,
-    /// What it stands at, as [`Engine::set`](crate::Engine::set) takes it.
+    /// Its current value, as [`Engine::set`](crate::Engine::set) takes it.
     pub value: String,
-    /// What it can be set to, for a reader.
+    /// The values that it accepts, as text for a reader.
     pub choices: String,
+    /// Its value if it is never set, as text for a reader.
+    pub default: String,
+    /// Meaning, in one or two sentences.
+    pub help: String,
     /// Whether it can be changed while the engine runs.
     pub change: Change,
 }
 
 /// When a knob can be changed.
+///
+/// ```
+/// use forebay::Change;
+///
+/// # fn main() -> forebay::Result<()> {
+/// let engine = forebay::Engine::new()?;
+/// let fixed = engine.knobs().into_iter().filter(|knob| knob.change == Change::Fixed);
+/// for knob in fixed {
+///     assert!(engine.set(&knob.name, &knob.value).is_err());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Change {
-    /// While the engine runs.
+    /// At any time, with [`Engine::set`](crate::Engine::set).
     Live,
-    /// Only before it is made.
+    /// Only before the engine is built, with [`Builder::set`](crate::Builder::set).
     Fixed,
 }
 
@@ -53,25 +86,28 @@ impl fmt::Display for Change {
     }
 }
 
-/// One of an engine's own.
+/// A knob that is not one of the request queue.
 struct Own {
     name: &'static str,
     choices: &'static str,
-    /// Why it cannot be changed while the engine runs, where it cannot.
+    default: &'static str,
+    help: &'static str,
+    /// Why it cannot be changed while the engine runs, if it cannot.
     fixed: Option<&'static str>,
     get: fn(&Settings) -> String,
-    /// None where the value cannot be read.
+    /// Returns `None` if the value is invalid.
     set: fn(&mut Settings, &str) -> Option<()>,
 }
 
-/// What a number of bytes can be written as.
+/// Values of a knob that is a number of bytes.
 const BYTES: &str = "a number of bytes, such as 64m or 1g";
 
-/// All of them, beside those of the queue.
 const OWN: [Own; 11] = [
     Own {
         name: "contexts",
         choices: Wanted::CHOICES,
+        default: "auto",
+        help: "Writeback threads that share the files. `auto` tries how many raise the throughput.",
         fixed: None,
         get: |settings| settings.contexts.to_string(),
         set: |settings, value| Wanted::by_name(value).map(|wanted| settings.contexts = wanted),
@@ -79,6 +115,9 @@ const OWN: [Own; 11] = [
     Own {
         name: "affinity",
         choices: Affinity::CHOICES,
+        default: "group",
+        help: "How files are assigned to writeback threads: all to the first, by a hash of the file, by \
+               directory, or by allocation group (by directory if the file system has none).",
         fixed: None,
         get: |settings| settings.affinity.name().to_owned(),
         set: |settings, value| {
@@ -88,6 +127,9 @@ const OWN: [Own; 11] = [
     Own {
         name: "flight",
         choices: flight::CHOICES,
+        default: "time=2000",
+        help: "How much background writeback is in flight to a device: as much as it writes in a time, \
+               or a number of requests.",
         fixed: None,
         get: |settings| match settings.flight {
             Bound::Depth(depth) => depth.to_string(),
@@ -97,7 +139,11 @@ const OWN: [Own; 11] = [
     },
     Own {
         name: "prealloc",
-        choices: "off, adaptive, bytes beyond the end such as 64m, or extsize=BYTES (4096 to 1g, whole pages)",
+        choices: "off, adaptive, BYTES such as 64m, or extsize=BYTES (4096 to 1g, a multiple of 4096)",
+        default: "adaptive",
+        help: "Space reserved ahead of data: none; for files that become dense; that, and BYTES beyond \
+               the end of growing files, at most 1 % of the free space; or an extent-size hint of BYTES \
+               on new XFS files. Reserved space is given back when the file is closed.",
         fixed: None,
         get: |settings| told_reserving(settings.reserving),
         set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
@@ -105,13 +151,17 @@ const OWN: [Own; 11] = [
     Own {
         name: "cache_bytes",
         choices: BYTES,
-        fixed: Some("the cache is one piece of memory, and the device knows where it is"),
+        default: "the smaller of 256m and 1/16 of memory",
+        help: "Memory for cached data, allocated once. At least 8m.",
+        fixed: Some("the memory of the cache is allocated once and registered with the kernel"),
         get: |settings| settings.cache_bytes().to_string(),
         set: |settings, value| bytes(value).map(|bytes| settings.cache_bytes = Some(bytes)),
     },
     Own {
         name: "dirty_bytes",
         choices: BYTES,
+        default: "7/8 of cache_bytes",
+        help: "Dirty bytes at which writers wait. At least 4m, at most 7/8 of `cache_bytes`.",
         fixed: None,
         get: |settings| settings.dirty_bytes().to_string(),
         set: |settings, value| bytes(value).map(|bytes| settings.dirty_bytes = Some(bytes)),
@@ -119,6 +169,8 @@ const OWN: [Own; 11] = [
     Own {
         name: "background_bytes",
         choices: BYTES,
+        default: "1/2 of dirty_bytes",
+        help: "Dirty bytes at which writeback starts by itself. At most `dirty_bytes`.",
         fixed: None,
         get: |settings| settings.background_bytes().to_string(),
         set: |settings, value| bytes(value).map(|bytes| settings.background_bytes = Some(bytes)),
@@ -126,6 +178,8 @@ const OWN: [Own; 11] = [
     Own {
         name: "dirty_age",
         choices: "a time with its unit, such as 500us, 500ms or 1s",
+        default: "1s",
+        help: "Longest time that written data stays dirty before its writeback starts. From 1ms to 24h.",
         fixed: None,
         get: |settings| told_age(settings.dirty_age),
         set: |settings, value| age(value).map(|age| settings.dirty_age = age),
@@ -133,6 +187,8 @@ const OWN: [Own; 11] = [
     Own {
         name: "uncached",
         choices: "off, on",
+        default: "off",
+        help: "Whether pages leave memory once they are written or read, on handles that do not choose.",
         fixed: None,
         get: |settings| word(settings.caching == Caching::Uncached, "on", "off"),
         set: |settings, value| {
@@ -143,22 +199,25 @@ const OWN: [Own; 11] = [
     Own {
         name: "buffer_bytes",
         choices: BYTES,
-        fixed: Some(
-            "the pool of buffers is one piece of memory, and parts of it are lent to callers",
-        ),
+        default: "16777216",
+        help: "Memory of the pool that `Engine::buffer` takes from. At least 4096.",
+        fixed: Some("the memory of the pool is allocated once and lent to callers"),
         get: |settings| settings.buffer_bytes.to_string(),
         set: |settings, value| bytes(value).map(|bytes| settings.buffer_bytes = bytes),
     },
     Own {
         name: "engine",
         choices: Choice::CHOICES,
-        fixed: Some("what is in flight and every open file belong to the one that was chosen"),
+        default: "auto",
+        help: "System calls for I/O. `auto` takes io_uring, or a thread pool if io_uring is missing or \
+               forbidden.",
+        fixed: Some("open files and requests in flight belong to the backend that was chosen"),
         get: |settings| settings.backend.name().to_owned(),
         set: |settings, value| Choice::by_name(value).map(|choice| settings.backend = choice),
     },
 ];
 
-/// Any of them.
+/// The definition of a knob, of the queue or not.
 #[derive(Clone, Copy)]
 enum Definition {
     OfQueue(&'static OfQueue),
@@ -173,52 +232,61 @@ fn all() -> impl Iterator<Item = Definition> {
 fn find(name: &str) -> Result<Definition> {
     all().find(|knob| knob.name() == name).ok_or_else(|| {
         let names: Vec<_> = all().map(Definition::name).collect();
-        Error::new(ErrorKind::InvalidInput, format!("there is no knob `{name}`"))
-            .remedy(format!("there are: {}", names.join(", ")))
+        Error::new(ErrorKind::InvalidInput, format!("unknown knob `{name}`"))
+            .remedy(format!("known knobs: {}", names.join(", ")))
     })
 }
 
-/// Every knob, and what it stands at.
+/// Returns every knob with its value.
 pub(crate) fn list(settings: &Settings) -> Vec<Knob> {
-    let told = |knob: Definition| Knob {
-        name: knob.name().to_owned(),
-        value: knob.get(settings),
-        choices: knob.choices().to_owned(),
-        change: if knob.fixed().is_some() { Change::Fixed } else { Change::Live },
-    };
-    all().map(told).collect()
+    all().map(|knob| knob.describe(knob.get(settings))).collect()
 }
 
-/// What a knob stands at.
+/// Returns the description of a knob whose values come from another process. A knob that this
+/// version does not have keeps what that process said.
+pub(crate) fn described(name: &str, value: String, choices: &str, change: Change) -> Knob {
+    let known = find(name).map(|knob| knob.describe(String::new()));
+    let (default, help) = known.map(|knob| (knob.default, knob.help)).unwrap_or_default();
+    Knob { name: name.to_owned(), value, choices: choices.to_owned(), default, help, change }
+}
+
+/// Returns the value of a knob.
 ///
 /// # Errors
-/// `InvalidInput` for an unknown name; the message names what there is.
+/// `InvalidInput` for an unknown name; the message lists the known names.
 pub(crate) fn get(settings: &Settings, name: &str) -> Result<String> {
     find(name).map(|knob| knob.get(settings))
 }
 
-/// Sets a knob; whether that goes with the others is not looked at.
+/// Sets a knob. Whether the value fits the other knobs is not checked here.
 ///
 /// # Errors
-/// `InvalidInput` for an unknown name, or a value that cannot be read; the message names what there
-/// is.
+/// `InvalidInput` for an unknown name or an invalid value; the message lists what is valid.
 pub(crate) fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
     find(name)?.set(settings, value)
 }
 
-/// The same of an engine that runs.
+/// Sets a knob of a running engine, as [`set`].
 ///
 /// # Errors
-/// Also where it cannot be changed any more; the message says why.
+/// As [`set`], and `InvalidInput` if the knob is fixed; the message says why.
 pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
     let knob = find(name)?;
     if let Some(why) = knob.fixed() {
-        let what = format!("`{name}` cannot be changed while the engine runs: {why}");
-        return Err(
-            Error::new(ErrorKind::InvalidInput, what).remedy("set it before the engine is made")
-        );
+        let what = format!("cannot change knob `{name}` while the engine runs: {why}");
+        return Err(Error::new(ErrorKind::InvalidInput, what)
+            .remedy("set it with the Builder, before the engine is built"));
     }
     knob.set(settings, value)
+}
+
+/// Checks that every value is one that can also be set as text: the typed methods of the builder
+/// take values of any size.
+///
+/// # Errors
+/// `InvalidInput` for the first value that is out of range.
+pub(crate) fn check(settings: &Settings) -> Result<()> {
+    all().try_for_each(|knob| knob.set(&mut settings.clone(), &knob.get(settings)))
 }
 
 impl Definition {
@@ -233,6 +301,31 @@ impl Definition {
         match self {
             Definition::OfQueue(knob) => knob.choices,
             Definition::Own(knob) => knob.choices,
+        }
+    }
+
+    fn help(self) -> &'static str {
+        match self {
+            Definition::OfQueue(knob) => knob.help,
+            Definition::Own(knob) => knob.help,
+        }
+    }
+
+    fn default(self) -> String {
+        match self {
+            Definition::OfQueue(knob) => knob.get(&forebay_block::Knobs::default()).to_string(),
+            Definition::Own(knob) => knob.default.to_owned(),
+        }
+    }
+
+    fn describe(self, value: String) -> Knob {
+        Knob {
+            name: self.name().to_owned(),
+            value,
+            choices: self.choices().to_owned(),
+            default: self.default(),
+            help: self.help().to_owned(),
+            change: if self.fixed().is_some() { Change::Fixed } else { Change::Live },
         }
     }
 
@@ -357,6 +450,36 @@ mod tests {
             ["extsize=", "extsize=0", "extsize=6000", "extsize=2g", "extsize", "extsize=off", "on"]
         {
             assert_eq!(reserving(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_knobs_is_made_from_the_table() {
+        let mut page = "| knob | values | default | meaning |\n|---|---|---|---|\n".to_owned();
+        for knob in list(&Settings::default()) {
+            let Knob { name, choices, default, help, change, .. } = knob;
+            let fixed = match change {
+                Change::Live => "",
+                Change::Fixed => " Fixed once the engine is built.",
+            };
+            page += &format!("| `{name}` | {choices} | {default} | {help}{fixed} |\n");
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/knobs.md");
+        if std::env::var_os("FOREBAY_WRITE_PAGES").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        let found = std::fs::read_to_string(path).unwrap();
+        assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
+    }
+
+    #[test]
+    fn defaults_are_what_the_table_says() {
+        let settings = Settings::default();
+        for Knob { name, value, default, .. } in list(&settings) {
+            // The defaults of three depend on the machine, or on another knob.
+            if !default.contains(" of ") {
+                assert_eq!(value, default, "{name}");
+            }
         }
     }
 

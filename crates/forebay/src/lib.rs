@@ -83,6 +83,7 @@ mod limits;
 mod metrics;
 mod mutex;
 mod open;
+pub mod policy;
 #[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
 mod pool;
 mod settings;

@@ -1,4 +1,4 @@
-//! What an engine's knobs stand at, and what of it goes together.
+//! Values of all knobs of an engine, their defaults and their ranges.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use crate::context;
 use crate::contexts::Wanted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Affinity;
+use crate::knobs;
 use crate::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
 };
 
-/// What every knob stands at.
+/// Values of all knobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Of the arena; as much as is sensible here where none was told.
+    /// Memory of the cache; unset: a part of the machine's memory.
     pub(crate) cache_bytes: Option<u64>,
-    /// Of the cache, unless told.
+    /// Unset: a part of the cache.
     pub(crate) dirty_bytes: Option<u64>,
-    /// Of those dirty, unless told.
+    /// Unset: a part of `dirty_bytes`.
     pub(crate) background_bytes: Option<u64>,
     pub(crate) dirty_age: Duration,
     pub(crate) flight: Bound,
@@ -57,7 +58,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Bytes of the arena.
+    /// Returns the bytes of memory for the cache.
     pub(crate) fn cache_bytes(&self) -> u64 {
         let default = || {
             DEFAULT_CACHE_BYTES.min(probe::memory_limit() / CACHE_OF_MEMORY).max(MIN_CACHE_BYTES)
@@ -65,36 +66,37 @@ impl Settings {
         self.cache_bytes.unwrap_or_else(default)
     }
 
-    /// Bytes dirty at which writers wait.
+    /// Returns the dirty bytes at which writers wait.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.unwrap_or_else(|| self.most_dirty_bytes())
     }
 
-    /// Bytes dirty from which writeback starts by itself.
+    /// Returns the dirty bytes at which writeback starts by itself.
     pub(crate) fn background_bytes(&self) -> u64 {
         self.background_bytes.unwrap_or_else(|| self.dirty_bytes() / 2)
     }
 
-    /// The rest is for what is being replaced, filled and read.
+    /// The rest of the cache is for pages that are being replaced, filled and read.
     fn most_dirty_bytes(&self) -> u64 {
         self.cache_bytes() / PAGE * PAGE / 8 * 7
     }
 
-    /// The levels at which writeback begins and writers wait.
+    /// Returns the levels at which writeback starts and writers wait.
     pub(crate) fn throttle(&self) -> Throttle {
         Throttle::new(self.dirty_bytes() / PAGE, (self.background_bytes() / PAGE).max(1))
     }
 
-    /// What a context has to know.
+    /// Returns the values that a context acts on.
     pub(crate) fn of_context(&self) -> context::Knobs {
         context::Knobs { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue }
     }
 
-    /// Whether all of it can be, and together.
+    /// Checks every value, and that they fit together.
     ///
     /// # Errors
-    /// `InvalidInput` for the first value out of its range; the message says which that is.
+    /// `InvalidInput` for the first value out of its range; the message names it.
     pub(crate) fn check(&self) -> Result<()> {
+        knobs::check(self)?;
         range("cache_bytes", self.cache_bytes(), MIN_CACHE_BYTES, MAX_CACHE_BYTES)?;
         range("dirty_bytes", self.dirty_bytes(), MIN_DIRTY_BYTES, self.most_dirty_bytes())?;
         range("background_bytes", self.background_bytes(), 0, self.dirty_bytes())?;
@@ -115,14 +117,16 @@ fn range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
     Err(invalid(key, &value.to_string(), &format!("{least} to {most}")))
 }
 
-/// A value that a knob cannot have.
+/// Returns the error for a value that a knob cannot have.
 pub(crate) fn invalid(key: &str, value: &str, allowed: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("{key} = {value} is not possible"))
+    Error::new(ErrorKind::InvalidInput, format!("invalid value `{value}` for knob `{key}`"))
         .remedy(format!("allowed: {allowed}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_block::knobs::Holding;
+
     use super::*;
 
     #[test]
@@ -142,7 +146,7 @@ mod tests {
         let refused = |settings: Settings, name: &str| {
             let error = settings.check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().starts_with(name), "{error}");
+            assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
         };
         let of = || Settings { cache_bytes: Some(64 << 20), ..Settings::default() };
         refused(Settings { cache_bytes: Some(1 << 20), ..of() }, "cache_bytes");
@@ -151,5 +155,13 @@ mod tests {
         refused(Settings { buffer_bytes: 0, ..of() }, "buffer_bytes");
         refused(Settings { dirty_age: Duration::ZERO, ..of() }, "dirty_age");
         refused(Settings { dirty_age: Duration::MAX, ..of() }, "dirty_age");
+        refused(Settings { contexts: Wanted::Number(0), ..of() }, "contexts");
+        refused(Settings { contexts: Wanted::Number(65), ..of() }, "contexts");
+        refused(Settings { flight: Bound::Depth(0), ..of() }, "flight");
+        refused(Settings { flight: Bound::Time(Duration::from_secs(2)), ..of() }, "flight");
+        refused(Settings { reserving: Reserving::Hint(5000), ..of() }, "prealloc");
+        let mut slow = of();
+        slow.queue.holding = Holding::Delay(Duration::from_secs(1));
+        refused(slow, "completion");
     }
 }

@@ -19,23 +19,23 @@ use crate::setup::SetupError;
 use crate::threads::Threads;
 use crate::waker::Waker;
 
-/// Which backend is wanted.
+/// Choice of the system calls for I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Choice {
-    /// The ring, or the thread pool where io_uring is missing or forbidden.
+    /// io_uring, or a thread pool if io_uring is missing or forbidden.
     #[default]
     Auto,
-    /// The ring, or an error.
+    /// io_uring; setting up fails if it is missing or forbidden.
     IoUring,
-    /// The thread pool.
+    /// A thread pool with blocking system calls.
     Threads,
 }
 
 impl Choice {
-    /// The names that [`Choice::by_name`] takes, for a message.
+    /// The names that [`Choice::by_name`] accepts, for an error message.
     pub const CHOICES: &'static str = "auto, io_uring, threads";
 
-    /// The choice of a name.
+    /// Returns the choice with this name, or `None`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
@@ -46,7 +46,7 @@ impl Choice {
         }
     }
 
-    /// Its name.
+    /// Returns the name that [`Choice::by_name`] accepts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

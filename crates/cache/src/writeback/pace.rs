@@ -67,12 +67,12 @@ const AS_GOOD: f64 = 0.97;
 const FIRST_PAUSE: u32 = 8;
 const LONGEST_PAUSE: u32 = 256;
 
-/// How the flight is bounded.
+/// Limit of the work in flight to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bound {
-    /// By the device's work: it is kept busy for so long.
+    /// As much work as the device does in this time, as measured (100 us to 1 s).
     Time(Duration),
-    /// By so many requests of a class, whatever they carry: for comparison.
+    /// This many requests of a class, of any size (1 to 112); kept for comparison.
     Depth(usize),
 }
 

@@ -1,4 +1,4 @@
-//! The other end of a control socket.
+//! Client of a control socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -9,14 +9,33 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::knobs::Knob;
 use crate::limits::{CONTROL_ANSWER_BYTES, CONTROL_PATIENCE};
 
-/// A connection to an engine of another process that serves a control socket
-/// ([`Engine::serve_control`](crate::Engine::serve_control)). Its calls block, for ten seconds at
-/// most.
+/// Connection to the control socket of an engine in another process
+/// ([`Engine::serve_control`](crate::Engine::serve_control)).
+///
+/// Each call blocks until the engine answers, for ten seconds at most.
+///
+/// ```
+/// use forebay::{Control, Engine};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("socket");
+/// let engine = Engine::new()?;
+/// engine.serve_control(&path)?;
+///
+/// let mut control = Control::connect(&path)?;        // usually in another process
+/// control.set("dirty_age", "300ms")?;
+/// assert_eq!(control.get("dirty_age")?, "300ms");
+/// assert_eq!(control.number("dirty_bytes")?, 0);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// All calls fail with what the engine answers: `InvalidInput` for a name or value that it does not
-/// have, `NotPermitted` to another user, `Shutdown` while it ends; and with `Io` where nothing
-/// answers.
+/// - `InvalidInput` for a name or value that the engine does not accept.
+/// - `NotPermitted` if the engine belongs to another user.
+/// - `Shutdown` while the engine shuts down.
+/// - `Io` if the engine does not answer.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -24,10 +43,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects.
+    /// Connects to the control socket at `path`.
     ///
     /// # Errors
-    /// `Open` with the system's reason.
+    /// `Open` with the reason of the system.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let connected = UnixStream::connect(path).and_then(|stream| {
@@ -37,12 +56,14 @@ impl Control {
         });
         let stream = connected.map_err(|error| {
             let remedy = match error.kind() {
-                io::ErrorKind::NotFound => "an engine serves it only while it runs",
-                io::ErrorKind::ConnectionRefused => "no engine serves it any more",
-                io::ErrorKind::PermissionDenied => "only the engine's own user may, and root",
-                _ => "give the path of an engine's control socket",
+                io::ErrorKind::NotFound => {
+                    "the engine must be running and serve a control socket there"
+                }
+                io::ErrorKind::ConnectionRefused => "the engine that served it has ended",
+                io::ErrorKind::PermissionDenied => "connect as the user of the engine, or as root",
+                _ => "pass the path of the control socket of an engine",
             };
-            Error::new(ErrorKind::Open, "could not connect")
+            Error::new(ErrorKind::Open, "could not connect to the control socket")
                 .at_path(path)
                 .because(error)
                 .remedy(remedy)
@@ -50,7 +71,7 @@ impl Control {
         Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) })
     }
 
-    /// What a knob stands at.
+    /// Returns the value of a knob.
     ///
     /// # Errors
     /// See [`Control`].
@@ -59,7 +80,7 @@ impl Control {
         self.one(lines)
     }
 
-    /// Changes a knob, as [`Engine::set`](crate::Engine::set) does.
+    /// Changes a knob, as [`Engine::set`](crate::Engine::set).
     ///
     /// # Errors
     /// See [`Control`].
@@ -67,7 +88,7 @@ impl Control {
         self.ask(&Request::Set { name: name.to_owned(), value: value.to_owned() }).map(drop)
     }
 
-    /// Every knob, as [`Engine::knobs`](crate::Engine::knobs) lists them.
+    /// Returns every knob, as [`Engine::knobs`](crate::Engine::knobs).
     ///
     /// # Errors
     /// See [`Control`].
@@ -80,7 +101,7 @@ impl Control {
         lines.into_iter().map(knob).collect()
     }
 
-    /// One of the engine's numbers, by the name of the field of [`Stats`](crate::Stats).
+    /// Returns one number of the engine, by the name of its field in [`Stats`](crate::Stats).
     ///
     /// # Errors
     /// See [`Control`].
@@ -89,7 +110,8 @@ impl Control {
         self.one(lines)?.parse().map_err(|_| self.no_answer(None))
     }
 
-    /// All of them, with their names.
+    /// Returns all numbers of the engine, with the names of their fields in
+    /// [`Stats`](crate::Stats).
     ///
     /// # Errors
     /// See [`Control`].
@@ -102,11 +124,11 @@ impl Control {
         lines.into_iter().map(number).collect()
     }
 
-    /// The lines of an answer, without the last one.
+    /// Returns the lines of an answer, without the last one.
     fn ask(&mut self, request: &Request) -> Result<Vec<Line>> {
         let line = request.line()?;
-        // Who is refused is told why before anything is asked: that can be read even where this
-        // cannot be written.
+        // A refused client gets the reason before it sends anything, so the answer can be readable
+        // even if the write failed.
         let sent = self.stream.get_mut().write_all(line.as_bytes());
         let mut lines = Vec::new();
         let mut left = CONTROL_ANSWER_BYTES;
@@ -116,7 +138,7 @@ impl Control {
             let read = read.map_err(|error| self.no_answer(Some(error)))?;
             left -= read as u64;
             let Some(line) = line.strip_suffix('\n') else {
-                // It has gone, or says more than there is to say.
+                // The engine has gone, or the answer is too long to be one.
                 return Err(self.no_answer(sent.err()));
             };
             match Line::parse(line) {
@@ -136,10 +158,10 @@ impl Control {
     }
 
     fn no_answer(&self, cause: Option<io::Error>) -> Error {
-        let error = Error::new(ErrorKind::Io, "no answer of an engine").at_path(&self.path);
+        let error = Error::new(ErrorKind::Io, "the engine did not answer").at_path(&self.path);
         match cause {
             Some(cause) => error.because(cause),
-            None => error.remedy("is it the control socket of one that runs?"),
+            None => error.remedy("check that this is the control socket of a running engine"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What is said on a control socket, in lines of words: a request is one line, its answer some
-//! lines, of which the first word tells what it is and the last one is `ok` or `error`.
-//! [`Engine::serve_control`](crate::Engine) has the whole of it.
+//! Protocol of the control socket. A request is one line of words. Its answer is one or more lines,
+//! each with its type as the first word; the last one is `ok` or `error`. The documentation of
+//! [`Engine::serve_control`](crate::Engine::serve_control) describes it in full.
 
 use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::knobs::{Change, Knob};
+use crate::knobs::{self, Change, Knob};
 use crate::limits::CONTROL_LINE_BYTES;
 
 /// What is asked.
@@ -25,9 +25,9 @@ impl Request {
     /// # Errors
     /// `InvalidInput` for what is no request; the message says what is one.
     pub(crate) fn parse(line: &[u8]) -> Result<Self> {
-        let line = str::from_utf8(line).map_err(|_| no_request("it is not text"))?;
+        let line = str::from_utf8(line).map_err(|_| bad_request("it is not text"))?;
         if line.contains(|letter: char| letter.is_control() && letter != '\t' && letter != '\r') {
-            return Err(no_request("it is not text"));
+            return Err(bad_request("it is not text"));
         }
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         let own = |word: &str| word.to_owned();
@@ -37,9 +37,9 @@ impl Request {
             ["set", name, value] => Ok(Self::Set { name: own(name), value: own(value) }),
             ["stats"] => Ok(Self::Stats(None)),
             ["stats", name] => Ok(Self::Stats(Some(own(name)))),
-            [] => Err(no_request("it is empty")),
-            ["get" | "set" | "stats", ..] => Err(no_request("too many words, or too few")),
-            [verb, ..] => Err(no_request(&format!("there is no `{verb}`"))),
+            [] => Err(bad_request("it is empty")),
+            ["get" | "set" | "stats", ..] => Err(bad_request("wrong number of words")),
+            [verb, ..] => Err(bad_request(&format!("unknown command `{verb}`"))),
         }
     }
 
@@ -59,21 +59,21 @@ impl Request {
             return Err(too_long());
         }
         if Self::parse(&line.as_bytes()[..line.len() - 1]).ok().as_ref() != Some(self) {
-            let what = format!("`{}` is no name with a value", line.trim_end().escape_debug());
+            let what = format!("`{}` cannot be sent", line.trim_end().escape_debug());
             return Err(Error::new(ErrorKind::InvalidInput, what)
-                .remedy("a name is a word, and so is a value"));
+                .remedy("a name and a value are one word each"));
         }
         Ok(line)
     }
 }
 
-fn no_request(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("no request: {why}"))
+fn bad_request(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("bad request: {why}"))
         .remedy("`get`, `get NAME`, `set NAME VALUE`, `stats`, `stats NAME`")
 }
 
 fn too_long() -> Error {
-    let what = format!("a line of more than {CONTROL_LINE_BYTES} bytes is no request");
+    let what = format!("bad request: a line of more than {CONTROL_LINE_BYTES} bytes");
     Error::new(ErrorKind::InvalidInput, what)
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Line {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(value) => writeln!(formatter, "value {value}"),
-            Self::Knob(Knob { name, value, choices, change }) => {
+            Self::Knob(Knob { name, value, choices, change, .. }) => {
                 writeln!(formatter, "knob {name} {value} {change} {choices}")
             }
             Self::Number(name, number) => writeln!(formatter, "number {name} {number}"),
@@ -126,12 +126,12 @@ impl Line {
         match what {
             "value" => Some(Self::Value(rest.to_owned())),
             "knob" => {
-                let mut words = rest.splitn(4, ' ').map(str::to_owned);
-                let (name, value) = (words.next()?, words.next()?);
+                let mut words = rest.splitn(4, ' ');
+                let (name, value) = (words.next()?, words.next()?.to_owned());
                 let change = [Change::Live, Change::Fixed];
                 let word = words.next()?;
                 let change = change.into_iter().find(|change| change.to_string() == word)?;
-                Some(Self::Knob(Knob { name, value, change, choices: words.next()? }))
+                Some(Self::Knob(knobs::described(name, value, words.next()?, change)))
             }
             "number" => {
                 let (name, number) = rest.split_once(' ')?;
@@ -268,7 +268,7 @@ mod tests {
             let heard = Line::parse(said.trim_end_matches('\n'));
             let is_same = matches!(&heard, Some(Line::Number(heard, same)) if *heard == name && *same == number);
             prop_assert!(is_same);
-            let knob = Knob { name, value, choices, change: Change::Fixed };
+            let knob = knobs::described(&name, value, &choices, Change::Fixed);
             let said = Line::Knob(knob.clone()).to_string();
             let heard = Line::parse(said.trim_end_matches('\n'));
             let is_same = matches!(&heard, Some(Line::Knob(heard)) if *heard == knob);
@@ -292,7 +292,7 @@ mod tests {
         ] {
             let error = Request::parse(line).unwrap_err().to_string();
             assert!(
-                error.starts_with("no request: ") && error.contains("`set NAME VALUE`"),
+                error.starts_with("bad request: ") && error.contains("`set NAME VALUE`"),
                 "{error}"
             );
         }

@@ -70,11 +70,12 @@ fn no_socket(error: BindError) -> Error {
             (ErrorKind::InvalidInput, "it is left as it is: give another path")
         }
         BindError::System(error) => {
-            return Error::new(ErrorKind::Open, "could not make a control socket").because(error);
+            return Error::new(ErrorKind::Open, "could not create the control socket")
+                .because(error);
         }
         _ => (ErrorKind::Open, "give another path"),
     };
-    Error::new(kind, format!("could not make a control socket: {error}")).remedy(remedy)
+    Error::new(kind, format!("could not create the control socket: {error}")).remedy(remedy)
 }
 
 /// What the thread has.
@@ -267,8 +268,8 @@ fn perform(shared: &Arc<Shared>, request: &Request) -> Result<Vec<Line>> {
             let found = stats.named().find(|(known, _)| known == name);
             let (_, number) = found.ok_or_else(|| {
                 let names: Vec<_> = stats.named().map(|(name, _)| name).collect();
-                Error::new(ErrorKind::InvalidInput, format!("there is no number `{name}`"))
-                    .remedy(format!("there are: {}", names.join(", ")))
+                Error::new(ErrorKind::InvalidInput, format!("unknown number `{name}`"))
+                    .remedy(format!("known numbers: {}", names.join(", ")))
             })?;
             Ok(vec![Line::Value(number.to_string())])
         }

@@ -1,63 +1,143 @@
-//! Fast, predictable buffered file I/O from user space on Linux.
+//! Buffered file I/O in user space for Linux, over io_uring.
 //!
-//! An [`Engine`] keeps written data in a fixed memory budget of its own and writes it out over
-//! io_uring: gathered in offset order into large direct requests, with space reserved ahead so that
-//! files lie in one piece, and with syncs that go before bulk writeback. Files stay ordinary files.
+//! An [`Engine`] keeps written data in a fixed amount of memory and writes it to ordinary files in
+//! large, ordered requests. It is for programs that write a lot and sync: databases, log stores,
+//! backups, checkpoints. Files stay ordinary files that every program can read.
 //!
-//! **Until a sync (or `close`) returns, written data lives in this process**: `kill -9`, an abort
-//! or an exit without `close` loses it, which the kernel's page cache would not, unless a second
-//! process stands by ([`keeper`]). Other programs may not see it before that either.
-//!
-//! ```no_run
+//! ```
 //! use forebay::{Engine, Open};
 //!
 //! # fn main() -> forebay::Result<()> {
-//! let engine = Engine::new()?;                       // safe defaults; Engine::builder() for the rest
-//! let log = engine.open("a.log", Open::append())?;
-//! let at = log.append(b"record\n")?;                 // memory speed
-//! log.sync_data()?;                                  // or .sync_data_async().await
-//! log.close()?;                                      // the last chance to hear an error
-//! # let _ = at; Ok(())
+//! # let directory = tempfile::tempdir_in(".").unwrap();
+//! # let path = directory.path().join("a.log");
+//! let engine = Engine::new()?;                       // defaults; Engine::builder() for options
+//! let log = engine.open(&path, Open::append())?;
+//! let offset = log.append(b"record\n")?;             // a copy into memory
+//! log.sync_data()?;                                  // durable from here on
+//! log.close()?;                                      // reports the last errors
+//! # assert_eq!(offset, 0);
+//! # Ok(())
 //! # }
 //! ```
 //!
-//! Every verb has a blocking and an asynchronous form; the futures run on any executor, and the
-//! blocking form is the asynchronous one driven on the caller's thread.
+//! # What is durable, and when
+//!
+//! | after | survives the death of this process | survives a power cut |
+//! |---|---|---|
+//! | a write returned | only with a [`keeper`] | no |
+//! | [`File::close`] or [`Engine::shutdown`] returned `Ok` | yes | no |
+//! | [`File::sync_data`] returned `Ok` | yes | yes |
+//!
+//! **Without a keeper, `kill -9`, an abort or an exit without `close` loses what was not written
+//! yet.** The page cache of the kernel would keep it. [`Builder::survive`] starts a keeper, a second
+//! process that finishes the writing. The engine starts to write data after `dirty_age` (1 s) at
+//! the latest.
+//!
+//! A sync covers every write that returned before the sync was called, by any handle of the file.
+//! The first sync of a file created by this engine also syncs its directory.
+//!
+//! # What others see before a sync
+//!
+//! - *This engine*: every handle of a file sees each write as soon as it returned. [`File::len`]
+//!   counts it.
+//! - *The path*: [`Engine::open`] creates the file at once, so the path exists. Its directory entry
+//!   is durable after the first sync.
+//! - *`stat`*: the size grows as data is written back, and is exact after a sync. It is never larger
+//!   than the end of the accepted data.
+//! - *Another program that opens the file*: on a file system with write leases (XFS, ext4) its
+//!   `open` waits, up to a second, while the engine writes out what it holds. An open with
+//!   `O_NONBLOCK` fails with `EAGAIN` instead. From then on the file is *shared*: the other program
+//!   sees later writes after a sync, and the engine sees changes of the other program only in pages
+//!   it does not hold.
+//!
+//! # What blocks
+//!
+//! - [`File::write_at`] and [`File::append`] copy into memory. They wait while the dirty limit is
+//!   reached, or while space is allocated on a nearly full file system.
+//! - [`File::read_at`] waits for the device unless the pages are in memory.
+//! - Syncs, [`File::set_len`], [`File::discard`] and [`File::close`] wait for the device.
+//! - [`Engine::open`], [`Engine::shutdown`], [`File::layout`], [`Builder::build`] and
+//!   [`Builder::adopt`] make blocking system calls. They have no asynchronous form.
+//!
+//! All other verbs of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
+//! [`File::sync_data_async`]. Its future runs on any executor. A blocking verb drives that future on
+//! the calling thread. On a thread of the engine, such as in [`Builder::on_error`], a verb that
+//! would wait fails with [`ErrorKind::WouldDeadlock`].
+//!
+//! # Dropped futures, panics and forks
+//!
+//! - A dropped write or append has accepted a prefix of its data. A dropped sync, `set_len` or
+//!   `discard` still happens, but nobody gets its result.
+//! - A dropped [`Transfer`] of a [`DirectFile`] changes nothing: the operation ends as it would have,
+//!   and the next sync or close of the handle reports its error.
+//! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts its
+//!   writeback, and dropping the last [`Engine`] writes everything out. A program that aborts on
+//!   panic loses what is not written, as with `kill -9`.
+//! - A panic on a thread of the engine, which includes one in [`Builder::on_error`], stops the
+//!   engine: every call fails with [`ErrorKind::Shutdown`]. Unwritten data is left to the keeper, or
+//!   lost without one.
+//! - In a child made by `fork`, every call fails with [`ErrorKind::Forked`].
+//!
+//! # When not to use it
+//!
+//! - The data fits in memory and may be lost: the page cache of the kernel is faster.
+//! - Several programs write the file, or write it through `mmap`. That is detected and stays
+//!   correct, but it is slow.
+//! - Other programs open the file with `O_NONBLOCK` while it is open here: they get `EAGAIN` at
+//!   first.
+//! - Kernels before 5.15. Without io_uring (in many containers) a thread pool takes its place:
+//!   [`Engine::describe`] says so.
 //!
 //! # Past the cache
 //!
-//! [`Engine::open_direct`] gives a [`DirectFile`], whose reads and writes go from the caller's own
-//! buffer to the device, submitted from any thread and awaited or not; [`Engine::plug`] hands
-//! several over together.
+//! [`Engine::open_direct`] opens a file for reads and writes that go from the caller's buffer
+//! straight to the device. [`Engine::plug`] submits several of them together.
 //!
-//! ```no_run
+//! ```
 //! use forebay::{Engine, Open};
 //!
 //! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir_in(".").unwrap();
+//! # let path = directory.path().join("table");
 //! let engine = Engine::new()?;
-//! let table = engine.open_direct("table", Open::create())?;
+//! let table = engine.open_direct(&path, Open::create())?;
+//! table.set_len(8192)?;
 //! let plug = engine.plug();
-//! let one = table.write_at_async(engine.buffer(4096)?, 0); // its buffer is aligned; any Vec<u8> will do
-//! let other = table.read_at_async(vec![0; 100], 4096);
-//! drop(plug);                                              // both reach the device together
-//! let (written, buffer) = one.wait();                      // or one.await
-//! let (read, bytes) = other.wait();
-//! written?;
+//! let write = table.write_at_async(engine.buffer(4096)?, 0);   // a buffer that needs no copy
+//! let read = table.read_at_async(vec![0; 100], 4096);          // any other works, too
+//! drop(plug);                                                  // submits both together
+//! let (written, _buffer) = write.wait();                       // or write.await
+//! let (read, bytes) = read.wait();
+//! assert_eq!((written?, read?, bytes.len()), (4096, 100, 100));
 //! table.sync_data()?;
-//! # let _ = (buffer, read?, bytes); Ok(())
+//! # table.close()
 //! # }
 //! ```
 //!
-//! # Where a write is, in order
-//! `file` the verbs, `inode` the cache of one file under its lock, `level` who may have frames,
-//! `pool` where frame numbers become memory, `home` which context has it, `context` the thread
-//! through which everything reaches the device, `contexts` all of them; and around them `engine`,
-//! `builder`, `settings` and `knobs`, `layout`, `table` (open inodes), `volume` (room on the file
-//! system), `shared`, `wait`, `control` (others' way to the knobs).
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `bytes`: writes from `bytes::Buf`, and direct operations with `bytes::BytesMut`.
+//! - `metrics`: the counters of an engine as OpenMetrics, from a `prometheus_client` registry or as
+//!   text.
+//! - `tokio`: `AsyncRead`, `AsyncWrite` and `AsyncSeek` for [`Cursor`]. The traits work on any
+//!   executor.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
+
+// Modules in order of a write's life: `file` and `open` the verbs, `inode` the cache of one file
+// under its lock, `level` the dirty limit and its waiters, `pool` the memory of pages, `home`
+// which context a file belongs to, `context` the thread that submits everything to the device,
+// `contexts` all of these threads, `flight` how much is in flight, `failing` pages that could not be
+// written.
+//
+// Around them: `engine`, `builder`, `settings`, `knobs`, `policy`, `stats` and `metrics`; `table`
+// open inodes, `volume` free space of a file system, `entries` directory entries to sync, `layout`
+// extents of a file, `wait` and `wakers` blocking calls, `control` the control socket, `direct`
+// files past the cache, `adapters` standard traits, `keeper` survival of the process.
 
 mod adapters;
 mod builder;

@@ -1,8 +1,8 @@
-//! A bio: what one caller asks. Operation, range, buffers, whom to tell.
+//! Bio: one operation of one caller, with its range, its buffers and its owner.
 //!
-//! Buffers are named, not pointed at: a [`Segment`] is a place in the arena or a run of zeroes, and
-//! only the device that owns the arena turns it into an address. So nothing here can outlive its
-//! memory.
+//! Buffers are numbers, not addresses: a [`Segment`] is a place in the arena, in lent memory, or a
+//! run of zeroes. Only the device that owns the memory turns it into an address, so nothing here can
+//! outlive its memory.
 
 use core::fmt;
 
@@ -10,40 +10,40 @@ use smallvec::SmallVec;
 
 use crate::limits::{PAGE, REQUEST_SEGMENTS};
 
-/// One frame of the arena: the memory that holds a page.
+/// Number of a frame of the arena: the memory that holds one page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame(pub u32);
 
-/// The file (or device) a bio is for: a slot in the device's file table.
+/// Number of the file or block device that a bio is for: a slot in the file table of the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Target(pub u32);
 
-/// Who asks: a file's writeback, a connection, a thread. Within a class of one queue, sources share
-/// the device by bytes.
+/// Number of the source of a bio, such as a file or a thread. Sources of the same class share the
+/// device fairly by bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Source(pub u32);
 
-/// Memory lent to the device by its owner, under a number the device gave it.
+/// Number of a piece of memory that its owner has lent to the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Buffer(pub u32);
 
-/// An error number of the operating system, as the device reported it.
+/// Error number of the operating system (`errno`), as the device reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The call was interrupted before it moved a byte (`EINTR`).
+    /// The call was interrupted before it transferred a byte (`EINTR`).
     pub const INTERRUPTED: Errno = Errno(4);
     /// The device failed (`EIO`).
     pub const IO: Errno = Errno(5);
-    /// The device would have had to block (`EAGAIN`).
+    /// The call would have blocked (`EAGAIN`).
     pub const WOULD_BLOCK: Errno = Errno(11);
-    /// The device does not take this as it is (`EINVAL`).
+    /// The device rejects the operation as invalid, such as a wrong alignment (`EINVAL`).
     pub const INVALID: Errno = Errno(22);
-    /// The device cannot do this (`EOPNOTSUPP`).
+    /// The device does not support the operation (`EOPNOTSUPP`).
     pub const UNSUPPORTED: Errno = Errno(95);
 
-    /// Whether the same call may succeed when simply made again.
+    /// Returns whether the same call may succeed when it is repeated (`EINTR`, `EAGAIN`).
     #[must_use]
     pub fn is_passing(self) -> bool {
         self == Errno::INTERRUPTED || self == Errno::WOULD_BLOCK
@@ -56,51 +56,48 @@ impl fmt::Display for Errno {
     }
 }
 
-/// What is asked of the device.
+/// Kind of operation that a bio asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
-    /// Read `length` bytes at `offset` into the segments. Ends short at the end of the file.
+    /// Reads `length` bytes at `offset` into the segments. Short at the end of the file.
     Read,
-    /// Write the segments at `offset`, direct: page-aligned offset and length.
+    /// Writes the segments at `offset` with direct I/O. Offset and length are multiples of a page.
     Write,
-    /// Write the segments at `offset` through the kernel's page cache: the block that contains the
-    /// end of file. The caller has nothing else in flight on the target, because the descriptor's
-    /// mode is switched for it.
+    /// Writes the segments at `offset` through the page cache of the kernel, for the block that
+    /// contains the end of the file. Nothing else may be in flight on the target, because the
+    /// descriptor is switched to buffered mode meanwhile.
     WriteBuffered,
-    /// As `Write`, and durable when it ends (force unit access): these bytes alone, no others.
+    /// As `Write`, and these bytes are durable when it ends (force unit access).
     WriteFua,
-    /// Make the range read as zeroes, without moving any; the size stays. The range is below the
-    /// end, and aligned as for a direct write: where the device cannot make zeroes by itself, they
-    /// are written.
+    /// Makes the range read as zeroes. The range is below the end of the file and aligned as for a
+    /// direct write. Zeroes are written if the device cannot make them by itself.
     WriteZeroes,
-    /// Tell the device that the range is not needed (what it reads as afterwards is not said). The
-    /// size stays.
+    /// Tells the device that the range is no longer needed. Its content is unspecified afterwards.
     Discard,
-    /// Make the target's data durable, and what is needed to find it (`fdatasync`). Covers the bios
-    /// that ended before the flush was submitted, no others.
+    /// Makes data durable, and the metadata needed to read it (`fdatasync`). Covers only bios that
+    /// ended before the flush was submitted.
     FlushData,
-    /// As `FlushData`, and all metadata too (`fsync`).
+    /// As `FlushData`, with all metadata (`fsync`).
     FlushAll,
-    /// Make the target's directory entry durable (`fsync` of its directory).
+    /// Makes the directory entry of the target durable (`fsync` of its directory).
     FlushDirectory,
-    /// Allocate space for `length` bytes at `offset`; the size stays (`fallocate`,
+    /// Allocates space for the range without changing the file size (`fallocate`,
     /// `FALLOC_FL_KEEP_SIZE`).
     Allocate,
-    /// Give allocated space back: `length` bytes at `offset` (`FALLOC_FL_PUNCH_HOLE`, the size
-    /// stays).
+    /// Frees the space of the range without changing the file size (`FALLOC_FL_PUNCH_HOLE`).
     Punch,
-    /// Set the file's size to `offset` (`ftruncate`). Space beyond it is given back.
+    /// Sets the file size to `offset` (`ftruncate`). Space beyond it is freed.
     SetLength,
 }
 
 impl Operation {
-    /// Whether neighbouring bios of this operation may merge.
+    /// Returns whether adjacent bios of this operation may merge.
     #[must_use]
     pub fn merges(self) -> bool {
         matches!(self, Operation::Read | Operation::Write)
     }
 
-    /// Whether the operation changes its target.
+    /// Returns whether the operation changes its target.
     #[must_use]
     pub fn changes(self) -> bool {
         !matches!(
@@ -112,13 +109,13 @@ impl Operation {
         )
     }
 
-    /// Whether the operation makes durable what was done before.
+    /// Returns whether the operation makes earlier operations durable.
     #[must_use]
     pub fn is_flush(self) -> bool {
         matches!(self, Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory)
     }
 
-    /// Whether the operation moves bytes, so that a completion may be short.
+    /// Returns whether the operation transfers bytes, so that a completion may be short.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
         matches!(
@@ -128,53 +125,53 @@ impl Operation {
     }
 }
 
-/// Who is served first.
+/// Priority of a bio.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// Somebody waits for it: a sync or a read.
+    /// A caller waits for it: a sync or a read. Served first.
     Waited,
-    /// Nobody waits: background writeback.
+    /// No caller waits: background writeback.
     Background,
 }
 
-/// A part of a bio's data.
+/// Contiguous part of the data of a bio.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Segment {
-    /// `length` bytes of the arena, from byte `offset` of frame `first` on; frames of consecutive
-    /// numbers are consecutive in memory, so one segment may span many.
+    /// `length` bytes of the arena, from byte `offset` of frame `first` on. Frames with consecutive
+    /// numbers are contiguous in memory, so one segment may span many.
     Frames {
         /// The first frame.
         first: Frame,
-        /// Bytes of the first frame to leave out: 0 but in what is left of a short request. Below
-        /// [`PAGE`].
+        /// Bytes of the first frame to skip, less than [`PAGE`]. Not 0 only in the rest of a short
+        /// request.
         offset: u32,
-        /// Bytes, from there on.
+        /// Number of bytes.
         length: u32,
     },
     /// `length` bytes of lent memory, from byte `offset` of it on.
     Lent {
-        /// Which memory.
+        /// The memory.
         buffer: Buffer,
-        /// Bytes to leave out.
+        /// Bytes of the memory to skip.
         offset: u32,
-        /// Bytes, from there on.
+        /// Number of bytes.
         length: u32,
     },
-    /// `length` bytes of zeroes. For writes only.
+    /// `length` zero bytes, for writes only.
     Zeroes {
-        /// Bytes.
+        /// Number of bytes.
         length: u32,
     },
 }
 
 impl Segment {
-    /// `length` bytes of the arena from the start of a frame on.
+    /// Returns a segment of `length` bytes from the start of frame `first` on.
     #[must_use]
     pub fn frames(first: Frame, length: u32) -> Self {
         Segment::Frames { first, offset: 0, length }
     }
 
-    /// Bytes in the segment.
+    /// Returns the number of bytes in the segment.
     #[must_use]
     pub fn length(self) -> u32 {
         match self {
@@ -184,8 +181,8 @@ impl Segment {
         }
     }
 
-    /// The one segment that says the same as this one and then `next`, where there is one: the
-    /// frames follow each other and the ones before are full, or both are zeroes.
+    /// Returns one segment equal to this one followed by `next`, or `None` if they are not
+    /// contiguous.
     #[must_use]
     pub fn fused(self, next: Segment) -> Option<Segment> {
         match (self, next) {
@@ -215,7 +212,8 @@ impl Segment {
         }
     }
 
-    /// What is left of the segment after its first `bytes`, of which there are fewer than it has.
+    /// Returns the rest of the segment after its first `bytes` bytes, which must be fewer than it
+    /// has.
     #[must_use]
     pub fn after(self, bytes: u32) -> Segment {
         debug_assert!(bytes < self.length());
@@ -237,7 +235,7 @@ impl Segment {
     }
 }
 
-/// The parts of a bio's data, in order. Most bios have one, which then needs no memory of its own.
+/// Data of a bio, in order. A single segment, as most bios have, needs no allocation.
 pub type Segments = SmallVec<[Segment; 1]>;
 
 /// Appends segments, fused with the last one where they continue it.
@@ -266,36 +264,35 @@ pub(crate) fn after(segments: &[Segment], mut bytes: u64) -> Segments {
     left
 }
 
-/// What one caller asks of one target.
+/// One operation of one caller on one range of one target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bio {
-    /// What to do.
+    /// Kind of operation.
     pub operation: Operation,
-    /// To which file.
+    /// File or device that it is for.
     pub target: Target,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes; the sum of the segments where the operation moves bytes.
+    /// Bytes in the range. If the operation transfers bytes, equal to the sum of the segments.
     pub length: u64,
-    /// Where the bytes are, or go.
+    /// Memory that is read or written.
     pub segments: Segments,
-    /// Who is served first.
+    /// Priority.
     pub class: Class,
-    /// Who asks: within a class, sources share by bytes.
+    /// Source, for fair sharing within the class.
     pub source: Source,
-    /// Whom to tell: given back with the result, not looked at here.
+    /// Value of the caller, returned with the result and not interpreted here.
     pub owner: u64,
 }
 
 impl Bio {
-    /// Bytes that move between the segments and the device: none for a flush, an allocation or a
-    /// new size.
+    /// Returns the number of bytes to transfer: 0 for a flush, an allocation or a new size.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         if self.operation.moves_bytes() { self.length } else { 0 }
     }
 
-    /// Bytes of zeroes among the segments.
+    /// Returns the number of bytes in segments of zeroes.
     #[must_use]
     #[inline]
     pub fn zero_bytes(&self) -> u64 {
@@ -306,7 +303,7 @@ impl Bio {
         self.segments.iter().map(zeroes).sum()
     }
 
-    /// The first byte after the range.
+    /// Returns the first byte after the range.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset + self.length

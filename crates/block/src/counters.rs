@@ -1,40 +1,40 @@
-//! What a queue has done: counters that show each part of its work, and how long requests were at
-//! the device.
+//! Counters of a queue, and a histogram of latencies.
 
 use core::time::Duration;
 
 use crate::bio::{Bio, Errno, Operation};
 
-/// What a queue has done since it was made.
+/// Counters of a queue since it was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Bios submitted.
     pub bios: u64,
-    /// Requests made of them.
+    /// Requests made of bios.
     pub requests: u64,
-    /// Bios that joined another's request.
+    /// Bios merged into the request of another bio.
     pub merged_bios: u64,
-    /// Costly calls to the device.
+    /// Doorbell calls to the device.
     pub doorbells: u64,
-    /// Requests handed over with them.
+    /// Requests submitted with doorbell calls.
     pub dispatched: u64,
-    /// Dispatches put off, because more was expected to come.
+    /// Dispatches delayed because more bios were expected.
     pub plug_holds: u64,
-    /// Completion runs that ended or resubmitted something.
+    /// Completion runs that ended or resubmitted at least one request.
     pub completion_runs: u64,
-    /// Completions ended in them.
+    /// Completions ended in these runs.
     pub completions: u64,
-    /// Runs put off, because more was expected to come.
+    /// Completion runs delayed because more completions were expected.
     pub completion_holds: u64,
-    /// Bios ended, well or not.
+    /// Bios ended, successfully or not.
     pub completed_bios: u64,
-    /// Requests asked again: short, interrupted, would block, or failed together.
+    /// Requests submitted again because they were short, interrupted, would have blocked, or failed
+    /// after a merge.
     pub resubmitted: u64,
-    /// Bytes of writes that ended well, zeroes among them.
+    /// Bytes of successful writes, including zeroes.
     pub written_bytes: u64,
-    /// Zeroes among the bytes written.
+    /// Zero bytes among the bytes written.
     pub zero_bytes: u64,
-    /// Bytes of reads that ended well.
+    /// Bytes of successful reads.
     pub read_bytes: u64,
 }
 
@@ -90,11 +90,11 @@ impl Counters {
     }
 }
 
-/// Buckets for each doubling.
+/// Buckets per doubling.
 const FINE: u32 = 4;
 
-/// How long something took: counted in buckets, four for each doubling, so that a percentile is
-/// told within a quarter.
+/// Histogram of durations with four buckets per doubling, so that a percentile is exact to a
+/// quarter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     buckets: [u64; 64 * FINE as usize],
@@ -115,21 +115,21 @@ impl core::ops::AddAssign<&Latency> for Latency {
 }
 
 impl Latency {
-    /// Counts so many that took so many nanoseconds each.
+    /// Adds `count` durations of `nanoseconds` each.
     #[inline]
     pub fn add(&mut self, nanoseconds: u64, count: u64) {
         self.buckets[bucket(nanoseconds.max(1))] += count;
         self.count += count;
     }
 
-    /// How many were counted.
+    /// Returns the number of durations added.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The time that so many per mille took at most, to the upper edge of its bucket; zero where
-    /// none was counted.
+    /// Returns a percentile in per mille, such as 990 for the 99th, as the upper edge of its bucket.
+    /// Returns zero if the histogram is empty.
     #[must_use]
     pub fn per_mille(&self, share: u64) -> Duration {
         let wanted = (self.count * share.min(1000)).div_ceil(1000).max(1);
@@ -143,8 +143,7 @@ impl Latency {
         Duration::ZERO
     }
 
-    /// The shortest time of each bucket in which there are some, and how many; the shortest first,
-    /// and zero for what took no time.
+    /// Returns the lower edge and the count of each bucket that is not empty, shortest first.
     pub fn told(&self) -> impl Iterator<Item = (Duration, u64)> {
         let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         buckets.map(|(index, &count)| (Duration::from_nanos(lower_edge(index)), count))

@@ -1,7 +1,7 @@
-//! What takes requests and ends them: a ring over real files, or the simulated disk.
+//! Interface of a device: a ring over real files, or a simulated disk.
 //!
-//! A batch is: `prepare` each request, then one `doorbell`, then `reap`. A device never keeps what
-//! it refused.
+//! A batch is: `prepare` each request, then one `doorbell`, then `reap`. A device never keeps a
+//! request that it refused.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,60 +9,61 @@ use core::time::Duration;
 use crate::bio::{Bio, Errno};
 use crate::time::Moment;
 
-/// A number from a fixed set; no tag, no flight.
+/// Number of a request in flight, from a fixed set. Without a free tag no request is submitted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub u16);
 
-/// The device's queue is full: ring the doorbell, reap, try again.
+/// Error of [`Device::prepare`]: the queue of the device is full. Ring the doorbell, reap, and try
+/// again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused;
 
-/// How long a doorbell may wait for completions.
+/// How long [`Device::doorbell`] waits for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// Submit, and return at once.
+    /// Returns at once.
     Not,
-    /// Submit, and return when something has completed, when somebody woke the device, or after
-    /// this time (`None`: no limit).
+    /// Returns when a request has completed, when the device was woken, or after this time (`None`:
+    /// no limit).
     Something(Option<Duration>),
-    /// As `Something`, but once something has completed wait on for more, as nobody waits for it.
+    /// As `Something`, but waits for several completions, because no caller waits for them.
     Batch {
-        /// Return as soon as so many have completed; 1 at least.
+        /// Returns as soon as this many requests have completed (at least 1).
         want: u32,
-        /// From the start of the wait: return after this time where something has completed.
+        /// Returns after this time if at least one request has completed.
         within: Duration,
-        /// Return after this time where nothing has (`None`: no limit).
+        /// Returns after this time if no request has completed (`None`: no limit).
         limit: Option<Duration>,
     },
 }
 
-/// The end of one request at the device.
+/// End of one request at the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Which request.
+    /// Tag of the request.
     pub tag: Tag,
-    /// Bytes moved (0 where the operation moves none), or what went wrong.
+    /// Bytes transferred (0 if the operation transfers none), or the error.
     pub result: Result<u64, Errno>,
 }
 
-/// Takes requests and ends them.
+/// Device that takes requests and ends them.
 pub trait Device {
-    /// The moment it is, by the device's clock. Read once per batch, so that no other part needs a
-    /// clock.
+    /// Returns the current time of the device's clock. It is read once per batch; no other part
+    /// reads a clock.
     fn now(&mut self) -> Moment;
 
-    /// Stages one request under a tag. Nothing reaches the device before the doorbell.
+    /// Stages one request under a tag. It reaches the device with the next doorbell.
     ///
     /// # Errors
-    /// `Refused` when the queue is full; the request was not taken.
+    /// `Refused` if the queue is full; the request was not taken.
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused>;
 
-    /// Hands everything staged to the device in one costly call, and waits as told.
+    /// Submits all staged requests in one call, and waits as `wait` says.
     ///
     /// # Errors
-    /// Only when the device itself is broken; interrupted and busy are handled within.
+    /// The error if the device itself is broken. Interrupted and busy calls are handled inside.
     fn doorbell(&mut self, wait: Wait) -> Result<(), Errno>;
 
-    /// Appends what has completed, in the order it completed.
+    /// Appends the requests that have completed, in the order of completion.
     fn reap(&mut self, completions: &mut Vec<Completion>);
 }

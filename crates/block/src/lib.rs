@@ -1,17 +1,11 @@
-//! The way of a request, from the caller's bio to the device and back. Pure: no system call, no
-//! clock, no thread, no unsafe; time is an argument. Not even the standard library is linked, so
-//! the compiler keeps it so.
+//! Request queue: from the bio of a caller to the device and back.
 //!
-//! In order of a request's life:
-//! [`bio`] what one caller asks; `footprint` what of its target it touches; `crowd` whether
-//! anything on its way may be in its way; `fair` what its source has had; `slab` where it stays;
-//! `plug` held a moment with its neighbours, `touch` whether it has any, `unplug` when they go,
-//! `trial` whether all at once; `merge` bios that touch become one; [`request`] one or more bios
-//! that touch, from planned to done; `line` and `dispatch` who goes first; `tags` no tag, no
-//! flight; `flight` what is at the device; [`device`] what takes requests and ends them; `hold`
-//! completions gathered a moment; [`queue`] all of it tied together, its [`knobs`] and
-//! [`counters`], and [`walk`] every step of it, told to who watches. [`layers`] are devices that
-//! wrap a device: slower, failing, falling short, counted, limited.
+//! The crate is pure: no system call, clock, thread or `unsafe`; time is an argument. It is `no_std`,
+//! so the compiler enforces that.
+//!
+//! A [`Queue`] holds bios in a plug, merges adjacent ones into requests, submits requests in batches
+//! to a [`Device`], and ends their completions in order. [`Knobs`] select the policies, [`Counters`]
+//! show what they do, and [`walk`] reports every step.
 //!
 //! ```text
 //! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
@@ -22,6 +16,15 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
+
+// Modules in order of a request's life: `bio` the operation of a caller, `footprint` the range it
+// touches, `crowd` whether any other may conflict with it, `fair` the share of its source, `slab`
+// its storage, `plug` the hold with its neighbours, `touch` whether any are adjacent, `unplug`
+// when the plug goes, `trial` whether all at once, `merge` adjacent bios into one request, `request`
+// that request until it is done, `line` and `dispatch` which request goes first, `tags` the numbers
+// of requests in flight, `flight` what is at the device, `device` its interface, `hold` the hold of
+// completions, `queue` all of it together, with its `knobs`, `counters` and `walk`. `layers` are
+// devices that wrap a device: slower, failing, short, counted, limited.
 
 extern crate alloc;
 #[cfg(test)]

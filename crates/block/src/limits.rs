@@ -1,68 +1,68 @@
-//! Every bound of the request path, derived and checked at compile time.
+//! Limits of the request path, derived and checked at compile time.
 
 use core::time::Duration;
 
 /// Bytes in a page of a cached file, and the alignment of every direct request.
 pub const PAGE: usize = 4096;
 
-/// Bytes of the smallest logical block a device has: no direct read begins or, but at a file's end,
-/// ends inside one.
+/// Bytes of the smallest logical block of a device. A direct read starts at a multiple of it, and
+/// ends at one unless at the end of the file.
 pub const SECTOR: usize = 512;
 
-/// Requests in flight per context: one ring's worth.
+/// Maximum of requests in flight per context.
 pub const TAGS: usize = 256;
 
-/// Most bytes one request carries. The kernel's own `max_sectors_kb` default is 1280 KiB, and 1 MiB
-/// is where direct writes reach the device's bandwidth at depth 4.
+/// Maximum of bytes per request. The default `max_sectors_kb` of the kernel is 1280 KiB, and direct
+/// writes of 1 MiB reach the bandwidth of a device at depth 4.
 pub const REQUEST_BYTES: u64 = 1 << 20;
 
-/// Most bytes of the one request that moves a file's end; fewer, larger ones, because the file
-/// system serves them one at a time.
+/// Maximum of bytes of a request that moves the end of a file. It is larger, because file systems
+/// serve such requests one at a time.
 pub const EXTENDING_REQUEST_BYTES: u64 = 8 << 20;
 
-/// Most segments one request carries: `IOV_MAX`.
+/// Maximum of segments per request (`IOV_MAX`).
 pub const REQUEST_SEGMENTS: usize = 1024;
 
-/// Most bios one plug holds before it is dispatched.
+/// Maximum of bios in a plug.
 pub const PLUG_BIOS: usize = 128;
 
-/// Requests handed over with one doorbell: what the kernel's own plug takes
-/// (`BLK_MAX_REQUEST_COUNT`), beyond which it hands them on anyway.
+/// Maximum of requests per doorbell call, as in the plug of the kernel (`BLK_MAX_REQUEST_COUNT`).
 pub const BATCH_REQUESTS: usize = 32;
 
-/// Bytes handed over with one doorbell, but for one larger request: the call that takes them also
-/// pins their pages, about a millisecond of work for so many, and nothing else is served meanwhile.
+/// Maximum of bytes per doorbell call, unless one request is larger. The call pins their pages, which
+/// takes about a millisecond for this many, and nothing else is served meanwhile.
 pub const BATCH_BYTES: u64 = 4 * REQUEST_BYTES;
 
-/// Batches in a row that may take what is waited for alone, and leave background writeback behind:
-/// then the oldest of it goes first, so that what nobody waits for ends too.
+/// Maximum of consecutive batches that leave background writeback behind. The next batch then starts
+/// with the oldest of it, so that it also ends.
 pub const PASSED_OVER: u32 = 8;
 
-/// Flows among which sources share: see `fair`.
+/// Number of flows that sources are hashed into for fair sharing.
 pub const FLOWS: usize = 64;
 
-/// What a request costs its source beside its bytes: about what a small one takes of a device that
-/// moves 2 GB/s.
+/// Fixed cost of a request in fair sharing, in bytes: about what a small request takes from a device
+/// with 2 GB/s.
 pub const REQUEST_COST_BYTES: u64 = 16 << 10;
 
-/// How long bios are held in a plug at most.
+/// Maximum time that bios are held in a plug.
 pub const PLUG_HOLD: Duration = Duration::from_micros(50);
 
-/// How long completions can be held at most, where a caller says so.
+/// Maximum time for [`Holding::Delay`](crate::knobs::Holding::Delay).
 pub const HOLD_MAX: Duration = Duration::from_millis(100);
 
-/// How long the device may hold completions back: a hold in the kernel (`min_wait`) cannot be
-/// broken.
+/// Maximum time that the kernel holds completions back (`min_wait`). Such a hold cannot be
+/// interrupted.
 pub const DEVICE_HOLD: Duration = Duration::from_micros(50);
 
-/// Bytes at which a plug counts as full: what a device of 10 GB/s moves in about 3 ms. The last bio
-/// may go beyond it.
+/// Bytes at which a plug is full: about 3 ms of work for a device with 10 GB/s. The last bio may
+/// exceed it.
 pub const PLUG_BYTES: u64 = 32 * REQUEST_BYTES;
 
-/// Most resubmissions in a row that move no byte, after which the request ends with the last error
-/// (or `EIO`). Interrupted and would-block results are no failures, so there is no small count of
-/// tries: this bound only stops a device that never moves again. At a microsecond and more per
-/// doorbell it is a good part of a second.
+/// Maximum of consecutive resubmissions that transfer no byte. The request then ends with the last
+/// error, or `EIO`.
+///
+/// Interrupted and would-block results are no failures, so the number is large: it only stops a
+/// device that makes no progress for a good part of a second.
 pub const FRUITLESS_RESUBMISSIONS: u32 = 1 << 16;
 
 const _: () = assert!(PLUG_BYTES >= EXTENDING_REQUEST_BYTES && PLUG_BYTES >= REQUEST_BYTES);

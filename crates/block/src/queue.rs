@@ -1,16 +1,15 @@
-//! A queue: the whole way of a request for one context and one device. One thread, no locks.
+//! Request queue of one context for one device. One thread, no locks.
 //!
-//! The caller's loop is: submit while there is [`room`](Queue::room),
-//! [`dispatch`](Queue::dispatch), [`run`](Queue::run). Every bio submitted ends exactly once, in a
-//! run; none is lost when the device refuses, falls short or fails.
+//! The loop of the caller is: submit while there is [`room`](Queue::room),
+//! [`dispatch`](Queue::dispatch), [`run`](Queue::run). Every submitted bio ends exactly once, in a
+//! run, even if the device refuses requests, completes them short, or fails.
 //!
-//! Order: see `dispatch.rs`. Two bios of one target whose ranges overlap, one of them changing it,
-//! take effect in the order they were submitted, whatever the device does. A flush is no fence: it
-//! covers what ended before it was submitted.
+//! Overlapping bios of one target take effect in the order of submission if at least one changes it.
+//! A flush is no barrier: it covers the bios that ended before it was submitted.
 //!
-//! When a batch goes is the [`Plugging`] policy's to say, and when completions are ended the
-//! [`Holding`] policy's: a dispatch may keep what it has, and a run may end nothing. Neither keeps
-//! anything without a deadline, nor past the caller's going to sleep.
+//! The policy [`Plugging`] decides when a batch goes to the device, and [`Holding`] when completions
+//! are ended. So a dispatch may submit nothing and a run may end nothing. Every such hold has a
+//! deadline, and none outlasts the start of a wait.
 //!
 //! [`Holding`]: crate::knobs::Holding
 
@@ -37,7 +36,9 @@ use crate::trial::Trial;
 use crate::unplug::Unplug;
 use crate::walk::{Asked, Step, Unwatched, Walk};
 
-/// The way of a request.
+/// Queue of requests from submission to completion.
+///
+/// `W` observes each step; the default does nothing and costs nothing.
 #[derive(Debug)]
 pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
@@ -67,12 +68,12 @@ pub struct Queue<W: Walk = Unwatched> {
     walk: W,
 }
 
-/// Whether somebody waits for what is in flight.
+/// Whether a caller waits for background requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
-    /// Somebody does.
+    /// A caller waits for them, such as a throttled writer.
     Yes,
-    /// Nobody does, but for the bios that say so by their class.
+    /// No caller waits for them. Bios of [`Class::Waited`] are waited for in any case.
     No,
 }
 
@@ -84,7 +85,7 @@ struct Took {
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -98,7 +99,7 @@ impl<W: Walk + Default> Default for Queue<W> {
 }
 
 impl<W: Walk> Queue<W> {
-    /// An empty queue that tells each of its steps.
+    /// Creates an empty queue that reports each of its steps to `walk`.
     #[must_use]
     pub fn with_walk(walk: W) -> Self {
         Self {
@@ -124,26 +125,26 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Who watches.
+    /// Returns the observer of the steps.
     pub fn walk(&mut self) -> &mut W {
         &mut self.walk
     }
 
-    /// The policies, from the next dispatch or run on.
+    /// Sets the policies, from the next dispatch or run on.
     pub fn set_knobs(&mut self, knobs: Knobs) {
         self.knobs = knobs;
     }
 
-    /// The policies.
+    /// Returns the policies.
     #[must_use]
     pub fn knobs(&self) -> Knobs {
         self.knobs
     }
 
-    /// Takes a bio in. It joins the plug; nothing reaches the device before the next dispatch.
+    /// Adds a bio to the plug. It reaches the device with a later dispatch.
     ///
     /// # Panics
-    /// When there is no [`room`](Queue::room), or the bio contradicts itself.
+    /// If there is no [`room`](Queue::room), or if the bio is inconsistent.
     #[inline(always)]
     pub fn submit(&mut self, bio: Bio) {
         assert!(self.room() > 0, "the plug is full: dispatch and run before submitting more");
@@ -163,22 +164,22 @@ impl<W: Walk> Queue<W> {
         self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
     }
 
-    /// The caller begins to submit bios that belong together: until as many
-    /// [`unplug`](Queue::unplug), a dispatch keeps what it has until the plug is full, its time is
+    /// Starts an explicit hold for bios that belong together. It nests: until the same number of
+    /// calls of [`unplug`](Queue::unplug), a dispatch submits only if the plug is full, its time is
     /// over, or the dispatch waits.
     pub fn plug(&mut self) {
         self.plug.begin();
     }
 
-    /// The caller has submitted what belongs together.
+    /// Ends the hold that [`plug`](Queue::plug) started.
     ///
     /// # Panics
-    /// Without a [`plug`](Queue::plug) before.
+    /// If no hold was started.
     pub fn unplug(&mut self) {
         self.plug.end();
     }
 
-    /// Bios that can be submitted before the plug is full. What the device refused counts as
+    /// Returns how many bios can be submitted before the plug is full. Refused requests count as
     /// plugged.
     #[must_use]
     #[inline]
@@ -186,44 +187,45 @@ impl<W: Walk> Queue<W> {
         self.plug.room().min(PLUG_BIOS.saturating_sub(self.staged()))
     }
 
-    /// Bios submitted that are not at the device.
+    /// Returns how many submitted bios are not at the device yet.
     #[must_use]
     #[inline]
     pub fn staged(&self) -> usize {
         self.staged[0] + self.staged[1]
     }
 
-    /// Bios of one class submitted that are not at the device.
+    /// Returns how many submitted bios of a class are not at the device yet.
     #[must_use]
     pub fn staged_of(&self, class: Class) -> usize {
         self.staged[class as usize]
     }
 
-    /// Requests at the device, those whose completions are held among them.
+    /// Returns the number of requests at the device, including those whose completions are held.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.flight.len()
     }
 
-    /// Bytes that the requests at the device move.
+    /// Returns the bytes of the requests at the device.
     #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes_of(Class::Waited) + self.in_flight_bytes_of(Class::Background)
     }
 
-    /// Bytes that the requests of one class at the device move.
+    /// Returns the bytes of the requests of a class at the device.
     #[must_use]
     pub fn in_flight_bytes_of(&self, class: Class) -> u64 {
         self.flight.load(class).bytes
     }
 
-    /// Merges what is plugged, hands over a batch, rings the doorbell, and waits as told. Nothing
-    /// happens when nothing is staged and there is no wait, nor where the policy holds what is
-    /// plugged. A batch that was full is not waited for: dispatch again for the rest. Says how many
-    /// requests were handed over.
+    /// Merges the plugged bios, submits a batch of requests, and waits as `wait` says. Returns the
+    /// number of requests submitted.
+    ///
+    /// It submits nothing if the policy holds the plug. It does not wait after a full batch: dispatch
+    /// again for the rest.
     ///
     /// # Errors
-    /// Only when the device itself is broken; what it had taken counts as in flight.
+    /// The error if the device itself is broken. Requests that it had taken count as in flight.
     pub fn dispatch(&mut self, device: &mut impl Device, wait: Wait) -> Result<usize, Errno> {
         if wait == Wait::Not && self.keeps_plugged(device) {
             self.counters.plug_holds += 1;
@@ -366,9 +368,8 @@ impl<W: Walk> Queue<W> {
         if batch { wait } else { self.hold.gathering(holding, self.flying(), limit) }
     }
 
-    /// Whether somebody waits for background requests too, as a throttled writer does: then
-    /// completions are not held by choice, only for a [fixed time](crate::knobs::Holding::Delay).
-    /// Holds until said otherwise.
+    /// Sets whether a caller waits for background requests, as a throttled writer does. If so,
+    /// completions are held only for a [fixed delay](crate::knobs::Holding::Delay).
     #[inline]
     pub fn set_awaited(&mut self, awaited: Awaited) {
         self.awaited = awaited;
@@ -381,9 +382,9 @@ impl<W: Walk> Queue<W> {
         InFlight { requests: self.flight.len(), waited }
     }
 
-    /// Reaps what has completed: appends bios that ended, in the order reaped, and keeps for the
-    /// next dispatch what must be asked again. Ends nothing where the policy holds completions.
-    /// Says how many bios ended.
+    /// Ends completed requests: appends their bios to `ended` in the order of completion, and keeps
+    /// requests that must be submitted again for the next dispatch. Returns the number of bios
+    /// ended, which is 0 while the policy holds completions.
     pub fn run(&mut self, device: &mut impl Device, ended: &mut Vec<Ended>) -> usize {
         let held = self.completions.len();
         device.reap(&mut self.completions);
@@ -523,8 +524,8 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// How long the caller may sleep before it must look again, where something is held:
-    /// completions, or bios in the plug. A dispatch that waits knows of the completions by itself.
+    /// Returns how long the caller may sleep before it must dispatch or run again, or `None` if no
+    /// bio and no completion is held.
     #[must_use]
     pub fn due(&self, now: Moment) -> Option<Duration> {
         let completions = self.hold.due(self.knobs.holding);
@@ -537,19 +538,19 @@ impl<W: Walk> Queue<W> {
         Some(due - now)
     }
 
-    /// What was done since the queue was made.
+    /// Returns the counters since the queue was created.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How long the first completion of the last run was held, for others to end with it.
+    /// Returns how long the first completion of the last run was held.
     #[must_use]
     pub fn held(&self) -> Duration {
         self.held
     }
 
-    /// How long requests of a class were at the device.
+    /// Returns how long requests of a class were at the device.
     #[must_use]
     pub fn latency(&self, class: Class) -> &Latency {
         &self.latency[class as usize]

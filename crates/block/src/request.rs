@@ -29,12 +29,13 @@ use crate::bio::{self, Bio, Class, Errno, Operation, Segment, Segments};
 use crate::footprint::Footprint;
 use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE, REQUEST_BYTES, SECTOR};
 
-/// A bio with its result: bytes moved (0 where the operation moves none), or what went wrong.
+/// A bio that has ended, with its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// What was asked, as it was submitted.
+    /// The bio, as it was submitted.
     pub bio: Bio,
-    /// Fewer bytes than asked only for a read at the end of the file.
+    /// Bytes transferred, or the error. A success has fewer bytes than the bio only for a read at
+    /// the end of the file; it is 0 if the operation transfers none.
     pub result: Result<u64, Errno>,
 }
 

@@ -1,35 +1,34 @@
-//! Time, as a number: nothing here reads a clock. The device does, and its moments are compared,
-//! stored and subtracted.
+//! Time as a number. Nothing here reads a clock; the device does.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// A moment of the device's clock.
+/// Point in time of the device's clock, in nanoseconds since its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Moment {
     nanoseconds: u64,
 }
 
 impl Moment {
-    /// A moment so many nanoseconds after the clock's start.
+    /// Returns the moment this many nanoseconds after the start of the clock.
     #[must_use]
     pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
         Self { nanoseconds }
     }
 
-    /// Nanoseconds since the clock's start.
+    /// Returns the nanoseconds since the start of the clock.
     #[must_use]
     pub const fn nanoseconds(self) -> u64 {
         self.nanoseconds
     }
 
-    /// How long after `earlier`; nothing where it was later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.nanoseconds.saturating_sub(earlier.nanoseconds))
     }
 
-    /// Nanoseconds from `earlier` on; none where it was later.
+    /// Returns the nanoseconds since `earlier`, or 0 if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn nanoseconds_since(self, earlier: Moment) -> u64 {

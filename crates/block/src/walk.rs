@@ -1,15 +1,14 @@
-//! A walk: every transition of every bio, told to whoever watches the queue, as it is made.
+//! Walk: a report of every transition of every bio, to an observer of the queue.
 //!
-//! Not a log and not a trace point: the watcher is a type of the queue, so one that nobody watches
-//! ([`Unwatched`]) has nothing of this in its code, not even a branch. What would have to be
-//! gathered only to be told is gathered where [`Walk::WATCHED`] says that somebody listens.
+//! The observer is a type parameter of the queue. Without one ([`Unwatched`]) the queue has no code
+//! for it, not even a branch. Data that only an observer needs is gathered only if
+//! [`Walk::WATCHED`] is true.
 //!
-//! Nothing here reads a clock, and steps are told between two readings as well: who watches gives
-//! each line its time, by the clock of the device it drives. A moment stands in a step only where
-//! the queue decided by it.
+//! Nothing here reads a clock. The observer adds the time, from the clock of the device. A step
+//! contains a moment only if the queue used it for a decision.
 //!
-//! The order of steps is the order of life. A bio is known by its number of arrival, a request by
-//! that of its oldest bio; a bio that came apart from its request is a request of its own.
+//! A bio is identified by its number of arrival, and a request by that of its oldest bio. A bio that
+//! was split from a failed request is a request of its own.
 //!
 //! ```text
 //! Submitted Plugged [Merged] | Tagged Dispatched .. Rung | Completed .. [Held] | Ended or Again or Apart .. Run
@@ -17,8 +16,7 @@
 //!                                   +-----------------------------------------------------+
 //! ```
 //!
-//! The price of watching is a call for each step; the rule for the watcher is to be quick, for the
-//! context waits.
+//! An observer costs one call per step. It must be quick, because the context waits for it.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -27,16 +25,16 @@ use crate::bio::{Bio, Errno, Operation, Target};
 use crate::device::Tag;
 use crate::time::Moment;
 
-/// Who watches.
+/// Observer of the steps of a queue.
 pub trait Walk {
-    /// Whether anybody does. Where not, steps need not be made at all.
+    /// Whether steps are reported at all.
     const WATCHED: bool = true;
 
-    /// Takes one step. Called in the context, in the order of what happens.
+    /// Receives one step. Called on the thread of the queue, in order.
     fn step(&mut self, step: Step);
 }
 
-/// Nobody watches: it costs nothing.
+/// Observer that ignores all steps, at no cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unwatched;
 
@@ -47,7 +45,7 @@ impl Walk for Unwatched {
     fn step(&mut self, _: Step) {}
 }
 
-/// Keeps the steps.
+/// Collects the steps.
 impl Walk for Vec<Step> {
     fn step(&mut self, step: Step) {
         self.push(step);
@@ -63,23 +61,23 @@ impl<W: Walk> Walk for &mut W {
     }
 }
 
-/// What is asked, of which file, where: a bio or a request without its buffers.
+/// Description of a bio or a request, without its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
-    /// Number in the order of arrival: of the bio, or of a request's oldest one.
+    /// Number in the order of arrival, of the bio or of the oldest bio of the request.
     pub arrival: u64,
-    /// What to do.
+    /// Kind of operation.
     pub operation: Operation,
-    /// To which file.
+    /// File or device that it is for.
     pub target: Target,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes.
+    /// Bytes in the range.
     pub length: u64,
 }
 
 impl Asked {
-    /// Of a bio (or what a request asks) that came as number `arrival`.
+    /// Describes a bio that arrived as number `arrival`.
     #[must_use]
     pub fn of(arrival: u64, bio: &Bio) -> Self {
         let Bio { operation, target, offset, length, .. } = *bio;
@@ -87,89 +85,89 @@ impl Asked {
     }
 }
 
-/// One transition.
+/// One transition of a bio or a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A caller gave a bio to the queue.
+    /// A caller submitted a bio.
     Submitted {
-        /// What it asks.
+        /// Its description.
         asked: Asked,
     },
-    /// It is held with its neighbours.
+    /// A bio joined the plug.
     Plugged {
-        /// Which bio.
+        /// Number of the bio.
         arrival: u64,
-        /// Bios the plug holds now.
+        /// Bios in the plug now.
         bios: usize,
     },
-    /// It became a part of the request of a neighbour.
+    /// A bio became part of the request of an adjacent bio.
     Merged {
-        /// Which bio.
+        /// Number of the bio.
         arrival: u64,
-        /// The oldest bio of that request.
+        /// Number of that request.
         into: u64,
     },
-    /// A request stays back: something in flight must end before.
+    /// A request waits until a conflicting one has ended.
     Waits {
-        /// Which request.
+        /// Number of the request.
         arrival: u64,
     },
-    /// Tags were taken, so many in one sweep.
+    /// Tags were allocated in one pass.
     Tagged {
-        /// How many.
+        /// Number of tags.
         tags: usize,
     },
-    /// The device took a request; it goes with the next doorbell.
+    /// The device took a request, to be submitted with the next doorbell.
     Dispatched {
-        /// What the device is asked.
+        /// Description of the request.
         asked: Asked,
-        /// Under which tag.
+        /// Its tag.
         tag: Tag,
         /// Bios in the request.
         bios: usize,
     },
-    /// The device's queue was full, or there was no tag: the request goes first next time.
+    /// The queue of the device was full, or no tag was free. The request goes first next time.
     Refused {
-        /// Which request.
+        /// Number of the request.
         arrival: u64,
     },
-    /// The costly call is made. Told before it, for it may wait.
+    /// The doorbell call is about to be made.
     Rung {
-        /// Requests it hands over.
+        /// Requests that it submits.
         requests: usize,
     },
-    /// The device is done with a request, for better or worse.
+    /// The device has ended a request.
     Completed {
-        /// Which request.
+        /// Number of the request.
         arrival: u64,
-        /// Its tag, free when the run it is ended in is over.
+        /// Its tag, which is free after the completion run.
         tag: Tag,
-        /// Bytes moved, or what went wrong.
+        /// Bytes transferred, or the error.
         result: Result<u64, Errno>,
     },
-    /// What has completed is not ended yet: more is about to.
+    /// Completions are held, because more are expected.
     Held {
-        /// Completions kept.
+        /// Number of completions held.
         completions: usize,
-        /// When they are ended at the latest.
+        /// Deadline of the hold.
         until: Moment,
     },
-    /// The rest of a request is asked again: it came back short, interrupted, or would have
-    /// blocked.
+    /// The rest of a request is submitted again, because it was short, was interrupted, or would
+    /// have blocked.
     Again {
-        /// What is left to ask.
+        /// Description of the rest.
         asked: Asked,
     },
-    /// A merged request failed: this bio of it is asked again alone.
+    /// A merged request failed, and this bio of it is submitted again by itself.
     Apart {
-        /// What is asked.
+        /// Description of the bio.
         asked: Asked,
     },
-    /// A bio has its result.
+    /// A bio has ended.
     Ended {
-        /// Which bio.
+        /// Number of the bio.
         arrival: u64,
-        /// Bytes moved (0 where the operation moves none), or what went wrong.
+        /// Bytes transferred, or the error.
         result: Result<u64, Errno>,
     },
     /// A completion run is over.
@@ -191,10 +189,10 @@ struct Columns {
 }
 
 impl Step {
-    /// Characters in a step's line.
+    /// Characters in the line of a step.
     pub const WIDTH: usize = 83;
 
-    /// What stands above the lines.
+    /// Heading of the lines.
     pub const HEADING: &'static str =
         "step        bio  tag operation      file      offset   length how many of what     ";
 

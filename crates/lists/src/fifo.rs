@@ -1,8 +1,8 @@
-//! First in, first out: many push without a lock, one pops.
+//! A lock-free list for many producers and one consumer, first in, first out.
 //!
 //! D. Vyukov's node-based queue for many producers and one consumer, in its form with a stub that
-//! is put back in (1024cores.net, "Intrusive MPSC node-based queue", 2010), with nodes of our own
-//! around the values.
+//! is put back in (1024cores.net, "Intrusive MPSC node-based queue", 2010). The nodes are allocated
+//! here, around the values.
 //!
 //! ```text
 //!   oldest --> A --next--> B --next--> C <-- newest
@@ -28,26 +28,27 @@ use std::ptr;
 use crate::outcome::{self, Pop, Rest, WasEmpty};
 use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
 
-/// A new list, as its two ends.
+/// Creates a list and returns its two ends.
 #[must_use]
 pub fn fifo<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared::new());
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
 }
 
-/// The end that pushes; any number of them, in any threads.
+/// The end that pushes. It can be cloned and used by any number of threads.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The end that pops; there is one.
+/// The end that pops. A list has one.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
 impl<T> Sender<T> {
-    /// Puts a value behind all others. Never waits. When the receiver is gone the value is kept
-    /// until the last sender is.
+    /// Appends a value. Never waits.
+    ///
+    /// If the receiver has been dropped, the value is dropped with the last sender.
     pub fn push(&self, value: T) -> WasEmpty {
         let node = Node::new(Some(value));
         // From here on the node is the list's.
@@ -56,13 +57,13 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the oldest value.
+    /// Removes and returns the oldest value.
     pub fn pop(&mut self) -> Pop<T> {
         // SAFETY: there is one receiver and it is borrowed mutably, so no other pop runs.
         unsafe { self.shared.pop() }
     }
 
-    /// Hands up to `limit` values to `take`, oldest first; the rest stays queued.
+    /// Pops up to `limit` values and passes each to `take`, oldest first.
     pub fn drain(&mut self, limit: usize, take: impl FnMut(T)) -> Rest {
         outcome::drain(limit, || self.pop(), take)
     }

@@ -1,20 +1,30 @@
-//! Lists that cross threads: many push, one pops.
+//! Lock-free lists between threads, with many producers and one consumer.
 //!
-//! [`mod@fifo`] is what Forebay uses wherever something crosses a thread: work runs in the order it
-//! came. [`mod@stack`] is the same with the newest first, kept so that the worth of order can be
-//! measured. Neither ever blocks or spins; waiting and waking are the caller's, and [`WasEmpty`]
-//! says when to wake.
+//! [`mod@fifo`] returns values in the order of their pushes. Forebay uses it wherever
+//! work crosses threads. [`mod@stack`] returns the newest value first; it exists to measure what
+//! order is worth. Neither blocks. The caller does the waiting and waking, and [`WasEmpty`] says
+//! when a wake is needed.
+//!
+//! ```
+//! use forebay_lists::{Pop, WasEmpty, fifo};
+//!
+//! let (sender, mut receiver) = fifo();
+//! assert_eq!(sender.push(1), WasEmpty::Yes);         // the consumer needs a wake
+//! assert_eq!(sender.push(2), WasEmpty::No);
+//! assert_eq!(receiver.pop(), Pop::Node(1));
+//! assert_eq!(receiver.pop(), Pop::Node(2));
+//! assert_eq!(receiver.pop(), Pop::Empty);
+//! ```
 //!
 //! The waking protocol, for either list:
 //!
 //! ```text
-//! pusher:    push(value) -> Yes? then wake       the wake is remembered until the consumer has waited for it
-//! consumer:  forget old wakes; pop until Empty; wait for a wake; again
+//! producer:  push(value) -> Yes? then wake       a wake must be remembered until the consumer waits
+//! consumer:  forget old wakes; pop until Empty; wait for a wake; repeat
 //! ```
 //!
-//! Nothing here is bounded in memory: what may be pushed is bounded by whoever pushes (by its tags,
-//! its budget). All atomics and cells come from one place, so that a model checker can take their
-//! part.
+//! The lists are unbounded: the producers must bound what they push. All atomics and cells come from
+//! the module `sync`, so that the model checker loom can replace them.
 
 pub mod fifo;
 pub mod stack;

@@ -1,43 +1,43 @@
-//! What a push and a pop say.
+//! Results of a push, a pop and a drain.
 
-/// Whether the list was empty before a push.
+/// Whether the list was empty before a push, which means that the consumer must be woken.
 ///
-/// After a pop that returned [`Pop::Empty`], and before the next pop, exactly one push says `Yes`:
-/// the first. So a consumer that pops until `Empty` before it waits misses nothing if only those
-/// who are told `Yes` wake it, provided the wake is remembered when the consumer is not waiting yet
-/// (an eventfd, a park token).
+/// After a pop that returned [`Pop::Empty`] and before the next pop, exactly one push returns `Yes`:
+/// the first. So a consumer that pops until `Empty` before it waits misses no value if every `Yes`
+/// wakes it. The wake must be remembered if the consumer does not wait yet (an eventfd, a park
+/// token).
 ///
-/// While the consumer pops, `Yes` may also be said to a push it would have found anyway: a wake too
-/// many, never one too few.
+/// While the consumer pops, a push may return `Yes` although the consumer would have found the
+/// value. That costs a needless wake; a needed one is never missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "the push that finds the list empty wakes the consumer"]
+#[must_use = "the producer that gets `Yes` must wake the consumer"]
 pub enum WasEmpty {
-    /// Wake the consumer.
+    /// The list was empty: wake the consumer.
     Yes,
-    /// Somebody else does, or it is awake.
+    /// The consumer is awake, or another producer wakes it.
     No,
 }
 
-/// What a pop found.
+/// Result of a pop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pop<T> {
     /// The next value.
     Node(T),
-    /// Nothing. The consumer may wait.
+    /// The list is empty. The consumer may wait for a wake.
     Empty,
-    /// Something, but its pusher has not linked it yet: it is between two instructions, or was
-    /// interrupted there. Do something else and pop again; do not wait for a wake, none need come.
+    /// A producer is in the middle of a push. Do something else and pop again. Do not wait for a
+    /// wake, because none may come.
     Busy,
 }
 
-/// What a bounded drain left.
+/// Reason why a drain with a limit stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest {
-    /// Nothing. The consumer may wait.
+    /// The list is empty. The consumer may wait for a wake.
     Empty,
-    /// Something that is not linked yet, as [`Pop::Busy`].
+    /// A producer is in the middle of a push, as [`Pop::Busy`].
     Busy,
-    /// The bound was reached; there may be more, and it stays queued.
+    /// The limit was reached. More values may be queued.
     Bounded,
 }
 

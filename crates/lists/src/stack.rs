@@ -1,5 +1,6 @@
-//! Last in, first out: the same ends as [`fifo`](mod@crate::fifo), kept to measure what order is
-//! worth.
+//! A lock-free list for many producers and one consumer, last in, first out.
+//!
+//! It has the interface of [`fifo`](mod@crate::fifo), and exists to measure what order is worth.
 //!
 //! R. K. Treiber's stack (IBM RJ 5118, 1986), of which the consumer takes all nodes at once, so
 //! that no node can be mistaken for another at the same address. What it took it hands out one by
@@ -15,19 +16,19 @@ use std::ptr;
 use crate::outcome::{self, Pop, Rest, WasEmpty};
 use crate::sync::{Arc, AtomicPtr, Ordering};
 
-/// A new list, as its two ends.
+/// Creates a list and returns its two ends.
 #[must_use]
 pub fn stack<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared { newest: AtomicPtr::new(ptr::null_mut()) });
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared, taken: ptr::null_mut() })
 }
 
-/// The end that pushes; any number of them, in any threads.
+/// The end that pushes. It can be cloned and used by any number of threads.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The end that pops; there is one.
+/// The end that pops. A list has one.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     /// Nodes taken off the shared list and not handed out, newest first. Nobody else knows them.
@@ -53,8 +54,9 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 unsafe impl<T: Send> Send for Receiver<T> {}
 
 impl<T> Sender<T> {
-    /// Puts a value before all others. When the receiver is gone the value is kept until the last
-    /// sender is.
+    /// Prepends a value. Retries while other producers push.
+    ///
+    /// If the receiver has been dropped, the value is dropped with the last sender.
     pub fn push(&self, value: T) -> WasEmpty {
         let newest = &self.shared.newest;
         let node = Box::into_raw(Box::new(Node { older: ptr::null_mut(), value }));
@@ -73,7 +75,8 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the newest value of those there when the last ones were used up. Never busy.
+    /// Removes and returns the newest value of the current batch. When a batch is used up, the next
+    /// one is everything pushed since. Never returns [`Pop::Busy`].
     pub fn pop(&mut self) -> Pop<T> {
         if self.taken.is_null() {
             self.taken = self.shared.take_all();
@@ -87,7 +90,7 @@ impl<T> Receiver<T> {
         Pop::Node(node.value)
     }
 
-    /// Hands up to `limit` values to `take`, newest first; the rest stays queued.
+    /// Pops up to `limit` values and passes each to `take`, newest first.
     pub fn drain(&mut self, limit: usize, take: impl FnMut(T)) -> Rest {
         outcome::drain(limit, || self.pop(), take)
     }

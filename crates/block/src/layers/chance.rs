@@ -1,62 +1,60 @@
-//! Chance that replays: the same seed, the same numbers, on every machine. A generator of three
-//! shifts (Marsaglia's xorshift, its output multiplied), not a crate: what a layer does must not
-//! change with somebody's release.
+//! Random numbers that can be replayed: the same seed gives the same numbers on every machine.
 //!
-//! Not for secrets.
+//! The generator is Marsaglia's xorshift with a multiplied output. It is not a crate, because what a
+//! layer does must not change with a release of a dependency. Not for secrets.
 
-/// A part of a whole, in parts of a million: how often something happens, or which quantile is
-/// asked for.
+/// Fraction from 0 to 1 in millionths: a probability, or a quantile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Fraction {
     millionths: u32,
 }
 
 impl Fraction {
-    /// None of it: never.
+    /// 0: never.
     pub const NONE: Fraction = Fraction { millionths: 0 };
 
-    /// All of it: always.
+    /// 1: always.
     pub const ALL: Fraction = Fraction { millionths: 1_000_000 };
 
-    /// So many in a hundred; all, where there are more.
+    /// Returns `count` hundredths, at most 1.
     #[must_use]
     pub const fn percent(count: u32) -> Self {
         Self::per_million(count.saturating_mul(10_000))
     }
 
-    /// So many in a thousand; all, where there are more.
+    /// Returns `count` thousandths, at most 1.
     #[must_use]
     pub const fn per_mille(count: u32) -> Self {
         Self::per_million(count.saturating_mul(1_000))
     }
 
-    /// So many in a million; all, where there are more.
+    /// Returns `count` millionths, at most 1.
     #[must_use]
     pub const fn per_million(count: u32) -> Self {
         if count > Self::ALL.millionths { Self::ALL } else { Self { millionths: count } }
     }
 
-    /// Parts of a million.
+    /// Returns the fraction in millionths.
     #[must_use]
     pub const fn millionths(self) -> u32 {
         self.millionths
     }
 
-    /// This part of a count, rounded up.
+    /// Returns this fraction of `count`, rounded up.
     #[must_use]
     pub const fn of(self, count: u64) -> u64 {
         (count as u128 * self.millionths as u128).div_ceil(Self::ALL.millionths as u128) as u64
     }
 }
 
-/// A generator.
+/// Generator of pseudorandom numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// Of a seed; any will do, and neighbours have nothing in common.
+    /// Creates a generator from any seed. Similar seeds give unrelated numbers.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -67,7 +65,7 @@ impl Random {
         Self { state: if mixed == 0 { 1 } else { mixed } }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -75,15 +73,15 @@ impl Random {
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`; 0 where that is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The high half of a product is as even as a remainder, and the high bits are the better
         // ones.
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether something happens this time. Draws a number even for never and always, so that a
-    /// rate that is changed does not change what follows.
+    /// Returns `true` with the probability `rate`. Always draws a number, so that a changed rate does
+    /// not change the numbers that follow.
     pub fn happens(&mut self, rate: Fraction) -> bool {
         self.below(u64::from(Fraction::ALL.millionths)) < u64::from(rate.millionths)
     }

@@ -1,9 +1,8 @@
-//! Delay: completions are handed on only after a time. A fast device becomes a slow one, an even
-//! one an uneven one.
+//! A layer that delays completions, by a fixed and a random time.
 //!
-//! The time counts from when the layer saw the completion, which it does at each doorbell and each
-//! reap, not from when the device had it: what nobody looks for is not late. Handed on in order of
-//! their due times, those of one due time in the order they came.
+//! The time counts from when the layer saw the completion, at a doorbell or reap, not from when the
+//! device ended it. Completions are passed on in order of their due times, and in order of arrival
+//! if those are equal.
 //!
 //! ```text
 //! request --> inner device --> seen, at m --> held --> due at m + fixed + [0, spread] --> reaped
@@ -25,16 +24,16 @@ use crate::bio::{Bio, Errno, Operation};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::time::Moment;
 
-/// How long completions are held.
+/// Delay of completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Latency {
-    /// At least.
+    /// Minimum delay.
     pub fixed: Duration,
-    /// Up to so much more, evenly at random.
+    /// Maximum of the random time added to `fixed`, uniformly distributed.
     pub spread: Duration,
 }
 
-/// Hands completions on later.
+/// Layer that delays completions.
 ///
 /// ```
 /// use forebay_block::layers::{Delay, Latency, Null};
@@ -77,7 +76,7 @@ struct Goal {
 }
 
 impl<D: Device> Delay<D> {
-    /// Delays everything by one latency; the spread is drawn from a seed.
+    /// Delays all operations by `latency`, with random numbers from `seed`.
     pub fn new(inner: D, latency: Latency, seed: u64) -> Self {
         Self {
             inner,
@@ -90,29 +89,28 @@ impl<D: Device> Delay<D> {
         }
     }
 
-    /// Delays every operation by this, from the next completion on. What is held keeps its due
-    /// time.
+    /// Sets the delay of all operations, from the next completion on.
     pub fn set_latency(&mut self, latency: Latency) {
         self.latencies = [latency; OPERATIONS];
     }
 
-    /// Delays one operation by this, from the next completion on.
+    /// Sets the delay of one operation, from the next completion on.
     pub fn set_latency_of(&mut self, operation: Operation, latency: Latency) {
         self.latencies[place(operation)] = latency;
     }
 
-    /// Completions held at the moment.
+    /// Returns the number of completions that are delayed now.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// The device beneath.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device beneath, to change its settings.
+    /// Returns the inner device, to change its settings.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

@@ -1,10 +1,9 @@
-//! Errors: requests fail by rule, so that what a program does about a failing device can be seen
-//! without one.
+//! A layer that makes requests fail by rules, to test what a program does on a failing device.
 //!
-//! A rule says which requests it is about (operations, a range of a target), on which occasions it
-//! fires, with which error, and on which side of the device: *before*, the request never reaches
-//! it; *after*, it is served, and then reported failed, as when an answer is lost. The first rule
-//! that fires decides.
+//! A rule selects requests (by operation and range), the occasions when it applies, the error,
+//! and the side of the device: *before*, the request never reaches the device; *after*, the device
+//! serves it and it is reported as failed, as if the answer was lost. The first rule that applies
+//! decides.
 //!
 //! Each rule counts, and draws, for all requests that the device took and that it is about, whether
 //! an earlier rule fires or not; so rules do not disturb each other, and a request that is refused
@@ -20,47 +19,47 @@ use crate::bio::{Bio, Errno, Operation, Target};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::time::Moment;
 
-/// Which requests fail, when, and how.
+/// Rule that makes some requests fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Of these operations; of all where empty.
+    /// Operations that it selects; all operations if empty.
     pub operations: Vec<Operation>,
-    /// That touch this range of bytes of this target; everywhere where `None`. What has no length
-    /// (a flush, a new size) touches the byte at its offset.
+    /// Range of bytes of a target that selected requests touch; `None` selects every range. An
+    /// operation without a length (a flush, a new size) touches the byte at its offset.
     pub range: Option<(Target, Range<u64>)>,
-    /// On which of these requests.
+    /// Occasions when a selected request fails.
     pub occasion: Occasion,
-    /// With which error.
+    /// Error that they fail with.
     pub errno: Errno,
-    /// Whether the device serves it all the same.
+    /// Whether the device serves a failing request.
     pub side: Side,
 }
 
-/// On which of the requests that a rule is about it fires.
+/// Occasions when a request selected by a rule fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
-    /// Every nth, the first being the nth; never where 0.
+    /// Every nth request, starting with the nth; none if 0.
     Every(u64),
-    /// At random.
+    /// Requests at random.
     Chance {
-        /// How often.
+        /// Probability of a failure.
         rate: Fraction,
-        /// From which numbers.
+        /// Seed of the random numbers.
         seed: u64,
     },
 }
 
-/// On which side of the device a request fails.
+/// Whether the device serves a request that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// It never reaches the device.
+    /// The request does not reach the device.
     Before,
-    /// The device serves it, and it is reported failed whatever the device said.
+    /// The device serves the request, and it is reported as failed.
     After,
 }
 
 impl Rule {
-    /// All requests of all targets, always, before the device.
+    /// Returns a rule that makes all requests fail before the device.
     #[must_use]
     pub fn always(errno: Errno) -> Self {
         Self {
@@ -113,7 +112,7 @@ impl Active {
     }
 }
 
-/// Fails requests by rule.
+/// Layer that makes requests fail by rules.
 ///
 /// ```
 /// use forebay_block::layers::{Errors, Null, Rule};
@@ -143,24 +142,23 @@ pub struct Errors<D> {
 }
 
 impl<D: Device> Errors<D> {
-    /// No rule yet: everything passes.
+    /// Wraps a device, without a rule.
     pub fn new(inner: D) -> Self {
         Self { inner, rules: Vec::new(), doomed: Notes::new(), own: Own::default() }
     }
 
-    /// These rules and no others from the next request on, counting from the start. What is in
-    /// flight ends as it was going to.
+    /// Replaces the rules, from the next request on. Requests in flight are not affected.
     pub fn set_rules(&mut self, rules: impl IntoIterator<Item = Rule>) {
         self.rules.clear();
         self.rules.extend(rules.into_iter().map(Active::new));
     }
 
-    /// The device beneath.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device beneath, to change its settings.
+    /// Returns the inner device, to change its settings.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

@@ -1,17 +1,15 @@
-//! Limit: so many requests in flight, so many bytes and so many requests a second, and no more.
-//! What is above is refused, not queued: the caller has a queue, with an order, and this layer has
-//! none to spoil.
+//! A layer that limits the requests in flight, the bytes per second and the requests per second.
+//! Requests above a limit are refused, not queued.
 //!
-//! Both rates are token buckets: a bucket fills at its rate up to its burst, and a request takes
-//! its cost out. One that costs more than the burst passes when the bucket is full, and leaves it
-//! that much below empty; so nothing is refused for ever, and over any span no more passes than the
-//! burst, the rate times the span, and one request.
+//! Both rates are token buckets: a bucket fills at its rate up to its burst, and a request takes its
+//! cost out. A request that costs more than the burst passes when the bucket is full, and leaves it
+//! below empty. So nothing is refused forever, and in any time span no more passes than the burst,
+//! the rate times the span, and one request.
 //!
-//! Who was refused for a rate has nothing in flight to wait for, perhaps; so a doorbell that waits
-//! after such a refusal ends, at the latest, when the refused request would pass.
+//! A caller that was refused because of a rate may have nothing in flight to wait for. So a doorbell
+//! that waits after such a refusal ends, at the latest, when the refused request would pass.
 //!
-//! Time is read once per batch, whose requests count as of its first, and once more for each
-//! refusal.
+//! The clock is read once per batch, and once more for each refusal.
 
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
@@ -21,21 +19,21 @@ use crate::bio::{Bio, Errno};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::time::Moment;
 
-/// A rate and how far it may be exceeded for a moment.
+/// Rate limit with a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    /// Units a second in the long run.
+    /// Units per second, on average.
     pub per_second: NonZeroU64,
-    /// Units at once after a pause.
+    /// Units that may pass at once after a pause.
     pub burst: NonZeroU64,
 }
 
-/// What passes; `None` is no limit.
+/// Limits of [`Limit`]; `None` means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ceiling {
-    /// Requests at the device, staged ones included.
+    /// Requests at the device, including staged ones.
     pub in_flight: Option<NonZeroU32>,
-    /// Bytes moved, in bytes.
+    /// Bytes transferred.
     pub bandwidth: Option<Rate>,
     /// Requests of any operation.
     pub requests: Option<Rate>,
@@ -75,7 +73,7 @@ impl Bucket {
     }
 }
 
-/// Lets only so much through.
+/// Layer that limits depth, bandwidth and request rate.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -111,7 +109,7 @@ pub struct Limit<D> {
 }
 
 impl<D: Device> Limit<D> {
-    /// With full buckets.
+    /// Wraps a device, and allows a full burst at first.
     pub fn new(mut inner: D, ceiling: Ceiling) -> Self {
         let filled = inner.now();
         let mut limit = Self {
@@ -128,9 +126,7 @@ impl<D: Device> Limit<D> {
         limit
     }
 
-    /// This ceiling from the next request on. What a bucket holds it keeps, up to its new burst;
-    /// one that was not there before is full. More in flight than are allowed now end as they would
-    /// have.
+    /// Sets the limits, from the next request on. Requests in flight are not affected.
     pub fn set_ceiling(&mut self, ceiling: Ceiling) {
         self.fill();
         self.in_flight_most = ceiling.in_flight.map_or(u32::MAX, NonZeroU32::get);
@@ -139,18 +135,18 @@ impl<D: Device> Limit<D> {
         self.passes = None;
     }
 
-    /// Requests at the device.
+    /// Returns the number of requests at the device.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// The device beneath.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device beneath, to change its settings.
+    /// Returns the inner device, to change its settings.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

@@ -1,11 +1,10 @@
-//! Layers: devices that wrap a device, and do one thing to what passes. For trying how a program
-//! fares on a device that is slow, fails, falls short or is shared, and for seeing what reaches it.
+//! Layers: devices that wrap a device and change one thing, to see how a program behaves on a device
+//! that is slow, fails, completes short or is shared, and to count what reaches it.
 //!
-//! Part of the product, not of the tests: the same layers lie over a real ring, over the simulated
-//! disk and over [`Null`], so that what a test provokes can be provoked on the machine where it
-//! hurts. Each keeps the contract of
-//! [`Device`]: what was refused was not kept, every request taken completes once, a doorbell ends in time. So they
-//! compose in any order:
+//! The layers work over a real ring, over the simulated disk and over [`Null`], so a fault can be
+//! injected in tests and on a real machine alike. Each keeps the contract of [`Device`]: a refused
+//! request is not kept, a request that was taken completes once, and a doorbell ends in time. So
+//! they compose in any order:
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,12 +15,9 @@
 //! assert_eq!(device.inner_mut().inner_mut().statistics().doorbells, 0);
 //! ```
 //!
-//! Pure like everything here: time is the inner device's, chance is seeded and replays. All
-//! settings can be changed in flight; a change holds for requests prepared (for [`Delay`]:
-//! completed) from then on.
-//!
-//! [`chance`] numbers that replay; [`null`] the device at the bottom that does nothing; [`delay`],
-//! [`error`], [`short`], [`stats`], [`limit`] the layers.
+//! Time comes from the inner device, and random numbers from a seed, so runs can be replayed. All
+//! settings can be changed while requests are in flight; a change applies to requests prepared
+//! (for [`Delay`]: completed) from then on.
 
 pub mod chance;
 pub mod delay;

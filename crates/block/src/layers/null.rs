@@ -1,9 +1,9 @@
-//! A device that does nothing, at once: what lies under a stack of layers when the layers, or the
-//! way above them, are what is looked at.
+//! A device that completes every request at once without doing anything, as the bottom of a stack of
+//! layers.
 //!
-//! Every request completes whole with the doorbell, in order. Reads leave memory as it is. The time
-//! is its own: it stands still but for a doorbell that waits with nothing completed, which ends at
-//! its limit, and for [`advance`](Null::advance). No memory is asked for once its lists have grown.
+//! Requests complete with the doorbell, in order. Reads leave memory unchanged. The clock is its own:
+//! it only advances in a doorbell that waits with nothing completed, which ends at its limit, and in
+//! [`advance`](Null::advance).
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::bio::{Bio, Errno};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::time::Moment;
 
-/// Takes everything, does nothing.
+/// Device that completes every request at once without doing anything.
 ///
 /// ```
 /// use forebay_block::layers::Null;
@@ -32,13 +32,13 @@ pub struct Null {
 }
 
 impl Null {
-    /// At the start of time.
+    /// Creates a device whose clock is at 0.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&mut self, span: Duration) {
         self.now = self.now + span;
     }

@@ -1,19 +1,17 @@
-//! Short: reads and writes that end before their end, or before their beginning: interrupted, or
-//! because the device would have to block. All are ordinary; a program that does not go on where it
-//! stopped loses data.
+//! A layer that makes reads and writes end short, interrupted, or with "would block". All of these
+//! are ordinary results; a program that does not continue where it stopped loses data.
 //!
-//! A short request is really short: the device is asked for its first part alone, so that what
-//! nobody asks for again stays unread and unwritten. Where it may stop is what real devices do, see
-//! [`request`](crate::request):
+//! A short request is really short: the device gets only its first part. The part is one that a real
+//! device could have ended with:
 //!
-//! | operation | the device is asked for | and the caller told |
+//! | operation | the device gets | the caller gets |
 //! |---|---|---|
-//! | read | up to a sector's end, never less than some bytes | what the device said |
-//! | direct write, durable or not | whole pages | any number of these bytes but none: a torn page |
-//! | buffered write | any number of bytes but none | what the device said |
+//! | read | up to the end of a sector, at least some bytes | what the device reports |
+//! | direct write, durable or not | whole pages | any number of these bytes except 0: a torn page |
+//! | buffered write | any number of bytes except 0 | what the device reports |
 //!
-//! What has no such part passes whole, and so do operations that move no bytes, but these too can
-//! be interrupted.
+//! A request without such a part passes whole, and so does an operation that transfers no bytes;
+//! these can still be interrupted.
 
 use alloc::vec::Vec;
 
@@ -23,20 +21,20 @@ use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::limits::{PAGE, SECTOR};
 use crate::time::Moment;
 
-/// How often a request is not served whole.
+/// Probabilities of [`Short`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shortfalls {
-    /// Reads that end short.
+    /// Probability that a read ends short.
     pub read: Fraction,
-    /// Writes that end short.
+    /// Probability that a write ends short.
     pub write: Fraction,
-    /// Requests that end with `EINTR`, and never reach the device.
+    /// Probability that a request ends with `EINTR` and does not reach the device.
     pub interrupted: Fraction,
-    /// Requests that end with `EAGAIN`, and never reach the device.
+    /// Probability that a request ends with `EAGAIN` and does not reach the device.
     pub would_block: Fraction,
 }
 
-/// Makes requests end short, interrupted, or because they would block.
+/// Layer that makes requests end short, interrupted, or with "would block".
 ///
 /// ```
 /// use forebay_block::layers::{Fraction, Null, Short, Shortfalls};
@@ -84,7 +82,7 @@ struct Part {
 }
 
 impl<D: Device> Short<D> {
-    /// With these rates, at random from a seed.
+    /// Wraps a device, with random numbers from `seed`.
     pub fn new(inner: D, shortfalls: Shortfalls, seed: u64) -> Self {
         Self {
             inner,
@@ -95,17 +93,17 @@ impl<D: Device> Short<D> {
         }
     }
 
-    /// These rates from the next request on.
+    /// Sets the probabilities, from the next request on.
     pub fn set_shortfalls(&mut self, shortfalls: Shortfalls) {
         self.shortfalls = shortfalls;
     }
 
-    /// The device beneath.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device beneath, to change its settings.
+    /// Returns the inner device, to change its settings.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

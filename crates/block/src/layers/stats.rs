@@ -1,13 +1,11 @@
-//! Stats: what reaches a device, counted where it does. Between two layers it tells what each of
-//! them did.
+//! A layer that counts what reaches a device.
 //!
-//! A request's latency is from the doorbell that handed it over to the reap that found it
-//! completed, for that is what the caller waits; so it costs one clock read per doorbell that hands
-//! something over and one per reap that finds something, however many requests these are.
+//! The latency of a request is the time from the doorbell that submitted it to the reap that found
+//! it completed, as the caller sees it. That costs one clock read per doorbell that submits
+//! something and one per reap that finds something.
 //!
-//! Latencies lie in buckets of powers of two. A quantile is looked for within its bucket as if the
-//! latencies in it were evenly spread, between the least and the most seen: it is in the same
-//! bucket as the exact one, so it is at most twice or half as large.
+//! Latencies are counted in buckets of powers of two, and a quantile is interpolated within its
+//! bucket. So it is off by at most a factor of two.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -17,8 +15,8 @@ use crate::bio::{Bio, Errno, Operation};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::time::Moment;
 
-/// Counts by powers of two: bucket 0 for 0, bucket n for numbers from 2 to the n-1 on to below 2 to
-/// the n.
+/// Histogram with one bucket per power of two: bucket 0 for 0, bucket n for numbers from 2^(n-1) to
+/// 2^n - 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
@@ -31,13 +29,13 @@ pub struct Histogram {
 const BUCKETS: usize = u64::BITS as usize + 1;
 
 impl Histogram {
-    /// Nothing counted.
+    /// Creates an empty histogram.
     #[must_use]
     pub const fn new() -> Self {
         Self { buckets: [0; BUCKETS], count: 0, sum: 0, least: u64::MAX, most: 0 }
     }
 
-    /// Counts a number.
+    /// Adds a number.
     pub fn add(&mut self, number: u64) {
         self.buckets[bucket(number)] += 1;
         self.count += 1;
@@ -46,27 +44,26 @@ impl Histogram {
         self.most = self.most.max(number);
     }
 
-    /// Numbers counted.
+    /// Returns how many numbers were added.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean, rounded down; `None` where nothing was counted.
+    /// Returns the mean, rounded down, or `None` if the histogram is empty.
     #[must_use]
     pub fn mean(&self) -> Option<u64> {
         (self.count > 0).then(|| (self.sum / u128::from(self.count)) as u64)
     }
 
-    /// The least and the most counted, both exact; `None` where nothing was.
+    /// Returns the exact minimum and maximum, or `None` if the histogram is empty.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         (self.count > 0).then_some((self.least, self.most))
     }
 
-    /// The number that this part of those counted does not exceed (`Fraction::percent(99)`: the
-    /// 99th percentile), by nearest rank; interpolated within its bucket. `None` where nothing was
-    /// counted.
+    /// Returns a quantile, such as `Fraction::percent(99)` for the 99th percentile, by nearest rank
+    /// and interpolated within its bucket. Returns `None` if the histogram is empty.
     #[must_use]
     pub fn quantile(&self, part: Fraction) -> Option<u64> {
         let rank = part.of(self.count).max(1);
@@ -85,8 +82,7 @@ impl Histogram {
         None
     }
 
-    /// Counts of the buckets, each with the first and the last number that belongs to it; empty
-    /// ones left out.
+    /// Returns the first number, the last number and the count of each bucket that is not empty.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let filled = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bucket, &count)| {
@@ -114,49 +110,49 @@ fn bounds(bucket: usize) -> (u64, u64) {
     }
 }
 
-/// What was done of one operation.
+/// Counters of one operation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PerOperation {
-    /// Requests the device took.
+    /// Requests that the device took.
     pub requests: u64,
-    /// Bytes moved by requests that ended well, short ones included.
+    /// Bytes transferred by successful requests, including short ones.
     pub bytes: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests interrupted, or that would have blocked: no failures.
+    /// Requests that were interrupted or would have blocked; not counted as failed.
     pub passing: u64,
-    /// Requests that moved fewer bytes than asked.
+    /// Requests that transferred fewer bytes than asked.
     pub short: u64,
-    /// From doorbell to reap, in nanoseconds, of all that completed.
+    /// Time from doorbell to reap of all completed requests, in nanoseconds.
     pub latency: Histogram,
 }
 
-/// What a device did.
+/// Counters of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     operations: [PerOperation; OPERATIONS],
-    /// Times the doorbell was rung.
+    /// Doorbell calls.
     pub doorbells: u64,
-    /// Requests the device refused.
+    /// Requests that the device refused.
     pub refused: u64,
-    /// Requests at the device after each doorbell began, those it handed over included.
+    /// Requests at the device at each doorbell, including those that it submits.
     pub depth: Histogram,
 }
 
 impl Statistics {
-    /// Of one operation.
+    /// Returns the counters of one operation.
     #[must_use]
     pub fn of(&self, operation: Operation) -> &PerOperation {
         &self.operations[place(operation)]
     }
 
-    /// Requests the device took, of all operations.
+    /// Returns the number of requests that the device took.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.operations.iter().map(|operation| operation.requests).sum()
     }
 
-    /// Requests that completed, of all operations.
+    /// Returns the number of requests that completed.
     #[must_use]
     pub fn completed(&self) -> u64 {
         self.operations.iter().map(|operation| operation.latency.count()).sum()
@@ -171,7 +167,7 @@ struct Note {
     rung: Moment,
 }
 
-/// Counts what passes.
+/// Layer that counts requests, bytes, errors and latencies.
 ///
 /// ```
 /// use forebay_block::layers::{Delay, Fraction, Latency, Null, Stats};
@@ -204,7 +200,7 @@ pub struct Stats<D> {
 }
 
 impl<D: Device> Stats<D> {
-    /// Nothing counted yet.
+    /// Wraps a device, with all counters at 0.
     pub fn new(inner: D) -> Self {
         Self {
             inner,
@@ -215,13 +211,13 @@ impl<D: Device> Stats<D> {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// What was counted; counting begins anew. What is in flight is counted when it ends.
+    /// Returns the counters and resets them. Requests in flight are counted when they end.
     pub fn take(&mut self) -> Statistics {
         core::mem::take(&mut self.statistics)
     }

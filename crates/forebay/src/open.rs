@@ -1,7 +1,26 @@
-//! How a file is opened: what the handle may do, and what happens to a file that is there or is
-//! not.
+//! Options for opening a file.
 
-/// Options of [`crate::Engine::open`]. Start from one of the constructors, refine, pass.
+/// Options for [`Engine::open`](crate::Engine::open) and
+/// [`Engine::open_direct`](crate::Engine::open_direct).
+///
+/// Start with one of the constructors, which say what the handle may do and whether the file is
+/// created.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create().truncate(true).mode(0o600))?;
+/// file.write_at(b"new content", 0)?;
+/// let reader = engine.open(&path, Open::read())?;    // shares the cache of `file`
+/// assert_eq!(reader.len(), 11);
+/// # reader.close()?;
+/// file.close()
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Open {
     pub(crate) write: bool,
@@ -14,7 +33,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// An existing file, for reading.
+    /// Opens an existing file for reading.
     #[must_use]
     pub fn read() -> Self {
         Self {
@@ -28,47 +47,49 @@ impl Open {
         }
     }
 
-    /// An existing file, for reading and writing.
+    /// Opens an existing file for reading and writing.
     #[must_use]
     pub fn write() -> Self {
         Self { write: true, ..Self::read() }
     }
 
-    /// For reading and writing, and made where it is not there.
+    /// Opens a file for reading and writing, and creates it if it does not exist.
     #[must_use]
     pub fn create() -> Self {
         Self { create: true, ..Self::write() }
     }
 
-    /// For reading and writing, and made by this call: fails where it is there already.
+    /// Creates a file for reading and writing, and fails if it exists.
     #[must_use]
     pub fn create_new() -> Self {
         Self { create_new: true, ..Self::write() }
     }
 
-    /// As [`Open::create`], for a file whose writes go to its end. `write_at` is refused.
+    /// Opens a file as [`Open::create`] does, but writes only at its end, with
+    /// [`File::append`](crate::File::append). `write_at` fails with `NotPermitted`.
     #[must_use]
     pub fn append() -> Self {
         Self { append: true, ..Self::create() }
     }
 
-    /// Cut the file to nothing on opening.
+    /// Sets whether opening truncates the file to length 0 (default: `false`).
     #[must_use]
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.truncate = truncate;
         self
     }
 
-    /// Whether pages go when they are written, or read, instead of staying as clean ones; as the
-    /// engine's knob `uncached` says unless told. Of several handles of one file, the one that
-    /// touches a page decides.
+    /// Sets whether pages leave memory once they are written or read through this handle (default:
+    /// the knob `uncached` of the engine).
+    ///
+    /// If a file has several handles, the handle that uses a page decides.
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.uncached = Some(uncached);
         self
     }
 
-    /// Permission bits of a file that is made, before the process's umask; 0o666 unless told.
+    /// Sets the permission bits of a created file, before the umask (default: `0o666`).
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;

@@ -1,4 +1,4 @@
-//! What went wrong: one type with kind, path, offset, cause and remedy.
+//! The error type of the library: kind, path, offset, cause and remedy.
 
 use std::fmt;
 use std::io;
@@ -6,63 +6,89 @@ use std::path::{Path, PathBuf};
 
 use forebay_block::Errno;
 
-/// The kinds of failure a caller may want to tell apart.
+/// Category of an [`Error`], for a caller that reacts to it.
+///
+/// ```
+/// use forebay::{Engine, ErrorKind, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// let engine = Engine::new()?;
+/// match engine.open("no/such/file", Open::read()) {
+///     Err(error) if error.kind() == ErrorKind::Open => println!("skipped: {error}"),
+///     other => drop(other?),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's argument cannot be served: an offset near 2^63, a value out of range, an
-    /// unknown key.
+    /// An argument is invalid: an offset beyond the largest file, a value out of range, an unknown
+    /// name.
     InvalidInput,
-    /// The file could not be opened or looked at.
+    /// The file could not be opened or examined.
     Open,
-    /// The handle was not opened for this.
+    /// The handle was opened without the right for this call, such as writing.
     NotPermitted,
-    /// The file system has no space (or quota) left, or the block device ends before the write
-    /// does. Told at the write, before the bytes were accepted.
+    /// The file system or quota is full, or the block device ends before the write does. Nothing
+    /// was accepted, or only a prefix.
     NoSpace,
-    /// A read or write failed at the device. A page that could not be written stays dirty.
+    /// A read or write failed at the device. Cached data that could not be written stays in memory
+    /// and is tried again by the next sync.
     Io,
-    /// A flush failed: what was written since the last good one may be gone. Every sync fails until
-    /// all handles of the file are closed.
+    /// A flush failed, so data written since the last successful sync may be lost. Every sync fails
+    /// until all handles of the file are closed.
     Poisoned,
-    /// This kernel, file system or kind of file cannot do it.
+    /// The kernel, file system or type of file does not support the call.
     Unsupported,
-    /// The time given ran out; what is in flight goes on.
+    /// The timeout passed before the device finished. Operations in flight continue.
     TimedOut,
-    /// The engine is shut down.
+    /// The engine has been shut down.
     Shutdown,
-    /// The call came from a forked child: the cache belongs to the parent.
+    /// The call was made in a forked child; the engine belongs to the parent.
     Forked,
-    /// A blocking call from a place that must not block: one of the engine's own threads or
-    /// callbacks.
+    /// A call that would wait for the engine was made on a thread of the engine, such as in a
+    /// callback.
     WouldDeadlock,
-    /// Another program holds the file (an `OFD` lock of another engine) or the block device
-    /// (mounted, or open exclusively), or it is open in this engine in another way.
+    /// The file or block device is in use: by another engine, by a mount or exclusive open, or by
+    /// this engine in the other mode (cached or direct).
     Busy,
-    /// A bounded pool of memory has no room left.
+    /// A pool of memory of fixed size is exhausted.
     NoMemory,
     /// The keeper ([`Builder::survive`](crate::Builder::survive)) could not be started, cannot hold
-    /// another file, or is gone: until another one is there, what is not synced lives in this
-    /// process alone.
+    /// another file, or is gone. While it is gone, unsynced data lives in this process only.
     Keeper,
 }
 
 impl ErrorKind {
-    /// Of what failed at the device, with what the system said.
+    /// Returns the kind of a failure at the device.
     pub(crate) fn at_device(error: &io::Error) -> Self {
         if is_full(error) { Self::NoSpace } else { Self::Io }
     }
 }
 
-/// Whether an error says that there is no space, or none left of a quota.
+/// Returns whether an error means a full file system or quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
-/// A failure, with what is needed to act on it.
+/// Error of the library: what failed, the file and byte concerned, the cause, and a remedy.
 ///
-/// Its debug form is its message and kind, so that a program whose `main` returns it says something
-/// readable.
+/// Displayed as `PATH: WHAT at byte OFFSET: CAUSE (REMEDY)`, without the parts it does not have. The
+/// debug form adds the kind, so that a `main` that returns the error prints a readable line.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// let engine = Engine::new()?;
+/// let error = engine.open("no/such/file", Open::read()).unwrap_err();
+/// assert_eq!(error.os_error(), Some(2));             // ENOENT
+/// assert_eq!(error.path(), Some("no/such/file".as_ref()));
+/// assert!(error.to_string().starts_with("no/such/file: could not open"));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error {
     kind: ErrorKind,
     what: String,
@@ -72,83 +98,90 @@ pub struct Error {
     source: Option<io::Error>,
 }
 
-/// A result with [`Error`].
+/// Result of the calls of this library.
+///
+/// ```
+/// fn save(file: &forebay::File, data: &[u8]) -> forebay::Result<()> {
+///     file.write_at(data, 0)?;
+///     file.sync_data()
+/// }
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A failure of a kind; `what` says what was tried.
+    /// Creates an error of a kind; `what` says what failed.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), path: None, offset: None, remedy: None, source: None }
     }
 
-    /// The time given ran out before the device had done with a file what was asked.
+    /// Creates the error for a deadline that passed before the device finished with a file.
     pub(crate) fn late(path: &Path) -> Self {
-        Self::new(ErrorKind::TimedOut, "the device did not finish in time").at_path(path)
+        Self::new(ErrorKind::TimedOut, "the device did not finish before the timeout").at_path(path)
     }
 
-    /// A handle for reading was to change its file.
+    /// Creates the error for a change through a handle opened for reading.
     pub(crate) fn for_reading(path: &Path) -> Self {
-        Self::new(ErrorKind::NotPermitted, "the file was opened for reading")
+        Self::new(ErrorKind::NotPermitted, "cannot change the file through a handle for reading")
             .at_path(path)
             .remedy("open it with Open::write")
     }
 
-    /// A flush of a file failed, now or before.
+    /// Creates the error for a file whose flush failed, now or earlier.
     pub(crate) fn poisoned(path: &Path, errno: Errno) -> Self {
-        let what = "a flush failed: what was written since the last good sync may be gone";
+        let what = "a flush failed; data written since the last successful sync may be lost";
         Self::new(ErrorKind::Poisoned, what)
             .at_path(path)
             .because(io::Error::from_raw_os_error(errno.0))
-            .remedy("close all handles of the file, then read back and rewrite what matters")
+            .remedy("close all handles of the file, then check and rewrite the data")
     }
 
-    /// With the file it concerns.
+    /// Adds the path of the file concerned.
     #[must_use]
     pub fn at_path(mut self, path: &Path) -> Self {
         self.path = Some(path.to_owned());
         self
     }
 
-    /// With the byte it concerns.
+    /// Adds the offset in the file of the first byte concerned.
     #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
         self
     }
 
-    /// With what the reader can do about it.
+    /// Adds what the reader of the message can do about it.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// With the operating system's own word.
+    /// Adds the error of the operating system that caused it.
     #[must_use]
     pub fn because(mut self, source: io::Error) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// The kind.
+    /// Returns the category.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The file it concerns.
+    /// Returns the path of the file concerned, if there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The byte it concerns.
+    /// Returns the offset in the file of the first byte concerned, if there is one.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offset
     }
 
-    /// The operating system's error number, where there is one.
+    /// Returns the error number of the operating system (`errno`), if there is one.
     #[must_use]
     pub fn os_error(&self) -> Option<i32> {
         self.source.as_ref().and_then(io::Error::raw_os_error)
@@ -186,7 +219,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// The kind that stands for it, and the error itself as what it was caused by.
+/// Converts to the nearest kind of [`io::Error`], with the error itself inside
+/// ([`io::Error::get_ref`]).
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind {

@@ -15,9 +15,10 @@ use crate::wait;
 const PIECES: usize = 64;
 
 impl File {
-    /// As [`File::write_at`], of all that is left in a buffer, whose pieces are neither joined nor
-    /// copied but into the cache. `&mut` a buffer is one too. Needs the feature `bytes`. Blocks as
-    /// [`File::write_at`].
+    /// Writes the remaining bytes of a `bytes::Buf` at `offset`. Blocks as [`File::write_at`].
+    ///
+    /// The pieces of the buffer are copied straight into the cache, without joining them first. A
+    /// `&mut` reference to a buffer works, too. Needs the feature `bytes`.
     ///
     /// ```
     /// use bytes::{Buf, Bytes};
@@ -39,7 +40,7 @@ impl File {
         wait::block_on(self.write_buf_at_async(data, offset))
     }
 
-    /// As [`File::write_buf_at`].
+    /// Asynchronous form of [`File::write_buf_at`]. A dropped future has written a prefix.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -48,8 +49,10 @@ impl File {
         self.write_buf(data, offset).await
     }
 
-    /// As [`File::append`], of all that is left in a buffer. Needs the feature `bytes`. Blocks as
+    /// Appends the remaining bytes of a `bytes::Buf` and returns their offset. Blocks as
     /// [`File::append`].
+    ///
+    /// Needs the feature `bytes`.
     ///
     /// # Errors
     /// As [`File::append`].
@@ -57,7 +60,7 @@ impl File {
         wait::block_on(self.append_buf_async(data))
     }
 
-    /// As [`File::append_buf`].
+    /// Asynchronous form of [`File::append_buf`]. A dropped future has appended a prefix.
     ///
     /// # Errors
     /// As [`File::append`].
@@ -84,9 +87,9 @@ impl File {
     }
 }
 
-/// Nothing is copied where it is the only one that has its memory, and begins where that does; else
-/// it is, on the way there. [`Bytes`], which nobody may change, is no buffer to be read into: turn
-/// it by [`Bytes::try_into_mut`].
+/// Needs the feature `bytes`. The content is copied unless this handle is the only one of its
+/// allocation and starts at its beginning. For [`Bytes`], which is immutable, use
+/// [`Bytes::try_into_mut`] first.
 impl DirectBuffer for BytesMut {}
 
 impl private::Owned for BytesMut {

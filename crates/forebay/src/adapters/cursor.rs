@@ -1,4 +1,4 @@
-//! A position in a file, for code that reads and writes from one.
+//! A file with a position, for code that uses the traits of `std::io`.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -11,26 +11,24 @@ use crate::file::File;
 use crate::slices::{Slices, SlicesMut};
 use crate::wait;
 
-/// A file with a position of its own, which reads and writes move: [`Read`], [`Write`] and
-/// [`Seek`], and with the feature `tokio` its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
+/// File with a position, for the traits [`Read`], [`Write`] and [`Seek`], and with the feature
+/// `tokio` for its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 ///
-/// It holds the file as it was given it: `&File` ([`File::cursor`]), `Arc<File>`, or the `File`
-/// itself. Any number of cursors of one file go their own ways. No buffer is in it and none is
-/// needed around it: a write of a few bytes costs a copy into the cache and no system call.
+/// `F` is `&File` (from [`File::cursor`]), `Arc<File>` or `File`. A file can have any number of
+/// cursors, each with its own position. A cursor has no buffer and needs no `BufWriter` around it: a
+/// small write is a copy into the cache, without a system call.
 ///
 /// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of
-/// the file, and the position follows it. On a block device a write ends where the device does.
+/// the file and moves the position there. On a block device a write stops at the end of the device.
 ///
-/// # What `flush` promises
-/// Nothing beyond `write`: what is written is in the engine's cache at once, and every handle of
-/// the engine sees it. **It is not durable, nor does another program see it, until a sync**: call
-/// [`File::sync_data`], and [`File::close`] for the last chance to hear an error, for a cursor that
-/// is dropped tells none.
+/// # What `flush` does
+/// Nothing. Written data is in the cache of the engine at once, where every handle sees it. **It is
+/// not durable, and other programs do not see it, until a sync**: call [`File::sync_data`]. Dropping
+/// a cursor reports no error; [`File::close`] reports the last ones.
 ///
 /// # Errors
-/// Those of [`File`], as [`io::Error`] with the nearest kind; the [`Error`] itself is inside
-/// ([`io::Error::get_ref`]). Calls block as those of [`File`] do; from the engine's own threads
-/// they are refused.
+/// Those of [`File`], converted to the nearest kind of [`io::Error`], with the [`Error`] inside
+/// ([`io::Error::get_ref`]). Calls block as those of [`File`].
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Seek, Write};
@@ -61,7 +59,7 @@ pub struct Cursor<F> {
 }
 
 impl File {
-    /// A position in this file, at its start; see [`Cursor`].
+    /// Returns a [`Cursor`] at the start of this file.
     #[must_use]
     pub fn cursor(&self) -> Cursor<&File> {
         Cursor::new(self)
@@ -69,7 +67,7 @@ impl File {
 }
 
 impl<F: Borrow<File>> Cursor<F> {
-    /// A position at the start of a file.
+    /// Creates a cursor at the start of a file.
     #[must_use]
     pub fn new(file: F) -> Self {
         Self {
@@ -80,24 +78,24 @@ impl<F: Borrow<File>> Cursor<F> {
         }
     }
 
-    /// Where it is, in bytes.
+    /// Returns the position in bytes.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes to a byte, which may be beyond the end.
+    /// Sets the position in bytes, which may be beyond the end of the file.
     pub fn set_position(&mut self, position: u64) {
         self.position = position;
     }
 
-    /// The file.
+    /// Returns the file.
     #[must_use]
     pub fn file(&self) -> &File {
         self.file.borrow()
     }
 
-    /// The file as it was given.
+    /// Returns the file as it was passed to [`Cursor::new`].
     #[must_use]
     pub fn into_inner(self) -> F {
         self.file
@@ -120,7 +118,7 @@ impl<F: Borrow<File>> Cursor<F> {
         from.checked_add_signed(by).ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidInput,
-                format!("{by} bytes from there is no place in a file"),
+                format!("cannot seek by {by}: the position would be negative or too large"),
             )
             .at_path(&self.file().inode.path)
             .at_offset(from)
@@ -185,7 +183,7 @@ impl<F: Borrow<File>> Write for Cursor<F> {
         self.write_slices(data)
     }
 
-    /// Does nothing: see [`Cursor`].
+    /// Does nothing; see [`Cursor`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -202,7 +200,7 @@ impl<F: Borrow<File>> Seek for Cursor<F> {
     }
 }
 
-/// At the same place of the same file.
+/// Returns a cursor at the same position of the same file.
 impl<F: Borrow<File> + Clone> Clone for Cursor<F> {
     fn clone(&self) -> Self {
         Self { position: self.position, ..Self::new(self.file.clone()) }

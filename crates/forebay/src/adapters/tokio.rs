@@ -183,13 +183,12 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
     }
 }
 
-/// Needs the feature `tokio`. What is accepted, and when it is durable, is as with
-/// [`std::io::Write`]; `poll_flush` does nothing. `poll_shutdown` writes out what is dirty of the
-/// file, which makes it no more durable, and tells of pages that could not be written:
-/// [`File::sync_data_async`] makes it durable.
+/// Needs the feature `tokio`. `poll_flush` does nothing, as [`std::io::Write::flush`] of a cursor.
+/// `poll_shutdown` writes out the dirty pages of the file and reports write errors, but makes
+/// nothing durable: call [`File::sync_data_async`].
 ///
-/// On a handle for appending what one poll accepts stands together; what takes several may have
-/// others' appends between: [`File::append_async`] is the verb for records.
+/// On a handle for appending, the bytes accepted by one poll are contiguous. A write that takes
+/// several polls may have appends of others in between; use [`File::append_async`] for records.
 impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
     fn poll_write(
         self: Pin<&mut Self>,
@@ -226,7 +225,7 @@ impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
     }
 }
 
-/// Needs the feature `tokio`. Takes no time.
+/// Needs the feature `tokio`. Seeking never waits.
 impl<F: Borrow<File> + Unpin> AsyncSeek for Cursor<F> {
     fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
         let cursor = self.get_mut();

@@ -8,7 +8,8 @@ use crate::slices::{Slices, SlicesMut};
 use crate::wait;
 
 impl File {
-    /// As [`File::read_at`], into one buffer after the other. Blocks as it does.
+    /// Reads from `offset` into several buffers in order. Returns the number of bytes read. Blocks as
+    /// [`File::read_at`].
     ///
     /// # Errors
     /// As [`File::read_at`].
@@ -16,7 +17,7 @@ impl File {
         wait::block_on(self.read_vectored_at_async(buffers, offset))
     }
 
-    /// As [`File::read_vectored_at`].
+    /// Asynchronous form of [`File::read_vectored_at`].
     ///
     /// # Errors
     /// As [`File::read_at`].
@@ -28,7 +29,7 @@ impl File {
         self.read_into(SlicesMut::new(buffers), offset).await
     }
 
-    /// As [`File::write_at`], of one piece of data after the other. Blocks as it does.
+    /// Writes several slices, one after the other, at `offset`. Blocks as [`File::write_at`].
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -36,7 +37,7 @@ impl File {
         wait::block_on(self.write_vectored_at_async(data, offset))
     }
 
-    /// As [`File::write_vectored_at`].
+    /// Asynchronous form of [`File::write_vectored_at`]. A dropped future has written a prefix.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -44,8 +45,8 @@ impl File {
         self.write_all_at(Slices::new(data), offset).await
     }
 
-    /// As [`File::append`], of one piece of data after the other: they stand together in the file.
-    /// Blocks as it does.
+    /// Appends several slices as one contiguous record and returns its offset. Blocks as
+    /// [`File::append`].
     ///
     /// # Errors
     /// As [`File::append`].
@@ -53,7 +54,7 @@ impl File {
         wait::block_on(self.append_vectored_async(data))
     }
 
-    /// As [`File::append_vectored`].
+    /// Asynchronous form of [`File::append_vectored`]. A dropped future has appended a prefix.
     ///
     /// # Errors
     /// As [`File::append`].

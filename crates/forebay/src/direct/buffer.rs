@@ -1,23 +1,50 @@
-//! The memory of a direct operation: owned, so that it can change hands for the time of the flight.
+//! Memory for direct operations: owned, so that the device can have it while an operation is in
+//! flight.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use forebay_uring::{Memory, Piece};
 
-/// Memory that a direct operation can be made with: it is taken when the operation is submitted,
-/// and given back with the result. A vector counts with its length, not with its capacity.
+/// Owned memory for an operation of a [`DirectFile`](crate::DirectFile).
+///
+/// The operation takes the buffer and returns it with the result. Its length is the length of the
+/// operation; the spare capacity of a vector is not used. Implemented for `Vec<u8>`, `Box<[u8]>`,
+/// [`Buffer`], and with the feature `bytes` for `BytesMut`.
+///
+/// ```
+/// use forebay::{DirectBuffer, DirectFile};
+///
+/// /// Writes anything that can be a buffer, and drops it.
+/// fn write(file: &DirectFile, buffer: impl DirectBuffer) -> forebay::Result<usize> {
+///     file.write_at(buffer, 0).0
+/// }
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let engine = forebay::Engine::new().unwrap();
+/// # let file = engine.open_direct(directory.path().join("f"), forebay::Open::create()).unwrap();
+/// assert_eq!(write(&file, vec![1; 100]).unwrap(), 100);
+/// assert_eq!(write(&file, vec![1; 50].into_boxed_slice()).unwrap(), 50);
+/// ```
 pub trait DirectBuffer: private::Owned + Send + 'static {}
 
 impl DirectBuffer for Vec<u8> {}
 impl DirectBuffer for Box<[u8]> {}
 impl DirectBuffer for Buffer {}
 
-/// A buffer from the engine's pool: aligned to a page, so that nothing has to be copied on its way
-/// to the device.
+/// Buffer from the pool of the engine, aligned to a page so that direct I/O needs no copy.
 ///
-/// Made by [`Engine::buffer`](crate::Engine::buffer); goes back to the pool when dropped. Holds
-/// whatever was in that memory last. In a forked child it must not be touched: that panics.
+/// [`Engine::buffer`](crate::Engine::buffer) takes it from the pool, and dropping it returns it. Its
+/// initial content is unspecified. Access in a forked child panics.
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// let engine = forebay::Engine::new()?;
+/// let mut buffer = engine.buffer(8192)?;
+/// buffer.fill(7);
+/// assert_eq!(buffer.len(), 8192);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer(Option<Piece>);
 
 impl Buffer {
@@ -50,11 +77,11 @@ impl fmt::Debug for Buffer {
 pub(crate) mod private {
     use forebay_uring::Memory;
 
-    /// What only the types above are.
+    /// Keeps other crates from implementing `DirectBuffer`.
     pub trait Owned: Sized {
         fn into_memory(self) -> Memory;
         fn from_memory(memory: Memory) -> Self;
-        /// What is given back where the memory cannot be.
+        /// Returned in place of memory that the device still has.
         fn nothing() -> Self;
         fn bytes(&self) -> &[u8];
         fn bytes_mut(&mut self) -> &mut [u8];

@@ -1,4 +1,4 @@
-//! A handle of a file past the cache, and its verbs.
+//! A handle for direct I/O, and its verbs.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,20 +24,44 @@ use crate::open::Open;
 use crate::shared::Shared;
 use crate::wait;
 
-/// A file open past the cache: reads and writes go from the caller's own buffer straight to the
-/// device.
+/// Handle of a file for direct I/O: reads and writes go from the caller's buffer straight to the
+/// device, past the cache.
 ///
-/// A read or write takes its buffer and gives it back with the result; it is submitted by the call,
-/// from any thread, and whether anybody waits for it changes nothing. What overlaps takes effect in
-/// the order it was submitted. Any offset, length and address will do, and sizes stay exact; what
-/// is not aligned to the file's blocks costs a copy, or a read of the block before it is written
+/// [`Engine::open_direct`](crate::Engine::open_direct) opens it. A read or write takes an owned
+/// buffer and returns it with the result. The call itself submits the operation, from any thread;
+/// waiting for it is optional. Overlapping operations take effect in the order of submission.
+///
+/// Any offset, length and address is valid, and sizes are exact. An operation that is not aligned
+/// to [`DirectFile::alignment`] costs a copy, or a read of the block that it changes in part
 /// (`bounced` in [`Stats`](crate::Stats)).
 ///
-/// A write that has ended is at the device, not durable: that takes a sync, which covers every
-/// write submitted before it by whatever handle. While the end of the file moves, one request does
-/// so at a time: [`DirectFile::set_len`] beforehand is the fast path.
+/// A write that has ended is at the device, but not durable. A sync makes every write durable that
+/// was submitted before it, by any handle. Writes that move the end of the file run one at a time;
+/// for full speed call [`DirectFile::set_len`] first.
 ///
-/// One file is open either direct or cached in an engine; the other is refused with `Busy`.
+/// In one engine a file is open either direct or cached; opening it in the other mode fails with
+/// `Busy`.
+///
+/// Dropping the handle lets its operations end; [`Builder::on_error`](crate::Builder::on_error)
+/// reports writes that fail after that.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("table");
+/// let engine = Engine::new()?;
+/// let file = engine.open_direct(&path, Open::create())?;
+/// file.set_len(1 << 20)?;
+/// let (written, buffer) = file.write_at(vec![7; 4096], 8192);
+/// written?;
+/// let (read, buffer) = file.read_at(buffer, 8192);
+/// assert_eq!((read?, buffer[0]), (4096, 7));
+/// file.sync_data()?;
+/// file.close()
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DirectFile {
     shared: Arc<Shared>,
@@ -59,10 +83,13 @@ impl DirectFile {
         Self { shared, inode, handle, open, patience, closed: false }
     }
 
-    /// Reads from `offset` on, as many bytes as the buffer has; fewer only at the end of the file.
-    /// Blocks.
+    /// Reads from `offset` into the whole buffer. Blocks.
     ///
-    /// The buffer comes back with the result, and what was not read is as it was or unspecified.
+    /// Returns the number of bytes read, which is less than asked only at the end of the file, and
+    /// the buffer. The bytes after those read are unspecified.
+    ///
+    /// # Errors
+    /// As [`DirectFile::read_at_async`]; `WouldDeadlock` on a thread of the engine.
     pub fn read_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
         match wait::may_block() {
             Ok(()) => wait::drive(self.read_at_async(buffer, offset)),
@@ -70,16 +97,15 @@ impl DirectFile {
         }
     }
 
-    /// As [`DirectFile::read_at`], submitted by the call; the future tells how it ended.
+    /// Submits a read as [`DirectFile::read_at`] and returns its future.
     ///
     /// # Errors
-    /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `Io` when the
-    /// device could not be read.
+    /// The future resolves to `InvalidInput` for more than 1 GiB or an offset beyond the largest
+    /// file, and to `Io` if the device could not be read.
     pub fn read_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let mut length = buffer.bytes().len();
         if self.inode.is_device() {
-            // Where a device ends inside of a block, the kernel refuses to read even what is
-            // before.
+            // The kernel refuses a read across the end of a device, even of the part before it.
             length = length
                 .min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX));
         }
@@ -89,9 +115,13 @@ impl DirectFile {
         }
     }
 
-    /// Writes all of the buffer at `offset`. Blocks.
+    /// Writes the whole buffer at `offset`. Blocks.
     ///
-    /// The buffer comes back with the result. After an error any part may have been written.
+    /// Returns the number of bytes written, and the buffer.
+    ///
+    /// # Errors
+    /// As [`DirectFile::write_at_async`]; `WouldDeadlock` on a thread of the engine. After an error
+    /// any part of the range may have been written.
     pub fn write_at<B: DirectBuffer>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
         match wait::may_block() {
             Ok(()) => wait::drive(self.write_at_async(buffer, offset)),
@@ -99,13 +129,13 @@ impl DirectFile {
         }
     }
 
-    /// As [`DirectFile::write_at`], submitted by the call; the future tells how it ended. Where
-    /// that is dropped, an error is told by the next sync, or close, of this handle.
+    /// Submits a write as [`DirectFile::write_at`] and returns its future. If the future is dropped,
+    /// the next sync or close of this handle reports the error.
     ///
     /// # Errors
-    /// The future's: `InvalidInput` for more than 1 GiB or an offset no file has; `NotPermitted` on
-    /// a handle for reading; `NoSpace` and `Io` with the system's reason; `NoSpace`, too, where a
-    /// block device ends before the write does.
+    /// The future resolves to `InvalidInput` for more than 1 GiB or an offset beyond the largest
+    /// file, to `NotPermitted` on a handle for reading, to `NoSpace` if the file system is full or
+    /// the block device ends before the write does, and to `Io` with the reason of the system.
     pub fn write_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         match self.may_write().and_then(|()| self.span_of_write(offset, buffer.bytes().len())) {
             Ok(span) => {
@@ -116,17 +146,18 @@ impl DirectFile {
         }
     }
 
-    /// Makes every write that was submitted before the call durable: ended, and the file flushed
-    /// (`fdatasync`); the first time also the directory entry of a file we made. Blocks.
+    /// Makes every write submitted before the call durable (`fdatasync`). Blocks.
+    ///
+    /// The first sync of a file that this engine created also syncs its directory.
     ///
     /// # Errors
-    /// `Poisoned` from a failed flush until all handles are closed; and, once, the error of a write
-    /// of this handle whose future was dropped.
+    /// `Poisoned` after a failed flush, until all handles are closed. Once, the error of a write of
+    /// this handle whose future was dropped.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }
 
-    /// As [`DirectFile::sync_data`].
+    /// Asynchronous form of [`DirectFile::sync_data`].
     ///
     /// # Errors
     /// As [`DirectFile::sync_data`].
@@ -134,7 +165,7 @@ impl DirectFile {
         self.sync(Verb::FlushData).await
     }
 
-    /// As [`DirectFile::sync_data`], with all metadata (`fsync`).
+    /// Makes every write submitted before the call and all metadata durable (`fsync`). Blocks.
     ///
     /// # Errors
     /// As [`DirectFile::sync_data`].
@@ -142,7 +173,7 @@ impl DirectFile {
         wait::block_on(self.sync_all_async())
     }
 
-    /// As [`DirectFile::sync_all`].
+    /// Asynchronous form of [`DirectFile::sync_all`].
     ///
     /// # Errors
     /// As [`DirectFile::sync_data`].
@@ -150,50 +181,54 @@ impl DirectFile {
         self.sync(Verb::FlushAll).await
     }
 
-    /// Cuts or grows the file, in order with the reads and writes around it. Blocks until the file
-    /// system has done it.
+    /// Truncates or extends the file, in order with the operations submitted before and after.
+    /// Blocks until the file system has done it.
     ///
     /// # Errors
-    /// `InvalidInput` for a length no file can have; `NotPermitted` on a handle for reading;
-    /// `Unsupported` on a block device; `Io` with the system's reason.
+    /// `InvalidInput` for a length beyond the largest file; `NotPermitted` on a handle for reading;
+    /// `Unsupported` on a block device; `Io` with the reason of the system.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
 
-    /// As [`DirectFile::set_len`].
+    /// Asynchronous form of [`DirectFile::set_len`].
     ///
     /// # Errors
-    /// As [`DirectFile::set_len`].
+    /// Asynchronous form of [`DirectFile::set_len`].
     pub async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
         if self.inode.is_device() {
-            return Err(Error::new(ErrorKind::Unsupported, "a block device has one size")
-                .at_path(&self.inode.path));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "cannot change the size of a block device",
+            )
+            .at_path(&self.inode.path));
         }
         self.check_end(Some(length), length)?;
         self.ask(Verb::SetLength(length)).await.0.map(|_| ())
     }
 
-    /// Bytes in the file, with every write that has ended.
+    /// Returns the size of the file in bytes, including every write that has ended.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.inode.length()
     }
 
-    /// Whether the file has no bytes.
+    /// Returns whether the size of the file is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes in a block: a read or write whose offset, length and address are multiples of it needs
-    /// no copy.
+    /// Returns the alignment in bytes for I/O without a copy: of the offset, length and memory
+    /// address of a read or write.
     #[must_use]
     pub fn alignment(&self) -> usize {
         self.inode.block() as usize
     }
 
-    /// How the file is reached: `direct`, or `buffered` and why.
+    /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
+    /// not possible.
     #[must_use]
     pub fn describe(&self) -> String {
         match self.inode.file.direct() {
@@ -202,22 +237,24 @@ impl DirectFile {
         }
     }
 
-    /// Waits for every write that was submitted before, and lets go of the file. The last chance to
-    /// hear an error. Flushes nothing. Blocks, as long as the engine's `close_timeout`.
+    /// Waits for every operation submitted before, closes the handle, and reports the last errors.
+    /// Flushes nothing. Blocks for at most
+    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
     ///
     /// # Errors
-    /// Once, the error of a write of this handle whose future was dropped; `TimedOut` when the
-    /// device did not finish.
+    /// The error of a write of this handle whose future was dropped; `TimedOut` if the device did
+    /// not finish in time.
     pub fn close(self) -> Result<()> {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = Instant::now().checked_add(patience);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
-            Err(Error::late(&path)
-                .remedy("what is in flight goes on; Builder::on_error is told of writes that fail"))
+            Err(Error::late(&path).remedy(
+                "operations in flight continue; Builder::on_error reports writes that fail",
+            ))
         })
     }
 
-    /// As [`DirectFile::close`], without a timeout of its own.
+    /// Asynchronous form of [`DirectFile::close`], without a timeout.
     ///
     /// # Errors
     /// As [`DirectFile::close`].
@@ -262,8 +299,8 @@ impl DirectFile {
             let bytes = Bytes { memory: Some(memory), ..Bytes::default() };
             return Transfer::asked(self.submit(verb, bytes), None);
         }
-        // A copy whose whole blocks lie at whole pages. Made here, so that the context never stands
-        // still for it.
+        // A copy whose whole blocks start at whole pages. It is made on the caller's thread, so
+        // that it does not hold up the context.
         let skew = first_whole.map_or(0, |at| at.next_multiple_of(PAGE) - at);
         let mut copy = AlignedMemory::new(skew + memory.length());
         let manner = match verb {
@@ -285,11 +322,11 @@ impl DirectFile {
         if length > DIRECT_BYTES {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                format!("{length} bytes in one direct operation"),
+                format!("an operation of {length} bytes is too large"),
             )
             .at_path(&self.inode.path)
             .at_offset(offset)
-            .remedy(format!("at most {DIRECT_BYTES}: split it")));
+            .remedy(format!("split it into operations of at most {DIRECT_BYTES} bytes")));
         }
         self.check_end(offset.checked_add(length), offset)?;
         Ok(Span { offset, length, block: self.inode.block() })
@@ -311,7 +348,7 @@ impl DirectFile {
         if end.is_some_and(|end| end <= MAX_OFFSET) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::InvalidInput, "no file reaches that far")
+        Err(Error::new(ErrorKind::InvalidInput, "the range ends beyond the largest file size")
             .at_path(&self.inode.path)
             .at_offset(offset))
     }
@@ -324,13 +361,13 @@ impl DirectFile {
         Err(Error::for_reading(&self.inode.path))
     }
 
-    /// Gives up the handle; whether it was the last.
+    /// Gives up the handle. Returns whether it was the last.
     fn let_go(&mut self) -> bool {
         self.closed = true;
         let is_last = self.shared.table().drop_direct_handle(self.inode.identity);
         let leave = flow::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
         self.shared.send(Message::Direct(leave));
-        // Nobody takes the message in, or whoever ended did so before it was sent.
+        // No context may be left to take the message.
         if self.shared.is_orphaned() {
             self.handle.leave();
         }

@@ -40,14 +40,33 @@ struct Plugging {
     held: Arc<Held>,
 }
 
-/// Holds this thread's direct submissions together until it is dropped. Guards nest: the outermost
-/// counts.
+/// Guard that holds back the direct operations of this thread, to submit them together.
 ///
-/// What other threads submit meanwhile goes before what is held, but for syncs, which wait for it
-/// and end the hold. Nothing is held for more than 50 us, nor beyond 32 operations or 32 MiB; and
-/// waiting for this library, blocking or by polling one of its futures, hands over what is held.
+/// [`Engine::plug`](crate::Engine::plug) creates it. Dropping it submits the operations; of nested
+/// guards, the outermost does. They are submitted earlier when there are 32 of them or 32 MiB, when
+/// the first is 50 us old, when this thread waits for the engine (by a blocking call, or by polling
+/// a future), or when it syncs or closes a file. Operations of other threads are not held back.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// # std::fs::write(&path, vec![0; 65536]).unwrap();
+/// let engine = Engine::new()?;
+/// let file = engine.open_direct(&path, Open::read())?;
+/// let plug = engine.plug();
+/// let reads: Vec<_> = (0..16).map(|at| file.read_at_async(vec![0; 4096], at * 4096)).collect();
+/// drop(plug);
+/// for read in reads {
+///     assert_eq!(read.wait().0?, 4096);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-#[must_use = "what is submitted is held together while the guard lives"]
+#[must_use = "operations are held together only while the guard lives"]
 pub struct Plug {
     shared: Arc<Shared>,
     /// It is this thread's.

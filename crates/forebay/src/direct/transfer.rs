@@ -12,14 +12,30 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::wait;
 
-/// A direct read or write, submitted already: resolves to the bytes moved, or what went wrong, and
-/// the buffer.
+/// Future of a direct read or write that has been submitted.
 ///
-/// Dropping it stops nothing: the device goes on, the buffer goes with it, and an error of a write
-/// is told by the next sync (or close) of the handle. Where the engine ends first, with the device
-/// still at it, the buffer comes back empty.
+/// It resolves to the number of bytes read or written, or the error, and the buffer. Dropping it
+/// cancels nothing: the operation ends, the buffer is freed then, and the next sync or close of the
+/// handle reports the error of a write. If the engine stops while the device still has the buffer,
+/// an empty buffer is returned.
+///
+/// ```
+/// use forebay::{Engine, Open, Transfer};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// # let engine = Engine::new()?;
+/// let file = engine.open_direct(&path, Open::create())?;
+/// let write: Transfer<Vec<u8>> = file.write_at_async(vec![1; 4096], 0);
+/// // The write is on its way; here is time for other work.
+/// let (result, buffer) = write.wait();
+/// assert_eq!((result?, buffer.len()), (4096, 4096));
+/// # file.close()
+/// # }
+/// ```
 #[derive(Debug)]
-#[must_use = "the buffer and the result come with it"]
+#[must_use = "it holds the result and returns the buffer"]
 pub struct Transfer<B: DirectBuffer>(Stage<B>);
 
 #[derive(Debug)]
@@ -45,15 +61,18 @@ pub(crate) enum Copying {
 }
 
 impl<B: DirectBuffer> Transfer<B> {
-    /// One that nobody has to be asked for.
+    /// Creates a transfer that has ended.
     pub(crate) fn told(result: Result<usize>, buffer: B) -> Self {
         Self(Stage::Told(result, buffer))
     }
 
-    /// Waits for the end on this thread: for programs without an executor. Blocks.
+    /// Waits for the end of the operation on this thread, for programs without an executor. Blocks.
     ///
-    /// On one of the engine's own threads it is refused with `WouldDeadlock`, and as if dropped:
-    /// the buffer that is on its way is lost to the caller.
+    /// Returns the number of bytes read or written, and the buffer.
+    ///
+    /// # Errors
+    /// Those of the operation; `WouldDeadlock` on a thread of the engine: then the operation ends as
+    /// if this had been dropped, and the returned buffer may be empty.
     pub fn wait(self) -> (Result<usize>, B) {
         match (wait::may_block(), self.0) {
             (Ok(()), stage) => wait::drive(Self(stage)),
@@ -124,7 +143,10 @@ impl Future for Asked {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         if !self.shared.is_parent() {
             return Poll::Ready((
-                Err(Error::new(ErrorKind::Forked, "the engine belongs to the parent process")),
+                Err(Error::new(
+                    ErrorKind::Forked,
+                    "cannot use the engine of the parent process in a forked child",
+                )),
                 None,
             ));
         }
@@ -133,7 +155,10 @@ impl Future for Asked {
             plug::release_here();
             // What was submitted when the context had gone is looked at by nobody.
             if self.shared.is_orphaned() {
-                let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
+                let ended = Error::new(
+                    ErrorKind::Shutdown,
+                    "the engine stopped before the operation ended",
+                );
                 return Poll::Ready((Err(ended), None));
             }
         }

@@ -19,19 +19,33 @@ use crate::keeper::standby::Standby;
 use crate::mutex::lock;
 use crate::open::Open;
 
-/// What was taken over of a dead program: see [`Builder::adopt`](crate::Builder::adopt).
+/// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
+///
+/// ```no_run
+/// use forebay::{Adopted, Engine};
+///
+/// # fn main() -> forebay::Result<()> {
+/// let Adopted { engine, files, clean_pages, .. } = Engine::adopt("/run/app/keeper.socket")?;
+/// println!("{} files, {} pages in memory", files.len(), clean_pages);
+/// for file in files {
+///     file.close()?;
+/// }
+/// # drop(engine); Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// Its files, each with one handle, for reading and writing.
+    /// One handle for reading and writing for each file of the dead program.
     pub files: Vec<File>,
-    /// The engine that has them.
+    /// The engine of these files.
     pub engine: Engine,
-    /// The process that died.
+    /// Process id of the dead program.
     pub process: u32,
-    /// Pages that are in memory, as the device has them.
+    /// Number of pages in the cache that are equal to the device.
     pub clean_pages: u64,
-    /// Pages that its keeper could not write: they are dirty, and are tried again.
+    /// Number of pages that the keeper could not write. They are dirty in this engine and will be
+    /// tried again.
     pub unwritten_pages: u64,
 }
 

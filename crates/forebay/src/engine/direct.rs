@@ -29,18 +29,21 @@ use crate::open::Open;
 use crate::wait;
 
 impl Engine {
-    /// Opens a file past the cache: see [`DirectFile`]. Blocks as [`Engine::open`].
+    /// Opens a file for direct I/O, past the cache; see [`DirectFile`]. Blocks as [`Engine::open`].
     ///
     /// # Errors
-    /// As [`Engine::open`]; `Busy`, too, when it is open through the cache in this engine;
-    /// `InvalidInput` for a handle for appending.
+    /// As [`Engine::open`]; also `Busy` if this engine has the file open through the cache, and
+    /// `InvalidInput` for [`Open::append`].
     pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
         let path = path.as_ref();
         self.may_open(path, &open)?;
         if open.append {
-            return Err(Error::new(ErrorKind::InvalidInput, "a direct handle does not append")
-                .at_path(path)
-                .remedy("open it with Open::create, and write at DirectFile::len"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "cannot open a direct handle for appending",
+            )
+            .at_path(path)
+            .remedy("open it with Open::create and write at DirectFile::len"));
         }
         let shared = &self.owner.shared;
         let _opening = lock(&self.owner.opening);
@@ -140,22 +143,24 @@ impl Engine {
         Ok(inode)
     }
 
-    /// A buffer of so many bytes for direct I/O, from the engine's pool: aligned, so that nothing
-    /// has to be copied. It holds whatever was in that memory last. Does not block.
+    /// Returns a buffer of `bytes` bytes from the pool of the engine, aligned for direct I/O. Does
+    /// not block.
+    ///
+    /// Its content is unspecified.
     ///
     /// # Errors
-    /// `NoMemory` when the pool has no room for it.
+    /// `NoMemory` if the pool has no contiguous room of that size.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer> {
         self.owner.shared.check()?;
         let pool = &self.owner.shared.buffers;
         pool.take(bytes).map(Buffer::new).ok_or_else(|| {
-            Error::new(ErrorKind::NoMemory, format!("no {bytes} bytes left in the pool of buffers"))
-                .remedy(format!("drop buffers, or raise buffer_bytes; it is {}", pool.bytes()))
+            Error::new(ErrorKind::NoMemory, format!("no {bytes} bytes left in the buffer pool"))
+                .remedy(format!("drop buffers, or raise `buffer_bytes` ({} now)", pool.bytes()))
         })
     }
 
-    /// Holds this thread's direct reads and writes together until the guard is dropped: see
-    /// [`Plug`].
+    /// Holds back the direct operations of this thread until the returned guard is dropped, to
+    /// submit them together; see [`Plug`].
     pub fn plug(&self) -> Plug {
         Plug::new(&self.owner.shared)
     }

@@ -1,4 +1,5 @@
-//! An arena in a file: saved where something could not be written, and written from there later.
+//! Saved data of a keeper: written to a file if it could not be written where it belongs, and
+//! recovered from there later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
@@ -18,27 +19,49 @@ use super::recover::{Plan, plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::KEEPER_RECOVER_PATIENCE;
 
-/// Whether something is done, or only said.
+/// Whether [`recover`] writes, or only reports what it would write.
+///
+/// ```
+/// use std::path::Path;
+/// use forebay::ErrorKind;
+/// use forebay::keeper::image::{Run, recover};
+///
+/// match recover(Path::new("no/such.image"), Run::Dry) {
+///     Ok(files) => println!("{} files have unwritten data", files.len()),
+///     Err(error) => assert_eq!(error.kind(), ErrorKind::Open),
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Run {
-    /// Done.
+    /// Writes to the files.
     Real,
-    /// Said.
+    /// Writes nothing and reports what would be written.
     Dry,
 }
 
-/// A file of an arena that was saved.
+/// Result of the recovery of one file, as [`recover`] and [`stored`](super::stored) return it.
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// for file in forebay::keeper::stored()? {
+///     if let Err(error) = &file.result {
+///         eprintln!("{} bytes not recovered: {error}", file.bytes);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Recovered {
-    /// Where it was when it was opened.
+    /// Path of the file when it was opened.
     pub path: PathBuf,
-    /// Bytes that were not written when the arena was saved.
+    /// Bytes that were unwritten when the program died.
     pub bytes: u64,
-    /// Whether they are now, or could be; or why not.
+    /// `Ok` if the bytes are written now (or can be, for [`Run::Dry`]), else the reason why not.
     pub result: Result<()>,
 }
 
-/// Saves what is not written to a file of its own in a directory; its path.
+/// Saves unwritten data to a new file in a directory. Returns its path.
 pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<PathBuf> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let path = directory.join(format!("forebay-{process}-{}.image", now.as_millis()));
@@ -53,22 +76,20 @@ pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<
     }
 }
 
-/// Writes what an arena holds that is not in its files, from a file it was saved to
-/// ([`save_to`](crate::Keeper::save_to)), or from the memory of a program that is stopped
-/// (`/proc/PID/fd/N`); or says what would be written. Blocks.
+/// Writes saved data to the files it belongs to, and syncs them. Blocks.
 ///
-/// A file is written only where its path names the same file as when it was opened, nobody else has
-/// it open, and nobody has changed it since. Everything is written to its end, and synced; done
-/// twice, the second finds the files changed.
+/// `image` is a file that a keeper saved ([`Keeper::save_to`](crate::Keeper::save_to)), or the
+/// memory of a stopped program (`/proc/PID/fd/N`). A file is written only if its path still names
+/// the same file, no other program has it open, and it has not been changed since. So a second run
+/// writes nothing more. Returns one result for each file.
 ///
 /// # Errors
-/// `Open` where the image cannot be read; `InvalidInput` where it is no arena of this version, or
-/// damaged. What becomes of each file is in the list.
+/// `Open` if the image cannot be read; `InvalidInput` if it is damaged or of another version. The
+/// errors of single files are in the list.
 pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let failed = |kind, what: &str| Error::new(kind, what).at_path(image);
-    let file = fs::File::open(image).map_err(|error| {
-        failed(ErrorKind::Open, "could not open the saved arena").because(error)
-    })?;
+    let file = fs::File::open(image)
+        .map_err(|error| failed(ErrorKind::Open, "could not open the image").because(error))?;
     let arena = Arena::of_image(&file)
         .map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
     let records: BTreeMap<u32, FileRecord> = arena.files().collect();
@@ -78,7 +99,7 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     plans.retain(|_, plan| !plan.is_empty());
     let since = saved_at(image, &file);
     let watch = LeaseWatch::new(|_| {})
-        .map_err(|error| Error::new(ErrorKind::Io, "no watch for leases").because(error))?;
+        .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
     let mut recovered = Vec::new();
     let mut jobs = BTreeMap::new();
     for (number, plan) in plans {
@@ -112,7 +133,7 @@ fn of(record: &FileRecord, plan: &Plan, result: Result<()>) -> Recovered {
     Recovered { path: record.path.clone(), bytes: plan.bytes(), result }
 }
 
-/// When it was saved. Of memory that is still somebody's nobody knows.
+/// Returns when the image was saved; unknown for the memory of a process.
 fn saved_at(image: &Path, file: &fs::File) -> Option<SystemTime> {
     if image.starts_with("/proc") {
         return None;
@@ -120,33 +141,33 @@ fn saved_at(image: &Path, file: &fs::File) -> Option<SystemTime> {
     file.metadata().and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Whether the path names what it named, as far as can be seen without opening it.
+/// Checks, without opening it, that the path still names the same file.
 fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     let path = &record.path;
     let refuse = |what: &str| Err(Error::new(ErrorKind::NotPermitted, what).at_path(path));
     if path.as_os_str().is_empty() {
-        return refuse("a file without a path: its was too long to be kept");
+        return refuse("not written: the path of the file was too long to be saved");
     }
     if !path.is_absolute() {
-        return refuse("not a path from the root: from where is not known");
+        return refuse("not written: the saved path of the file is relative");
     }
     let identity = File::identity_of(path).map_err(|error| {
-        Error::new(ErrorKind::Open, "could not look at the file").at_path(path).because(error)
+        Error::new(ErrorKind::Open, "could not examine the file").at_path(path).because(error)
     })?;
     if identity != record.identity {
-        return refuse("another file is there now: nothing of it is written");
+        return refuse("not written: the path names another file now");
     }
     let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
     if !record.device
         && let (Some(since), Ok(changed)) = (since, changed)
         && changed > since
     {
-        return refuse("it was changed after the arena was saved: nothing of it is written");
+        return refuse("not written: the file was changed after the image was saved");
     }
     Ok(())
 }
 
-/// Opens the file, if it may be written.
+/// Opens a file if it may be written.
 fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> Result<File> {
     look(record, since)?;
     let path = &record.path;
@@ -157,21 +178,20 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
     let file =
         opened.map_err(|cause| error(ErrorKind::Open, "could not open").because(cause))?.file;
     if !is_meant(&file, record) {
-        return Err(error(
-            ErrorKind::NotPermitted,
-            "another file is there now: nothing of it is written",
-        ));
+        return Err(error(ErrorKind::NotPermitted, "not written: the path names another file now"));
     }
     if file.kind() == Kind::Regular {
         if file.try_ofd_lock().is_ok_and(|lock| lock == Lock::HeldElsewhere) {
-            return Err(error(ErrorKind::Busy, "another engine has the file"));
+            return Err(error(ErrorKind::Busy, "not written: another engine has the file open"));
         }
         // Where there are no leases the lock alone counts.
         match file.try_lease(watch, u64::from(record.generation)) {
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
-                return Err(
-                    error(ErrorKind::Busy, "another program has the file open").because(cause)
-                );
+                return Err(error(
+                    ErrorKind::Busy,
+                    "not written: another program has the file open",
+                )
+                .because(cause));
             }
             _ => {}
         }

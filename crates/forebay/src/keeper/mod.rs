@@ -1,53 +1,59 @@
-//! The keeper: a second process that finishes what this one had accepted, should it die.
+//! Keeper: a second process that finishes writing accepted data if this process dies.
 //!
-//! The engine's arena is memory that both processes have, and the keeper has duplicates of the
-//! engine's open files. While the program lives it does nothing: it sleeps until it is told of
-//! another file, or until the program is gone. Then, if nobody said goodbye, it waits until the
-//! kernel has let go of the dead program's requests, writes what is dirty to the files, syncs them,
-//! gives back what was reserved, and ends. So written data survives the death of the process, as
-//! with the kernel's page cache; what the *machine's* death takes is what was not synced.
+//! With a keeper, written data survives `kill -9`, an abort and a crash of the process, as it would
+//! in the page cache of the kernel. Only a failure of the machine loses what was not synced.
+//!
+//! Program and keeper share the memory of the cache, and the keeper holds duplicates of the open
+//! files. While the program lives, the keeper sleeps. If the program ends without closing its
+//! engine, the keeper waits until the kernel has finished the requests of the dead program, writes
+//! the dirty pages, syncs the files, gives back reserved space, and exits.
 //!
 //! ```text
-//! program ------ arena (memfd) ------ keeper            dead ------ arena ------ keeper: plan, write, sync, end
-//!    |---- files, one by one --------->|                             files -------|
-//!    |<--- "added" --------------------|
-//!    |---- goodbye -----> ends
+//! program ------ memory (memfd) ------ keeper            dead ------ memory ------ keeper: plan, write, sync, end
+//!    |---- files, one by one ---------->|                             files --------|
+//!    |<--- "added" ---------------------|
+//!    |---- goodbye ------> ends
 //! ```
 //!
 //! # Which program is the keeper
 //!
-//! One that calls [`run`], as `forebay keeper` does: [`Keeper::program`]. Or this very program,
-//! executed again: [`Keeper::this_program`]. Its `main` has to call [`run_if_asked`] before
-//! anything else, which in the keeper never returns. Both ends have to be of one build, as far as
-//! version and layout go: others are refused when the engine is made.
+//! - [`Keeper::this_program`] executes the current program again. Its `main` must call
+//!   [`run_if_asked`] before anything else. In the keeper that call never returns.
+//! - [`Keeper::program`] executes another program, which calls [`run`]: the program `forebay`, or one
+//!   of your own.
+//! - [`Keeper::descriptor_store`] uses the service manager instead of a process.
+//!
+//! Both programs must be built from the same version of this library. Otherwise building the engine
+//! fails with `Keeper`.
 //!
 //! ```no_run
 //! use forebay::{Engine, Keeper};
 //!
 //! # fn main() -> forebay::Result<()> {
-//! forebay::keeper::run_if_asked();                   // first of all: this may be the keeper
+//! forebay::keeper::run_if_asked();                   // must come first: this may be the keeper
 //! let engine = Engine::builder().survive(Keeper::this_program()).build()?;
 //! # let _ = engine; Ok(())
 //! # }
 //! ```
 //!
-//! # Going on where a program died
+//! # Continuing where a program died
 //!
-//! With a [socket](Keeper::socket) the keeper stays for a while when all is written, and a program
-//! that is started again takes over what it has: [`Builder::adopt`](crate::Builder::adopt). Its
-//! cache is as warm as the dead one's was, its files are open, those that have no name any more
-//! too, and nobody else had them in between, but who opened one meanwhile.
+//! With a [socket](Keeper::socket), the keeper stays for a while after it has written everything.
+//! The restarted program can then take over its memory and files:
+//! [`Builder::adopt`](crate::Builder::adopt). The cache is as warm as it was, and the files were
+//! never closed.
 //!
-//! # What it does not cover
+//! # What a keeper does not cover
 //!
-//! The machine's death. Both processes killed together, as by a service manager that ends all
-//! processes of a service: see `docs/decisions/0019-keeper.md` for the ways out. What was reserved
-//! for writes that never came is given back only where the file's lease is still held.
-//!
-//! Inside: `link` is the engine's end, `process` the keeper's, `message` what they say; `recover`
-//! the plan of what is to be written, `finish` its execution, `progress` how far that is and
-//! `report` what comes of it; `adopt` what a new program takes over; [`image`] an arena that was
-//! saved to a file; `store` the service manager in the place of a keeper, `standby` either of them.
+//! - A failure of the machine: call a sync.
+//! - The death of both processes, as when a service manager kills all processes of a service. Use
+//!   `KillMode=mixed`, or [`Keeper::descriptor_store`].
+//! - Space reserved for writes that never came, unless the lease of the file is still held.
+
+// `link` is the engine's end, `process` the keeper's, `message` the protocol between them.
+// `recover` plans what is to be written, `finish` writes it, `progress` watches for hung devices,
+// `report` logs the result. `adopt` hands over to a new program, `image` reads and writes a saved
+// arena, `store` uses the service manager instead of a keeper, `standby` is either of the two.
 
 pub(crate) mod adopt;
 pub(crate) mod finish;
@@ -73,30 +79,54 @@ use crate::limits::{KEEPER_LINGER, KEEPER_PATH_BYTES, PATIENCE};
 pub use process::{run, run_if_asked};
 pub use store::stored;
 
-/// Says to a program that it is a keeper: the number of the descriptor by which it hears.
+/// Environment variable that makes a program a keeper: the number of the descriptor of its channel.
 pub(crate) const ASKED: &str = "FOREBAY_KEEPER";
 
-/// What a keeper exits with: all is written ...
+/// Exit status of a keeper: everything is written.
 pub(crate) const WRITTEN: i32 = 0;
-/// ... something is not, and perhaps saved ...
+/// Exit status: some data could not be written; it was saved if the keeper has a directory for that.
 pub(crate) const SAVED: i32 = 1;
-/// ... it was not started as a keeper is, or by another version ...
+/// Exit status: not started as a keeper, or by another version.
 pub(crate) const REFUSED: i32 = 2;
-/// ... a device hangs.
+/// Exit status: a device hangs.
 pub(crate) const HUNG: i32 = 3;
 
-/// What an engine does when its keeper is gone.
+/// Reaction of an engine to the death of its keeper.
+///
+/// ```
+/// use forebay::{Keeper, WhenLost};
+///
+/// let keeper = Keeper::this_program().when_lost(WhenLost::GoOn);
+/// assert_eq!(WhenLost::default(), WhenLost::Restart);
+/// # drop(keeper);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum WhenLost {
-    /// Starts another one, which gets all files again.
+    /// Starts another keeper and hands it all open files.
     #[default]
     Restart,
-    /// Goes on without: until a sync returns, written data lives in the process.
+    /// Continues without a keeper: until a sync, written data lives in this process only.
     GoOn,
 }
 
-/// Which program keeps what the engine has accepted, and how: see
-/// [`Builder::survive`](crate::Builder::survive).
+/// Options of a keeper, for [`Builder::survive`](crate::Builder::survive).
+///
+/// See the module [`keeper`](crate::keeper) for what a keeper does.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use forebay::{Engine, Keeper};
+///
+/// # fn main() -> forebay::Result<()> {
+/// forebay::keeper::run_if_asked();
+/// let keeper = Keeper::this_program()
+///     .socket("/run/app/keeper.socket")
+///     .log("/var/log/app/keeper.log")
+///     .linger(Duration::from_secs(60));
+/// let engine = Engine::builder().survive(keeper).build()?;
+/// # let _ = engine; Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Keeper {
     program: Program,
@@ -113,43 +143,60 @@ pub struct Keeper {
 enum Program {
     Path(PathBuf),
     This,
-    /// None: the service manager stores what there is.
+    /// No program: the service manager stores memory and files.
     Store,
 }
 
-/// An engine's keeper, at a moment: see [`Engine::keeper`](crate::Engine::keeper).
+/// State of the keeper of an engine, as [`Engine::keeper`](crate::Engine::keeper) returns it.
+///
+/// ```no_run
+/// # fn main() -> forebay::Result<()> {
+/// use forebay::{Engine, Keeper};
+///
+/// forebay::keeper::run_if_asked();
+/// let engine = Engine::builder().survive(Keeper::this_program()).build()?;
+/// let keeper = engine.keeper().expect("it has one");
+/// println!("pid {:?}, {} files, {} restarts", keeper.process, keeper.files, keeper.restarts);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct KeeperState {
-    /// Its process; none while there is none.
+    /// Process id of the keeper, or `None` while no keeper runs.
     pub process: Option<u32>,
-    /// Files it holds, or will hold when it is there again.
+    /// Number of files that it holds, or will hold once it runs again.
     pub files: usize,
-    /// How often another one was started.
+    /// Number of times that a lost keeper was replaced.
     pub restarts: u64,
 }
 
 impl Keeper {
-    /// A program that is started as `PATH keeper --channel 0`: the program `forebay`, or one of
-    /// your own that calls [`run`] then.
+    /// Uses another program as the keeper, started as `PATH keeper --channel 0`.
+    ///
+    /// It is the program `forebay`, or one of your own that calls [`run`] with the number after
+    /// `--channel`.
     #[must_use]
     pub fn program(path: impl Into<PathBuf>) -> Self {
         Self::of(Program::Path(path.into()))
     }
 
-    /// This program once more, from the file it was started from, even where that has been
-    /// replaced. Its `main` has to call [`run_if_asked`] before it does anything.
+    /// Uses this program as the keeper. Its `main` must call [`run_if_asked`] before anything else.
+    ///
+    /// The keeper runs the executable that this process runs, even if its file was replaced.
     #[must_use]
     pub fn this_program() -> Self {
         Self::of(Program::This)
     }
 
-    /// No process: the service manager's store of descriptors (`FileDescriptorStoreMax=` of
-    /// systemd, at least two and the most files open) has arena and files while the program is not
-    /// running, and the program itself, started again, writes what was left: its `main` calls
-    /// [`stored`] before it opens its files. For services whose processes are all killed together.
-    /// Each first open and last close waits for the manager. Nothing else that can be told a keeper
-    /// matters.
+    /// Uses the descriptor store of the service manager (systemd) instead of a keeper process, for
+    /// services whose processes are all killed together.
+    ///
+    /// The manager holds memory and files while the program is not running. The restarted program
+    /// writes what was left: its `main` calls [`stored`] before it opens its files. The unit needs a
+    /// `FileDescriptorStoreMax=` of at least two more than the number of open files. The first open
+    /// and the last close of each file wait for the manager. All other options of a keeper are
+    /// ignored.
     #[must_use]
     pub fn descriptor_store() -> Self {
         Self::of(Program::Store)
@@ -172,58 +219,62 @@ impl Keeper {
         }
     }
 
-    /// Arguments for the keeper, before any others.
+    /// Sets arguments of the keeper process; they come before its own.
     #[must_use]
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A path at which the keeper listens (mode 0600; the same user, and root): once the program is
-    /// dead, and all of it is written, another one may take over arena and files there.
+    /// Sets the path of a socket where another program can take over after this one died, with
+    /// [`Builder::adopt`](crate::Builder::adopt).
+    ///
+    /// The socket has mode 0600: only the same user and root can connect.
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
         self
     }
 
-    /// How long it waits for that, with a socket; 30 s unless told.
+    /// Sets how long a keeper with a socket waits for a program that takes over (default: 30 s).
     #[must_use]
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// How long it goes on trying while nothing can be written; 60 s unless told.
+    /// Sets how long the keeper retries while no data can be written (default: 60 s).
     #[must_use]
     pub fn patience(mut self, time: Duration) -> Self {
         self.patience = time;
         self
     }
 
-    /// A directory to which it saves the arena if something could not be written: `forebay recover`
-    /// writes that later. As large as what was used of the cache.
+    /// Sets a directory where the keeper saves data that it could not write.
+    ///
+    /// The saved file is as large as the used part of the cache. `forebay recover`, or
+    /// [`image::recover`], writes it to the files later. Without a directory such data is lost.
     #[must_use]
     pub fn save_to(mut self, directory: impl Into<PathBuf>) -> Self {
         self.save_to = Some(directory.into());
         self
     }
 
-    /// A file to which it says what it did; standard error unless told.
+    /// Sets the log file of the keeper (default: standard error).
     #[must_use]
     pub fn log(mut self, path: impl Into<PathBuf>) -> Self {
         self.log = Some(path.into());
         self
     }
 
-    /// What the engine does when the keeper is gone; starts another one unless told.
+    /// Sets what the engine does when the keeper dies (default: start another one).
     #[must_use]
     pub fn when_lost(mut self, what: WhenLost) -> Self {
         self.when_lost = what;
         self
     }
 
-    /// With all paths as they are from everywhere, or why that cannot be.
+    /// Makes all paths absolute and checks them.
     pub(crate) fn checked(mut self) -> Result<Self> {
         for (what, path) in
             [("socket", &mut self.socket), ("save_to", &mut self.save_to), ("log", &mut self.log)]
@@ -237,14 +288,14 @@ impl Keeper {
         {
             let error = Error::new(
                 ErrorKind::InvalidInput,
-                "the keeper can save nothing there: no directory",
+                "the keeper cannot save there: not a directory",
             );
-            return Err(error.at_path(directory).remedy("give a directory that is there"));
+            return Err(error.at_path(directory).remedy("create it, or pass another directory"));
         }
         Ok(self)
     }
 
-    /// The keeper, to be started; by its standard input it hears.
+    /// Returns the command that starts the keeper, with `channel` as its standard input.
     pub(crate) fn command(&self, channel: Stdio) -> Command {
         use std::os::unix::process::CommandExt as _;
         let mut command = match &self.program {
@@ -261,27 +312,27 @@ impl Keeper {
         command
     }
 
-    /// What to do where it does not start.
+    /// Returns what to do if the keeper does not start.
     pub(crate) fn remedy(&self) -> String {
         match &self.program {
             Program::Path(path) => {
-                format!("{} has to be the program forebay of this version", path.display())
+                format!("use the program forebay of this version as {}", path.display())
             }
             Program::This | Program::Store => {
-                "main has to call forebay::keeper::run_if_asked first".to_owned()
+                "call forebay::keeper::run_if_asked at the start of main".to_owned()
             }
         }
     }
 }
 
 fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
-    let refused =
-        |why: &str| Error::new(ErrorKind::InvalidInput, format!("{what} of the keeper: {why}"));
-    let absolute = std::path::absolute(path).map_err(|error| refused("no path").because(error))?;
+    let refused = |why: &str| {
+        Error::new(ErrorKind::InvalidInput, format!("invalid `{what}` path of the keeper: {why}"))
+    };
+    let absolute = std::path::absolute(path)
+        .map_err(|error| refused("cannot be made absolute").because(error))?;
     if absolute.as_os_str().len() > KEEPER_PATH_BYTES {
-        return Err(
-            refused(&format!("a path of more than {KEEPER_PATH_BYTES} bytes")).at_path(path)
-        );
+        return Err(refused(&format!("longer than {KEEPER_PATH_BYTES} bytes")).at_path(path));
     }
     Ok(absolute)
 }

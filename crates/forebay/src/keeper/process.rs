@@ -34,10 +34,19 @@ use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
 use crate::limits::{KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG};
 
-/// Where this process was started to be a keeper
-/// ([`Keeper::this_program`](super::Keeper::this_program)), it is one, and ends as one: then this
-/// does not return. Otherwise it does nothing. To be called before anything else, for descriptors
-/// are closed whoever has them.
+/// Runs the keeper and exits, if this process was started as one by
+/// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.
+///
+/// Call it at the very start of `main`: the keeper closes all file descriptors that are not its
+/// own.
+///
+/// ```no_run
+/// fn main() -> forebay::Result<()> {
+///     forebay::keeper::run_if_asked();
+///     // The program proper.
+///     Ok(())
+/// }
+/// ```
 pub fn run_if_asked() {
     if let Some(number) = std::env::var_os(ASKED) {
         let number = number.to_str().and_then(|number| number.parse().ok());
@@ -50,12 +59,15 @@ pub(crate) fn is_asked() -> bool {
     std::env::var_os(ASKED).is_some()
 }
 
-/// Is a keeper, by the descriptor of this number, until there is nothing left to keep. Returns with
-/// what the process should exit with: 0 all is written, 1 something is lost, or saved to a file; 2
-/// it was not started by a program of this version. (3 where a device hangs: then it does not
-/// return.)
+/// Runs a keeper that talks to its program over the descriptor `channel`. Blocks until nothing is
+/// left to keep.
 ///
-/// To be called before anything else, for descriptors are closed whoever has them.
+/// Returns the exit status for the process: 0 if everything is written, 1 if some data is lost or
+/// saved to a file, 2 if this process was not started by a program of this version. If a device
+/// hangs, the function exits the process with status 3.
+///
+/// Call it at the very start of `main`: the keeper closes all file descriptors that are not its
+/// own.
 #[must_use]
 pub fn run(channel: RawFd) -> i32 {
     let given = match channel {

@@ -46,7 +46,7 @@ impl Store {
     pub(crate) fn start(arena: &Arena) -> Result<Self> {
         let failed = |what: &str| Error::new(ErrorKind::Keeper, what);
         let manager = Manager::of_this_process()
-            .map_err(|error| failed("the service manager cannot be reached").because(error))?
+            .map_err(|error| failed("could not connect to the service manager").because(error))?
             .ok_or_else(|| {
                 failed("no service manager stores descriptors for this process: NOTIFY_SOCKET is not set")
                     .remedy("run it as a service of Type=notify with FileDescriptorStoreMax=, or use another keeper")
@@ -116,7 +116,7 @@ impl Store {
         match self.manager.catch_up(KEEPER_ANSWER) {
             Ok(true) => Ok(()),
             Ok(false) => Err(failed("the service manager does not take what it is sent")),
-            Err(error) => Err(failed("the service manager cannot be reached").because(error)),
+            Err(error) => Err(failed("could not connect to the service manager").because(error)),
         }
     }
 }
@@ -200,9 +200,7 @@ impl Stored {
             }
         }
         for Refused { number, path, bytes, error } in refused {
-            let error = Error::new(ErrorKind::Keeper, "nothing is written to it")
-                .at_path(&path)
-                .because(error);
+            let error = Error::new(ErrorKind::Keeper, "not written").at_path(&path).because(error);
             finished.left.insert(number);
             finished.recovered.push(Recovered { path, bytes, result: Err(error) });
         }
@@ -218,20 +216,21 @@ fn told(done: Done) -> Recovered {
     Recovered { bytes: plan.bytes(), path, result }
 }
 
-/// Takes up what engines of this program with
-/// [`Keeper::descriptor_store`](super::Keeper::descriptor_store) left with the service manager when
-/// they died, and writes it to the files: what was done for each file there was something to do
-/// for. To be called at the beginning of a program, before it opens its files. Blocks; does nothing
-/// where nothing was stored. What the manager handed over under other names stays where it is.
+/// Writes what a previous run of this program left in the descriptor store of the service manager
+/// ([`Keeper::descriptor_store`](super::Keeper::descriptor_store)). Blocks.
 ///
-/// What could not be written stays stored, for the next start, and with it its file, which nobody
-/// can open for writing until then. The others are free when this returns.
+/// Call it at the start of a program, before it opens its files. Returns one result for each file
+/// that had unwritten data; the list is empty if nothing was stored. Descriptors that the program
+/// stored under other names are left alone.
+///
+/// Data that could not be written stays stored for the next start. Its file cannot be opened for
+/// writing until then.
 ///
 /// # Errors
-/// `Keeper` where what was stored is no arena of this version, or cannot be taken.
+/// `Keeper` if the stored data is of another version, or cannot be taken from the manager.
 pub fn stored() -> Result<Vec<Recovered>> {
     let taken = take_stored(PREFIX).map_err(|error| {
-        Error::new(ErrorKind::Keeper, "could not take what was stored").because(error)
+        Error::new(ErrorKind::Keeper, "could not take the stored descriptors").because(error)
     })?;
     let mut engines: BTreeMap<String, Stored> = BTreeMap::new();
     for (name, descriptor) in taken {

@@ -33,11 +33,28 @@ use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::wait;
 
-/// A cache, its memory, its ring and its thread. Clones are the same engine.
+/// Cache for files, with its memory, threads and rings.
 ///
-/// Dropping the last clone writes everything out, waits for it (60 s unless told otherwise) and
-/// tells [`Builder::on_error`] what went wrong; [`Engine::shutdown`] does it in the open. Handles
-/// that are left answer `Shutdown` from then on.
+/// A program normally has one engine and opens all its files with it. Clones share the same engine.
+///
+/// Dropping the last clone writes everything out and waits for that, up to
+/// [`Builder::close_timeout`]; errors go to [`Builder::on_error`]. [`Engine::shutdown`] does the
+/// same and returns the error. Remaining handles then fail with `Shutdown`.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create())?;
+/// file.write_at(b"hello", 0)?;
+/// file.close()?;
+/// engine.shutdown(Duration::from_secs(10))
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Engine {
     owner: Arc<Owner>,
@@ -67,7 +84,7 @@ impl std::fmt::Debug for Leases {
 }
 
 impl Engine {
-    /// An engine with safe defaults: see [`Builder`].
+    /// Builds an engine with default options; see [`Builder`]. Blocks.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -76,7 +93,8 @@ impl Engine {
         Self::builder().build()
     }
 
-    /// As [`Builder::adopt`], with safe defaults: without a keeper of its own.
+    /// Continues where a dead program stopped, as [`Builder::adopt`] with default options and
+    /// without a new keeper. Blocks.
     ///
     /// # Errors
     /// As [`Builder::adopt`].
@@ -84,7 +102,7 @@ impl Engine {
         Self::builder().adopt(socket)
     }
 
-    /// Knobs first.
+    /// Returns a builder for options that must be set before the engine starts.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -118,20 +136,25 @@ impl Engine {
         Ok(Self { owner: Arc::new(owner) })
     }
 
-    /// Opens a file. Blocks: it looks at the file system, and waits a few seconds for another
-    /// program's lease.
+    /// Opens a file or block device. Blocks, for a few seconds if another program holds a lease on
+    /// the file.
     ///
-    /// A regular file is read and written with direct I/O where its file system grants it; where
-    /// not, [`File::describe`] says why and everything works through the kernel's cache.
+    /// All handles of a file in this engine share one cache. A file is read and written with direct
+    /// I/O if the file system supports that; otherwise I/O goes through the page cache of the
+    /// kernel, and [`File::describe`] says why.
     ///
-    /// A block device is opened exclusively, for reading too: nobody can mount it, or open it so,
-    /// until its handles are closed. It keeps the size it had then.
+    /// A block device is opened exclusively, even for reading: no other program can mount it, or
+    /// open it exclusively, until all handles are closed. Its size stays what it was when opened.
     ///
     /// # Errors
-    /// `Open` with the system's reason; `Busy` when another engine has it open for writing, or for
-    /// a block device that is mounted or held; `Unsupported` for what is neither regular file nor
-    /// block device, and for a handle of a device that would append or cut; `NotPermitted` when it
-    /// is open here already and cannot be written.
+    /// - `Open` with the reason of the system.
+    /// - `Busy` if another engine has the file open for writing, if this engine has it open for
+    ///   direct I/O, or if a block device is mounted or in use.
+    /// - `Unsupported` for anything but a regular file or block device, and for appending to or
+    ///   truncating a block device.
+    /// - `NotPermitted` for writing, if the file is already open in this engine and cannot be
+    ///   written.
+    /// - `InvalidInput` for [`Open::truncate`] with a handle for reading.
     pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
         let path = path.as_ref();
         let shared = &self.owner.shared;
@@ -148,43 +171,43 @@ impl Engine {
         Ok(file)
     }
 
-    /// Changes a knob while the engine runs, by its name: `plug`, `merge`, `tags`, `clock`,
-    /// `doorbell`, `completion`, `order`, `flight` (how much writeback has in flight:
-    /// `time=MICROSECONDS` of each device's work, or a depth), `dirty_age` (us, ms, s): from the
-    /// next pass of whom it concerns. `contexts` (among how many writeback contexts, threads each,
-    /// files are spread; `auto`: as many as bring something) and `affinity` (by what: `single` for
-    /// the first one alone, `hash` by the file, `directory`, `group` by allocation group where the
-    /// file system has some and by directory where not): files go to their new context with writes
-    /// in flight, and meanwhile wait for no more than those. `dirty_bytes`, `background_bytes`
-    /// (bytes, or with k, m, g): at once; where less may be dirty than is, writers wait until it is
-    /// written. What of these two was never set follows the other. `prealloc` (`off`; `adaptive`; a
-    /// number of bytes: the same, and so many beyond the end of a file that grows, up to a
-    /// hundredth of what is free; `extsize=BYTES`: on XFS files made from now on have the file
-    /// system allocate stretches of so many, sparse ones too and for good, and all others are as
-    /// with `adaptive`): for what is reserved from now on; what is reserved already is given back
-    /// when its file is closed. `uncached` (`off`, `on`): for what is written and read from now on,
-    /// by handles that do not say themselves. [`Engine::knobs`] lists them with their choices. Does
-    /// not block, but for the time that starting a thread and its ring takes.
+    /// Changes a knob of the running engine by name, such as `set("dirty_age", "500ms")`.
+    ///
+    /// Does not block, except to start the threads of more `contexts`. A change takes effect from
+    /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
+    /// is written. Files that move to another context keep their writes in flight. What was reserved
+    /// before a change of `prealloc` is given back when its file is closed.
+    ///
+    #[doc = include_str!("knobs.md")]
+    ///
+    /// ```
+    /// # fn main() -> forebay::Result<()> {
+    /// let engine = forebay::Engine::new()?;
+    /// engine.set("dirty_age", "500ms")?;
+    /// assert_eq!(engine.get("dirty_age")?, "500ms");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// `Io` or `Unsupported` where another context could not be started: nothing has changed then.
-    /// `InvalidInput` for an unknown name or value, and for what cannot be changed any more, or not
-    /// with the others as they are: nothing has changed then. The message names what there is.
-    /// `Shutdown` when the engine has been.
+    /// After an error nothing has changed.
+    /// - `InvalidInput` for an unknown name, an invalid value, a value that does not fit the other
+    ///   knobs, or a knob that is fixed; the message lists what is valid.
+    /// - `Io` or `Unsupported` if another context could not be started.
+    /// - `Shutdown` if the engine was shut down.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         self.owner.shared.set(name, value)
     }
 
-    /// What a knob stands at, as [`Engine::set`] takes it: what was told, or what it is unless
-    /// told. Does not block.
+    /// Returns the value of a knob, as [`Engine::set`] takes it. Does not block.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown name; the message names what there is.
+    /// `InvalidInput` for an unknown name; the message lists the known names.
     pub fn get(&self, name: &str) -> Result<String> {
         self.owner.shared.get(name)
     }
 
-    /// Every knob, with what it stands at and what it can be set to. Does not block.
+    /// Returns every knob with its value, its valid values and its meaning. Does not block.
     #[must_use]
     pub fn knobs(&self) -> Vec<Knob> {
         self.owner.shared.knobs()
@@ -385,43 +408,48 @@ impl Engine {
         }
     }
 
-    /// What it has done so far. Does not block.
+    /// Returns the counters of the engine since it was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owner.shared.stats()
     }
 
-    /// How long completions were held so that they end together, each as long as the first of those
-    /// it ended with: the least of a range, four ranges to a doubling and zero for what was not
-    /// held, and how many; the shortest first. What the kernel gathers before it tells of any is
-    /// not among it. Does not block.
+    /// Returns a histogram of how long completions were held so that they end together. Does not
+    /// block.
+    ///
+    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets per
+    /// doubling; the edge is zero for completions that were not held. Holds inside the kernel
+    /// (`min_wait`) are not included.
     #[must_use]
     pub fn holds(&self) -> Vec<(Duration, u64)> {
         self.owner.shared.holds()
     }
 
-    /// Its keeper, where it has one ([`Builder::survive`]). Does not block longer than the keeper
-    /// takes to answer, where it is being asked something.
+    /// Returns the state of the keeper, or `None` if the engine was built without one
+    /// ([`Builder::survive`]). Blocks at most while the keeper answers another call.
     #[must_use]
     pub fn keeper(&self) -> Option<KeeperState> {
         self.owner.shared.keeper.as_ref().map(Standby::state)
     }
 
-    /// Serves a control socket at a path, until the engine ends: programs of the same user, and of
-    /// root, read its numbers and get and set its knobs by it, with [`Control`](crate::Control),
-    /// `forebay ctl`, or by hand. A thread of its own does that, which uses no processor while
-    /// nobody says anything. The socket has mode 0600; others are refused even where that was
-    /// changed. What stands at the path stays, but a socket of the same user that no process
-    /// serves.
+    /// Serves a control socket at `path` until the engine ends, on a thread of its own.
     ///
-    /// A request is a line of at most 256 bytes, of words: `get`, `get NAME`, `set NAME VALUE`,
-    /// `stats`, `stats NAME`. The answer is some lines, told apart by their first word, of which
-    /// the last one is `ok`, or `error` with a kind (`invalid`, `refused`, `shutdown`, `failed`)
-    /// and the reason. Before it come: to `get`, a line `knob NAME VALUE live|fixed CHOICES` for
-    /// each; to `get NAME` and `stats NAME`, `value VALUE`; to `stats`, a line `number NAME NUMBER`
-    /// for each. Requests may be sent ahead; they are answered in their order. After a line that is
-    /// too long the connection is closed. There may be 16 connections; one more closes the one that
-    /// was silent longest.
+    /// Other processes of the same user, and root, can then read the counters and read and set the
+    /// knobs: with [`Control`](crate::Control), with `forebay ctl`, or by hand. The socket has mode
+    /// 0600; other users are refused even if that is changed. An existing socket at `path` is
+    /// replaced if it belongs to the same user and no process serves it; anything else is left alone.
+    ///
+    /// A request is one line of at most 256 bytes: `get`, `get NAME`, `set NAME VALUE`, `stats` or
+    /// `stats NAME`. The answer has these lines:
+    ///
+    /// - for `get`, `knob NAME VALUE live|fixed CHOICES` for each knob;
+    /// - for `stats`, `number NAME NUMBER` for each counter;
+    /// - for `get NAME` and `stats NAME`, `value VALUE`;
+    /// - at the end, `ok`, or `error KIND REASON` with the kind `invalid`, `refused`, `shutdown` or
+    ///   `failed`.
+    ///
+    /// Requests may be sent ahead and are answered in order. A line that is too long closes the
+    /// connection. Of more than 16 connections, the one idle for longest is closed.
     ///
     /// ```text
     /// $ echo get plug | nc -NU engine.socket
@@ -430,9 +458,10 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// `Busy` where a process serves a socket there, or this engine serves one already;
-    /// `InvalidInput` where something else stands there, or another user's socket; `Open` with the
-    /// system's reason.
+    /// - `Busy` if a process serves a socket at `path`, or this engine already serves one.
+    /// - `InvalidInput` if anything else exists at `path`, or a socket of another user.
+    /// - `Open` with the reason of the system.
+    /// - `WouldDeadlock` on a thread of the engine.
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let owner = &self.owner;
@@ -449,23 +478,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Which engine runs and what is lost, in one line, such as `io_uring: full` or
-    /// `thread pool: io_uring is forbidden here: ...`.
+    /// Returns which system calls the engine uses and which features are missing, in one line, such
+    /// as `io_uring: full` or `thread pool: io_uring is forbidden here: ...`.
     #[must_use]
     pub fn describe(&self) -> String {
         self.owner.description.clone()
     }
 
-    /// Writes everything out, gives back what was reserved, and stops. Handles that are left answer
-    /// `Shutdown`.
+    /// Writes everything out, gives back reserved space, and stops the engine. Blocks for at most
+    /// `timeout`.
     ///
-    /// Written out is not flushed: what has to survive the machine's death needs a sync before.
+    /// Written data is not flushed: call a sync before for what must survive a power cut. Remaining
+    /// handles then fail with `Shutdown`. A second call does nothing.
     ///
     /// # Errors
-    /// The first page that could not be written; `TimedOut` when the device did not finish in time:
-    /// then the memory in flight is left to the device; `Io` when the engine could not go on, and
-    /// had not written all. What is not written a keeper goes on with, where there is one, and
-    /// nobody gets at the files before it is done. A second call does nothing.
+    /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine broke
+    ///   before it had written everything.
+    /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed.
+    /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.
+    ///
+    /// Unwritten data is lost without a keeper. A keeper goes on writing it, and keeps the files
+    /// locked until it is done.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.owner.shutdown(timeout)
     }

@@ -26,14 +26,35 @@ use crate::table::Last;
 use crate::volume::{Pledge, Room};
 use crate::wait;
 
-/// An open file.
+/// Handle of an open file, cached in memory.
 ///
-/// Handles of one inode share one cache, whatever name they were opened by. Reads and writes are
-/// atomic per page of 4 KiB. Dropping a handle starts writing out what is dirty and tells nobody
-/// but [`Builder::on_error`](crate::Builder::on_error) how that ended; [`File::close`] tells.
+/// [`Engine::open`](crate::Engine::open) opens it. All handles of a file share one cache, also those
+/// opened by hard links. All methods take `&self`, so threads can share a handle. Reads and writes
+/// are atomic per page of 4 KiB.
 ///
-/// A dropped future has written, or appended, some prefix of its data; a dropped sync goes on
-/// unheard.
+/// A write returns once its data is in memory. Data is durable after a sync. [`File::close`] writes
+/// the file out and reports the last errors. Dropping a handle only starts the writeback, and errors
+/// go to [`Builder::on_error`](crate::Builder::on_error).
+///
+/// Dropping the future of a write or append leaves a prefix of its data accepted. Dropping the
+/// future of a sync does not stop the sync.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create())?;
+/// file.write_at(b"hello world", 0)?;
+/// let mut word = [0; 5];
+/// assert_eq!(file.read_at(&mut word, 6)?, 5);
+/// assert_eq!(&word, b"world");
+/// file.sync_data()?;                                  // durable from here on
+/// file.close()
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct File {
     pub(crate) shared: Arc<Shared>,
@@ -55,16 +76,16 @@ impl File {
         Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
     }
 
-    /// Reads into `buffer` from `offset` on. Returns the bytes read: less than asked only at the
-    /// end of the file. Blocks where a page has to come from the device.
+    /// Reads from `offset` into `buffer`. Returns the number of bytes read, which is less than asked
+    /// only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
-    /// `Io` when the device could not be read.
+    /// `Io` if the device could not be read.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         wait::block_on(self.read_at_async(buffer, offset))
     }
 
-    /// As [`File::read_at`].
+    /// Asynchronous form of [`File::read_at`].
     ///
     /// # Errors
     /// As [`File::read_at`].
@@ -100,21 +121,21 @@ impl File {
         Ok(done)
     }
 
-    /// Writes all of `data` at `offset`, at memory speed while there is room; blocks where the
-    /// dirty limit is reached. What it returns `Ok` for is accepted: in memory, and durable after
-    /// the next sync.
+    /// Writes all of `data` at `offset` into the cache. The data is durable after the next sync.
+    /// Blocks while the dirty limit is reached.
     ///
-    /// While it would have to wait for room, a write of 1 MiB and more whose offset and memory are
-    /// aligned (to a page, and as the device asks) and that lies below the end of the file goes
-    /// straight from `data` to the device.
+    /// While the dirty limit is reached, a write of 1 MiB or more goes straight from `data` to the
+    /// device, if its offset and memory are aligned and it lies below the end of the file.
     ///
     /// # Errors
-    /// `InvalidInput` for an offset no file can have; `NotPermitted` on a handle for reading or
-    /// appending; `NoSpace` when the file system is nearly full and has no room for it, or the
-    /// block device ends before; `Io` when it would have to wait for room while pages of the file
-    /// cannot be written; `Io` or `NoSpace`, as the device said, when there are too many such
-    /// pages: of the file a sixteenth of `dirty_bytes`, of its device a quarter. After an error a
-    /// prefix may have been accepted.
+    /// - `InvalidInput` if the write ends beyond the largest file size.
+    /// - `NotPermitted` on a handle for reading or appending.
+    /// - `NoSpace` if the file system is full, or the block device ends before the write does.
+    /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be
+    ///   written: 1/16 of `dirty_bytes` for this file, or 1/4 for its device. `Io` also if the write
+    ///   would wait for the dirty limit while pages of the file cannot be written.
+    ///
+    /// After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let past = self.write_past(data, offset)?;
         if past > 0 && past == data.len() {
@@ -159,8 +180,8 @@ impl File {
         Ok(done)
     }
 
-    /// As [`File::write_at`]. The data is copied while the future is polled; a dropped one has
-    /// accepted a prefix.
+    /// Asynchronous form of [`File::write_at`]. The data is copied while the future is polled; a
+    /// dropped future has accepted a prefix.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -173,8 +194,10 @@ impl File {
         self.write_all(data, offset).await.1
     }
 
-    /// Writes all of `data` at the end of the file and returns where that was. Appends do not
-    /// overlap, whichever handle they came by. Blocks as [`File::write_at`].
+    /// Writes all of `data` at the end of the file and returns its offset. Blocks as
+    /// [`File::write_at`].
+    ///
+    /// Concurrent appends, by any handle of the engine, never overlap or interleave.
     ///
     /// # Errors
     /// As [`File::write_at`]; `Unsupported` on a block device.
@@ -182,10 +205,10 @@ impl File {
         wait::block_on(self.append_async(data))
     }
 
-    /// As [`File::append`].
+    /// Asynchronous form of [`File::append`]. A dropped future has appended a prefix.
     ///
     /// # Errors
-    /// As [`File::write_at`].
+    /// As [`File::append`].
     pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
         let (offset, _, result) = self.append_all(Slices::new(&[IoSlice::new(data)])).await;
         result.map(|()| offset)
@@ -264,27 +287,28 @@ impl File {
         has_plenty.then(|| self.inode.volume.pledge())
     }
 
-    /// Bytes in the file, with everything accepted so far.
+    /// Returns the size of the file in bytes, including accepted data that is not written yet.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is there")]
     pub fn len(&self) -> u64 {
         self.inode.lock().cache.size()
     }
 
-    /// Whether the file has no bytes.
+    /// Returns whether the size of the file is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The path by which the file was opened first, of all handles it has. Somebody may have
-    /// renamed it since, or removed it.
+    /// Returns the path by which the first handle of the file was opened. The file may have been
+    /// renamed or removed since.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inode.path
     }
 
-    /// How the file is reached: `direct`, or `buffered` and why; and whether it is ours alone.
+    /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
+    /// not possible; followed by `; shared` if other programs may have the file open.
     #[must_use]
     pub fn describe(&self) -> String {
         let way = match self.inode.file.direct() {
@@ -297,36 +321,40 @@ impl File {
         }
     }
 
-    /// The writeback context that has the file now, counted from zero: which one that is says the
-    /// knob `affinity` ([`Engine::set`](crate::Engine::set)).
+    /// Returns the number of the writeback context that the file belongs to now, from 0. The knob
+    /// `affinity` ([`Engine::set`](crate::Engine::set)) decides it.
     #[must_use]
     pub fn context(&self) -> usize {
         self.inode.home.context()
     }
 
-    /// How what is written of the file lies on its device, and what is reserved for it. Blocks: the
-    /// file system is asked, and writes out what the kernel's cache holds of the file.
+    /// Returns the extents of the file and the space reserved for it. Blocks: the file system writes
+    /// out what the page cache of the kernel holds of the file.
+    ///
+    /// Data that the engine has not written yet is not included.
     ///
     /// # Errors
-    /// `Unsupported` where the file system does not tell, and on a block device; `WouldDeadlock`
-    /// from one of the engine's own threads.
+    /// `Unsupported` on a block device, or if the file system does not report extents;
+    /// `WouldDeadlock` on a thread of the engine.
     pub fn layout(&self) -> Result<Layout> {
         self.shared.check()?;
         wait::may_block()?;
         Layout::of(&self.inode)
     }
 
-    /// Cuts or grows the file. Declaring a length before writing is the fast path for new files:
-    /// nothing then moves the end. Blocks until the file system has done it.
+    /// Truncates or extends the file. Blocks until the file system has done it.
+    ///
+    /// For a new file of known size, setting the length first is fastest: no write then moves the
+    /// end of the file.
     ///
     /// # Errors
-    /// `InvalidInput` for a length no file can have; `Unsupported` on a block device; `Io` with the
-    /// system's reason.
+    /// `InvalidInput` for a length beyond the largest file size; `NotPermitted` on a handle for
+    /// reading; `Unsupported` on a block device; `Io` with the reason of the system.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
 
-    /// As [`File::set_len`].
+    /// Asynchronous form of [`File::set_len`]. Dropping the future does not stop it.
     ///
     /// # Errors
     /// As [`File::set_len`].
@@ -341,24 +369,23 @@ impl File {
         wait::block_on(self.ask(Request::SetLength(length)))
     }
 
-    /// Tells a block device that it need not keep a range; pages in it that are not written yet are
-    /// dropped. Reads and writes of the range that begin meanwhile wait; those that have begun end
-    /// first. Blocks until the device has done it.
+    /// Tells a block device that a range is no longer needed (discard, or TRIM). Blocks until the
+    /// device has done it.
     ///
-    /// Only whole pages of 4 KiB (at the end of the device, what there is of one) are discarded:
-    /// what the range has of others stays. **What is read from a discarded range is unspecified**,
-    /// zeroes or not, until it is written again. Nothing is flushed: durable, it is after the next
-    /// sync.
+    /// **Reads of a discarded range return unspecified data**, until it is written again. Only whole
+    /// pages of 4 KiB are discarded; dirty pages among them are dropped. Reads and writes of the
+    /// range that started before end first, and later ones wait. The discard is durable after the
+    /// next sync.
     ///
     /// # Errors
-    /// `Unsupported` on a regular file, and where the device cannot discard; `NotPermitted` on a
-    /// handle for reading; `NoSpace` where the device ends before the range does; `Io` with the
-    /// system's reason. After an error everything is as it was.
+    /// `Unsupported` on a regular file, or if the device cannot discard; `NotPermitted` on a handle
+    /// for reading; `NoSpace` if the device ends before the range does; `Io` with the reason of the
+    /// system. After an error nothing has changed.
     pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
         wait::block_on(self.discard_async(offset, length))
     }
 
-    /// As [`File::discard`]. Dropped, it goes on.
+    /// Asynchronous form of [`File::discard`]. Dropping the future does not stop it.
     ///
     /// # Errors
     /// As [`File::discard`].
@@ -378,18 +405,20 @@ impl File {
         self.ask(Request::Discard { first: pages.start, pages: pages.end - pages.start }).await
     }
 
-    /// Makes everything accepted before the call durable: written, and the file flushed
-    /// (`fdatasync`); the first time also the directory entry of a file we made. Blocks.
+    /// Makes all data accepted before the call durable (`fdatasync`). Blocks.
+    ///
+    /// It covers writes by all handles of the file. The first sync of a file that this engine
+    /// created also syncs its directory. Concurrent syncs share flushes.
     ///
     /// # Errors
-    /// `Io` while a page cannot be written (it stays dirty; sync again to try again), and once for
-    /// an error that has since been got over; `Poisoned` from a failed flush until all handles are
-    /// closed.
+    /// - `Io` or `NoSpace` while a page cannot be written. The page stays dirty, and the next sync
+    ///   tries again. An error that was overcome meanwhile is reported once to each handle.
+    /// - `Poisoned` after a failed flush, until all handles of the file are closed.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }
 
-    /// As [`File::sync_data`].
+    /// Asynchronous form of [`File::sync_data`]. Dropping the future does not stop it.
     ///
     /// # Errors
     /// As [`File::sync_data`].
@@ -397,7 +426,7 @@ impl File {
         self.sync(Request::FlushData).await
     }
 
-    /// As [`File::sync_data`], with all metadata (`fsync`).
+    /// Makes all data accepted before the call and all metadata durable (`fsync`). Blocks.
     ///
     /// # Errors
     /// As [`File::sync_data`].
@@ -405,7 +434,7 @@ impl File {
         wait::block_on(self.sync_all_async())
     }
 
-    /// As [`File::sync_all`].
+    /// Asynchronous form of [`File::sync_all`]. Dropping the future does not stop it.
     ///
     /// # Errors
     /// As [`File::sync_data`].
@@ -420,24 +449,25 @@ impl File {
         self.and_untold(result)
     }
 
-    /// Drops what was accepted and is not written: the way out when a device takes nothing any
-    /// more, or when what was written is not wanted. The file is then as its file system has it,
-    /// its size included. Returns the bytes of the pages dropped; a page of which a part was
-    /// written is dropped whole.
+    /// Drops all data that was accepted but not written, and returns the number of bytes dropped, in
+    /// whole pages. Blocks.
     ///
-    /// What is at the device is waited for, and is not dropped when it lands; so on a device that
-    /// hangs this blocks. Who waits for a sync of dropped bytes hears that they are dropped (`Io`,
-    /// with `ECANCELED`), and so does every other handle, once. A file that a failed flush has
-    /// poisoned stays so until all its handles are closed. What was accepted before an earlier sync
-    /// ended well is durable, and is not touched.
+    /// This is the way out if a device accepts no writes any more. Afterwards the file has the
+    /// content and size that its file system has. Data that an earlier successful sync covered is
+    /// not affected.
+    ///
+    /// Writes in flight are waited for, so this blocks on a device that hangs. Callers that wait for
+    /// a sync of dropped data get `Io` with `ECANCELED`, and every other handle gets that error
+    /// once. A file poisoned by a failed flush stays poisoned until all handles are closed.
     ///
     /// # Errors
-    /// `NotPermitted` on a handle for reading; `Io` when the file's size cannot be told.
+    /// `NotPermitted` on a handle for reading; `Io` if the size of the file cannot be read.
     pub fn discard_dirty(&self) -> Result<u64> {
         wait::block_on(self.discard_dirty_async())
     }
 
-    /// As [`File::discard_dirty`]. Dropped before its end, it has dropped nothing.
+    /// Asynchronous form of [`File::discard_dirty`]. If the future is dropped before it ends, no data
+    /// is dropped.
     ///
     /// # Errors
     /// As [`File::discard_dirty`].
@@ -454,12 +484,15 @@ impl File {
         Ok(pages * PAGE)
     }
 
-    /// Writes everything out (without flushing) and lets go of the file; the last handle gives back
-    /// space that was reserved and not used. The last chance to hear an error. Blocks, as long as
-    /// the engine's `close_timeout`.
+    /// Writes the file out, closes the handle, and reports the last errors. Blocks for at most
+    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
+    ///
+    /// Written data is not flushed: call a sync before for what must survive a power cut. Closing
+    /// the last handle gives back reserved space.
     ///
     /// # Errors
-    /// As [`File::sync_data`]; `TimedOut` when the device did not finish in time.
+    /// As [`File::sync_data`]; `TimedOut` if the device did not finish in time. The writing then
+    /// goes on, and [`Builder::on_error`](crate::Builder::on_error) reports its errors.
     pub fn close(self) -> Result<()> {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = Instant::now().checked_add(patience);
@@ -469,7 +502,7 @@ impl File {
         })
     }
 
-    /// As [`File::close`], without a timeout of its own.
+    /// Asynchronous form of [`File::close`], without a timeout.
     ///
     /// # Errors
     /// As [`File::close`].

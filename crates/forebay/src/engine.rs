@@ -23,7 +23,7 @@ use crate::context::Message;
 use crate::control::Serving;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, Ticket};
-use crate::inode::{After, Inode};
+use crate::inode::Inode;
 use crate::keeper::KeeperState;
 use crate::keeper::standby::Standby;
 use crate::knobs::Knob;
@@ -591,20 +591,8 @@ impl Owner {
 impl Owner {
     /// Writes out, and gives back what is reserved, of every file.
     fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
-        let mut after = After::default();
-        let table = self.shared.table();
-        // Under the table's lock: what is asked of a file that is let go of in between nobody would
-        // answer.
-        let inodes = table.inodes().into_iter();
-        let asked = inodes.map(|inode| {
-            let id = inode.ask_with(Request::Release, &mut after);
-            Ticket::new(inode, id)
-        });
-        let tickets: Vec<Ticket> = asked.collect();
-        drop(table);
-        after.finish(&self.shared);
         let mut result = Ok(());
-        for ticket in tickets {
+        for ticket in Ticket::of_all(&self.shared, Request::Release, |_| true) {
             let inode = Arc::clone(ticket.inode());
             let one = wait::block_on_until(ticket, deadline)
                 .unwrap_or_else(|| Err(Error::late(&inode.path)));

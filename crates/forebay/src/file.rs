@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failing::Hold;
-use crate::inode::{Inode, Reading};
+use crate::inode::{After, Inode, Reading};
 use crate::layout::Layout;
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
@@ -623,6 +623,26 @@ impl Ticket {
         Self { inode, id: Some(id) }
     }
 
+    /// Asks the same of several open files, without a handle of any. They are asked under the
+    /// table's lock: no context closes a file that is in the table and has a ticket.
+    pub(crate) fn of_all(
+        shared: &Shared,
+        request: Request,
+        is_asked: impl Fn(&Inode) -> bool,
+    ) -> Vec<Self> {
+        let mut after = After::default();
+        let table = shared.table();
+        let inodes = table.inodes().into_iter().filter(|inode| is_asked(inode));
+        let ask = |inode: Arc<Inode>| {
+            let id = inode.ask_with(request, &mut after);
+            Self::new(inode, id)
+        };
+        let tickets = inodes.map(ask).collect();
+        drop(table);
+        after.finish(shared);
+        tickets
+    }
+
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
@@ -636,7 +656,8 @@ impl Future for Ticket {
         match self.inode.poll_ticket(context, id) {
             Poll::Pending => plugged_no_more(Poll::Pending),
             Poll::Ready(None) => {
-                let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
+                let what = "not done: the engine has ended, or has closed the file";
+                let ended = Error::new(ErrorKind::Shutdown, what);
                 Poll::Ready(Err(ended.at_path(&self.inode.path)))
             }
             Poll::Ready(Some(result)) => {
@@ -664,11 +685,9 @@ pub(crate) async fn make_room<'a>(
 ) -> Result<Option<Pledge<'a>>> {
     let volume = &inode.volume;
     if let Some(pledged) = volume.unredeemed() {
-        let mut inodes = shared.table().inodes();
-        inodes.retain(|inode| Arc::ptr_eq(&inode.volume, volume));
-        let ask = |inode| Ticket::new(Arc::clone(inode), inode.ask(shared, Request::WriteOut));
-        for ticket in inodes.iter().map(ask).collect::<Vec<_>>() {
-            // Why a page has no place is told to those who sync it.
+        let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
+        for ticket in Ticket::of_all(shared, Request::WriteOut, is_there) {
+            // A page that finds no space is reported to those who sync it.
             let _ = ticket.await;
         }
         volume.redeem(&inode.file, pledged);

@@ -481,7 +481,8 @@ impl Inode {
         after.finish(shared);
     }
 
-    /// The result of a ticket; `None` when there is no context any more that could serve it.
+    /// The result of a ticket; `None` if no context will serve it: the file is closed, or the engine
+    /// has ended.
     pub(crate) fn poll_ticket(
         &self,
         context: &Context<'_>,
@@ -491,7 +492,7 @@ impl Inode {
         if let Some(result) = state.cache.fetch(id) {
             return Poll::Ready(Some(result));
         }
-        if state.is_orphan {
+        if state.is_closed || state.is_orphan {
             return Poll::Ready(None);
         }
         state.ticket_wakers.retain(|(waiting, _)| *waiting != id);

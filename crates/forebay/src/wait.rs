@@ -54,10 +54,21 @@ pub(crate) fn may_block() -> Result<()> {
     .remedy("hand the work to another thread, or use the asynchronous form"))
 }
 
+/// Runs something with a waker that unparks this thread. The thread's own waker is gone when the
+/// destructor of another thread-local value waits: an engine, or a file, may be such a value.
+fn with_unpark<T>(run: impl FnOnce(&Waker) -> T) -> T {
+    let mut run = Some(run);
+    let mut once = |waker: &Waker| run.take().map(|run| run(waker));
+    let done = UNPARK
+        .try_with(|waker| once(waker))
+        .unwrap_or_else(|_| once(&Waker::from(Arc::new(Unpark(thread::current())))));
+    done.expect("it runs once")
+}
+
 /// Runs a future to its end on this thread, which may wait.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    UNPARK.with(|waker| {
+    with_unpark(|waker| {
         let mut context = Context::from_waker(waker);
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
@@ -81,7 +92,7 @@ pub(crate) fn block_on_until<T>(
     deadline: Option<Instant>,
 ) -> Option<Result<T>> {
     let mut future = pin!(future);
-    UNPARK.with(|waker| {
+    with_unpark(|waker| {
         let mut context = Context::from_waker(waker);
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut context) {

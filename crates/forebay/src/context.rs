@@ -334,7 +334,7 @@ impl Writeback {
                 .because(std::io::Error::from_raw_os_error(errno.0));
         tracing::error!(%error);
         self.shared.stop();
-        (self.shared.on_error)(&error);
+        self.shared.report(&error);
     }
 }
 
@@ -347,12 +347,7 @@ impl Drop for Writeback {
         }
         loop {
             match self.messages.pop() {
-                Pop::Node(Message::Direct(message)) => {
-                    // What a panic of the callback, which tells itself, must not stop: the others
-                    // wait.
-                    let refuse = std::panic::AssertUnwindSafe(|| Flow::refuse(message));
-                    let _ = std::panic::catch_unwind(refuse);
-                }
+                Pop::Node(Message::Direct(message)) => Flow::refuse(message),
                 Pop::Node(message) => drop(message),
                 Pop::Empty => return,
                 // In the middle of a push. Who pushes later looks at the mark.

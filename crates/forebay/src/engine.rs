@@ -611,7 +611,7 @@ impl Drop for Owner {
             return;
         }
         if let Err(error) = self.shutdown(self.patience) {
-            (self.shared.on_error)(&error);
+            self.shared.report(&error);
         }
     }
 }

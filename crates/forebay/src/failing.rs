@@ -100,13 +100,14 @@ impl Inode {
     ) -> Poll<Result<u64>> {
         loop {
             shared.check()?;
+            let waker = context.waker().clone();
             let mut state = self.lock();
             if state.is_orphaned() {
                 let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
                 return Poll::Ready(Err(ended.at_path(&self.path)));
             }
             if !state.cache.can_discard() {
-                state.wait_for_pages(context.waker());
+                state.wait_for_pages(waker);
                 return Poll::Pending;
             }
             drop(state);

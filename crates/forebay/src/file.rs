@@ -508,7 +508,7 @@ impl File {
     /// As [`File::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let (id, last) = self.let_go(Inode::ask);
+        let (id, last) = self.let_go(Inode::ask_with);
         let result = Ticket::new(Arc::clone(&self.inode), id).await;
         // Read before the file is let go of; whoever has not synced hears of a failed flush here or
         // never.
@@ -521,14 +521,18 @@ impl File {
         self.and_untold(result.and(flushed))
     }
 
-    /// Asks for everything to be written and gives up the handle.
-    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, &Shared, Request) -> T) -> (T, Last) {
+    /// Asks for everything to be written and gives up the handle. Wakers run once the table's lock
+    /// is released: one may drop another handle.
+    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, Request, &mut After) -> T) -> (T, Last) {
         self.closed = true;
+        let mut after = After::default();
         let mut table = self.shared.table();
         let last = table.is_last(self.inode.identity);
         let request = if last == Last::Yes { Request::Release } else { Request::WriteOut };
-        let asked = ask(&self.inode, &self.shared, request);
+        let asked = ask(&self.inode, request, &mut after);
         table.drop_handle(self.inode.identity);
+        drop(table);
+        after.finish(&self.shared);
         (asked, last)
     }
 
@@ -606,7 +610,7 @@ impl Drop for File {
         if self.closed || !self.shared.is_parent() {
             return;
         }
-        self.let_go(Inode::ask_unheard);
+        self.let_go(Inode::ask_unheard_with);
     }
 }
 

@@ -34,6 +34,7 @@ use crate::limits::UNCACHED_DIRTY_PAGES;
 use crate::mutex::lock;
 use crate::shared::Shared;
 use crate::slices::Slices;
+use crate::user_code;
 use crate::volume::{Room, Volume};
 use crate::wakers::Wakers;
 
@@ -138,7 +139,7 @@ impl After {
         for message in self.messages.drain(..) {
             shared.send(message);
         }
-        self.wakers.drain(..).for_each(Waker::wake);
+        user_code::wake_all(self.wakers.drain(..));
     }
 }
 
@@ -228,6 +229,8 @@ impl Inode {
     ) -> Poll<Result<usize>> {
         let mut after = After::default();
         let mut copies: Vec<Copy> = Vec::new();
+        // Cloned once the write has to wait, with no lock held; then it looks again.
+        let mut waker = None;
         loop {
             let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
                 Some(Poll::Pending) => {
@@ -273,8 +276,13 @@ impl Inode {
                 && state.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
                 && state.cache.in_flight()
             {
-                // Whatever ends of it wakes whom it keeps waiting.
-                state.page_wakers.push(context.waker().clone());
+                let Some(waker) = waker.take() else {
+                    drop(state);
+                    waker = Some(context.waker().clone());
+                    continue;
+                };
+                // Any completion for this file wakes this writer.
+                state.page_wakers.push(waker);
                 drop(state);
                 after.finish(shared);
                 return Poll::Pending;
@@ -293,9 +301,12 @@ impl Inode {
             if crossed.contains(&Crossed::Background) {
                 after.messages.push(Message::Look);
             }
-            let mut starved = false;
+            let (mut starved, mut looks_again) = (false, false);
             match stop {
-                WriteStop::Busy if planned == 0 => state.page_wakers.push(context.waker().clone()),
+                WriteStop::Busy if planned == 0 => match waker.take() {
+                    Some(waker) => state.page_wakers.push(waker),
+                    None => looks_again = true,
+                },
                 WriteStop::NoFrames => starved = planned == 0,
                 WriteStop::Done | WriteStop::Busy => {}
             }
@@ -309,7 +320,9 @@ impl Inode {
                 return Poll::Ready(Ok(planned));
             }
             after.finish(shared);
-            if !starved || !shared.reclaim_or_wait(context.waker()) {
+            if looks_again {
+                waker = Some(context.waker().clone());
+            } else if !starved || !shared.reclaim_or_wait(context.waker()) {
                 return Poll::Pending;
             }
         }
@@ -453,7 +466,7 @@ impl Inode {
         id
     }
 
-    /// The same, of which the context hears when `after` is finished.
+    /// As [`Inode::ask`]; the context hears of it when `after` is finished.
     pub(crate) fn ask_with(self: &Arc<Self>, request: Request, after: &mut After) -> TicketId {
         self.ask_locked(&mut self.lock(), request, after)
     }
@@ -470,15 +483,19 @@ impl Inode {
         id
     }
 
-    /// As `ask`, with nobody to wait for it: how it fails is told to the engine's callback. (Given
-    /// up later, it might have failed already, unheard.)
+    /// As [`Inode::ask`], with nobody to wait for it: a failure is reported to the engine's
+    /// callback. (A ticket that is abandoned later may have failed before, unheard.)
     pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: Request) {
         let mut after = After::default();
-        let mut state = self.lock();
-        let id = self.ask_locked(&mut state, request, &mut after);
-        state.cache.abandon(id);
-        drop(state);
+        self.ask_unheard_with(request, &mut after);
         after.finish(shared);
+    }
+
+    /// As [`Inode::ask_unheard`]; the context hears of it when `after` is finished.
+    pub(crate) fn ask_unheard_with(self: &Arc<Self>, request: Request, after: &mut After) {
+        let mut state = self.lock();
+        let id = self.ask_locked(&mut state, request, after);
+        state.cache.abandon(id);
     }
 
     /// The result of a ticket; `None` if no context will serve it: the file is closed, or the engine
@@ -488,6 +505,7 @@ impl Inode {
         context: &Context<'_>,
         id: TicketId,
     ) -> Poll<Option<std::result::Result<(), Failure>>> {
+        let mut waker = context.waker().clone();
         let mut state = self.lock();
         if let Some(result) = state.cache.fetch(id) {
             return Poll::Ready(Some(result));
@@ -495,8 +513,11 @@ impl Inode {
         if state.is_closed || state.is_orphan {
             return Poll::Ready(None);
         }
-        state.ticket_wakers.retain(|(waiting, _)| *waiting != id);
-        state.ticket_wakers.push((id, context.waker().clone()));
+        match state.ticket_wakers.iter_mut().find(|(waiting, _)| *waiting == id) {
+            // The one before is dropped once the lock is released.
+            Some((_, registered)) => std::mem::swap(registered, &mut waker),
+            None => state.ticket_wakers.push((id, waker)),
+        }
         Poll::Pending
     }
 
@@ -508,7 +529,7 @@ impl Inode {
         state.page_wakers.drain_into(&mut wakers);
         wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
     }
 
     pub(crate) fn abandon(&self, id: TicketId) {
@@ -517,9 +538,10 @@ impl Inode {
 
     /// The exclusive right to append; `None` while somebody else has it.
     pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
         let mut state = self.lock();
         if state.appending && !state.is_orphan {
-            state.append_wakers.push(context.waker().clone());
+            state.append_wakers.push(waker);
             return Poll::Pending;
         }
         state.appending = true;
@@ -533,14 +555,14 @@ impl Inode {
         state.appending = false;
         let wakers = std::mem::take(&mut state.append_wakers);
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
     }
 
     /// Wakes whoever waits for a change that is no change of a page.
     pub(crate) fn wake_all(&self) {
         let mut wakers = Vec::new();
         self.lock().page_wakers.drain_into(&mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
     }
 
     /// Resolves when the context has let go of the file, or somebody has opened it again.
@@ -549,12 +571,13 @@ impl Inode {
         shared: &Shared,
         context: &Context<'_>,
     ) -> Poll<()> {
+        let waker = context.waker().clone();
         let is_held = shared.table().is_held(self);
         let mut state = self.lock();
         if state.is_closed || state.is_orphan || is_held {
             return Poll::Ready(());
         }
-        state.page_wakers.push(context.waker().clone());
+        state.page_wakers.push(waker);
         Poll::Pending
     }
 
@@ -721,8 +744,8 @@ impl State {
     }
 
     /// Wakes somebody when a page of the file, or its size, has changed.
-    pub(crate) fn wait_for_pages(&mut self, waker: &Waker) {
-        self.page_wakers.push(waker.clone());
+    pub(crate) fn wait_for_pages(&mut self, waker: Waker) {
+        self.page_wakers.push(waker);
     }
 
     /// It is not dirty any more.

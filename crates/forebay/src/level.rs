@@ -16,6 +16,7 @@ use forebay_cache::{Admission, Dirty, Part, Throttle};
 use forebay_uring::clock;
 
 use crate::mutex::lock;
+use crate::user_code;
 use crate::volume::Volume;
 
 /// The level.
@@ -298,7 +299,7 @@ impl Level {
     pub(crate) fn wake_all(&self) {
         let waiting: Vec<_> = self.lock().iter().map(Arc::clone).collect();
         let wakers = waiting.iter().filter_map(|waiter| lock(&waiter.granted).1.take());
-        wakers.collect::<Vec<_>>().into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers.collect::<Vec<_>>());
     }
 
     /// Waits for a grant, to write a file; drop it to stop waiting.
@@ -312,7 +313,7 @@ impl Level {
         // told.
         let mut wakers = Vec::new();
         self.remove(0, &mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
         Queued { level: Arc::clone(self), waiter, since: clock::now(), taken: Taken::No }
     }
 
@@ -339,6 +340,7 @@ enum Taken {
 impl Queued {
     /// The pages granted, charged already.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<u64> {
+        let waker = context.waker().clone();
         let mut granted = lock(&self.waiter.granted);
         if granted.0 > 0 {
             self.taken = Taken::Yes;
@@ -347,7 +349,9 @@ impl Queued {
             self.level.longest_wait.fetch_max(waited, Ordering::Relaxed);
             return Poll::Ready(granted.0);
         }
-        granted.1 = Some(context.waker().clone());
+        let replaced = granted.1.replace(waker);
+        drop(granted);
+        drop(replaced);
         Poll::Pending
     }
 }
@@ -367,7 +371,7 @@ impl Drop for Queued {
         let _ = self.waiter.volume.share.recount(granted, 0);
         let mut wakers = Vec::new();
         self.level.remove(granted, &mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
     }
 }
 

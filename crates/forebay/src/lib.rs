@@ -171,6 +171,7 @@ mod shared;
 mod slices;
 mod stats;
 mod table;
+mod user_code;
 mod volume;
 mod wait;
 mod wakers;

@@ -15,6 +15,7 @@ use forebay_uring::arena::Arena;
 
 use crate::mutex::lock;
 use crate::slices::{Slices, SlicesMut};
+use crate::user_code;
 
 /// Frames, in which order the clean ones may go, and who waits for one.
 #[derive(Debug)]
@@ -110,8 +111,9 @@ impl Pool {
 
     /// Wakes `waker` when frames are given back. Look again after this, before waiting.
     pub(crate) fn wait(&self, waker: &Waker) {
+        let waker = waker.clone();
         let mut waiting = lock(&self.waiting);
-        waiting.push(waker.clone());
+        waiting.push(waker);
         // Before that look: who gives frames back says so, and looks here after that.
         self.waiters.store(waiting.len(), Ordering::SeqCst);
     }
@@ -134,7 +136,7 @@ impl Pool {
     pub(crate) fn wake_all(&self) {
         let mut waiting = Vec::new();
         self.take_waiting(&mut waiting);
-        waiting.into_iter().for_each(Waker::wake);
+        user_code::wake_all(waiting);
     }
 
     /// Makes the copies of a plan, from the caller's memory.

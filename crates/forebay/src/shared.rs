@@ -25,6 +25,7 @@ use crate::mutex::lock;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::table::Table;
+use crate::user_code;
 
 /// Whom an engine tells of errors that no caller waits for.
 pub(crate) type OnError = Box<dyn Fn(&Error) + Send + Sync>;
@@ -35,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) level: Arc<Level>,
     pub(crate) table: Mutex<Table>,
     pub(crate) counters: Counters,
-    pub(crate) on_error: OnError,
+    on_error: OnError,
     /// Aligned memory for direct I/O.
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) contexts: Contexts,
@@ -117,6 +118,11 @@ impl Shared {
             return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
         }
         Ok(())
+    }
+
+    /// Tells the program of an error that no caller waits for. No lock may be held.
+    pub(crate) fn report(&self, error: &Error) {
+        user_code::run("the callback given to Builder::on_error", || (self.on_error)(error));
     }
 
     /// Stops serving; true for the first who asks.

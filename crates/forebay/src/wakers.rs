@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use crate::user_code;
 use crate::volume::Volume;
 
 /// Those of one file.
@@ -32,8 +33,12 @@ impl Wakers {
     }
 }
 
+/// A future that was dropped leaves its waker behind. It is woken rather than dropped: nothing ends
+/// that is not answered, and a panic is caught.
 impl Drop for Wakers {
     fn drop(&mut self) {
-        self.drain_into(&mut Vec::new());
+        let mut wakers = Vec::new();
+        self.drain_into(&mut wakers);
+        user_code::wake_all(wakers);
     }
 }

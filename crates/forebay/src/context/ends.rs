@@ -69,7 +69,7 @@ impl Writeback {
             let busy = state.is_busy();
             drop(state);
             for failure in lost {
-                (self.shared.on_error)(&inode.failure(failure));
+                self.shared.report(&inode.failure(failure));
             }
             if !busy {
                 self.close_unused(&inode);

@@ -27,6 +27,7 @@ use crate::direct::turns::Turns;
 use crate::error::{Error, Result};
 use crate::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::shared::Shared;
+use crate::user_code;
 use forebay_uring::Backend;
 
 /// What threads tell the context about direct files.
@@ -180,7 +181,7 @@ impl Flow {
 
     /// Wakes those whose operations have ended.
     pub(crate) fn wake(&mut self) {
-        self.wakers.drain(..).for_each(Waker::wake);
+        user_code::wake_all(self.wakers.drain(..));
     }
 
     fn attach(&mut self, inode: Arc<DirectInode>, backend: &mut Backend) {

@@ -13,6 +13,7 @@ use crate::direct::flow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mutex::lock;
 use crate::shared::Shared;
+use crate::user_code;
 
 /// One file open direct: the one place where its end is known, for all handles and the context.
 #[derive(Debug)]
@@ -102,13 +103,13 @@ impl DirectInode {
         closing.is_closed = true;
         let wakers = std::mem::take(&mut closing.wakers);
         drop(closing);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
     }
 
     /// Somebody has opened it again while it was being closed: nobody waits for its end any more.
     pub(crate) fn wake_all(&self) {
         let wakers = std::mem::take(&mut self.closing().wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
     }
 
     /// Resolves when the context has let go of it, or somebody has opened it again, or there is no
@@ -118,12 +119,13 @@ impl DirectInode {
         shared: &Shared,
         context: &Context<'_>,
     ) -> Poll<()> {
+        let waker = context.waker().clone();
         let is_held = shared.table().is_held_direct(self);
         let mut closing = self.closing();
         if closing.is_closed || is_held || shared.is_orphaned() {
             return Poll::Ready(());
         }
-        closing.wakers.push(context.waker().clone());
+        closing.wakers.push(waker);
         Poll::Pending
     }
 
@@ -193,7 +195,7 @@ impl Handle {
         drop(untold);
         for error in errors {
             match self.shared.upgrade() {
-                Some(shared) => (shared.on_error)(&error),
+                Some(shared) => shared.report(&error),
                 None => tracing::error!(%error, "the engine ended before it could be told"),
             }
         }

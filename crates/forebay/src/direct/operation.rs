@@ -13,6 +13,7 @@ use crate::direct::inode::{DirectInode, Handle};
 use crate::direct::shape::Span;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mutex::lock;
+use crate::user_code;
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +107,7 @@ impl Drop for Operation {
         }
         let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
         let waker = self.ticket.end(Err(ended.at_path(&self.inode.path)), self.memory.take());
-        waker.into_iter().for_each(Waker::wake);
+        user_code::wake_all(waker);
     }
 }
 
@@ -157,11 +158,18 @@ impl Ticket {
 
     /// The outcome, once; `Pending` makes the context's waker be woken.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
+        let waker = context.waker().clone();
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Told) {
             State::Ended(outcome) => Poll::Ready(outcome),
-            State::Asked | State::Awaited(_) => {
-                *state = State::Awaited(context.waker().clone());
+            State::Asked => {
+                *state = State::Awaited(waker);
+                Poll::Pending
+            }
+            State::Awaited(replaced) => {
+                *state = State::Awaited(waker);
+                drop(state);
+                drop(replaced);
                 Poll::Pending
             }
             State::Abandoned | State::Told => panic!("a future is not polled after its end"),
@@ -172,7 +180,12 @@ impl Ticket {
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Told) {
-            State::Asked | State::Awaited(_) => *state = State::Abandoned,
+            State::Asked => *state = State::Abandoned,
+            State::Awaited(waker) => {
+                *state = State::Abandoned;
+                drop(state);
+                drop(waker);
+            }
             State::Ended((result, memory)) => {
                 drop(state);
                 drop(memory);

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::knobs::{self, Knob};
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::user_code;
 
 impl Shared {
     /// What a knob stands at.
@@ -38,7 +39,7 @@ impl Shared {
         // Under the lock, so that everyone hears of changes in their order.
         self.apply(&settings, &mut wakers);
         drop(settings);
-        wakers.into_iter().for_each(Waker::wake);
+        user_code::wake_all(wakers);
         Ok(())
     }
 

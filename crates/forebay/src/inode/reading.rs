@@ -67,6 +67,8 @@ impl Inode {
     ) -> Poll<Result<usize>> {
         let mut after = After::default();
         let mut steps: Vec<ReadStep> = Vec::new();
+        // Cloned once the read has to wait, with no lock held; then it looks again.
+        let mut waker = None;
         loop {
             let mut state = self.lock();
             shared.check()?;
@@ -91,19 +93,20 @@ impl Inode {
                     cache.begin_read(offset, length, reading.reader, stash, &mut steps);
             }
             let mut failed = None;
-            let mut starved = false;
+            let (mut starved, mut waits) = (false, false);
             match stop {
                 ReadStop::Done => {}
-                ReadStop::Busy if planned == 0 => state.page_wakers.push(context.waker().clone()),
                 ReadStop::NoFrames => starved = planned == 0,
                 ReadStop::Fill(bio) => {
-                    if planned == 0 {
-                        state.page_wakers.push(context.waker().clone());
-                    }
+                    waits = planned == 0;
                     after.submit(self, [bio]);
                 }
                 ReadStop::Failed(errno) => failed = (planned == 0).then_some(errno),
-                ReadStop::Busy => {}
+                ReadStop::Busy => waits = planned == 0,
+            }
+            let looks_again = waits && waker.is_none();
+            if waits && let Some(waker) = waker.take() {
+                state.page_wakers.push(waker);
             }
             let caching = reading.reader.caching;
             if failed.is_none() && !starved {
@@ -142,7 +145,9 @@ impl Inode {
             if let Some(errno) = failed {
                 return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
             }
-            if !starved || !shared.reclaim_or_wait(context.waker()) {
+            if looks_again {
+                waker = Some(context.waker().clone());
+            } else if !starved || !shared.reclaim_or_wait(context.waker()) {
                 return Poll::Pending;
             }
         }

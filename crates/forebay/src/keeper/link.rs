@@ -458,6 +458,6 @@ fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
 fn tell(shared: &Weak<Shared>, error: &Error) {
     tracing::error!(%error);
     if let Some(shared) = shared.upgrade() {
-        (shared.on_error)(error);
+        shared.report(error);
     }
 }

@@ -222,9 +222,10 @@ impl Builder {
     /// with `tracing`).
     ///
     /// Such errors are failed writes of dropped handles, the result of the engine's drop, and the
-    /// loss of the keeper. The function runs on a thread of the engine, or on the thread that drops
-    /// the last handle. It must not call anything that waits for the engine: such a call fails with
-    /// `WouldDeadlock`.
+    /// loss of the keeper. The function runs on a thread of the engine, which writes nothing until
+    /// it returns, or on the thread that drops the last handle. The engine holds no lock meanwhile,
+    /// and catches and logs a panic. A call that would wait for the engine fails with
+    /// `WouldDeadlock`. The function may drop handles, and the last [`Engine`].
     #[must_use]
     pub fn on_error(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.on_error = Box::new(told);

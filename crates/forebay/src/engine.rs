@@ -6,9 +6,11 @@ mod direct;
 mod knobs;
 pub(crate) mod lease;
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_block::Target;
@@ -41,6 +43,10 @@ use crate::wait;
 /// [`Builder::close_timeout`]; errors go to [`Builder::on_error`]. [`Engine::shutdown`] does the
 /// same and returns the error. Remaining handles then fail with `Shutdown`.
 ///
+/// A callback or a waker may drop the last clone on a thread of the engine. That drop returns at
+/// once, and a new thread does the rest. If the program exits before that thread has ended, it
+/// loses data that is not written.
+///
 /// ```
 /// use std::time::Duration;
 /// use forebay::{Engine, Open};
@@ -57,7 +63,19 @@ use crate::wait;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Engine {
-    owner: Arc<Owner>,
+    owner: Arc<Last>,
+}
+
+/// The state that clones of an engine share. Dropping it ends the engine.
+#[derive(Debug)]
+struct Last(Arc<Owner>);
+
+impl Deref for Last {
+    type Target = Owner;
+
+    fn deref(&self) -> &Owner {
+        &self.0
+    }
 }
 
 #[derive(Debug)]
@@ -133,7 +151,7 @@ impl Engine {
             is_over: AtomicBool::new(false),
             control: Mutex::default(),
         };
-        Ok(Self { owner: Arc::new(owner) })
+        Ok(Self { owner: Arc::new(Last(Arc::new(owner))) })
     }
 
     /// Opens a file or block device. Blocks, for a few seconds if another program holds a lease on
@@ -505,6 +523,13 @@ impl Engine {
 }
 
 impl Owner {
+    /// Shuts down and reports how that failed.
+    fn end(&self) {
+        if let Err(error) = self.shutdown(self.patience) {
+            self.shared.report(&error);
+        }
+    }
+
     fn shutdown(&self, timeout: Duration) -> Result<()> {
         let shared = &self.shared;
         if !shared.is_parent() {
@@ -532,7 +557,7 @@ impl Owner {
                 result = Err(late);
                 break;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
             result = self.release_all(deadline);
         }
         if shared.is_orphaned() {
@@ -605,13 +630,20 @@ impl Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for Last {
     fn drop(&mut self) {
         if !self.shared.is_parent() {
             return;
         }
-        if let Err(error) = self.shutdown(self.patience) {
-            self.shared.report(&error);
+        if !wait::is_ours() {
+            return self.0.end();
+        }
+        // A callback or a waker has dropped it, on a thread that the end waits for.
+        let owner = Arc::clone(&self.0);
+        let thread = thread::Builder::new().name("forebay-end".into());
+        if let Err(error) = thread.spawn(move || owner.end()) {
+            let what = "could not start a thread to end the engine; its contexts go on writing";
+            self.shared.report(&Error::new(ErrorKind::Io, what).because(error));
         }
     }
 }

@@ -73,9 +73,9 @@
 //! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts its
 //!   writeback, and dropping the last [`Engine`] writes everything out. A program that aborts on
 //!   panic loses what is not written, as with `kill -9`.
-//! - A panic on a thread of the engine, which includes one in [`Builder::on_error`], stops the
-//!   engine: every call fails with [`ErrorKind::Shutdown`]. Unwritten data is left to the keeper, or
-//!   lost without one.
+//! - A panic in [`Builder::on_error`] or in a waker is caught and logged, and the engine continues.
+//!   A panic of the engine itself stops it: every call fails with [`ErrorKind::Shutdown`]. Unwritten
+//!   data is left to the keeper, or lost without one.
 //! - In a child made by `fork`, every call fails with [`ErrorKind::Forked`].
 //!
 //! # When not to use it

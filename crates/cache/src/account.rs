@@ -27,36 +27,36 @@ use crate::limits::PAGE;
 use crate::write::Copy;
 use crate::writeback::settle::Settled;
 
-/// What is said of a frame.
+/// Record of a frame for another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// All of it has to be written, as far as the file goes.
+    /// The whole frame must be written, up to the end of the file.
     Dirty,
-    /// Of it has to be written what the mask tells.
+    /// The bytes in the mask must be written.
     Partial,
-    /// It is as the file has it.
+    /// The frame is equal to the file.
     Clean,
 }
 
-/// Where the account of a file is kept. Each call is whole or has not been, whenever the process
-/// dies.
+/// Storage of the records of a file. Each call takes effect as a whole or not at all, whenever the
+/// process dies.
 pub trait Account {
-    /// What was said of a frame, and not taken back.
+    /// Returns the record of a frame.
     fn said(&self, frame: Frame) -> Option<Said>;
-    /// A frame of which nothing is said holds this page.
+    /// Records that a frame without a record holds this page.
     fn publish(&mut self, page: u64, frame: Frame, said: Said);
-    /// Nothing is said of a frame any more.
+    /// Removes the record of a frame.
     fn retire(&mut self, frame: Frame);
-    /// Of a frame of which nothing is said, no byte is in its mask.
+    /// Clears the mask of a frame without a record.
     fn clear_mask(&mut self, frame: Frame);
-    /// These bytes are.
+    /// Adds bytes to the mask of a frame.
     fn add_to_mask(&mut self, frame: Frame, bytes: Range<usize>);
-    /// The file is so long.
+    /// Records the size of the file.
     fn set_size(&mut self, bytes: u64);
 }
 
 impl CachedFile {
-    /// Before the copies of a write are made: what was clean is not any more.
+    /// Records, before the copies of a write are made, that their frames are no longer clean.
     pub fn tell_touched(copies: &[Copy], account: &mut impl Account) {
         for frame in copies.iter().flat_map(Copy::frames) {
             if account.said(frame) == Some(Said::Clean) {
@@ -65,7 +65,7 @@ impl CachedFile {
         }
     }
 
-    /// After they were published here, and what that told to be zeroed and patched was.
+    /// Records copies after they were published, zeroed and patched.
     pub fn tell_copied(&self, copies: &[Copy], account: &mut impl Account) {
         for copy in copies {
             if self.is_partial(copy.page) {
@@ -78,15 +78,15 @@ impl CachedFile {
         }
     }
 
-    /// A page of which bytes were missing has them, in this frame.
+    /// Records that a partial page is complete in this frame.
     pub fn tell_filled(frame: Frame, account: &mut impl Account) {
         if account.said(frame) == Some(Said::Partial) {
             account.add_to_mask(frame, 0..PAGE as usize);
         }
     }
 
-    /// What has become of frames, under the lock under which it has; and the size. Takes out what
-    /// is of no other use.
+    /// Records the changes of frames and the size, under the same lock. Removes from `settled` the
+    /// entries that are needed for nothing else.
     pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
         for (page, frame) in settled.dirty_again.drain(..) {
             publish_whole(page, frame, account);
@@ -103,8 +103,7 @@ impl CachedFile {
         account.set_size(self.size);
     }
 
-    /// To which length a bio cuts the file, or lets it grow, at somebody's wish. (What gives space
-    /// back ends where the file does.)
+    /// Returns the length that a bio sets for a caller, or `None` if it does not.
     #[must_use]
     pub fn cuts_to(bio: &Bio) -> Option<u64> {
         (bio.operation == Operation::SetLength && bio.class == Class::Waited).then_some(bio.offset)

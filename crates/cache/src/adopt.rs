@@ -1,7 +1,7 @@
-//! Pages that come with their memory: another program had the file before, and is gone.
+//! Adoption of pages whose memory came from a dead program.
 //!
-//! All of it happens before anybody uses the file. What frames hold and what was written of them
-//! the caller knows; here it becomes what it would be if this program had written, or read, it.
+//! All calls are made before the file is used. The caller knows what the frames hold; afterwards the
+//! pages are as if this program had written or read them.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ use crate::partial::{Mask, Partial, Rest};
 use crate::writeback::settle::Settled;
 
 impl CachedFile {
-    /// It is so long at least: what of that the device has not is among the pages that follow.
+    /// Sets the minimum size of the file. Data that the device does not have yet is among the adopted
+    /// pages.
     pub fn adopt_size(&mut self, size: u64) {
         assert!(!self.is_device || size <= self.size, "a device has one size");
         self.size = self.size.max(size);
     }
 
-    /// Pages of the file as the device has them, from `page` on, are in these frames; bytes beyond
-    /// its end are zero.
+    /// Adopts clean pages from `page` on. Bytes beyond the end of the file must be zero.
     ///
     /// # Panics
-    /// When others may have the file open: then it is not known what the device has.
+    /// If other programs may have the file open, because the pages may then differ from the device.
     pub fn adopt_clean(&mut self, page: u64, frames: FrameRun, settled: &mut Settled) {
         assert_eq!(
             self.liberties,
@@ -44,16 +44,16 @@ impl CachedFile {
         }
     }
 
-    /// A page that has to be written is in this frame; bytes beyond the end of the file are zero.
-    /// It counts for one in the level of dirty pages.
+    /// Adopts a dirty page, which counts as one dirty page. Bytes beyond the end of the file must be
+    /// zero.
     pub fn adopt_dirty(&mut self, page: u64, frame: Frame) {
         self.adopt_unwritten(page, frame);
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.present |= 1 << slot;
     }
 
-    /// The same, of which only some bytes were written; `spare` is for reading the others. Where
-    /// none are missing, it is free. Bytes of the frame beyond the end of the file are zero.
+    /// Adopts a partly written dirty page. `spare` is the frame for reading the other bytes; it is
+    /// freed if none are missing. Bytes beyond the end of the file must be zero.
     pub fn adopt_partial(
         &mut self,
         page: u64,

@@ -13,7 +13,8 @@ use crate::limits::PAGE;
 use crate::writeback::flight::Flight;
 use crate::writeback::settle::Settled;
 
-/// A write past the cache that is under way; to be ended, whatever became of it.
+/// Write past the cache that is in progress. It must be passed to [`CachedFile::end_bypass`], also after
+/// an error.
 #[derive(Debug)]
 #[must_use = "its pages are busy until it is ended"]
 pub struct Bypass {
@@ -22,9 +23,8 @@ pub struct Bypass {
 }
 
 impl CachedFile {
-    /// A write of whole pages past the cache begins; `None` where it has to go through the cache.
-    /// Clean pages of the range are dropped. Never on a shared file, where what is written is kept
-    /// for a flush.
+    /// Starts a write of whole pages past the cache, and drops the clean pages of the range. Returns
+    /// `None` if the write must go through the cache, as always on a shared file.
     pub fn begin_bypass(&mut self, bytes: Range<u64>, settled: &mut Settled) -> Option<Bypass> {
         let pages = bytes.start / PAGE..bytes.end / PAGE;
         if self.liberties == Liberties::Shared {
@@ -52,8 +52,7 @@ impl CachedFile {
         Some(Bypass { flight, pages })
     }
 
-    /// It has ended, well or not: what the range holds after a failure nobody knows, so the next
-    /// read looks.
+    /// Ends a write past the cache, successful or not.
     pub fn end_bypass(&mut self, bypass: Bypass) {
         self.flights.end(bypass.flight);
         self.unflushed = true;

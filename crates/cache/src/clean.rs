@@ -12,18 +12,17 @@ use crate::frames::FrameRun;
 use crate::index::Chunk;
 use crate::writeback::settle::Settled;
 
-/// Pages that are clean now, and the memory they are in: each for as long as both go.
+/// Run of pages that are clean now, with their frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CleanRun {
-    /// The first page.
+    /// First page.
     pub page: u64,
-    /// The frames of it and of those that follow.
+    /// Frames of this page and of those that follow.
     pub frames: FrameRun,
 }
 
 impl CachedFile {
-    /// Candidates of this file are judged: what may go is dropped; why the others stay is told to
-    /// them.
+    /// Judges candidates of this file: drops pages that may be dropped, and sets the verdict of each.
     pub fn evict<'a>(
         &mut self,
         candidates: impl Iterator<Item = &'a mut Candidate>,
@@ -58,19 +57,19 @@ impl CachedFile {
         verdict
     }
 
-    /// Pages that are here, or on their way, for a reader who has not come yet.
+    /// Returns the number of pages that were read ahead, or are being read, and have not been used.
     #[must_use]
     pub fn unread_pages(&self) -> u64 {
         self.unread
     }
 
-    /// Whether a page is clean, and nobody uses it.
+    /// Returns whether a page is clean and not in use.
     #[must_use]
     pub fn is_idle_clean(&self, page: u64) -> bool {
         self.index.get(page).is_some_and(|(chunk, slot)| chunk.idle_clean() & 1 << slot != 0)
     }
 
-    /// Whether a page is clean, nobody uses it, and it is to go once it is read.
+    /// Returns whether a page is clean, not in use, and to be dropped once it is read.
     #[must_use]
     pub fn is_passing(&self, page: u64) -> bool {
         let passes = |(chunk, slot): (&Chunk, usize)| {

@@ -18,35 +18,33 @@ use crate::limits::PAGE;
 use crate::ticket::Failure;
 use crate::writeback::settle::Settled;
 
-/// What those are told whose bytes were dropped at somebody's wish: the number of `ECANCELED`,
-/// which no device says.
+/// Error for callers whose data was dropped by a discard: `ECANCELED`, which no device reports.
 pub const DISCARDED: Errno = Errno(125);
 
 impl CachedFile {
-    /// Somebody wants to drop what is dirty: until [`CachedFile::end_discard`] nothing new is
-    /// started.
+    /// Prepares to drop dirty pages: no new I/O starts until [`CachedFile::end_discard`].
     pub fn begin_discard(&mut self) {
         self.discarding += 1;
     }
 
-    /// They have, or want to no longer. The context has to look at the file, and who waits for
-    /// pages has to try again.
+    /// Ends a discard, finished or not. The caller must wake the context and every task that waits for
+    /// pages of this file.
     pub fn end_discard(&mut self) {
         self.discarding = self.discarding.checked_sub(1).expect("a discard ends once");
     }
 
-    /// Whether nothing is under way any more.
+    /// Returns whether all I/O has ended, so that dirty pages can be dropped.
     #[must_use]
     pub fn can_discard(&self) -> bool {
         assert!(self.discarding > 0, "nobody holds the file");
         self.flights.is_empty() && self.index.is_quiet()
     }
 
-    /// Drops every dirty page; the file is `disk_size` bytes long then, as its file system says.
-    /// Returns the pages dropped.
+    /// Drops every dirty page and sets the size to `disk_size`, the size in the file system. Returns
+    /// the number of pages dropped.
     ///
     /// # Panics
-    /// While something is under way.
+    /// If I/O is in flight.
     pub fn discard_dirty(&mut self, disk_size: u64, settled: &mut Settled) -> u64 {
         assert!(self.can_discard(), "frames in flight outlive everything");
         self.give_up_rewriting(settled);

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// Pages not yet written, counted by epoch.
+/// Counts of unwritten pages by epoch.
 #[derive(Debug, Default)]
 pub struct Epochs {
     current: u64,
@@ -14,20 +14,20 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// The epoch of a page that becomes dirty now.
+    /// Returns the epoch of a page that becomes dirty now.
     #[must_use]
     pub fn current(&self) -> u64 {
         self.current
     }
 
-    /// Ends the running epoch and returns it: what a sync asked for now has to cover.
+    /// Ends the current epoch and returns its number, which a sync called now must cover.
     pub fn close(&mut self) -> u64 {
         let closed = self.current;
         self.current += 1;
         closed
     }
 
-    /// So many pages became dirty in an epoch.
+    /// Adds pages that became dirty in an epoch.
     pub fn add(&mut self, epoch: u64, pages: usize) {
         if pages == 0 {
             return;
@@ -41,10 +41,10 @@ impl Epochs {
         }
     }
 
-    /// So many pages of an epoch were written, or dropped.
+    /// Removes pages of an epoch that were written or dropped.
     ///
     /// # Panics
-    /// When fewer were counted: then a sync could return too early.
+    /// If the epoch has fewer pages, because a sync could then return too early.
     pub fn remove(&mut self, epoch: u64, pages: usize) {
         let at =
             self.counts.binary_search_by_key(&epoch, |entry| entry.0).expect("a page was counted");
@@ -54,13 +54,13 @@ impl Epochs {
         }
     }
 
-    /// Whether everything of `epoch` and before is written.
+    /// Returns whether all pages of `epoch` and earlier ones are written.
     #[must_use]
     pub fn is_written(&self, epoch: u64) -> bool {
         self.counts.front().is_none_or(|oldest| oldest.0 > epoch)
     }
 
-    /// Whether nothing at all is left.
+    /// Returns whether no page is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()

@@ -1,4 +1,4 @@
-//! Which clean page goes when memory is needed: S3-FIFO, which a scan does not wash out.
+//! Choice of the clean pages to drop when memory is needed: S3-FIFO, which resists scans.
 //!
 //! J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi: "FIFO queues are all you need for cache
 //! eviction", SOSP 2023.
@@ -70,7 +70,7 @@ impl Queue {
     const EMPTY: Self = Self { first: NONE, last: NONE, length: 0 };
 }
 
-/// The clean pages of all files of an engine, in the order in which they may go.
+/// Queues of the clean pages of all files of an engine, ordered for eviction.
 #[derive(Debug)]
 pub struct Evictor {
     /// By frame.
@@ -83,39 +83,39 @@ pub struct Evictor {
     batches: u32,
 }
 
-/// A page that may go, if its file agrees.
+/// Page that may be dropped, if its file agrees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Its file.
+    /// Number of its file.
     pub target: Target,
-    /// Its number.
+    /// Number of the page.
     pub page: u64,
-    /// Where it was when it was entered.
+    /// Frame of the page when it was entered.
     pub frame: Frame,
-    /// What its file says.
+    /// Verdict of its file.
     pub verdict: Verdict,
     was_small: bool,
     batch: u32,
 }
 
-/// What becomes of a candidate.
+/// Verdict on a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Its file was not asked, or is not open any more.
+    /// Its file was not asked, or has been closed.
     NotAsked,
-    /// It was dropped: its frame is free.
+    /// The page was dropped, and its frame is free.
     Dropped,
-    /// It stays: it was used since it was last asked about, or is in use.
+    /// The page stays: it is in use, or was used since the last verdict.
     Stays,
-    /// It was brought in for somebody who has not read it yet: one round more.
+    /// The page stays for one more round: it was read ahead and has not been used yet.
     Unread,
-    /// It is not a clean page of that frame any more. When it is one again, it is entered again.
+    /// The page is no longer clean in that frame. It is entered again when it is.
     Gone,
 }
 
 impl Candidate {
-    /// Whether a clean page that nobody uses goes, having been used `uses` times (counted up to 3)
-    /// since it was entered or last asked about; and the uses it has left if not.
+    /// Returns the verdict on a clean page that is not in use, and its remaining uses if it stays.
+    /// `uses` is the number of uses since the page was entered or last judged, at most 3.
     #[must_use]
     pub fn judge(&self, uses: u8) -> (Verdict, u8) {
         match uses {
@@ -128,7 +128,7 @@ impl Candidate {
 }
 
 impl Evictor {
-    /// For an arena of so many frames.
+    /// Creates the queues for an arena of this many frames.
     #[must_use]
     pub fn new(frames: u32) -> Self {
         let slot =
@@ -143,20 +143,20 @@ impl Evictor {
         }
     }
 
-    /// Pages in the queues.
+    /// Returns the number of pages in the queues.
     #[must_use]
     pub fn len(&self) -> usize {
         self.small.length + self.main.length
     }
 
-    /// Whether no page is in the queues.
+    /// Returns whether the queues are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A page has become clean. Does nothing where it is in a queue already. The caller holds the
-    /// lock of its file, so that the frame cannot become another page's meanwhile.
+    /// Enters a page that has become clean, unless it is in a queue already. The caller holds the lock
+    /// of the file, so that the frame cannot be reused meanwhile.
     pub fn enter(&mut self, target: Target, page: u64, frame: Frame) {
         let slot = &mut self.slots[frame.0 as usize];
         if matches!(slot.place, Place::Small | Place::Main) {
@@ -173,7 +173,7 @@ impl Evictor {
         self.push(frame.0, place);
     }
 
-    /// A frame becomes free: whatever page it held is in no queue any more.
+    /// Removes the page of a frame that becomes free.
     pub fn leave(&mut self, frame: Frame) {
         match self.slots[frame.0 as usize].place {
             Place::Out => {}
@@ -182,8 +182,7 @@ impl Evictor {
         }
     }
 
-    /// A file is closed: who gets its number next is another file, whatever is remembered of this
-    /// one.
+    /// Forgets the history of a file that is closed, because its number will be reused.
     pub fn forget(&mut self, target: Target) {
         let number = target.0 as usize;
         if self.salts.len() <= number {
@@ -192,8 +191,8 @@ impl Evictor {
         self.salts[number] = self.salts[number].wrapping_add(1);
     }
 
-    /// Takes up to `wanted` pages that may go, those that should go first; returns how many. Each
-    /// has to come back by [`Evictor::settle`].
+    /// Removes up to `wanted` pages that should be dropped first. Returns how many. Each must be
+    /// returned with [`Evictor::settle`].
     pub fn candidates(&mut self, wanted: usize, into: &mut Vec<Candidate>) -> usize {
         self.batches = self.batches.wrapping_add(1);
         let before = into.len();
@@ -219,7 +218,8 @@ impl Evictor {
         into.len() - before
     }
 
-    /// The files have judged: what stays goes round once more, what went is remembered.
+    /// Takes candidates back with their verdicts: pages that stay are queued again, and dropped ones
+    /// are remembered as ghosts.
     pub fn settle(&mut self, batch: &[Candidate]) {
         for candidate in batch {
             if candidate.verdict == Verdict::Dropped && candidate.was_small {

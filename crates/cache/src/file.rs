@@ -1,17 +1,16 @@
-//! One cached file: its pages, its two sizes, what is in flight, who waits.
+//! One cached file: its pages, its two sizes, its I/O in flight, and its waiting callers.
 //!
-//! Everything here happens under one lock, and nothing here takes long: bytes are copied outside of
-//! it. Callers use [`begin_write`](CachedFile::begin_write) and
-//! [`begin_read`](CachedFile::begin_read), copy, and publish; the context asks for the next bio and
-//! tells how each one ended.
+//! All operations run under the lock of the file and are short; bytes are copied outside of it.
+//! Callers use [`begin_write`](CachedFile::begin_write) and [`begin_read`](CachedFile::begin_read),
+//! copy, and publish. The context takes the next bio and reports how each one ended.
 //!
 //! # Two sizes
-//! `size` is what the program sees: the largest end accepted or set. `disk_size` is what the file
-//! system has. A write beyond `disk_size` moves it, and one such write is in flight at a time. The
-//! page that contains the end of `size` is never written direct: its exact bytes go through the
-//! kernel's cache, with nothing else of the file in flight.
+//! `size` is the size that the program sees: the largest end accepted or set. `disk_size` is the size
+//! in the file system. A write beyond `disk_size` moves it, and one such write is in flight at a
+//! time. The page that contains the end of `size` is never written direct: its exact bytes go through
+//! the page cache of the kernel, with nothing else of the file in flight.
 //!
-//! A device has one size, and its end does not move: nothing of this is for it.
+//! A block device has a single, fixed size, so none of this applies to it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,66 +31,65 @@ use crate::ticket::{Failure, TicketId, Tickets};
 use crate::writeback::flight::Flights;
 use crate::writeback::settle::Settled;
 
-/// What may be done to a file because nobody else has it open.
+/// Whether other programs may have a file open, which limits what may be done to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Liberties {
-    /// We hold its lease: zeroes may be written over known holes, clean pages kept, reserved space
-    /// given back.
+    /// The engine holds the write lease. It may write zeroes over known holes, keep clean pages, and
+    /// give back reserved space.
     Exclusive,
-    /// Somebody else may have it open.
+    /// Another program may have the file open.
     Shared,
 }
 
-/// What the file was when it was opened.
+/// State of a file when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// This open made it (or cut it to nothing under the lease): all of it is hole. `entry` tells
-    /// whether its directory entry is new and has to be made durable too.
+    /// Created or truncated to 0 by this open, so all of it is a hole.
     Empty {
-        /// Whether the directory entry is new.
+        /// Whether the directory entry must be made durable.
         entry: Entry,
     },
-    /// It was there, with this many bytes.
+    /// An existing file of this many bytes.
     Existing(u64),
-    /// A device of this many bytes: it has them all, and never more or fewer.
+    /// A block device of this many bytes. Its size never changes.
     Device(u64),
 }
 
-/// Whether a directory entry has still to be made durable.
+/// Whether the directory entry of a file must still be made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Made by us, not yet durable.
+    /// Created by this engine and not durable yet.
     New,
-    /// Durable, as far as we are concerned.
+    /// Not created by this engine, or already made durable.
     Old,
 }
 
 /// Whether space may be reserved ahead of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserving {
-    /// Where the file is becoming dense.
+    /// Reserve space in files that become dense.
     Adaptive,
-    /// The same, and so many bytes beyond the end of one that grows.
+    /// As `Adaptive`, and this many bytes beyond the end of a file that grows.
     Ahead(u64),
-    /// By the file system: new files are given an extent-size hint of so many bytes. Where it takes
-    /// none, as `Adaptive`.
+    /// Set an extent-size hint of this many bytes on new files. As `Adaptive` if the file system has
+    /// no such hint.
     Hint(u64),
-    /// Not now: nobody wants it.
+    /// Reserve nothing for now, because the knob says so.
     Paused,
-    /// Never: nothing of it would be ours, or the file system refused.
+    /// Reserve nothing ever in this file: it could not be given back, or the file system refused.
     Off,
 }
 
-/// Where zeroes may be written along between two dirty runs.
+/// Holes between two dirty runs that may be filled with zeroes, to write both runs in one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gaps {
-    /// Over known holes: that takes space.
+    /// All known holes, which allocates space for them.
     OverHoles,
-    /// Over known holes for which space is reserved already.
+    /// Only known holes with reserved space.
     OverReserved,
 }
 
-/// One file in the cache.
+/// One file in the cache. All methods must be called under the lock of the file.
 #[derive(Debug)]
 pub struct CachedFile {
     pub(crate) target: Target,
@@ -171,7 +169,7 @@ pub struct CachedFile {
 }
 
 impl CachedFile {
-    /// A file as it was opened; `target` names it to the device.
+    /// Creates the cache of a file that was just opened. `target` is its number at the device.
     #[must_use]
     pub fn new(target: Target, origin: Origin, liberties: Liberties) -> Self {
         let (size, entry) = match origin {
@@ -238,89 +236,89 @@ impl CachedFile {
         file
     }
 
-    /// Its directory entry has still to be made durable, though the file was there: it was made and
+    /// Sets whether the directory entry must be made durable, for a file that this engine created and
     /// closed without a sync.
     pub fn set_entry(&mut self, entry: Entry) {
         self.entry = entry;
     }
 
-    /// Whether its directory entry has still to be made durable.
+    /// Returns whether the directory entry must still be made durable.
     #[must_use]
     pub fn entry(&self) -> Entry {
         self.entry
     }
 
-    /// Its name at the device.
+    /// Returns its number at the device.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Bytes in the file, as the program sees it.
+    /// Returns the size in bytes that the program sees.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes in the file, as the file system has it by what we did.
+    /// Returns the size in bytes in the file system, as far as this engine knows.
     #[must_use]
     pub fn disk_size(&self) -> u64 {
         self.disk_size
     }
 
-    /// Pages dirty or in flight.
+    /// Returns the number of pages that are dirty or being written.
     #[must_use]
     pub fn dirty_pages(&self) -> u64 {
         self.charged
     }
 
-    /// Pages dirty, and not on their way.
+    /// Returns the number of pages that are dirty and not being written.
     #[must_use]
     pub fn unsent_pages(&self) -> u64 {
         self.index.dirty_count()
     }
 
-    /// Whether anything is dirty or in flight.
+    /// Returns whether a page is dirty or being written.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.epochs.is_empty()
     }
 
-    /// Whether anything of it is at the device.
+    /// Returns whether a bio of the file is at the device.
     #[must_use]
     pub fn in_flight(&self) -> bool {
         !self.flights.is_empty()
     }
 
-    /// Whether a page is being written, as it is now or as it was.
+    /// Returns whether the current or an older version of a page is being written.
     #[must_use]
     pub fn is_page_in_flight(&self, page: u64) -> bool {
         self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0)
     }
 
-    /// Where its own bytes in flight are told from those of other files: bios carry this.
+    /// Returns the target and the number that identify the flight of a bio of this crate.
     #[must_use]
     pub fn flight_of(bio: &Bio) -> (Target, u32) {
         (bio.target, bio.owner as u32)
     }
 
-    /// Failures of tickets that nobody waits for.
+    /// Removes and returns the failures of abandoned tickets.
     pub fn take_lost(&mut self) -> Vec<Failure> {
         std::mem::take(&mut self.tickets.lost)
     }
 
-    /// Space for this range was allocated at the caller's wish, before its bytes were accepted.
+    /// Records that space for a range was allocated before its bytes were accepted.
     pub fn note_allocated(&mut self, bytes: Range<u64>) {
         self.space.add(bytes);
     }
 
-    /// An allocation up to this byte failed, and may have left space behind: a release gives it
-    /// back.
+    /// Records that an allocation up to this byte failed and may have left space behind, which a
+    /// release gives back.
     pub fn note_litter(&mut self, end: u64) {
         self.littered = self.littered.max(end);
     }
 
-    /// Whether writing this range needs no new space for sure.
+    /// Returns whether writing this range certainly needs no new space.
     #[must_use]
     pub fn is_allocated(&self, bytes: &Range<u64>) -> bool {
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
@@ -328,16 +326,16 @@ impl CachedFile {
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
     }
 
-    /// Whether it is no longer than when it was opened, and ours alone: then most of what is
-    /// written is written over.
+    /// Returns whether the file is exclusive and no longer than when it was opened, so that most
+    /// writes are overwrites.
     #[must_use]
     pub fn has_not_grown(&self) -> bool {
         self.liberties == Liberties::Exclusive
             && self.size <= self.origin_pages.saturating_mul(PAGE)
     }
 
-    /// Whether a bio just made writes only what the file had when it was opened, so that it needs
-    /// no new space as far as is known.
+    /// Returns whether a bio writes only ranges that the file had when it was opened, so that it
+    /// probably needs no new space.
     #[must_use]
     pub fn is_overwrite(&self, bio: &Bio) -> bool {
         bio.operation == Operation::Write
@@ -345,43 +343,43 @@ impl CachedFile {
             && bio.offset + bio.length <= self.origin_pages.saturating_mul(PAGE).min(self.disk_size)
     }
 
-    /// Whether space may be reserved ahead.
+    /// Sets whether space may be reserved ahead.
     pub fn set_reserving(&mut self, reserving: Reserving) {
         self.reserving = reserving;
     }
 
-    /// The same, where it is not never.
+    /// Sets whether space may be reserved ahead, unless it is [`Reserving::Off`].
     pub fn change_reserving(&mut self, reserving: Reserving) {
         if self.reserving != Reserving::Off {
             self.reserving = reserving;
         }
     }
 
-    /// Where gaps may be written along from now on, and how long ones.
+    /// Sets which gaps may be filled with zeroes, and their maximum length in pages.
     pub fn set_gaps(&mut self, gaps: Gaps, longest: u64) {
         self.gaps = gaps;
         self.gap_pages = longest.min(MOST_GAP_PAGES);
     }
 
-    /// Free bytes of its file system, as last seen: bounds what is reserved beyond the end.
+    /// Sets the free bytes of the file system, which limit the space reserved beyond the end.
     pub fn set_free_bytes(&mut self, free_bytes: u64) {
         self.free_bytes = free_bytes;
     }
 
-    /// Bytes reserved beyond the end of the file now.
+    /// Returns the bytes reserved beyond the end of the file now.
     #[must_use]
     pub fn reserved_beyond_end(&self) -> u64 {
         self.space.end().max(self.littered).saturating_sub(self.disk_size)
     }
 
-    /// Whether there is space beyond the end that is not the user's, so that the next open has
-    /// something to give back.
+    /// Returns whether space reserved by this engine remains beyond the end, for the next open to give
+    /// back.
     #[must_use]
     pub fn leaves_space(&self) -> bool {
         self.leaves_space || self.reserved_beyond_end() > 0
     }
 
-    /// The file system's size was looked at, on a shared file: others may have moved the end.
+    /// Records the size in the file system of a shared file, which other programs may have changed.
     pub fn observe_disk_size(&mut self, disk_size: u64, settled: &mut Settled) {
         let is_shared = self.liberties == Liberties::Shared;
         if is_shared
@@ -394,48 +392,49 @@ impl CachedFile {
         }
     }
 
-    /// An error of a page write that this handle has not been told: `seen` is the handle's own
-    /// mark.
+    /// Returns the offset and error of a failed page write that a handle has not reported yet. `seen`
+    /// is the mark of that handle.
     pub fn untold_error(&mut self, seen: &mut u64) -> Option<(u64, Errno)> {
         let untold = *seen < self.error_sequence;
         *seen = self.error_sequence;
         if untold { self.write_error } else { None }
     }
 
-    /// Why pages stay dirty that were to be written, while there are any.
+    /// Returns the offset and error of pages that could not be written, while there are any.
     #[must_use]
     pub fn failing(&self) -> Option<(u64, Errno)> {
         if self.failing_pages > 0 { self.write_error } else { None }
     }
 
-    /// Pages that stay dirty because they could not be written, or not be read where a part of them
-    /// was written.
+    /// Returns the number of pages that stay dirty because they could not be written, or because the
+    /// rest of a partly written page could not be read.
     #[must_use]
     pub fn failing_pages(&self) -> u64 {
         self.failing_pages
     }
 
-    /// Pages of which the last write failed: unlike [`CachedFile::failing_pages`] also while it is
-    /// tried again, so that what is bounded by it stays so.
+    /// Returns the number of pages whose last write failed. Unlike
+    /// [`CachedFile::failing_pages`] it includes pages that are being retried.
     #[must_use]
     pub fn unwritable_pages(&self) -> u64 {
         self.unwritable_pages
     }
 
-    /// Why a page could not be written, the last time one could not.
+    /// Returns the offset and error of the last page write that failed.
     #[must_use]
     pub fn write_error(&self) -> Option<(u64, Errno)> {
         self.write_error
     }
 
-    /// Why no sync of this file succeeds any more.
+    /// Returns the error of the failed flush that makes every sync of this file fail, if there was
+    /// one.
     #[must_use]
     pub fn poisoned(&self) -> Option<Errno> {
         self.poisoned
     }
 
-    /// Drops every page, written or not; returns what they were charged. Only when nothing is in
-    /// flight and no handle is left: what was dirty is lost.
+    /// Drops every page; dirty data is lost. Nothing may be in flight and no handle may be left.
+    /// `settled` lists the frames to free.
     pub fn discard(&mut self, settled: &mut Settled) {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages(0..u64::MAX, settled);

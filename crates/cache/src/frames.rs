@@ -1,8 +1,7 @@
-//! The memory that holds pages: which frames are free.
+//! Allocation of frames, the memory of pages.
 //!
-//! Frames that are neighbours in memory make one segment, and one copy: a large write should find a
-//! run of them, and single pages should not break up what is left of long ones. So free frames are
-//! told apart:
+//! Frames that are contiguous in memory make one segment and one copy. A large write should get a run
+//! of them, and single pages should not break up long runs. So free frames are kept in blocks:
 //!
 //! ```text
 //! words of 64   |1111111111111111|1111111111111111|0110100011111010|0000000000000000|
@@ -25,23 +24,23 @@ pub const BLOCK_FRAMES: u32 = 16;
 
 const BLOCK: u64 = (1 << BLOCK_FRAMES) - 1;
 
-/// Frames of consecutive numbers.
+/// Run of frames with consecutive numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRun {
-    /// The first of them.
+    /// First frame.
     pub first: Frame,
-    /// How many, at least one.
+    /// Number of frames, at least 1.
     pub count: u32,
 }
 
 impl FrameRun {
-    /// The frames, in order.
+    /// Returns the frames in order.
     pub fn frames(self) -> impl Iterator<Item = Frame> {
         (self.first.0..self.first.0 + self.count).map(Frame)
     }
 }
 
-/// Frames, kept as runs: neighbours that come after each other are one.
+/// List of frames, stored as runs. Consecutive frames pushed in order form one run.
 #[derive(Clone, Default, Debug)]
 pub struct FrameRuns {
     runs: Vec<FrameRun>,
@@ -49,35 +48,35 @@ pub struct FrameRuns {
 }
 
 impl FrameRuns {
-    /// Frames in all.
+    /// Returns the number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The runs, in the order they came.
+    /// Returns the runs, in the order of their pushes.
     #[must_use]
     pub fn runs(&self) -> &[FrameRun] {
         &self.runs
     }
 
-    /// The frames, run by run.
+    /// Returns the frames, run by run.
     pub fn frames(&self) -> impl Iterator<Item = Frame> + '_ {
         self.runs.iter().flat_map(|run| run.frames())
     }
 
-    /// One more frame.
+    /// Appends a frame.
     pub fn push(&mut self, frame: Frame) {
         self.push_run(FrameRun { first: frame, count: 1 });
     }
 
-    /// One more run.
+    /// Appends a run.
     pub fn push_run(&mut self, run: FrameRun) {
         self.count += run.count as usize;
         match self.runs.last_mut() {
@@ -86,7 +85,7 @@ impl FrameRuns {
         }
     }
 
-    /// Takes up to `most` frames of consecutive numbers; `None` when there is none.
+    /// Removes and returns a run of up to `most` frames, or `None` if the list is empty.
     pub fn take_run(&mut self, most: u32) -> Option<FrameRun> {
         let last = self.runs.last_mut()?;
         let taken = FrameRun { first: last.first, count: last.count.min(most) };
@@ -99,19 +98,19 @@ impl FrameRuns {
         Some(taken)
     }
 
-    /// Takes one frame.
+    /// Removes and returns one frame.
     pub fn take(&mut self) -> Option<Frame> {
         self.take_run(1).map(|run| run.first)
     }
 
-    /// Moves everything of `other` here.
+    /// Moves all frames of `other` to this list.
     pub fn append(&mut self, other: &mut FrameRuns) {
         for run in other.drain() {
             self.push_run(run);
         }
     }
 
-    /// Takes all runs.
+    /// Removes and returns all runs.
     pub fn drain(&mut self) -> impl Iterator<Item = FrameRun> + '_ {
         self.count = 0;
         self.runs.drain(..)
@@ -124,7 +123,7 @@ impl Extend<Frame> for FrameRuns {
     }
 }
 
-/// The free frames of one arena.
+/// Allocator of the frames of one arena.
 #[derive(Debug)]
 pub struct Frames {
     free: Vec<u64>,
@@ -141,7 +140,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// All of `total` frames free.
+    /// Creates an allocator of `total` frames, all free.
     #[must_use]
     pub fn new(total: u32) -> Self {
         let words = (total as usize).div_ceil(64);
@@ -159,7 +158,7 @@ impl Frames {
         frames
     }
 
-    /// Free frames now.
+    /// Returns the number of free frames.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.count
@@ -171,7 +170,7 @@ impl Frames {
         self.total
     }
 
-    /// Takes up to `wanted` frames, in runs as long as there are; returns how many.
+    /// Allocates up to `wanted` frames into `into`, in runs as long as possible. Returns how many.
     pub fn take(&mut self, wanted: usize, into: &mut FrameRuns) -> usize {
         let taken = wanted.min(self.count as usize);
         let mut left = taken as u32;
@@ -188,19 +187,19 @@ impl Frames {
         taken
     }
 
-    /// Takes frames back.
+    /// Frees a run of frames.
     ///
     /// # Panics
-    /// When one is free already: then two pages would share it.
+    /// If one of them is free already, because two pages would then share it.
     pub fn give_run(&mut self, run: FrameRun) {
         self.turn(run, 0, "freed");
         self.count += run.count;
     }
 
-    /// Takes these frames: somebody has them already.
+    /// Allocates these frames, which are in use already by an adopted arena.
     ///
     /// # Panics
-    /// When one is not free: then two pages would share it.
+    /// If one of them is not free, because two pages would then share it.
     pub fn take_these(&mut self, run: FrameRun) {
         self.turn(run, u64::MAX, "taken");
         self.count -= run.count;

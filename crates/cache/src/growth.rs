@@ -8,7 +8,7 @@
 
 use forebay_block::Moment;
 
-/// The growth of one file.
+/// Measured growth of one file.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Growth {
     /// How large it was, and when, at the last reservation.
@@ -17,7 +17,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Space was reserved for the file, which has `size` bytes now.
+    /// Records the size of the file at the time of a reservation.
     pub fn note(&mut self, size: u64, now: Moment) {
         let last = self.last.replace((size, now));
         self.bytes_per_second = last.and_then(|(before, then)| {
@@ -28,7 +28,7 @@ impl Growth {
         });
     }
 
-    /// How fast, where that is known.
+    /// Returns the growth in bytes per second, if known.
     #[must_use]
     pub fn bytes_per_second(&self) -> Option<u64> {
         self.bytes_per_second

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::bits::{bits, parts};
 use crate::limits::HOLE_ENTRIES;
 
-/// Which pages were ever written.
+/// Record of the pages that were ever written.
 #[derive(Debug)]
 pub struct Holes {
     /// Whether absence of a mark means anything.
@@ -24,30 +24,30 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// Of a file that is empty.
+    /// Creates the record of an empty file.
     #[must_use]
     pub fn of_empty_file() -> Self {
         Self { known: true, full_below: 0, written: BTreeMap::new() }
     }
 
-    /// Of a file of which nothing is known.
+    /// Creates the record of a file with unknown content.
     #[must_use]
     pub fn unknown() -> Self {
         Self { known: false, full_below: 0, written: BTreeMap::new() }
     }
 
-    /// Stops knowing: somebody else may write.
+    /// Forgets everything, because another program may write.
     pub fn forget(&mut self) {
         *self = Self::unknown();
     }
 
-    /// Whether anything is known.
+    /// Returns whether the content is known.
     #[must_use]
     pub fn are_known(&self) -> bool {
         self.known
     }
 
-    /// Whether `page` is zero on disk for sure.
+    /// Returns whether `page` is certainly zero on disk.
     #[must_use]
     pub fn is_zero(&self, page: u64) -> bool {
         let group = page / 64;
@@ -56,7 +56,7 @@ impl Holes {
             && self.written.get(&group).is_none_or(|bits| bits & (1 << (page % 64)) == 0)
     }
 
-    /// The last run of at least `least` pages of `pages` that are zero for sure.
+    /// Returns the last run of at least `least` pages in `pages` that are certainly zero.
     #[must_use]
     pub fn last_zero_run(&self, pages: Range<u64>, least: u64) -> Option<Range<u64>> {
         let start = pages.start.max(self.full_below * 64);
@@ -82,7 +82,7 @@ impl Holes {
         (run.end - run.start >= least).then_some(run)
     }
 
-    /// Data is sent to these pages.
+    /// Records that data is written to these pages.
     pub fn mark_written(&mut self, pages: Range<u64>) {
         if !self.known {
             return;
@@ -102,7 +102,8 @@ impl Holes {
         }
     }
 
-    /// The file was cut to `pages` pages (a page it ends in counts): what was beyond is hole again.
+    /// Records that the file was truncated to `pages` pages, including a partial last one. The rest is
+    /// a hole again.
     pub fn cut(&mut self, pages: u64) {
         if !self.known {
             return;

@@ -88,20 +88,20 @@ impl Chunk {
 }
 
 impl CachedFile {
-    /// Pages whose frames stay until a flush: an upper bound, for some may be dirty again.
+    /// Returns an upper bound of the pages whose frames are kept until a flush.
     #[must_use]
     pub fn kept_pages(&self) -> u64 {
         self.kept.pages
     }
 
-    /// Times a flush failed and what it covered was written again.
+    /// Returns how often a flush failed and its data was written again.
     #[must_use]
     pub fn rewrites(&self) -> u64 {
         self.kept.rewrites
     }
 
-    /// A flush that nobody asked for, so that frames come back; `None` where it would bring none,
-    /// or one is under way.
+    /// Returns a flush bio that frees kept frames, or `None` if it would free none or a flush is in
+    /// flight.
     pub fn next_reclaim(&mut self) -> Option<Bio> {
         if self.kept.pages == 0
             || self.flights.is_held()
@@ -165,7 +165,8 @@ impl CachedFile {
         self.kept.since.unkept = true;
     }
 
-    /// Whether something was, since the last good flush: one that fails is a failure.
+    /// Returns whether frames written since the last successful flush are no longer kept, so that a
+    /// failed flush cannot be repaired.
     #[must_use]
     pub fn lacks_frames(&self) -> bool {
         self.kept.since.unkept || self.kept.before.unkept
@@ -280,8 +281,8 @@ impl CachedFile {
         self.epochs.add(OLDEST, 1);
     }
 
-    /// Whether writes go through the kernel's cache: from a flush that failed to the next that ends
-    /// well.
+    /// Returns whether writes go through the page cache of the kernel, between a failed flush and the
+    /// next successful one.
     #[must_use]
     pub fn is_rewriting(&self) -> bool {
         self.kept.rewriting.is_some()

@@ -1,4 +1,4 @@
-//! The lease of a file, as its cache sees it: had, being given up, gone.
+//! Write lease of a file, as its cache sees it: held, being given up, or gone.
 //!
 //! While we hold a file's write lease nobody else has the file open, and liberties are taken:
 //! zeroes are written over known holes, clean pages are kept, space is reserved ahead and given
@@ -20,18 +20,17 @@ use crate::ticket::Request;
 use crate::writeback::settle::Settled;
 
 impl CachedFile {
-    /// What may be done to it.
+    /// Returns whether other programs may have the file open.
     #[must_use]
     pub fn liberties(&self) -> Liberties {
         self.liberties
     }
 
-    /// We have its lease now, and had not before: what is clean may be stale, its end may have
-    /// moved.
+    /// Makes the file exclusive after the lease was acquired: drops clean pages, which may be stale,
+    /// and takes the current size.
     ///
-    /// False, and nothing has changed, where something of it is dirty, kept, in use or at the
-    /// device: a page that is being read right now may be older than what another program wrote
-    /// before it went. Then the lease is to be let go.
+    /// Returns `false` and changes nothing if a page is dirty, kept, in use or at the device, because
+    /// a page being read may be older than the last write of another program. Release the lease then.
     #[must_use]
     pub fn own(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
@@ -45,7 +44,7 @@ impl CachedFile {
         true
     }
 
-    /// Somebody else opens it: liberties end now, the lease as soon as
+    /// Starts to give up the lease, because another program opens the file. The lease ends once
     /// [`CachedFile::break_is_over`].
     pub fn begin_break(&mut self, settled: &mut Settled) {
         if self.breaking.is_some() {
@@ -63,27 +62,27 @@ impl CachedFile {
         self.breaking = Some(ticket);
     }
 
-    /// Whether its lease is being given up.
+    /// Returns whether the lease is being given up.
     #[must_use]
     pub fn is_breaking(&self) -> bool {
         self.breaking.is_some()
     }
 
-    /// Whether everything is done that has to be done before the lease goes. What could not be
-    /// written is not waited for.
+    /// Returns whether everything is done that must be done before the lease ends. Pages that cannot
+    /// be written are not waited for.
     #[must_use]
     pub fn break_is_over(&self) -> bool {
         !self.breaking.is_some_and(|ticket| self.tickets.is_waiting(ticket))
             && !self.takes_liberties()
     }
 
-    /// Whether a request is at the device that only the lease's holder may make.
+    /// Returns whether a request is at the device that only the holder of the lease may make.
     #[must_use]
     pub fn takes_liberties(&self) -> bool {
         self.flights.take_liberties()
     }
 
-    /// The lease goes: nothing is given back any more.
+    /// Ends the lease. No space is given back after this.
     pub fn end_break(&mut self) {
         assert!(
             !self.takes_liberties(),

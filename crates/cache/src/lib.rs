@@ -1,9 +1,9 @@
-//! The way of a dirty page: from a caller's write to the device, and what a sync may promise about
-//! it.
+//! Cache of one file's pages: from a write of a caller to the device, and what a sync may promise
+//! about it.
 //!
-//! Pure: no system call, no clock, no thread, no unsafe, and no data either: a page's bytes are in
-//! a frame that only the caller can reach. The same code runs under the real engine and under the
-//! simulated disk.
+//! The crate is pure: no system call, clock, thread or `unsafe`, and no data: the bytes of a page are
+//! in a frame that only the caller can reach. The same code runs in the engine and over the simulated
+//! disk.
 //!
 //! ```text
 //! write ---> Filling --> Dirty --chosen, with a reason--> Writeback --written--> Clean --> gone
@@ -11,20 +11,19 @@
 //!                          |                                 | failed: Dirty, with the error kept
 //! ```
 //!
-//! In order of a page's life:
-//! [`frames`] the memory, [`throttle`] who may have some, [`index`] which page has which frame and
-//! is in which state, [`partial`] pages of which only some bytes are here, [`file`](mod@file) the
-//! verbs of a file and their invariants, [`write`](mod@write) and [`read`] the caller's side,
-//! [`bypass`] what goes past all this, [`holes`] what is known to be zero, [`space`] what is
-//! reserved ahead and [`growth`] how far, [`lease`] whether anybody else has the file open,
-//! [`writeback`] which page goes next, why, and what its end means, [`kept`] what is kept for a
-//! flush, [`ticket`] what somebody waits for, [`epochs`] which writes a sync covers, [`discard`]
-//! the way out when a device takes nothing any more, `fence` what is being discarded, [`readahead`]
-//! what will be read next, [`clean`] and [`uses`] which clean pages may go, [`evict`] in which
-//! order they do, [`samples`] how long all that takes, [`account`] what another process is told of
-//! all this, [`adopt`] what that makes of it; and [`state`] the word for where a page is. Pages are
-//! bits of words in most of these: `bits`.
+//! [`CachedFile`] has the operations of a file, [`Frames`] allocates memory, [`Throttle`] limits dirty
+//! pages, [`Evictor`] chooses clean pages to drop, and [`writeback`] chooses what is written next.
 #![forbid(unsafe_code)]
+
+// Modules in order of a page's life: `frames` memory, `throttle` the dirty limit, `index` which page
+// has which frame and state, `partial` pages with only some bytes in memory, `file` the
+// operations of a file and their invariants, `write` and `read` the caller's side, `bypass` writes
+// past the cache, `holes` ranges known to be zero, `space` reserved space and `growth` how much,
+// `lease` whether another program has the file open, `writeback` which page is written next, why, and
+// the result, `kept` pages kept for a flush, `ticket` requests of callers, `epochs` which writes a
+// sync covers, `discard` dropping dirty pages, `fence` ranges being discarded, `readahead`, `clean`
+// and `uses` which clean pages may be dropped, `evict` their order, `samples` latencies, `account`
+// records for a keeper, `adopt` taking them over, `state` the state of a page, `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;

@@ -1,89 +1,84 @@
-//! Every bound of the cache, derived and checked at compile time.
+//! Limits of the cache, derived and checked at compile time.
 
 use forebay_block::limits::{EXTENDING_REQUEST_BYTES, REQUEST_BYTES, REQUEST_SEGMENTS};
 
-/// Bytes in a page, as the request path has it.
+/// Bytes in a page.
 pub const PAGE: u64 = forebay_block::limits::PAGE as u64;
 
-/// Pages one request gathers at most.
+/// Maximum of pages per request.
 pub const GATHER_PAGES: u64 = REQUEST_BYTES / PAGE;
 
-/// Pages the request that moves the end of a file gathers at most.
+/// Maximum of pages of a request that moves the end of a file.
 pub const EXTENDING_PAGES: u64 = EXTENDING_REQUEST_BYTES / PAGE;
 
-/// Segments one gathered request has at most.
+/// Maximum of segments per request.
 pub const GATHER_SEGMENTS: usize = REQUEST_SEGMENTS;
 
-/// Longest run of known holes written along as zeroes between two dirty runs, on a device of which
-/// the costs are not known. A page of zeroes costs one of 2 GB/s some 2 us, a request of its own 10
-/// to 30 us (into unwritten space the latter).
+/// Maximum of hole pages filled with zeroes between two dirty runs, on a device with unknown costs.
+/// With 2 GB/s a page of zeroes costs about 2 us, and a request of its own 10 to 30 us.
 pub const GAP_PAGES: u64 = 8;
 
-/// The longest on any device: what is written for a page is bounded by it, and the room that has to
-/// be free.
+/// Maximum of hole pages filled with zeroes on any device. It bounds the write amplification and the
+/// free space needed.
 pub const MOST_GAP_PAGES: u64 = 16;
 
-/// Pages one step of a write or a read handles under the lock.
+/// Pages that one step of a write or a read handles under the lock.
 pub const STEP_PAGES: usize = 64;
 
-/// Pages one read from the device brings at most.
+/// Maximum of pages per read from the device.
 pub const FILL_PAGES: u64 = GATHER_PAGES;
 
-/// Pages that do not stay are written out from so many on in a file: as many as one request takes
-/// that moves its end. Until half of them are left: fewer would be smaller requests.
+/// Dirty uncached pages of a file at which their writeback starts: one request that moves the end.
+/// It stops at half of this, because fewer pages would make smaller requests.
 pub const UNCACHED_PAGES: u64 = EXTENDING_PAGES;
 
-/// Pages of the first window that is read ahead, unless the reads are larger: 64 KiB.
+/// Pages of the first readahead window, unless the reads are larger: 64 KiB.
 pub const READAHEAD_FIRST_PAGES: u64 = 16;
 
-/// Pages of the largest window that is read ahead: one request. A reader has two of them ahead at
-/// most.
+/// Pages of the largest readahead window: one request. At most two windows are ahead of a reader.
 pub const READAHEAD_PAGES: u64 = GATHER_PAGES;
 
-/// Streams of reads told apart in one file.
+/// Number of sequential readers that are recognized per file.
 pub const STREAMS: usize = 8;
 
-/// A file is becoming dense, and space is reserved for all of its dirty span, from this share of
-/// dirty pages on: one in so many.
+/// A file counts as becoming dense if at least one in this many pages of its dirty span is dirty.
+/// Space is then reserved for the whole span.
 pub const DENSE_ONE_IN: u64 = 32;
 
-/// Space is reserved for spans of this many pages and more; a shorter one is allocated by its one
-/// write.
+/// Minimum of pages of a span to reserve space for. A shorter span is allocated by its one write.
 pub const RESERVE_PAGES: u64 = 64;
 
-/// Space beyond the end: at most this part of the file ...
+/// Space beyond the end is at most the size of the file divided by this.
 pub const AHEAD_OF_FILE: u64 = 16;
 
-/// ... and this part of the file system's free space.
+/// Space beyond the end is at most the free space of the file system divided by this.
 pub const AHEAD_OF_FREE: u64 = 100;
 
-/// Of a stream whose rate is known, so many seconds of its growth are reserved beyond the end,
-/// where that is less ...
+/// Space beyond the end of a stream with a known rate is at most this many seconds of its growth.
 pub const AHEAD_SECONDS: u64 = 8;
 
-/// ... and not less than a few of the requests that move the end, so that a slow one does not
-/// allocate for each.
+/// Minimum of bytes to reserve beyond the end of a stream, so that a slow stream does not allocate for
+/// each request.
 pub const AHEAD_LEAST: u64 = 4 * EXTENDING_PAGES * PAGE;
 
-/// Where free space is in pieces, one reservation asks for so many of them: each is found, logged
-/// and locked for by itself, while the file takes no writes.
+/// Maximum of free extents that one reservation takes if the free space is fragmented. Each is found,
+/// logged and locked separately, while the file accepts no writes.
 pub const RESERVE_PIECES: u64 = 64;
 
-/// ... and for so much at least: the run it is for, from the start of its stretch of
-/// [`GATHER_PAGES`].
+/// Minimum of bytes of one reservation if the free space is fragmented.
 pub const RESERVE_LEAST: u64 = 2 * GATHER_PAGES * PAGE;
 
-/// Runs sent before space is asked for once more, where there was none.
+/// Runs written before a reservation is tried again after it failed for lack of space.
 pub const SCARCE_PAUSE: u64 = 64;
 
-/// Entries of a file's table of holes (64 pages each) before it stops being kept: some 20 MiB.
+/// Maximum of entries (64 pages each) in the hole table of a file, about 20 MiB. Larger tables are
+/// dropped.
 pub const HOLE_ENTRIES: usize = 1 << 20;
 
-/// The largest byte offset a file can have: the kernel's `loff_t`, less one page so that no sum
-/// overflows.
+/// Largest end of a file in bytes: the maximum of `loff_t` less one page, so that no sum overflows.
 pub const MAX_OFFSET: u64 = i64::MAX as u64 - PAGE;
 
-/// The smallest cache: one largest request.
+/// Minimum of pages of a cache: one request of the largest size.
 pub const MIN_CACHE_PAGES: u64 = EXTENDING_PAGES;
 
 const _: () = assert!(GATHER_PAGES <= REQUEST_SEGMENTS as u64);

@@ -102,19 +102,19 @@ pub(crate) enum Rest {
     Here(Frame, usize),
 }
 
-/// Bytes to be copied within memory: of frame `from` into the same places of frame `to`; those from
-/// `filled` on are zero instead. Made under the lock of the file, before anybody sees the page.
+/// Copy of byte ranges from frame `from` to the same offsets of frame `to`, to complete a page. Bytes
+/// from `filled` on are zero instead. It is made under the lock of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Patch {
-    /// The page, which is whole then.
+    /// Page that is complete afterwards.
     pub page: u64,
-    /// Where the bytes are.
+    /// Source frame.
     pub from: Frame,
-    /// Where they are missing.
+    /// Destination frame.
     pub to: Frame,
-    /// Which bytes.
+    /// Ranges of bytes to copy.
     pub bytes: Vec<Range<usize>>,
-    /// Bytes of `from` that mean anything.
+    /// Number of valid bytes in `from`.
     pub filled: usize,
 }
 

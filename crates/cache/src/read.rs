@@ -1,8 +1,7 @@
-//! The caller's side of a read: pin the pages that are here, copy without the lock, let go.
+//! The caller's side of a read: pin pages in memory, copy without the lock, unpin.
 //!
-//! Pages that are not here are read into frames by the context, as one request for a run of them.
-//! On a shared file nothing is kept: a read starts by dropping clean pages of its range, so it sees
-//! what is on disk now.
+//! The context reads missing pages into frames, as one request per contiguous run. On a shared file
+//! a read first drops the clean pages of its range, so it returns what is on disk now.
 
 use std::ops::Range;
 
@@ -19,54 +18,54 @@ use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
 use crate::writeback::settle::Settled;
 
-/// One copy from memory into the caller's buffer: of one page, or of several that lie one after the
-/// other in the file and in memory.
+/// One copy into the buffer of a reader, from a page or from several pages that are contiguous in
+/// the file and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadStep {
-    /// The first page read.
+    /// First page read.
     pub page: u64,
-    /// Its frame; it and those that follow are pinned. `None` for zeroes.
+    /// Frame of the first page, or `None` for zeroes. All frames of the copy are pinned.
     pub frame: Option<Frame>,
-    /// The first byte within the page.
+    /// First byte within the page.
     pub at: usize,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
 }
 
 impl ReadStep {
-    /// The pages it reads.
+    /// Returns the pages read.
     #[must_use]
     pub fn pages(&self) -> Range<u64> {
         self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
     }
 }
 
-/// Who reads.
+/// State of one reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reader {
-    /// Whether what it brings in stays.
+    /// Whether pages that it reads stay in memory.
     pub caching: Caching,
-    /// The page it has just read a part of: reading on in it is no other use.
+    /// Page that it has just read in part. Reading on in it does not count as another use.
     pub again: Option<u64>,
 }
 
-/// Why a step of a read ended.
+/// Reason why a step of a read ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReadStop {
-    /// All of the range (or of this step's share, or of the file) is planned.
+    /// The whole range, or the maximum of one step, is planned.
     Done,
     /// The stash of frames is empty.
     NoFrames,
-    /// The next page is in use; wait for a change of the file.
+    /// The next page is in use. Wait for a change of the file.
     Busy,
-    /// The next pages have to be read first: submit this, then wait.
+    /// The next pages must be read from the device: submit this bio, then wait.
     Fill(Bio),
     /// The next page could not be read.
     Failed(Errno),
 }
 
 impl CachedFile {
-    /// A read of this range starts: on a shared file, clean pages in it are stale.
+    /// Starts a read of a range. On a shared file, drops its clean pages, which may be stale.
     pub fn start_read(&mut self, range: &Range<u64>, settled: &mut Settled) {
         if self.liberties == Liberties::Exclusive || range.is_empty() {
             return;
@@ -74,8 +73,8 @@ impl CachedFile {
         self.drop_clean_in(&(range.start / PAGE..range.end.div_ceil(PAGE)), settled);
     }
 
-    /// Plans copies of up to a step of `[offset, offset + length)`, which the caller has cut to the
-    /// file's size.
+    /// Plans the copies of one step of a read of `[offset, offset + length)`, which must lie within
+    /// the file.
     pub fn begin_read(
         &mut self,
         offset: u64,
@@ -165,8 +164,8 @@ impl CachedFile {
         }
     }
 
-    /// The copies are made: the pages are let go, and those that do not stay are dropped once they
-    /// were read to their end.
+    /// Ends copies that were made: unpins the pages, and drops uncached pages that were read to their
+    /// end.
     pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
             let end = step.page * PAGE + (step.at + step.length) as u64;
@@ -213,8 +212,8 @@ impl CachedFile {
         }
     }
 
-    /// A read of some bytes begins: which pages should be read ahead of it (perhaps none), given so
-    /// many frames for that; and the page it goes on in, if it has read a part of it before.
+    /// Returns the pages to read ahead of a read of `bytes` with at most `frames` frames, and the page
+    /// where the read continues an earlier one.
     pub fn advise(&mut self, bytes: Range<u64>, frames: u64) -> (Range<u64>, Option<u64>) {
         // Others' writes would not be seen in what was read ahead.
         if self.liberties == Liberties::Shared || bytes.is_empty() {
@@ -226,8 +225,8 @@ impl CachedFile {
         (advice.ahead, advice.is_same_page.then_some(page))
     }
 
-    /// Of some pages those that are neither here nor on their way, counted. Pages that are zero for
-    /// sure may be among them.
+    /// Returns how many of these pages are neither in memory nor being read. Pages known to be zero
+    /// may be counted.
     #[must_use]
     pub fn missing(&self, pages: Range<u64>) -> u64 {
         let here = |(page, slot, count)| {
@@ -239,8 +238,8 @@ impl CachedFile {
         count - parts(pages).map(|part| u64::from(here(part))).sum::<u64>()
     }
 
-    /// Reads what is not here of some pages, as far as the frames go: as [`CachedFile::advise`]
-    /// said, or of a range that somebody is reading. The bios are to be submitted in order.
+    /// Returns bios that read the missing ones of these pages, as far as the frames go. The pages come
+    /// from [`CachedFile::advise`], or are being read by a caller. Submit the bios in order.
     pub fn fill_ahead(
         &mut self,
         pages: Range<u64>,

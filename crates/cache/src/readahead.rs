@@ -29,7 +29,7 @@ const SHOWN_LIVES: u64 = 16;
 /// Smallest window for want of memory: below it, requests cost more than they bring.
 const LEAST_PAGES: u64 = 4;
 
-/// The streams of one file.
+/// Sequential readers of one file.
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: Vec<Stream>,
@@ -59,26 +59,26 @@ struct Stream {
     gone_on: u32,
 }
 
-/// What can be read ahead.
+/// Limits of readahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Pages of the file, the last one perhaps in part.
+    /// Pages in the file, including a partial last one.
     pub end: u64,
-    /// Pages there is memory for.
+    /// Pages that memory is available for.
     pub pages: u64,
 }
 
-/// What a read means.
+/// Advice for one read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Advice {
-    /// Pages to be read ahead; empty for none.
+    /// Pages to read ahead; empty if none.
     pub ahead: Range<u64>,
-    /// Its first page is the one that was read last: it is the same use of it.
+    /// Whether the read continues in the page that was read last, which is the same use of it.
     pub is_same_page: bool,
 }
 
 impl Streams {
-    /// A read of some bytes begins.
+    /// Records a read and returns the advice for it.
     pub fn read(&mut self, bytes: Range<u64>, room: Room) -> Advice {
         self.reads += 1;
         let first = bytes.start / PAGE;
@@ -98,7 +98,7 @@ impl Streams {
         Advice { ahead, is_same_page }
     }
 
-    /// Of a window that was advised, only the pages below `end` are being read.
+    /// Records that only the pages below `end` of an advised window are read.
     pub fn cut(&mut self, advised: &Range<u64>, end: u64) {
         let cut = self
             .streams
@@ -109,8 +109,8 @@ impl Streams {
         }
     }
 
-    /// A page that was read ahead was not there when its reader came: memory is too short for such
-    /// windows.
+    /// Records that a page read ahead had been dropped before it was used, so that windows become
+    /// smaller.
     pub fn missed(&mut self, page: u64) {
         let ahead = |stream: &&mut Stream| (stream.from / PAGE..stream.asked).contains(&page);
         if let Some(stream) = self.streams.iter_mut().find(ahead) {

@@ -1,4 +1,4 @@
-//! How long writes take to reach the device, and to be durable: told of one write in so many.
+//! Latencies of writes until they reach the device and until they are durable, from a sample.
 //!
 //! A stamp on every write would cost more than the write. So one in [`ONE_IN`] is stamped with its
 //! page and the time, and the first after the file had nothing dirty, in a list with few places. It
@@ -13,7 +13,7 @@ use forebay_block::{Bio, Errno, Moment, Operation};
 
 use crate::limits::PAGE;
 
-/// One write in so many is stamped.
+/// One in this many writes is sampled.
 pub const ONE_IN: u32 = 64;
 
 /// Stamps a file has at a time, on their way and waiting for a flush each. The oldest give way.
@@ -34,7 +34,7 @@ struct Written {
     flushes: u64,
 }
 
-/// Stamped writes of one file.
+/// Sampled writes of one file.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// Writes until the next one is stamped.
@@ -44,17 +44,17 @@ pub struct Samples {
     flushes: u64,
 }
 
-/// What has been found out, in nanoseconds.
+/// Latencies of sampled writes, in nanoseconds.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// From acceptance until the device had written it.
+    /// Times from acceptance until the device had written the data.
     pub written: Vec<u64>,
-    /// From acceptance until it was durable.
+    /// Times from acceptance until the data was durable.
     pub durable: Vec<u64>,
 }
 
 impl Told {
-    /// Whether there is nothing.
+    /// Returns whether there are no latencies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.written.is_empty() && self.durable.is_empty()
@@ -62,15 +62,15 @@ impl Told {
 }
 
 impl Samples {
-    /// A write is accepted; whether it is to be [stamped](Samples::accepted). `first`: the file had
-    /// nothing dirty.
+    /// Returns whether a write is to be sampled with [`Samples::accepted`]. `first` says that the file
+    /// had no dirty page before.
     #[inline]
     pub fn is_due(&mut self, first: bool) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0 || first
     }
 
-    /// A write to a page of which nothing is in flight was accepted.
+    /// Starts the sample of a write to a page that is not in flight.
     pub fn accepted(&mut self, page: u64, now: Moment) {
         self.left = ONE_IN;
         if self.accepted.iter().any(|accepted| accepted.page == page) {
@@ -82,7 +82,7 @@ impl Samples {
         self.accepted.push_back(Accepted { page, since: now });
     }
 
-    /// A bio of the file has ended.
+    /// Records the end of a bio of the file.
     pub fn ended(&mut self, bio: &Bio, result: Result<u64, Errno>, now: Moment, told: &mut Told) {
         let Ok(moved) = result else { return };
         match bio.operation {
@@ -95,7 +95,7 @@ impl Samples {
         }
     }
 
-    /// Pages have been written.
+    /// Records that pages have been written.
     pub fn wrote(&mut self, pages: &Range<u64>, now: Moment, told: &mut Told) {
         if self.accepted.is_empty() {
             return;
@@ -114,12 +114,12 @@ impl Samples {
         });
     }
 
-    /// A flush of the file goes to the device.
+    /// Records the start of a flush.
     pub fn flush_begins(&mut self) {
         self.flushes += 1;
     }
 
-    /// The flush that began last has ended well.
+    /// Records that the last flush has succeeded.
     pub fn flushed(&mut self, now: Moment, told: &mut Told) {
         let covered =
             self.written.iter().take_while(|written| written.flushes < self.flushes).count();
@@ -128,7 +128,7 @@ impl Samples {
         );
     }
 
-    /// Pages from this one on are gone.
+    /// Drops the samples of pages from `from` on, after the file was truncated.
     pub fn cut(&mut self, from: u64) {
         self.accepted.retain(|accepted| accepted.page < from);
     }

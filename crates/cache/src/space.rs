@@ -19,14 +19,14 @@ use crate::limits::{
 };
 use crate::writeback::flight::Flight;
 
-/// Why space is reserved.
+/// Reason for a reservation of space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReservedFor {
-    /// What is dirty here and there is becoming dense.
+    /// Dirty pages at scattered places are becoming dense.
     Dense,
     /// The file grows at its end.
     Stream,
-    /// All of a length that was declared.
+    /// The length of the file was declared.
     Declared,
 }
 
@@ -37,20 +37,20 @@ pub(crate) struct Reservation {
     pub(crate) purpose: ReservedFor,
 }
 
-/// What was reserved of one file, in bytes.
+/// Reserved ranges of one file, in bytes.
 #[derive(Debug, Default)]
 pub struct Space {
     ranges: BTreeMap<u64, u64>,
 }
 
 impl Space {
-    /// Whether all of a range is reserved already.
+    /// Returns whether a whole range is reserved.
     #[must_use]
     pub fn covers(&self, range: &Range<u64>) -> bool {
         self.ranges.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
     }
 
-    /// A range is reserved now.
+    /// Adds a reserved range.
     pub fn add(&mut self, range: Range<u64>) {
         let mut merged = range;
         while let Some((&start, &end)) = self.ranges.range(..=merged.end).next_back() {
@@ -63,7 +63,7 @@ impl Space {
         self.ranges.insert(merged.start, merged.end);
     }
 
-    /// The file was cut to `length` bytes: what was reserved beyond is gone.
+    /// Removes ranges beyond `length`, after the file was truncated.
     pub fn cut(&mut self, length: u64) {
         self.ranges.split_off(&length);
         if let Some((_, end)) = self.ranges.range_mut(..length).next_back() {
@@ -71,13 +71,13 @@ impl Space {
         }
     }
 
-    /// The end of what is reserved.
+    /// Returns the end of the last reserved range.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.ranges.last_key_value().map_or(0, |(_, end)| *end)
     }
 
-    /// What is reserved, in order.
+    /// Returns the reserved ranges in order.
     pub fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.ranges.iter().map(|(start, end)| *start..*end)
     }
@@ -142,14 +142,13 @@ impl CachedFile {
         Reservation { bytes, purpose }
     }
 
-    /// Bytes that one reservation asks for at most, from now on: as [`at_most`] says.
+    /// Sets the maximum of bytes per reservation; see [`at_most`].
     pub fn set_reserve_most(&mut self, bytes: u64) {
         self.reserve_most = bytes.max(RESERVE_LEAST) / PAGE * PAGE;
     }
 
-    /// The file was given an extent-size hint of so many bytes when it was made: the file system
-    /// allocates such stretches at once, and what of the last one lies beyond the end is ours to
-    /// give back.
+    /// Sets the extent-size hint that the file was created with, in bytes. The file system allocates in
+    /// such units, and the part of the last one beyond the end must be given back.
     pub fn set_extent_hint(&mut self, bytes: u64) {
         self.extent_hint = bytes;
     }
@@ -161,12 +160,12 @@ impl CachedFile {
         }
     }
 
-    /// Space was reserved for it, at this moment: how fast it grows is told by that.
+    /// Records the time of a reservation, to measure how fast the file grows.
     pub fn note_reserved(&mut self, now: Moment) {
         self.growth.note(self.size, now);
     }
 
-    /// What a bio on its way reserves space for, where it does.
+    /// Returns the reason if a bio in flight reserves space.
     #[must_use]
     pub fn reserves_for(&self, bio: &Bio) -> Option<ReservedFor> {
         match self.flights.get(Self::flight_of(bio).1) {
@@ -175,7 +174,7 @@ impl CachedFile {
         }
     }
 
-    /// Bytes of space that a bio on its way gives back.
+    /// Returns the bytes of space that a bio in flight gives back.
     #[must_use]
     pub fn gives_back(&self, bio: &Bio) -> u64 {
         match self.flights.get(Self::flight_of(bio).1) {
@@ -216,8 +215,8 @@ impl CachedFile {
 const NO_SPACE: Errno = Errno(28);
 const OVER_QUOTA: Errno = Errno(122);
 
-/// How many bytes beyond the end a growing file may reserve: whole pages. So many seconds of its
-/// growth, where that is known, and never more than the file's and the file system's part.
+/// Returns the bytes to reserve beyond the end of a growing file, in whole pages: some seconds of its
+/// growth if the rate is known, limited by the size of the file and the free space.
 #[must_use]
 pub fn ahead(size: u64, free_bytes: u64, bytes_per_second: Option<u64>) -> u64 {
     let most = (size / AHEAD_OF_FILE).min(free_bytes / AHEAD_OF_FREE);
@@ -231,8 +230,8 @@ fn fixed(bytes: u64, free_bytes: u64) -> u64 {
     bytes.min(free_bytes / AHEAD_OF_FREE) / PAGE * PAGE
 }
 
-/// How many bytes one reservation may ask for, where free space comes in pieces of so many; `None`
-/// where none was found to be in pieces.
+/// Returns the maximum of bytes per reservation if the free space has extents of `piece_bytes`, or
+/// `None` if it is not fragmented.
 #[must_use]
 pub fn at_most(piece_bytes: Option<u64>) -> u64 {
     piece_bytes.map_or(u64::MAX, |piece| piece.saturating_mul(RESERVE_PIECES).max(RESERVE_LEAST))
@@ -241,9 +240,8 @@ pub fn at_most(piece_bytes: Option<u64>) -> u64 {
 /// Of what lies in larger pieces it is not said that it lies in pieces.
 const LARGE_PIECE: u64 = 16 << 20;
 
-/// How large the pieces are that free space is taken to come in, where they were taken to be of
-/// `before` bytes and a reservation of `bytes` has got `pieces`. Two are none: the last bit of one
-/// place, and the next.
+/// Returns the new estimate of the size of free extents, from the last estimate `before` and a
+/// reservation of `bytes` that got `pieces` extents. Up to two extents do not count as fragmented.
 #[must_use]
 pub fn piece_bytes(before: Option<u64>, pieces: u64, bytes: u64) -> Option<u64> {
     let now = match (before, pieces) {

@@ -1,31 +1,31 @@
-//! The state of one page, in one word: for those who look on.
+//! State of one page as a single word, for observers.
 
 use std::fmt;
 
 use crate::file::CachedFile;
 
-/// Where a page is on its way.
+/// State of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageState {
-    /// Not here.
+    /// Not in memory.
     Absent,
     /// A caller's bytes are being copied in.
     Filling,
-    /// It is being read from the device.
+    /// Being read from the device.
     Reading,
-    /// Some of its bytes were written, the others are on the device.
+    /// Partly written by a caller; the other bytes are on the device only.
     Partial,
-    /// It was written, and waits to be sent.
+    /// Written by a caller, and not at the device yet.
     Dirty,
-    /// It was written again while an older version of it is at the device.
+    /// Written by a caller again while an older version is being written to the device.
     DirtyAgain,
-    /// It is at the device.
+    /// Being written to the device.
     Writeback,
-    /// It could not be written: dirty, until somebody asks for another try.
+    /// Failed to be written. It stays dirty until a sync tries again.
     Failing,
-    /// The device has it, a flush does not yet; kept for that.
+    /// Written to the device, and kept until a flush covers it.
     Kept,
-    /// The device has it.
+    /// Equal to the device.
     Clean,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for PageState {
 }
 
 impl CachedFile {
-    /// The state of a page now.
+    /// Returns the current state of a page.
     #[must_use]
     pub fn page_state(&self, page: u64) -> PageState {
         let Some((chunk, slot)) = self.index.get(page) else { return PageState::Absent };

@@ -30,7 +30,7 @@
 
 use std::time::Duration;
 
-/// A round of grants to all who wait takes about so long.
+/// Approximate time of one round of grants to all waiting writers.
 pub const GRANT_TIME: Duration = Duration::from_millis(8);
 
 /// The part of the limit any device may have: one in so many.
@@ -42,50 +42,50 @@ const GRANT_ONE_IN: u64 = 64;
 /// Room of small files beyond the limit: one in so many.
 const SPARE_ONE_IN: u64 = 16;
 
-/// Whether a writer may take frames now.
+/// Whether a writer may dirty pages now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// It may.
+    /// It may go on.
     Granted,
-    /// It waits for a grant.
+    /// It must wait for a grant.
     Wait,
 }
 
-/// The levels, in pages.
+/// Levels of dirty pages for the whole cache, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttle {
-    /// Writers wait from here on.
+    /// Dirty pages at which writers wait.
     pub limit: u64,
-    /// Background writeback works from here on.
+    /// Dirty pages at which background writeback starts.
     pub background: u64,
     /// A file with fewer dirty pages than this does not wait at the limit.
     pub small: u64,
-    /// Pages granted at a time while the device's rate is not known.
+    /// Pages per grant while the rate of the device is unknown.
     pub grant: u64,
 }
 
-/// One device's part of the levels, in pages.
+/// Share of one device in the levels, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Writers to the device wait from here on, with as many dirty pages of its own.
+    /// Dirty pages of the device at which its writers wait.
     pub limit: u64,
-    /// Background writeback to it works from here on.
+    /// Dirty pages of the device at which background writeback to it starts.
     pub background: u64,
 }
 
-/// What is dirty, in pages.
+/// Numbers of dirty pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dirty {
-    /// Of all devices.
+    /// Dirty pages of all devices.
     pub all: u64,
-    /// Of the writer's device.
+    /// Dirty pages of the device of the writer.
     pub of_device: u64,
-    /// Of the writer's file.
+    /// Dirty pages of the file of the writer.
     pub of_file: u64,
 }
 
 impl Throttle {
-    /// Levels for a cache; `limit` and `background` in pages.
+    /// Creates the levels from a limit and a background level, in pages.
     #[must_use]
     pub fn new(limit: u64, background: u64) -> Self {
         let (small, grant) = ((limit / 256).max(16), (limit / 256).clamp(16, 1024));
@@ -93,14 +93,14 @@ impl Throttle {
         Self { limit, background: background.min(limit - limit / 32), small, grant }
     }
 
-    /// The part of a device that is written alone.
+    /// Returns the share of a device if no other device is written.
     #[must_use]
     pub fn whole(&self) -> Part {
         Part { limit: self.limit, background: self.background }
     }
 
-    /// The parts of devices that are written together, by the pages each writes in a second. One of
-    /// which that is not known counts as the fastest: it is measured as soon as it is written to.
+    /// Returns the shares of devices that are written at the same time, from the pages that each
+    /// writes per second. A device with an unknown rate counts as the fastest.
     #[must_use]
     pub fn parts(&self, rates: &[Option<u64>]) -> Vec<Part> {
         if let [_] = rates {
@@ -119,7 +119,7 @@ impl Throttle {
         rates.iter().map(|of| part(rate(of))).collect()
     }
 
-    /// May a writer go on, whose device has this part?
+    /// Returns whether a writer may dirty pages now, given the share of its device.
     #[must_use]
     pub fn admit(&self, dirty: Dirty, part: Part) -> Admission {
         let spare = self.limit / SPARE_ONE_IN + self.small;
@@ -129,8 +129,8 @@ impl Throttle {
         if has_room || is_small { Admission::Granted } else { Admission::Wait }
     }
 
-    /// Pages granted at a time where so many wait for a device that writes so many pages in a
-    /// second.
+    /// Returns the pages per grant, from the pages that the device writes per second and the number
+    /// of waiting writers.
     #[must_use]
     pub fn grant(&self, rate: Option<u64>, waiting: u64) -> u64 {
         let Some(rate) = rate else { return self.grant };
@@ -143,7 +143,7 @@ impl Throttle {
         (self.limit / GRANT_ONE_IN).max(1)
     }
 
-    /// Whether a grant fits.
+    /// Returns whether a grant of this many pages fits below the limit.
     #[must_use]
     pub fn fits(&self, dirty: Dirty, part: Part, grant: u64) -> bool {
         let of_device = dirty.of_device + grant;

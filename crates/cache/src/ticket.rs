@@ -1,36 +1,35 @@
-//! What somebody waits for: a sync, a close, a change of length.
+//! Tickets: requests of callers that the context serves, such as a sync, a close or a new length.
 //!
-//! A ticket is taken under the file's lock and fixes what it covers then; the context works it off;
-//! its result is kept until it is fetched, exactly once, or nobody will.
+//! A ticket is taken under the lock of the file, which fixes what it covers. The context serves it.
+//! Its result is kept until the caller fetches it, once, or abandons the ticket.
 
 use forebay_block::Errno;
 
 use crate::file::CachedFile;
 
-/// The number of a ticket, unique within its file.
+/// Number of a ticket, unique within its file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TicketId(pub u64);
 
-/// What is asked for.
+/// Kind of a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Everything accepted before is written; not flushed.
+    /// Write everything accepted before, without a flush.
     WriteOut,
-    /// Everything accepted before is durable.
+    /// Make everything accepted before durable (`fdatasync`).
     FlushData,
-    /// The same with all metadata.
+    /// Make everything accepted before and all metadata durable (`fsync`).
     FlushAll,
-    /// The file is cut or grown to this many bytes.
+    /// Truncate or extend the file to this many bytes.
     SetLength(u64),
-    /// Everything accepted before is written, and space reserved but not used is given back. On a
-    /// shared file it is flushed too: what is kept for a flush cannot be let go of before.
+    /// Write everything accepted before, and give back reserved space. Also flush a shared file:
+    /// pages kept for a flush cannot be dropped before it.
     Release,
-    /// The device need not keep these pages, which are dropped: of `first` and those after it, so
-    /// many. Only of a device, and not beyond its end.
+    /// Drop a range of pages of a block device, and tell the device that it is not needed.
     Discard {
-        /// The first page.
+        /// First page.
         first: u64,
-        /// How many.
+        /// Number of pages, not beyond the end of the device.
         pages: u64,
     },
 }
@@ -46,21 +45,21 @@ impl Request {
     }
 }
 
-/// Why a ticket could not be served.
+/// Reason why a ticket failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// A page could not be written, now or since its error was last told. It stays dirty.
+    /// A page could not be written, now or since the last error was reported. It stays dirty.
     Write {
-        /// The first byte of the first page that failed.
+        /// First byte of the first page that failed.
         offset: u64,
-        /// What the device said.
+        /// Error of the device.
         errno: Errno,
     },
-    /// A flush failed, now or before: what was written since the last good one may be gone.
+    /// A flush failed, now or earlier. Data written since the last successful flush may be lost.
     Flush(Errno),
     /// The length could not be set.
     SetLength(Errno),
-    /// The device did not discard. What was accepted is as it was.
+    /// The device did not discard the range. Cached data is unchanged.
     Discard(Errno),
 }
 
@@ -168,7 +167,7 @@ impl Tickets {
 }
 
 impl CachedFile {
-    /// Takes a ticket; the context must be told that the file has one.
+    /// Takes a ticket. The caller must then notify the context of the file.
     pub fn ask(&mut self, request: Request) -> TicketId {
         self.retry_failing();
         if request == Request::Release && self.wants_flush() {
@@ -188,20 +187,20 @@ impl CachedFile {
         id
     }
 
-    /// The result of a ticket, once; `None` while it is worked on.
+    /// Returns the result of a ticket, once, or `None` while it is being served.
     pub fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
         let at = self.tickets.results.iter().position(|(done, _)| *done == id)?;
         Some(self.tickets.results.swap_remove(at).1)
     }
 
-    /// Nobody will fetch the result of this ticket. What it asked for is still done.
+    /// Declares that no one will fetch the result of a ticket. It is still served.
     pub fn abandon(&mut self, id: TicketId) {
         if self.fetch(id).is_none() && self.tickets.is_waiting(id) {
             self.tickets.abandoned.push(id);
         }
     }
 
-    /// Whether somebody waits for this file.
+    /// Returns whether a ticket of this file is being served.
     #[must_use]
     pub fn has_tickets(&self) -> bool {
         !self.tickets.waiting.is_empty()

@@ -5,12 +5,12 @@
 //! in is what the page is here for, not a use of it; so is the first read of one that was read
 //! ahead.
 
-/// Whether pages stay after they were written, or read.
+/// Whether pages stay in memory after they were written or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caching {
-    /// They stay while there is room.
+    /// Pages stay while there is room.
     Cached,
-    /// They go: those a write dirtied, and those a read brought in.
+    /// Pages are dropped once they are written or read.
     Uncached,
 }
 

@@ -1,8 +1,8 @@
-//! The caller's side of a write: take the pages, copy without the lock, publish.
+//! The caller's side of a write: plan copies under the lock, copy without it, publish under it.
 //!
-//! `begin_write` answers with copies to make and why it stopped; nobody else reads, sends or drops
-//! those pages until they are published. So a copy may be slow (the source may have to be read from
-//! another file first) and holds nobody up but users of the same pages.
+//! `begin_write` returns the copies to make and why it stopped. No other task reads, writes back or
+//! drops these pages until they are published. So a slow copy (the source may fault) delays only
+//! users of the same pages.
 
 use forebay_block::Frame;
 
@@ -14,70 +14,70 @@ use crate::partial::{Mask, Partial, Patch, Rest};
 use crate::uses::Caching;
 use crate::writeback::settle::Settled;
 
-/// One copy from the caller's buffer into memory: into one page, or into several whole ones that
-/// lie one after the other in the file and in memory.
+/// One copy from the buffer of a writer into a page, or into several whole pages that are contiguous
+/// in the file and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
-    /// The first page written to.
+    /// First page written.
     pub page: u64,
-    /// Its frame.
+    /// Frame of the first page.
     pub frame: Frame,
-    /// The first byte within the page.
+    /// First byte within the page.
     pub at: usize,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
-    /// What the rest of the frame needs first.
+    /// How to fill the rest of the frame before the copy.
     pub prepare: Prepare,
 }
 
 impl Copy {
-    /// The pages it writes to.
+    /// Returns the pages written.
     #[must_use]
     pub fn pages(&self) -> std::ops::Range<u64> {
         self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
     }
 
-    /// Their frames.
+    /// Returns the frames of these pages.
     pub fn frames(&self) -> impl Iterator<Item = Frame> + use<> {
         (self.frame.0..self.frame.0 + (self.at + self.length).div_ceil(PAGE as usize) as u32)
             .map(Frame)
     }
 }
 
-/// What a frame needs before a part of it is written.
+/// How to fill the rest of a frame that is written in part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prepare {
-    /// Nothing: the rest is there already, or there is no rest, or it comes later.
+    /// Leave it: it is valid, or empty, or read later.
     Nothing,
-    /// The rest is zero.
+    /// Fill it with zeroes.
     Zero,
-    /// The rest is as in this frame, which is in flight and stays as it is.
+    /// Copy it from this frame, which is in flight and does not change.
     From(Frame),
 }
 
-/// Why a step of a write ended.
+/// Reason why a step of a write ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WriteStop {
-    /// All of the range (or of this step's share) is planned.
+    /// The whole range, or the maximum of one step, is planned.
     Done,
     /// The stash of frames is empty.
     NoFrames,
-    /// The next page is in use; wait for a change of the file.
+    /// The next page is in use. Wait for a change of the file.
     Busy,
 }
 
-/// What publishing changed for the context.
+/// Result of [`CachedFile::publish`], for notifying the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
-    /// The file had nothing dirty before.
+    /// Whether the file had no dirty page before.
     pub first: bool,
-    /// Somebody waits for the file, perhaps for these pages.
+    /// Whether a caller waits for the file, perhaps for these pages.
     pub awaited: bool,
 }
 
 impl CachedFile {
-    /// Plans copies of up to a step of `[offset, offset + length)`; frames come from `stash`.
-    /// Returns the bytes planned, the frames newly charged to the dirty level, and why it stopped.
+    /// Plans the copies of one step of a write to `[offset, offset + length)`, with frames from
+    /// `stash`. Returns the bytes planned, the frames newly counted as dirty, and why it stopped.
     pub fn begin_write(
         &mut self,
         offset: u64,
@@ -273,14 +273,14 @@ impl CachedFile {
         self.partials.insert(page, Partial { mask: Box::new(Mask::new()), rest });
     }
 
-    /// Whether only some bytes of a page are here.
+    /// Returns whether only some bytes of a page are in memory.
     #[must_use]
     pub fn is_partial(&self, page: u64) -> bool {
         self.partials.contains_key(&page)
     }
 
-    /// The copies are made: their pages are dirty, and the file is as long as they reach. What
-    /// `settled` then tells to be zeroed or patched has to be, under the same lock.
+    /// Publishes copies that were made: marks their pages dirty and extends the file. The caller must
+    /// zero and patch what `settled` lists under the same lock.
     pub fn publish(
         &mut self,
         copies: &[Copy],

@@ -1,5 +1,5 @@
-//! What a request costs a device by itself, and what a byte costs: learned from how long
-//! differently large requests took.
+//! Estimate of the cost of a request and of a page, learned from the times of requests of different
+//! sizes.
 //!
 //! A gap between two dirty runs is worth writing along as long as its bytes cost less than one more
 //! request would. Both costs differ from device to device by more than ten, and so does their
@@ -24,7 +24,7 @@ const KEPT: f64 = 63.0 / 64.0;
 /// and their pages on.
 const LEAST_SPREAD: f64 = 0.02;
 
-/// The costs of one device.
+/// Cost estimate of one device.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Cost {
     windows: u32,
@@ -35,19 +35,19 @@ pub struct Cost {
     pages_time: f64,
 }
 
-/// So many requests of so many pages together, which the device was busy with for so long.
+/// Measurement of a time during which a device was busy with writes only.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sample {
-    /// How many requests.
+    /// Number of requests.
     pub requests: u64,
-    /// How many pages they carried.
+    /// Number of pages in these requests.
     pub pages: u64,
-    /// How long, in nanoseconds.
+    /// Duration in nanoseconds.
     pub nanoseconds: u64,
 }
 
 impl Cost {
-    /// A window is over in which the device was busy all the time, with writes alone.
+    /// Adds a measurement.
     pub fn add(&mut self, sample: Sample) {
         // Each window counts the same, however long it was: what is compared is the time of a
         // request.
@@ -72,7 +72,8 @@ impl Cost {
         self.pages_time += pages * time;
     }
 
-    /// How many pages cost as much as a request does by itself; `None` while that cannot be told.
+    /// Returns the number of pages that cost as much as the fixed cost of a request, or `None` while
+    /// it is unknown.
     #[must_use]
     pub fn pages_of_request(&self) -> Option<f64> {
         let whole = self.requests_squared * self.pages_squared;

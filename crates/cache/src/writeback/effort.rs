@@ -1,4 +1,4 @@
-//! What the next run of a file costs its file system, beside what its bytes cost the device.
+//! Estimate of what the next run of a file costs its file system, beside the cost of its bytes.
 //!
 //! Over a block that is written, a file system that overwrites in place has nothing to do. Over one
 //! that is reserved it has to note that it is written now; over a hole it has to find a block, and
@@ -14,19 +14,19 @@ use crate::file::CachedFile;
 use crate::index::Chunk;
 use crate::limits::PAGE;
 
-/// How much, the least first.
+/// Cost of a write for the file system, cheapest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effort {
-    /// Blocks that are written already: nothing.
+    /// Overwrite of written blocks: no cost.
     Overwrite,
-    /// Blocks that are reserved: it notes that they are written.
+    /// Write to reserved blocks: the file system records that they are written.
     Reserved,
-    /// Holes: it finds blocks. Also where that is not known.
+    /// Write to a hole: the file system allocates blocks. Also if this is unknown.
     Hole,
 }
 
 impl CachedFile {
-    /// What the next run of background writeback costs; `None` where there is none.
+    /// Returns the cost of the next run of background writeback, or `None` without one.
     #[must_use]
     pub fn effort(&self) -> Option<Effort> {
         let any = |_: u64, chunk: &Chunk| chunk.dirty;

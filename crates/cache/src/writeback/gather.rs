@@ -1,4 +1,4 @@
-//! What goes out as one bio: dirty pages in offset order, gathered into large writes.
+//! Gathering of dirty pages in offset order into large writes.
 //!
 //! A file is swept from start to end, and from the start again, so that a region is as dense as it
 //! gets before its turn comes. Between two dirty runs a short gap of known holes is written along
@@ -30,8 +30,8 @@ use crate::writeback::reason::Reason;
 use crate::writeback::segments::Segments;
 
 impl CachedFile {
-    /// The next bio of this file for a reason, or `None`: nothing to do, or not before something in
-    /// flight ends. For [`Reason::Sync`] it serves tickets and nothing else.
+    /// Returns the next bio of this file for a reason, or `None` if there is nothing to do before
+    /// something in flight ends. For [`Reason::Sync`] it serves only tickets.
     pub fn next_bio(&mut self, reason: Reason) -> Option<Bio> {
         if self.flights.is_held() || self.discarding > 0 {
             return None;
@@ -59,7 +59,7 @@ impl CachedFile {
         }
     }
 
-    /// What is dirty now has become too old: it is written out under [`Reason::Periodic`].
+    /// Marks all pages that are dirty now for writeback with [`Reason::Periodic`].
     pub fn age(&mut self) {
         // A release that failed ends when nothing is left but failed pages, so those stay as they
         // are.
@@ -69,7 +69,7 @@ impl CachedFile {
         }
     }
 
-    /// Whether an aged epoch is still being written out.
+    /// Returns whether pages marked by [`CachedFile::age`] are still dirty.
     #[must_use]
     pub fn is_overdue(&mut self) -> bool {
         if self.overdue.is_some_and(|epoch| self.epochs.is_written(epoch)) {

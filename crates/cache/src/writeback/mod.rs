@@ -1,9 +1,7 @@
-//! Which page goes to the device next, why, and what its end means.
+//! Writeback: which page is written next, why, and what the end of a write does.
 //!
-//! In order: [`reason`] why, [`effort`] what it costs the file system, [`gather`] what goes out as
-//! one bio and `segments` in which memory that is, [`pace`] how much at once and [`cost`] what that
-//! costs the device, [`flight`] what is out, [`settle`] what the end of a bio does to its pages and
-//! to those who wait.
+//! [`gather`] makes bios, [`reason`] says why a page is written, [`effort`] and [`cost`] estimate what
+//! it costs, [`pace`] limits how much is in flight, and [`settle`] handles the end of a bio.
 
 pub mod cost;
 pub mod effort;

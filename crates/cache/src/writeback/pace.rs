@@ -1,4 +1,4 @@
-//! How much may be at one device: so much that it is busy for a set time, and no more.
+//! Limit of the writes in flight to one device: as much as keeps it busy for a set time.
 //!
 //! A fixed depth is wrong for somebody: thirty-two large requests are 10 ms of work for a fast
 //! device, which a read beside them waits for, and four small ones leave it idle. What is right for
@@ -32,8 +32,7 @@ use forebay_block::{Class, Moment};
 use crate::limits::{GAP_PAGES, MOST_GAP_PAGES};
 use crate::writeback::cost::{Cost, Sample};
 
-/// Requests that are in flight whatever the rate: else the device waits between the end of one and
-/// the next.
+/// Minimum of requests in flight, so that the device never waits between two requests.
 pub const LEAST_REQUESTS: usize = 2;
 
 /// What may be in flight before anything is known: a dozen small requests.
@@ -119,7 +118,7 @@ enum Phase {
     After { step: f64, before: f64, tried: f64 },
 }
 
-/// The flight to one device.
+/// Limit of the flight to one device, with the measured rate.
 #[derive(Debug)]
 pub struct Pace {
     bound: Bound,
@@ -153,7 +152,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A device of which nothing is known.
+    /// Creates the limit for a device with an unknown rate.
     #[must_use]
     pub fn new(bound: Bound) -> Self {
         Self {
@@ -177,14 +176,13 @@ impl Pace {
         }
     }
 
-    /// Bounds the flight so from now on.
+    /// Sets the bound.
     pub fn set_bound(&mut self, bound: Bound) {
         self.bound = bound;
     }
 
-    /// Whether one more request of a class may be sent, with so many slots that no device holds.
-    /// What nobody waits for leaves room to what somebody does: it has what that leaves, and the
-    /// least in any case.
+    /// Returns whether one more request of a class may be sent, if `free_slots` slots are free on all
+    /// devices together. Background requests leave room for waited ones, except for the minimum.
     pub fn has_room(&mut self, class: Class, free_slots: usize) -> bool {
         let own = self.load[class as usize];
         let has_room = own.requests < free_slots.saturating_mul(TIMES_FREE)
@@ -204,7 +202,7 @@ impl Pace {
         has_room
     }
 
-    /// A request of so many bytes is sent. The clock is read only where nothing was in flight.
+    /// Records that a request was sent. The clock is read only if nothing was in flight.
     pub fn sent(&mut self, class: Class, bytes: u64, now: impl FnOnce() -> Moment) {
         if self.requests() == 0 {
             // What passed while there was nothing in flight says nothing about the device.
@@ -217,11 +215,11 @@ impl Pace {
         load.cost += self.last;
     }
 
-    /// A request has ended that was sent as this, and wrote so many bytes. The run it belongs to
-    /// ends with [`look`](Pace::look).
+    /// Records that a request has ended: its class and bytes as sent, and the bytes written. Call
+    /// [`look`](Pace::look) at the end of the completion run.
     ///
     /// # Panics
-    /// When none was sent.
+    /// If no request of this class is in flight.
     pub fn ended(&mut self, class: Class, bytes: u64, written: u64) {
         let cost = bytes + REQUEST_COST_BYTES;
         let load = &mut self.load[class as usize];
@@ -233,7 +231,7 @@ impl Pace {
         self.ended.written += written;
     }
 
-    /// All that had completed by now has been told. Whether something was learned.
+    /// Updates the measured rate after a completion run. Returns whether it changed.
     pub fn look(&mut self, now: Moment) -> bool {
         if self.ended.requests == 0 {
             return false;
@@ -260,28 +258,27 @@ impl Pace {
         true
     }
 
-    /// Pages the device writes in a second, as far as known.
+    /// Returns the pages that the device writes per second, if known.
     #[must_use]
     pub fn pages_per_second(&self) -> Option<u64> {
         (self.write_rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
     }
 
-    /// The longest gap between dirty pages that is worth writing along, in pages: one that costs
-    /// the device no more than the request it saves. What is right for most, while that is not
-    /// known.
+    /// Returns the longest gap in pages that costs no more to fill with zeroes than the request that it
+    /// saves, or a default while the costs are unknown.
     #[must_use]
     pub fn gap_pages(&self) -> u64 {
         let pages = self.cost_of_writes.pages_of_request();
         pages.map_or(GAP_PAGES, |pages| (pages as u64).clamp(1, MOST_GAP_PAGES))
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.load[0].requests + self.load[1].requests
     }
 
-    /// Requests of one class in flight.
+    /// Returns the number of requests of a class in flight.
     #[must_use]
     pub fn requests_of(&self, class: Class) -> usize {
         self.load[class as usize].requests

@@ -1,24 +1,24 @@
-//! Why a page is written.
+//! Reasons for writing a page.
 
 use forebay_block::Class;
 
-/// Why a page is written. Logs, counters and tests can tell by it.
+/// Reason why a page is written, for logs, counters and tests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
-    /// More is dirty than the background level.
+    /// More pages are dirty than the background level.
     Background,
-    /// It does not stay, and a good part of the file is like that.
+    /// The page is uncached, and the file has many such pages.
     Uncached,
-    /// It has been dirty for longer than `dirty_age`.
+    /// The page has been dirty for longer than `dirty_age`.
     Periodic,
-    /// Somebody waits: a sync, a close, a change of length.
+    /// A caller waits: a sync, a close, or a new length.
     Sync,
-    /// Memory is short, and some is kept for a flush.
+    /// Memory is short, and pages are kept for a flush.
     Reclaim,
 }
 
 impl Reason {
-    /// Who is served first.
+    /// Returns the priority of writes for this reason.
     #[must_use]
     pub fn class(self) -> Class {
         match self {

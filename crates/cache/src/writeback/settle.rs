@@ -1,7 +1,7 @@
-//! What the end of a bio does to its pages and to those who wait.
+//! End of a bio: new states of its pages, and results for waiting callers.
 //!
-//! Settling only collects: freed frames, levels, what has to be zeroed. The context hands all of it
-//! on once per run, so that a run of completions costs one lock of the free frames and wakes each
+//! Settling only collects: freed frames, levels, bytes to be zeroed. The context applies all of it
+//! once per run, so that a run of completions takes the lock of the free frames once and wakes each
 //! waiter once.
 
 use std::ops::Range;
@@ -17,34 +17,33 @@ use crate::partial::{Partial, Patch, Rest};
 use crate::ticket::{Failure, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 
-/// What a run of completions changed.
+/// Changes of a run of completions, to be applied by the caller.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// Frames that are free again, once what is below has been done.
+    /// Frames to free, after the patches below.
     pub freed: FrameRuns,
-    /// Frames that stay, and whose content the device has: nobody has to write them again.
+    /// Frames that stay in use and are equal to the device.
     pub written: Vec<Frame>,
-    /// Pages that were written, and have to be once more: as if never.
+    /// Pages that must be written again because the flush after them failed.
     pub dirty_again: Vec<(u64, Frame)>,
-    /// Pages that are clean now, to be entered with the evictor: under the same lock.
+    /// Pages that are clean now, to be entered with the evictor under the same lock.
     pub clean: Vec<CleanRun>,
-    /// Pages that no longer count as dirty.
+    /// Number of pages that no longer count as dirty.
     pub uncharged: u64,
-    /// Frames of which the bytes from here on have to be zeroed, before anybody sees them: under
-    /// the same lock.
+    /// Frames to be zeroed from an offset on, under the same lock.
     pub zero: Vec<(Frame, usize)>,
-    /// Bytes that have to be copied within memory, before anybody sees them: under the same lock.
+    /// Bytes to be copied within memory, under the same lock.
     pub patches: Vec<Patch>,
 }
 
-/// Whether written pages stay as clean ones.
+/// Written pages that stay in memory as clean pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// Those do that are not to pass on.
+    /// Those that are not uncached.
     Clean,
-    /// All of them.
+    /// All pages.
     All,
-    /// None.
+    /// No pages.
     Nothing,
 }
 
@@ -58,7 +57,7 @@ enum Failing {
 }
 
 impl CachedFile {
-    /// A bio of this file has ended.
+    /// Handles the end of a bio of this file.
     pub fn settle(
         &mut self,
         bio: &Bio,
@@ -125,8 +124,8 @@ impl CachedFile {
         }
     }
 
-    /// How many tickets have ended since the file was opened: changes exactly when somebody can
-    /// fetch a result.
+    /// Returns the number of tickets that have ended since the file was opened. It changes exactly when
+    /// a new result can be fetched.
     #[must_use]
     pub fn finished_tickets(&self) -> u64 {
         self.tickets.finished()

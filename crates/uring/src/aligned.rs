@@ -14,7 +14,7 @@ use std::slice;
 
 use forebay_block::limits::PAGE;
 
-/// Bytes on the heap, aligned to a page.
+/// Heap memory that is aligned to a page.
 pub struct AlignedMemory {
     start: NonNull<u8>,
     length: usize,
@@ -26,11 +26,10 @@ unsafe impl Send for AlignedMemory {}
 unsafe impl Sync for AlignedMemory {}
 
 impl AlignedMemory {
-    /// So many zeroes.
+    /// Allocates `length` zero bytes.
     ///
     /// # Panics
-    /// When the length is more than can be addressed; where there is no memory the program ends, as
-    /// with `Vec`.
+    /// If the length cannot be addressed. If there is no memory, the program aborts, as with `Vec`.
     #[must_use]
     pub fn new(length: usize) -> Self {
         if length == 0 {
@@ -46,7 +45,7 @@ impl AlignedMemory {
         Self { start, length }
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length

@@ -24,19 +24,19 @@ use rustix::pipe::PipeFlags;
 
 use crate::passing::{self, Deadline};
 
-/// The end of the process that has rings. Closed when the process ends; the rings hold duplicates.
+/// End of a pipe that the rings of a process hold. The kernel closes it when the last ring is gone.
 #[derive(Debug)]
 pub struct Alive(OwnedFd);
 
-/// The end of whoever wants to know.
+/// End of a pipe for a process that waits until the rings of another process are gone.
 #[derive(Debug)]
 pub struct Gone(OwnedFd);
 
 impl Alive {
-    /// Both ends.
+    /// Creates both ends.
     ///
     /// # Errors
-    /// The system's, such as too many open files.
+    /// The error of the system, such as too many open files.
     pub fn pair() -> io::Result<(Self, Gone)> {
         let (gone, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self(alive), Gone(gone)))
@@ -50,17 +50,17 @@ impl AsFd for Alive {
 }
 
 impl Gone {
-    /// The end that a descriptor is, which came from another process. One that is something else
-    /// tells what that tells.
+    /// Takes over a descriptor from another process.
     #[must_use]
     pub fn of_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
-    /// Waits, so long or without end; whether all rings are gone, and the process itself.
+    /// Waits until the process and all its rings are gone, or for `timeout`. Returns whether they are
+    /// gone.
     ///
     /// # Errors
-    /// The system's: out of memory.
+    /// The error of the system: out of memory.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
         passing::poll(&mut polled, Deadline::after(timeout))

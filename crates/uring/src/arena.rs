@@ -1,21 +1,18 @@
-//! The arena: the memory all pages live in, one mapping, made once.
+//! Arena: the memory of all pages, one mapping of a fixed size.
 //!
-//! Why not the heap: requests in flight need addresses that stay, and a forked child must not get a
-//! copy of the cache. Frames with consecutive numbers are consecutive in memory, so a gathered run
-//! is one segment. To the device it is one only where the pages behind it are neighbours, too,
-//! which huge pages make them: without them a request of 1 MiB has 256 pieces, and costs the more.
-//! So the memory is a memfd (whose descriptor, handed to a second process, would let what was
-//! accepted outlive this one) only where shared memory may have huge pages, and anonymous
-//! elsewhere.
+//! It is not heap memory, because requests in flight need stable addresses, and a forked child must
+//! not get a copy of the cache. Frames with consecutive numbers are contiguous in memory, so a
+//! gathered run is one segment. For the device it is one segment only with huge pages; without them a
+//! request of 1 MiB has 256 pieces, which costs time. So the memory is a memfd if shared memory may
+//! have huge pages, and anonymous otherwise.
 //!
-//! [`layout`](crate::layout) says what lies where. A shared arena has, beside the frames, all that
-//! another process needs to finish the writing if this one dies: [`header`](crate::header),
-//! [`records`](crate::records), masks. Of these what is never used takes no memory.
+//! [`layout`](crate::layout) defines the layout. A shared arena also holds everything that another
+//! process needs to finish writing if this one dies: [`header`](crate::header),
+//! [`records`](crate::records) and masks.
 //!
-//! The price: memory is not given back while the arena lives; it is taken page by page when first
-//! touched. The arena knows nothing of who owns a frame: exclusivity is the caller's promise,
-//! stated at each `unsafe` accessor. The mapping is neither inherited by a forked child nor in a
-//! core dump.
+//! Memory is taken page by page when first touched, and given back when the arena is dropped. The
+//! arena does not track the owner of a frame: exclusive access is the promise of the caller at each
+//! `unsafe` function. The mapping is neither inherited by a forked child nor part of a core dump.
 
 use std::io;
 use std::mem;
@@ -38,13 +35,13 @@ use crate::mapping::Mapping;
 use crate::masks::{MASK_BYTES, MaskWords};
 use crate::records::{FileRecord, RECORD_BYTES, RecordWords};
 
-/// Bytes of the read-only region that zeroes are written from.
+/// Bytes of the read-only region of zeroes.
 pub const ZERO_BYTES: usize = 64 << 10;
 
 const SHARED_ALONE: &str =
     "a shared arena alone has masks and records, as many as it has frames and numbers of files";
 
-/// The memory all pages live in.
+/// Memory of all pages, as a set of numbered frames.
 #[derive(Debug)]
 pub struct Arena {
     memory: Mapping,
@@ -55,19 +52,19 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An arena of so many frames, in whichever memory may have huge pages.
+    /// Creates an arena of `frames` frames, in the kind of memory that may have huge pages.
     ///
     /// # Errors
-    /// What the kernel said where it gives no memory or no descriptor; `InvalidInput` for no frames
-    /// or more than can be addressed.
+    /// The error of the kernel if it grants no memory or descriptor; `InvalidInput` for 0 frames or
+    /// more than can be addressed.
     pub fn new(frames: u32) -> io::Result<Self> {
         if shared_memory_may_be_huge() { Self::shared(frames) } else { Self::private(frames) }
     }
 
-    /// An arena of a memfd, which keeps its size for ever; with records of files and masks.
+    /// Creates an arena in a memfd of a sealed size, with records of files and masks.
     ///
     /// # Errors
-    /// As [`Arena::new`]; `FileTooLarge` where the process may have no file of that size.
+    /// As [`Arena::new`]; `FileTooLarge` if a limit of the process forbids a file of that size.
     pub fn shared(frames: u32) -> io::Result<Self> {
         let layout = Layout::of(frames, Extent::Shared)?;
         let memfd = sealed_memory(layout.bytes as u64)?;
@@ -76,7 +73,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// An arena of anonymous memory.
+    /// Creates an arena in anonymous memory.
     ///
     /// # Errors
     /// As [`Arena::new`].
@@ -88,12 +85,10 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The shared arena that another process made, as it is. Both have it then; who does what with
-    /// it is theirs to agree.
+    /// Maps the shared arena of another process. Both processes then have it.
     ///
     /// # Errors
-    /// See [`ImageError`]: it is mapped only where its size cannot change and all it says of itself
-    /// is so.
+    /// [`ImageError`] if its size can change, or its description is wrong.
     pub fn of_memfd(memfd: OwnedFd) -> Result<Self, ImageError> {
         let seals = rustix::fs::fcntl_get_seals(&memfd).map_err(|_| ImageError::NoMemory)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -104,8 +99,8 @@ impl Arena {
         Ok(Self::of(memory, Some(memfd), layout)?)
     }
 
-    /// The arena of a saved copy. What is changed in it stays here. The file must not be cut while
-    /// this lives.
+    /// Maps an arena that was saved to a file, without changing the file. The file must not be
+    /// truncated meanwhile.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -132,25 +127,25 @@ impl Arena {
         Ok(Self { memory, zeroes, memfd, layout })
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.layout.frames
     }
 
-    /// Bytes of address space, with all that is not frames.
+    /// Returns the bytes of address space, including everything beside the frames.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.layout.bytes as u64
     }
 
-    /// The descriptor of the memory, where it is shared.
+    /// Returns the descriptor of the memory, or `None` if it is not shared.
     #[must_use]
     pub fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.memfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Where a frame is. Reading through the address needs what [`Arena::copy_out`] asks.
+    /// Returns the address of a frame. Reading through it needs what [`Arena::copy_out`] requires.
     #[must_use]
     pub fn address(&self, frame: Frame) -> *const u8 {
         self.at(frame).cast_const()
@@ -162,19 +157,17 @@ impl Arena {
         (self.memory.start(), self.layout.frames_end())
     }
 
-    /// Where [`ZERO_BYTES`] zeroes are, for the length of the arena's life.
+    /// Returns the address of [`ZERO_BYTES`] zero bytes, valid as long as the arena.
     #[must_use]
     pub fn zero_address(&self) -> *const u8 {
         self.zeroes.start().cast_const()
     }
 
-    /// Copies `from` into the frame, `at` bytes from its start, and on into the frames that follow
-    /// it.
+    /// Copies `from` into the frame, starting `at` bytes into it, and on into the following frames.
     ///
     /// # Safety
-    /// While this runs nobody else reads or writes that part of the memory: no other accessor, no
-    /// request in flight that reads into it. (A request that writes *from* it would store torn
-    /// bytes: give the page a new frame.)
+    /// Meanwhile no other accessor may read or write that memory, and no request in flight may read
+    /// into it. (A request that writes *from* it would store torn bytes: give the page a new frame.)
     pub unsafe fn copy_in(&self, frame: Frame, at: usize, from: &[u8]) {
         self.check(frame, at, from.len());
         // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
@@ -184,12 +177,12 @@ impl Arena {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
     }
 
-    /// Copies from the frame, `at` bytes from its start, and on from the frames that follow it,
-    /// into `into`.
+    /// Copies from the frame, starting `at` bytes into it, and on from the following frames, into
+    /// `into`.
     ///
     /// # Safety
-    /// While this runs nobody writes that part of the memory: neither `copy_in`, `zero` or
-    /// `copy_frame`, nor a request in flight that reads into it.
+    /// Meanwhile nothing may write that memory: neither `copy_in`, `zero` or `copy_frame`, nor a
+    /// request in flight that reads into it.
     pub unsafe fn copy_out(&self, frame: Frame, at: usize, into: &mut [u8]) {
         self.check(frame, at, into.len());
         // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
@@ -199,7 +192,7 @@ impl Arena {
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
-    /// Fills a range of the frame with zeroes.
+    /// Fills a range of bytes of the frame with zeroes.
     ///
     /// # Safety
     /// As [`Arena::copy_in`].
@@ -213,7 +206,7 @@ impl Arena {
         unsafe { ptr::write_bytes(start, 0, length) };
     }
 
-    /// Copies a range of one frame into the same place of another.
+    /// Copies a range of bytes of one frame to the same offsets of another.
     ///
     /// # Safety
     /// As [`Arena::copy_out`] for `from` and as [`Arena::copy_in`] for `to`.
@@ -229,7 +222,7 @@ impl Arena {
         unsafe { ptr::copy_nonoverlapping(source.cast_const(), into, length) };
     }
 
-    /// Copies one frame into another.
+    /// Copies one frame to another.
     ///
     /// # Safety
     /// As [`Arena::copy_out`] for `from` and as [`Arena::copy_in`] for `to`.
@@ -240,71 +233,69 @@ impl Arena {
         unsafe { ptr::copy_nonoverlapping(self.at(from).cast_const(), self.at(to), PAGE) };
     }
 
-    /// Says what a frame holds, after its bytes were copied in. Replaces what was said before.
+    /// Publishes the header of a frame, after its bytes were copied in. Replaces an earlier header.
     pub fn publish(&self, frame: Frame, header: Header) {
         self.words(frame).publish(frame, header);
     }
 
-    /// Says that a frame holds nothing: its bytes are written, or given up.
+    /// Removes the header of a frame whose bytes are written or given up.
     pub fn retire(&self, frame: Frame) {
         self.words(frame).retire();
     }
 
-    /// Says that a frame holds nothing, where it is published as clean: before its bytes are
-    /// changed. A load, where it is not.
+    /// Removes the header of a frame if it is published as clean, before its bytes are changed. Costs
+    /// one load otherwise.
     pub fn retire_clean(&self, frame: Frame) {
         self.words(frame).retire_clean();
     }
 
-    /// In which state a frame is published; for who publishes it: it is not looked whether it
-    /// checks out.
+    /// Returns the published state of a frame, for its owner: the header is not verified.
     #[must_use]
     pub fn published(&self, frame: Frame) -> Option<FrameState> {
         self.words(frame).published()
     }
 
-    /// What a frame holds; `None` unless it checks out.
+    /// Returns the header of a frame, or `None` if it is missing or invalid.
     #[must_use]
     pub fn header(&self, frame: Frame) -> Option<Header> {
         self.words(frame).read(frame)
     }
 
-    /// Says that no byte of a frame was written, while it has no header.
+    /// Clears the mask of written bytes of a frame without a header.
     ///
     /// # Panics
-    /// When the arena is not shared; as all that has to do with masks and records, but for asking
-    /// what is there.
+    /// If the arena is not shared.
     pub fn clear_mask(&self, frame: Frame) {
         self.mask(frame).expect(SHARED_ALONE).clear();
     }
 
-    /// Says that these bytes of a frame were written, after they were copied in.
+    /// Adds bytes to the mask of written bytes of a frame, after they were copied in.
     ///
     /// # Panics
-    /// As [`Arena::clear_mask`]; for a range that is no part of a frame.
+    /// As [`Arena::clear_mask`]; also if the range is not within a frame.
     pub fn add_to_mask(&self, frame: Frame, bytes: Range<usize>) {
         self.mask(frame).expect(SHARED_ALONE).add(bytes);
     }
 
-    /// Which bytes of a frame were written, in order; of a
-    /// [`Partial`](crate::header::FrameState::Partial) one. What touches is one range.
+    /// Returns the ranges of written bytes of a [`Partial`](crate::header::FrameState::Partial) frame,
+    /// in order. Adjacent ranges are joined.
     #[must_use]
     pub fn written_of(&self, frame: Frame) -> Vec<Range<usize>> {
         self.mask(frame).map(MaskWords::written).unwrap_or_default()
     }
 
-    /// Says which file a number stands for, before the first frame of it is published. Replaces
-    /// what was said before.
+    /// Stores the record of a file under a number, before its first frame is published. Replaces an
+    /// earlier record.
     ///
     /// # Panics
-    /// As [`Arena::clear_mask`]; for a number from [`FILE_RECORDS`](crate::records::FILE_RECORDS)
-    /// on, and a generation of zero.
+    /// As [`Arena::clear_mask`]; also if the number is not below
+    /// [`FILE_RECORDS`](crate::records::FILE_RECORDS), or the generation is 0.
     pub fn enter_file(&self, number: u32, record: &FileRecord) {
         self.record(number).expect(SHARED_ALONE).enter(number, record);
         self.superblock(FILES_ENTERED).fetch_max(u64::from(number) + 1, Ordering::Release);
     }
 
-    /// Says that a number stands for no file, after the last frame of it was retired.
+    /// Removes the record of a file, after its last frame was retired.
     ///
     /// # Panics
     /// As [`Arena::enter_file`].
@@ -312,7 +303,7 @@ impl Arena {
         self.record(number).expect(SHARED_ALONE).leave();
     }
 
-    /// Says how long a file is to its program, once that was told or is about to be.
+    /// Stores the size of a file as its program sees it.
     ///
     /// # Panics
     /// As [`Arena::enter_file`].
@@ -320,7 +311,8 @@ impl Arena {
         self.record(number).expect(SHARED_ALONE).set_size(bytes);
     }
 
-    /// Says to which length a file is being cut, before that is begun; nothing, when it has ended.
+    /// Stores the length that a file is being truncated to, before that starts; `None` when it has
+    /// ended.
     ///
     /// # Panics
     /// As [`Arena::enter_file`].
@@ -328,13 +320,13 @@ impl Arena {
         self.record(number).expect(SHARED_ALONE).set_cut(to);
     }
 
-    /// Which file a number stands for; `None` unless its record checks out.
+    /// Returns the record of a file, or `None` if it is missing or invalid.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<FileRecord> {
         self.record(number)?.read(number)
     }
 
-    /// All files there are, with their numbers.
+    /// Returns the numbers and records of all files.
     pub fn files(&self) -> impl Iterator<Item = (u32, FileRecord)> {
         // Beyond it nothing was ever entered, and a look would take memory.
         let entered = self.superblock(FILES_ENTERED).load(Ordering::Acquire);
@@ -342,7 +334,7 @@ impl Arena {
         numbers.filter_map(|number| Some((number, self.file(number)?)))
     }
 
-    /// Forgets the mapping: for frames that are still in flight when their owner must go.
+    /// Leaks the mapping, for frames that are still in flight when their owner ends.
     pub fn leak(self: Arc<Self>) {
         tracing::warn!(
             bytes = self.layout.bytes,

@@ -57,11 +57,11 @@ impl Choice {
     }
 }
 
-/// Why there is no backend.
+/// Error of setting up a backend.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// There is no ring, and no stand-in for it.
+    /// The ring could not be set up, and no thread pool may replace it.
     #[error(transparent)]
     Ring(#[from] SetupError),
     /// The thread pool could not be started.
@@ -113,9 +113,9 @@ impl Backend {
         }
     }
 
-    /// Has another process told when this is gone, with all its requests, however this process
-    /// ends; whether it will be. While nothing is in flight; once the doorbell was rung, on the
-    /// same thread.
+    /// Makes the backend hold one end of a pipe, so that another process learns when the backend and
+    /// all its requests are gone. Returns whether that is possible. Nothing may be in flight; after
+    /// the first doorbell, call it on the same thread.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         match self {
             Self::Ring(ring) => ring.set_alive(alive),
@@ -123,7 +123,7 @@ impl Backend {
         }
     }
 
-    /// One line: which it is, and what is lost on the way to it.
+    /// Returns one line that names the backend and its missing features.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -132,7 +132,7 @@ impl Backend {
         }
     }
 
-    /// What wakes a doorbell that waits, from any thread.
+    /// Returns a waker that ends a waiting doorbell from any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         match self {
@@ -141,7 +141,7 @@ impl Backend {
         }
     }
 
-    /// Requests prepared whose end was not seen yet.
+    /// Returns the number of requests that were prepared and have not been reaped.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         match self {
@@ -150,8 +150,8 @@ impl Backend {
         }
     }
 
-    /// Puts a file under a target's number. Numbers index a table: take small ones and use them
-    /// again.
+    /// Attaches a file under the number of a target. Numbers index a table: use small ones, and reuse
+    /// them.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         match self {
             Self::Ring(ring) => ring.attach(target, file),
@@ -159,7 +159,7 @@ impl Backend {
         }
     }
 
-    /// Takes the file from under the number.
+    /// Detaches and returns the file of a target.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
         match self {
             Self::Ring(ring) => ring.detach(target),
@@ -167,7 +167,7 @@ impl Backend {
         }
     }
 
-    /// Takes memory in for requests to use, under a number that names it until it is taken back.
+    /// Lends memory to requests and returns its number, which is valid until it is taken back.
     pub fn lend(&mut self, memory: Memory) -> Buffer {
         match self {
             Self::Ring(ring) => ring.lend(memory),
@@ -175,10 +175,10 @@ impl Backend {
         }
     }
 
-    /// Gives lent memory back.
+    /// Ends a loan and returns the memory.
     ///
     /// # Panics
-    /// When the number names nothing that is lent, or a request in flight uses it.
+    /// If the number is not lent, or a request in flight uses it.
     pub fn take_back(&mut self, buffer: Buffer) -> Memory {
         match self {
             Self::Ring(ring) => ring.take_back(buffer),

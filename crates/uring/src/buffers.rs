@@ -24,7 +24,7 @@ use rustix::mm::{Advice, ProtFlags};
 use crate::fork::ForkGuard;
 use crate::mapping::Mapping;
 
-/// The pool.
+/// Pool of buffers of a fixed total size.
 #[derive(Debug)]
 pub struct Buffers {
     memory: Mapping,
@@ -35,10 +35,10 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// A pool of so many bytes, in whole pages.
+    /// Creates a pool of `bytes` bytes, rounded up to whole pages.
     ///
     /// # Errors
-    /// What the kernel said where it gives no memory; `InvalidInput` for none.
+    /// The error of the kernel if it grants no memory; `InvalidInput` for 0 bytes.
     pub fn new(bytes: usize) -> io::Result<Arc<Self>> {
         let pages = bytes / PAGE;
         if pages == 0 {
@@ -51,7 +51,7 @@ impl Buffers {
         Ok(Arc::new(Self { memory, pages, fork: ForkGuard::new()?, free }))
     }
 
-    /// A piece of so many bytes, the first place it fits; `None` where it fits nowhere.
+    /// Takes a piece of `bytes` bytes, or returns `None` if there is no contiguous room.
     #[must_use]
     pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Piece> {
         let pages = bytes.div_ceil(PAGE);
@@ -59,7 +59,7 @@ impl Buffers {
         Some(Piece { buffers: Arc::clone(self), first, length: bytes })
     }
 
-    /// Bytes in all.
+    /// Returns the total size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.pages * PAGE) as u64
@@ -94,7 +94,7 @@ impl Buffers {
     }
 }
 
-/// A piece of a pool, aligned to a page. Goes back when dropped.
+/// Piece of a pool, aligned to a page. Dropping it returns it to the pool.
 pub struct Piece {
     buffers: Arc<Buffers>,
     first: usize,
@@ -102,7 +102,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length

@@ -6,7 +6,8 @@
 use forebay_block::Moment;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The moment it is. One call into the kernel's shared page, a few tens of nanoseconds.
+/// Returns the current time of the monotonic clock, in some tens of nanoseconds and without a system
+/// call.
 #[must_use]
 pub fn now() -> Moment {
     let time = clock_gettime(ClockId::Monotonic);

@@ -11,35 +11,35 @@ use rustix::io::Errno;
 use crate::block_device;
 use crate::file::Kind;
 
-/// Whether the file is read and written past the kernel's page cache.
+/// Whether a file is accessed with direct I/O.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Direct {
-    /// It is.
+    /// With direct I/O.
     Yes,
-    /// It is not, for this reason; requests go through the page cache.
+    /// With buffered I/O, for this reason.
     Refused(String),
 }
 
-/// What the next request on the descriptor does.
+/// Mode of the next request on a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// Goes past the kernel's page cache.
+    /// Direct I/O, past the page cache of the kernel.
     Direct,
-    /// Goes through it.
+    /// Buffered I/O, through the page cache of the kernel.
     Buffered,
 }
 
-/// What addresses, offsets and lengths of direct I/O must be multiples of, in bytes; powers of two.
+/// Alignment that direct I/O needs, in bytes. Both values are powers of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alignment {
-    /// Addresses in memory.
+    /// Alignment of memory addresses.
     pub memory: u32,
-    /// Offsets in the file, and lengths.
+    /// Alignment of file offsets and lengths.
     pub offset: u32,
 }
 
 impl Alignment {
-    /// Anything goes: I/O through the kernel's page cache.
+    /// No alignment, for buffered I/O.
     pub const NONE: Alignment = Alignment { memory: 1, offset: 1 };
 
     /// What is safe where nobody tells: no device in use has larger blocks.

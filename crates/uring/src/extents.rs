@@ -8,12 +8,12 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The extents of a file.
+/// Number and total length of the extents of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Extents {
-    /// How many.
+    /// Number of extents.
     pub count: u64,
-    /// How long they are together.
+    /// Total length in bytes.
     pub bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! An open file the ring can use: one descriptor, direct where the file system grants it.
+//! An open file that the ring can use: one descriptor, with direct I/O if the file system supports it.
 //!
 //! Why one descriptor and not a direct and a buffered one: a write lease is refused while a second
 //! open exists, so the block that holds the end of file is written by switching `O_DIRECT` off and
@@ -32,23 +32,23 @@ use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate
 /// gives it back.
 const RESERVATION_MARK: &str = "user.forebay.reserved";
 
-/// What kind of file it is.
+/// Type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// A regular file.
     Regular,
     /// A block device.
     Block,
-    /// A directory, pipe, socket or character device: nothing this library serves.
+    /// A directory, pipe, socket or character device, which this library does not serve.
     Other,
 }
 
-/// Which file it is, whatever its names; a block device is itself, whichever node names it.
+/// Identity of a file, independent of its names; for a block device, independent of its nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
-    /// The file system's device number; of a block device, its own.
+    /// Device number of the file system, or of the block device itself.
     pub device: u64,
-    /// The inode's number on it; of a block device, one that no file has.
+    /// Inode number, or for a block device a number that no file has.
     pub inode: u64,
 }
 
@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// An open file.
+/// An open file or block device.
 #[derive(Debug)]
 pub struct File {
     lease: Mutex<Option<Leased>>,
@@ -82,18 +82,18 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, waiting [`LEASE_PATIENCE`] at most for somebody's lease on it. A block device
-    /// is opened exclusively, for reading too.
+    /// Opens a file, and waits up to [`LEASE_PATIENCE`] for another program to release its lease. A
+    /// block device is opened exclusively, even for reading.
     ///
     /// # Errors
-    /// What the kernel said; `WouldBlock` where the lease was not given up in time; `ResourceBusy`
-    /// for a device that is mounted or held exclusively; `ReadOnlyFilesystem` where one that
-    /// refuses writes is opened for them.
+    /// The error of the kernel; `WouldBlock` if the lease was not released in time; `ResourceBusy`
+    /// for a block device that is mounted or in use; `ReadOnlyFilesystem` for writing to a read-only
+    /// device.
     pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
         Self::open_within(path, how, LEASE_PATIENCE)
     }
 
-    /// As [`File::open`], with a patience of the caller's.
+    /// Opens a file as [`File::open`], and waits up to `patience` for a lease.
     ///
     /// # Errors
     /// As [`File::open`].
@@ -131,13 +131,11 @@ impl File {
         Ok(Opened { file, created })
     }
 
-    /// A file that was opened elsewhere: direct or not, leased and locked as it is, for that
-    /// belongs to the open file and is shared with whoever else has it. Its lease is held by
-    /// [`File::adopt_lease`], or by nobody here.
+    /// Takes over a file that another process opened. Its mode, lease and lock belong to the open file
+    /// and stay as they are. [`File::adopt_lease`] watches its lease.
     ///
     /// # Errors
-    /// What the kernel said; `InvalidInput` for one that is open neither for reading nor for
-    /// reading and writing.
+    /// The error of the kernel; `InvalidInput` for a descriptor that is open for writing only.
     pub fn of_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let status = rustix::fs::fstat(&descriptor)?;
         let kind = kind_of(FileType::from_raw_mode(status.st_mode));
@@ -172,20 +170,19 @@ impl File {
         })
     }
 
-    /// Asks for direct I/O, as opening does: for a file that came from elsewhere, maybe in the
-    /// midst of a buffered write.
+    /// Switches a file that was taken over to direct I/O, if the file system supports it.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn go_direct(&mut self) -> io::Result<()> {
         (self.direct, self.alignment) = direct_of(self.as_fd(), self.kind)?;
         Ok(())
     }
 
-    /// Goes through the kernel's page cache from now on, whoever else has the open file included.
+    /// Switches the open file to buffered I/O, in all processes that share it.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn go_buffered(&mut self) -> io::Result<()> {
         direct::clear_flags(self.as_fd(), OFlags::DIRECT)?;
         (self.direct, self.alignment) = (Direct::Refused("turned off".into()), Alignment::NONE);
@@ -204,51 +201,50 @@ impl File {
             if is_only_name { open::keep_directory(path) } else { Directory::Unreadable };
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Which file a path names, found without opening it: an open would break a lease, our own
-    /// included.
+    /// Returns the identity of the file at a path without opening it, because an open would break
+    /// leases.
     ///
     /// # Errors
-    /// What the kernel said, `NotFound` among it.
+    /// The error of the kernel, such as `NotFound`.
     pub fn identity_of(path: &Path) -> io::Result<Identity> {
         let status = rustix::fs::stat(path)?;
         Ok(Identity::of(&status))
     }
 
-    /// What kind of file it is.
+    /// Returns the type of the file.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What the descriptor may do.
+    /// Returns the access mode of the descriptor.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Whether requests go past the kernel's page cache.
+    /// Returns whether the file is accessed with direct I/O, or the reason why not.
     #[must_use]
     pub fn direct(&self) -> &Direct {
         &self.direct
     }
 
-    /// What requests on the file must be aligned to; nothing where they go through the kernel's
-    /// page cache.
+    /// Returns the alignment that requests need; [`Alignment::NONE`] for buffered I/O.
     #[must_use]
     pub fn alignment(&self) -> Alignment {
         self.alignment
     }
 
-    /// Bytes of the smallest block of the device, where the file is one.
+    /// Returns the logical block size of a block device in bytes.
     ///
     /// # Errors
-    /// What the kernel said; `Unsupported` where it is no device.
+    /// The error of the kernel; `Unsupported` if the file is not a block device.
     pub fn logical_block(&self) -> io::Result<u32> {
         match self.kind {
             Kind::Block => block_device::logical_block(self.as_fd()),
@@ -256,10 +252,10 @@ impl File {
         }
     }
 
-    /// Bytes in the file, or in the whole blocks of the device.
+    /// Returns the size of the file, or of the whole blocks of the block device, in bytes.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn length(&self) -> io::Result<u64> {
         match self.kind {
             Kind::Block => block_device::reachable(self.as_fd()),
@@ -270,27 +266,26 @@ impl File {
         }
     }
 
-    /// Bytes of space the file takes, those reserved included.
+    /// Returns the allocated bytes of the file, including reserved space.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn allocated_bytes(&self) -> io::Result<u64> {
         let blocks = rustix::fs::fstat(&self.descriptor)?.st_blocks;
         Ok(u64::try_from(blocks).expect("the kernel keeps counts positive") * 512)
     }
 
-    /// Whether a file of this file system can have `end` bytes. Asks by a seek, which nothing here
-    /// depends on.
+    /// Returns whether a file of this file system can have `end` bytes, found by a seek.
     #[must_use]
     pub fn can_hold(&self, end: u64) -> bool {
         rustix::fs::seek(&self.descriptor, SeekFrom::Start(end)).is_ok()
     }
 
-    /// Bytes this user may still allocate on the file's file system; without end on a device, where
-    /// nothing has to be.
+    /// Returns the bytes that this user can still allocate on the file system; unlimited for a block
+    /// device.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn free_bytes(&self) -> io::Result<u64> {
         if self.kind == Kind::Block {
             return Ok(u64::MAX);
@@ -299,11 +294,11 @@ impl File {
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
-    /// Switches the descriptor for the requests that follow. Where direct was refused nothing
-    /// happens.
+    /// Switches the descriptor between direct and buffered I/O for the next requests. Does nothing if
+    /// direct I/O is not supported.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn set_direct(&self, mode: Mode) -> io::Result<()> {
         match (&self.direct, mode) {
             (Direct::Refused(_), _) => Ok(()),
@@ -312,12 +307,12 @@ impl File {
         }
     }
 
-    /// Writes all of `data` at `offset`, on the calling thread, in the mode the descriptor is in.
-    /// Blocks until the device has it; interrupted and short writes are gone on with.
+    /// Writes all of `data` at `offset` on the calling thread, in the current mode of the descriptor.
+    /// Blocks. Interrupted and short writes are continued.
     ///
     /// # Errors
-    /// What the kernel said; a prefix may have been written. `InvalidInput` where the mode asks for
-    /// an alignment that `data` or `offset` does not have.
+    /// The error of the kernel; a prefix may have been written. `InvalidInput` if `data` or `offset`
+    /// is not aligned for direct I/O.
     pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
         while !data.is_empty() {
             let written = retry_on_intr(|| rustix::io::pwrite(&self.descriptor, data, offset))?;
@@ -330,37 +325,36 @@ impl File {
         Ok(())
     }
 
-    /// Sets the length; space beyond it is given back.
+    /// Sets the size of the file (`ftruncate`). Space beyond it is freed.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn truncate(&self, length: u64) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, length))?)
     }
 
-    /// Allocates space, now; the length stays. Allocated, a later write there cannot run out of
+    /// Allocates space for a range without changing the size, so that a later write cannot run out of
     /// space.
     ///
     /// # Errors
-    /// What the kernel said: `StorageFull` where there is no space.
+    /// The error of the kernel: `StorageFull` if there is no space.
     pub fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
         self.fallocate(FallocateFlags::KEEP_SIZE, offset, length)
     }
 
-    /// Gives space back; the length stays, the range reads as zeroes. (ext4 keeps what lies beyond
-    /// the end: only [`File::truncate`] gives that back.)
+    /// Frees the space of a range, which then reads as zeroes, without changing the size. ext4 keeps
+    /// space beyond the end; only [`File::truncate`] frees that.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
     }
 
-    /// Says that a range is not needed: of a device by telling it, of a file by giving the space
-    /// back.
+    /// Discards a range of a block device, or frees the space of a range of a file.
     ///
     /// # Errors
-    /// What the kernel said: `Unsupported` where the device cannot.
+    /// The error of the kernel: `Unsupported` if the device cannot discard.
     pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         match self.kind {
             Kind::Block => block_device::discard(self.as_fd(), offset, length),
@@ -372,16 +366,16 @@ impl File {
         Ok(retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length))?)
     }
 
-    /// In how many pieces the file lies. Writes out what the kernel's page cache holds of it first.
+    /// Returns the extents of the file. The kernel writes out its page cache of the file first.
     ///
     /// # Errors
-    /// What the kernel said: `Unsupported` where the file system cannot tell.
+    /// The error of the kernel: `Unsupported` if the file system does not report extents.
     pub fn extents(&self) -> io::Result<Extents> {
         extents::count(self.as_fd(), 0)
     }
 
-    /// Where the byte at `offset` lies on the device of its file system; `None` for a hole, and for
-    /// what has no place yet. A system call; what is not written out is not waited for.
+    /// Returns the offset on the device of the byte at `offset`, or `None` if it has no block yet. Makes
+    /// one system call, and does not write out the page cache.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -389,8 +383,8 @@ impl File {
         extents::physical(self.as_fd(), offset)
     }
 
-    /// In how many places on the device a range lies: its pieces and how long they are together, of
-    /// as much as one system call tells. What follows on there is one piece, written or not.
+    /// Returns the number and total length of the contiguous pieces of a range on the device, as far as
+    /// one system call reports them. Adjacent written and unwritten extents count as one piece.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -398,10 +392,8 @@ impl File {
         extents::places(self.as_fd(), bytes)
     }
 
-    /// Whether its file system is known to overwrite in place: what is written there once costs it
-    /// nothing the second time. XFS and ext4 do (but for blocks that files share); one that copies
-    /// on write does not, and of others it is not known. A device has nothing to do at all. A
-    /// system call.
+    /// Returns whether the file system is known to overwrite blocks in place, so that a second write
+    /// allocates nothing. True for XFS, ext4 and block devices. Makes one system call.
     #[must_use]
     pub fn overwrites_in_place(&self) -> bool {
         const XFS: u64 = 0x5846_5342;
@@ -410,31 +402,32 @@ impl File {
         self.kind == Kind::Block || kind().is_ok_and(|kind| [XFS, EXT].contains(&kind))
     }
 
-    /// Its extent-size hint, in bytes; `None` where it has none.
+    /// Returns the extent-size hint in bytes, or `None` if the file has none.
     ///
     /// # Errors
-    /// What the kernel said where the file system has no such hints.
+    /// The error of the kernel if the file system has no such hints.
     pub fn extent_hint(&self) -> io::Result<Option<u32>> {
         hint::get(self.as_fd())
     }
 
-    /// Has the file system allocate stretches of so many bytes for the file from now on, for good.
+    /// Sets the extent-size hint of the file, in bytes.
     ///
     /// # Errors
-    /// `AlreadyExists` where a hint stands, which is left alone. What the kernel said:
-    /// `InvalidInput` for a number that is no multiple of a block, or a file that has extents;
-    /// `Unsupported` and others where the file system has no such hints.
+    /// `AlreadyExists` if the file has a hint, which is kept. `InvalidInput` if the number is not a
+    /// multiple of a block, or the file has extents. `Unsupported` and others if the file system has
+    /// no such hints.
     pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
         hint::set(self.as_fd(), bytes)
     }
 
-    /// How its file system divides its space; `None` where it does not tell. A system call.
+    /// Returns the allocation groups of the file system, or `None` if it reports none. Makes one system
+    /// call.
     #[must_use]
     pub fn geometry(&self) -> Option<Geometry> {
         Geometry::of(self.as_fd())
     }
 
-    /// Whether space is allocated from `offset` on.
+    /// Returns whether space is allocated from `offset` on.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -442,10 +435,11 @@ impl File {
         Ok(extents::count(self.as_fd(), offset)?.count > 0)
     }
 
-    /// How far space was reserved by whoever had the file open last, and did not give it back.
+    /// Returns the end of the space that an engine reserved and did not give back before a crash, from
+    /// an extended attribute of the file.
     ///
     /// # Errors
-    /// What the kernel said: `Unsupported` where the file system keeps no such attributes.
+    /// The error of the kernel: `Unsupported` if the file system has no extended attributes.
     pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
         let mut text = [0; 20];
         match rustix::fs::fgetxattr(&self.descriptor, RESERVATION_MARK, &mut text[..]) {
@@ -458,10 +452,10 @@ impl File {
         }
     }
 
-    /// Says how far space is reserved.
+    /// Stores the end of the reserved space in an extended attribute of the file.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
         let text = end.to_string();
         Ok(rustix::fs::fsetxattr(
@@ -472,10 +466,10 @@ impl File {
         )?)
     }
 
-    /// Says that nothing is reserved.
+    /// Removes the extended attribute that marks reserved space.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn remove_reservation_mark(&self) -> io::Result<()> {
         match rustix::fs::fremovexattr(&self.descriptor, RESERVATION_MARK) {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
@@ -483,12 +477,12 @@ impl File {
         }
     }
 
-    /// Asks to be told before anybody else opens the file: the watch's callback gets `key`.
+    /// Takes the write lease of the file. When another program opens the file, the callback of the
+    /// watch gets `key`.
     ///
     /// # Errors
-    /// What the kernel said: `WouldBlock` where somebody has the file open already,
-    /// `PermissionDenied` where it belongs to another user, others where the file system has no
-    /// leases.
+    /// The error of the kernel: `WouldBlock` if the file is open elsewhere, `PermissionDenied` if it
+    /// belongs to another user, others if the file system has no leases.
     pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         if lease.is_none() {
@@ -497,13 +491,12 @@ impl File {
         Ok(())
     }
 
-    /// Holds the lease that the open file has, where it came from elsewhere: the watch hears of its
-    /// breaks from now on. What happened before is told by [`File::has_lease`], asked afterwards:
-    /// where that is not so somebody waits, or it is gone, and [`File::release_lease`] lets him go
-    /// on when all is written that is to be.
+    /// Watches the lease that a file from another process already has. If [`File::has_lease`] is false
+    /// afterwards, the lease is gone or another program waits for it; call [`File::release_lease`]
+    /// once everything is written.
     ///
     /// # Errors
-    /// What the kernel said; the lease stays with the open file then, and nobody here hears of it.
+    /// The error of the kernel; the lease then stays with the open file and is not watched.
     pub fn adopt_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         if lease.is_none() {
@@ -512,47 +505,46 @@ impl File {
         Ok(())
     }
 
-    /// Whether the open file has a lease that nobody waits for, whoever holds it.
+    /// Returns whether the open file has a lease that no program waits for, in any process.
     #[must_use]
     pub fn is_leased(&self) -> bool {
         lease::is_whole(self.as_fd())
     }
 
-    /// Gives up the lease that the open file has, whoever holds it: who waits for it goes on.
-    /// Nothing happens where there is none.
+    /// Gives up the lease of the open file, in all processes. Does nothing if there is
+    /// none.
     pub fn give_up_lease(&self) {
         lease::give_up(self.as_fd());
     }
 
-    /// Whether the lease is held, and nobody waits for it.
+    /// Returns whether this process holds the lease and no program waits for it.
     #[must_use]
     pub fn has_lease(&self) -> bool {
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         lease.as_ref().is_some_and(Leased::is_whole)
     }
 
-    /// Gives the lease up, which lets whoever waits for it go on. Nothing happens where there is
-    /// none.
+    /// Gives up the lease, which lets waiting programs continue. Does nothing without a lease.
     pub fn release_lease(&self) {
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(lease);
     }
 
-    /// Locks the whole file against others who lock it, another engine of this process included;
-    /// for writing where the descriptor may write. Does not wait.
+    /// Tries to lock the whole file against other engines, in this and other processes; for writing if
+    /// the descriptor is writable. Does not wait.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn try_ofd_lock(&self) -> io::Result<Lock> {
         let lock = lock::try_take(self.as_fd(), self.access)?;
         self.locked.fetch_or(lock == Lock::Taken, Ordering::Relaxed);
         Ok(lock)
     }
 
-    /// Gives the lock up; not where it was [left](File::leave).
+    /// Releases the lock, unless it was [left](File::leave).
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn ofd_unlock(&self) -> io::Result<()> {
         if self.left.load(Ordering::Acquire) {
             return Ok(());
@@ -562,9 +554,8 @@ impl File {
         Ok(())
     }
 
-    /// Leaves lease and lock to whoever else has the open file: nothing here gives them up from now
-    /// on, its drop included. They go when the last descriptor of it does, or when that one gives
-    /// them up.
+    /// Leaves lease and lock to the other processes that share the open file. This process does not
+    /// release them after that, not even on drop.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -573,12 +564,11 @@ impl File {
         }
     }
 
-    /// Lets go of a block device, whoever still shares this: others may open it exclusively, and
-    /// mount it, when this returns (under old kernels, when a ring it was registered with has
-    /// noticed). From then on no request may name it. Nothing happens to a file that is no device.
+    /// Closes a block device before this is dropped, so that other programs can open it exclusively and
+    /// mount it. No request may use the file afterwards. Does nothing for a regular file.
     ///
     /// # Errors
-    /// What the kernel said: then the device is let go of when this is dropped.
+    /// The error of the kernel; the device is then closed when this is dropped.
     pub fn let_go_of_device(&self) -> io::Result<()> {
         if self.kind != Kind::Block {
             return Ok(());

@@ -36,21 +36,21 @@ const OTHERS: u32 = 1;
 /// The most the kernel registers as one buffer.
 const STRETCH_SHIFT: u32 = 30;
 
-/// What a ring registers.
+/// Resources that a ring registers with the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fixed {
-    /// Whether its files.
+    /// Whether to register files.
     pub files: Register,
-    /// Whether its arena.
+    /// Whether to register the memory of the arena.
     pub buffers: Register,
 }
 
-/// Whether something is registered.
+/// Whether to register a resource with the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Register {
-    /// Where the kernel grants it.
+    /// Register it if the kernel permits.
     Yes,
-    /// Not at all.
+    /// Do not register it.
     No,
 }
 

@@ -15,17 +15,17 @@ use crate::mapping::Mapping;
 
 const PARENT: u32 = 1;
 
-/// Knows a forked child from its parent.
+/// Detector for a forked child process.
 #[derive(Debug)]
 pub struct ForkGuard {
     page: Mapping,
 }
 
 impl ForkGuard {
-    /// A guard: this process is the parent from now on.
+    /// Creates a guard. The calling process is the parent from now on.
     ///
     /// # Errors
-    /// What the kernel said where it gives no memory.
+    /// The error of the kernel if it grants no memory.
     pub fn new() -> io::Result<Self> {
         let page = Mapping::anonymous(PAGE, ProtFlags::READ | ProtFlags::WRITE)?;
         page.advise(Advice::LinuxWipeOnFork)?;
@@ -34,7 +34,7 @@ impl ForkGuard {
         Ok(guard)
     }
 
-    /// Whether this process made the guard, and was not forked off since.
+    /// Returns whether this process created the guard, and is not a forked child of it.
     #[must_use]
     pub fn is_parent(&self) -> bool {
         self.word().load(Ordering::Relaxed) == PARENT

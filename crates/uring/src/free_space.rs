@@ -11,19 +11,18 @@ use std::time::{Duration, Instant};
 
 use forebay_block::limits::REQUEST_BYTES;
 
-/// The pieces of a file system's free space. One never reaches over the end of a group.
+/// Extents of the free space of a file system. An extent never crosses the end of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FreeSpace {
-    /// How many.
+    /// Number of extents.
     pub pieces: u64,
-    /// Bytes in all of them.
+    /// Total bytes.
     pub bytes: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest extent.
     pub largest: u64,
-    /// Bytes in those that hold a whole request.
+    /// Total bytes of the extents that can hold a request of the largest size.
     pub in_large: u64,
-    /// How far it was looked when the time was over, in bytes of the device; `None` when all was
-    /// seen.
+    /// Offset on the device up to which the time sufficed to look, or `None` if all of it was seen.
     pub looked_until: Option<u64>,
 }
 
@@ -62,12 +61,12 @@ const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(size_of::<Map>() == 192 + 64 * RECORDS_PER_CALL);
 
 impl FreeSpace {
-    /// Of the file system an open file or directory lies on, as much as is seen in that time; one
-    /// call at least, which is not cut short. Blocks for so long.
+    /// Reads the free extents of the file system of an open file or directory. Blocks for about `time`,
+    /// and makes at least one system call.
     ///
     /// # Errors
-    /// What the kernel said: `Unsupported` or `InvalidInput`, or that it is no such call
-    /// (`ENOTTY`), where the file system does not tell.
+    /// The error of the kernel: `Unsupported`, `InvalidInput` or `ENOTTY` if the file system does not
+    /// report free extents.
     pub fn of(file: impl AsFd, time: Duration) -> io::Result<Self> {
         let until = Instant::now() + time;
         let mut map = Map::new();

@@ -8,12 +8,12 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The allocation groups of a file system.
+/// Allocation groups of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// How many there are; one at least.
+    /// Number of groups, at least 1.
     pub groups: u32,
-    /// Bytes of each but the last, which may be smaller.
+    /// Bytes per group; the last one may be smaller.
     pub group_bytes: u64,
     /// Bits of an inode's number below those that say its group.
     inode_bits: u32,
@@ -71,13 +71,13 @@ impl Geometry {
         })
     }
 
-    /// The group an inode lies in; `None` for a number that cannot be.
+    /// Returns the group of an inode, or `None` for an invalid number.
     #[must_use]
     pub fn group_of_inode(&self, inode: u64) -> Option<u32> {
         self.existing(inode >> self.inode_bits)
     }
 
-    /// The group a byte of the device lies in; `None` beyond the last.
+    /// Returns the group of a byte of the device, or `None` beyond the last group.
     #[must_use]
     pub fn group_of_byte(&self, physical: u64) -> Option<u32> {
         self.existing(physical / self.group_bytes)

@@ -41,7 +41,7 @@ struct Owner {
 
 type OnBreak = Box<dyn Fn(u64) + Send>;
 
-/// Hears of broken leases, for one engine.
+/// Watch for broken leases of the files of one engine, on a thread of its own.
 pub struct LeaseWatch {
     shared: Arc<Shared>,
     stage: Mutex<Stage>,
@@ -79,18 +79,18 @@ pub(crate) struct Leased {
 }
 
 impl LeaseWatch {
-    /// A watch that tells `on_break` the key of each lease that is being broken. The callback runs
-    /// on the watch's own thread and should only pass the word on; it may give leases up.
+    /// Starts a watch that calls `on_break` with the key of each lease that another program breaks. The
+    /// callback runs on the thread of the watch and should be short; it may release leases.
     ///
     /// # Errors
-    /// What the kernel said where it has no descriptor left.
+    /// The error of the kernel if it grants no descriptor or thread.
     pub fn new(on_break: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { leased: Mutex::new(HashMap::new()), stop });
         Ok(Self { shared, stage: Mutex::new(Stage::Idle(Box::new(on_break))), home: Home::here() })
     }
 
-    /// Gives all leases up and ends the thread, and with it the callback. Later leases are refused.
+    /// Releases all leases and ends the thread. Later leases are refused.
     pub fn shutdown(&self) {
         if !self.home.is_here() {
             // A forked child has no such thread, and the leases are its parent's.

@@ -33,10 +33,10 @@ const PLACE_BITS: u32 = 20;
 /// Places of a table at most.
 const PLACES: usize = 1 << PLACE_BITS;
 
-/// Memory that can be lent: owned bytes that do not move when their owner does.
+/// Owned memory that can be lent to a device: bytes that do not move with their owner.
 #[derive(Debug)]
 pub enum Memory {
-    /// The bytes of a vector (its length, not its capacity).
+    /// The bytes of a vector, without its spare capacity.
     Vector(Vec<u8>),
     /// An aligned allocation.
     Aligned(AlignedMemory),
@@ -45,7 +45,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -55,7 +55,7 @@ impl Memory {
         }
     }
 
-    /// The bytes, to be changed.
+    /// Returns the bytes for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
@@ -65,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
@@ -75,13 +75,13 @@ impl Memory {
         }
     }
 
-    /// Whether the first byte's address is a multiple of `alignment`.
+    /// Returns whether the address of the first byte is a multiple of `alignment`.
     #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
         self.is_aligned_from(0, alignment)
     }
 
-    /// Whether the address of byte `at` is a multiple of `alignment`.
+    /// Returns whether the address of byte `at` is a multiple of `alignment`.
     #[must_use]
     pub fn is_aligned_from(&self, at: usize, alignment: usize) -> bool {
         let start = match self {
@@ -182,7 +182,7 @@ struct Place {
     flights: u32,
 }
 
-/// The table of what is lent to one device.
+/// Table of the memory that is lent to one device.
 #[derive(Default)]
 pub struct Lent {
     places: Vec<Place>,
@@ -191,16 +191,16 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Nothing is lent.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes memory in, under a number that names it until it is taken back.
+    /// Lends memory and returns its number, which is valid until it is taken back.
     ///
     /// # Panics
-    /// When a million things are lent already.
+    /// If a million pieces are lent already.
     pub fn lend(&mut self, memory: Memory) -> Buffer {
         let index = self.free.pop_front().unwrap_or_else(|| {
             assert!(self.places.len() < PLACES, "too much is lent at once");
@@ -212,10 +212,10 @@ impl Lent {
         Buffer(place.generation << PLACE_BITS | index)
     }
 
-    /// Gives memory back to who lent it.
+    /// Ends a loan and returns the memory.
     ///
     /// # Panics
-    /// When the number names nothing that is lent, or a request at the device uses it.
+    /// If the number is not lent, or a request at the device uses it.
     pub fn take_back(&mut self, buffer: Buffer) -> Memory {
         let place = self.place(buffer);
         assert_eq!(place.flights, 0, "{buffer:?} is at the device");
@@ -225,7 +225,7 @@ impl Lent {
         held.give_back()
     }
 
-    /// How many things are lent.
+    /// Returns the number of pieces that are lent.
     #[must_use]
     pub fn count(&self) -> usize {
         self.places.len() - self.free.len()

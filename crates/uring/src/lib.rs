@@ -1,24 +1,21 @@
-//! The only system calls of Forebay.
+//! System calls of Forebay: rings, the thread pool that replaces them, files, memory, leases, probes.
 //!
-//! In order of a page's life: [`arena`] the memory pages live in, [`layout`] what lies where in it,
-//! [`header`] what says which page a frame holds, `masks` which bytes of it, [`records`] of which
-//! file; [`lent`] callers' own memory for the time of a flight, [`aligned`] such memory on the
-//! heap, [`buffers`] in a pool; [`open`] how a file is opened, [`file`](mod@file) an open file the
-//! ring can use, [`direct`] what its direct I/O is aligned to, [`lease`] who else opens it,
-//! [`lock`] which other engine has it, [`extents`] in how many pieces it lies, [`geometry`] how its
-//! file system divides its space, [`free_space`] in what pieces that is free, `hint` what it is
-//! told of the file; [`ring`] the device over real files, [`setup`] the best ring this kernel has,
-//! [`fixed`] what is registered beforehand, [`waker`] what wakes it, [`offer`] what the kernel
-//! offers and what it lacks; [`threads`] the device over real files where there is no ring,
-//! [`backend`] whichever it is; [`net`] stream sockets. Devices without files, for trying and
-//! measuring what stands above: [`null`], [`memory`], [`modelled`]. Beside them [`clock`] the only
-//! one, [`mod@fork`] whose process this is, [`probe`] what machine it is, [`local`] a socket for
-//! programs of this machine, [`passing`] one that carries descriptors between two, and what one
-//! process hears of another; [`alive`] tells that the rings of one are gone, [`detached`] what
-//! makes one outlive whoever started it, [`frames`] writing without a ring, [`notify`] a service
-//! manager that keeps descriptors meanwhile.
+//! [`Backend`] is the device over real files: a [`Ring`], or [`Threads`] if io_uring is missing or
+//! forbidden. [`File`] is an open file, [`Arena`] the memory of its pages, [`LeaseWatch`] reports
+//! other programs that open a file. [`Null`], [`MemoryDevice`] and [`Modelled`] are devices without
+//! files, for tests and measurements. [`net`] has stream sockets.
 //!
-//! Unsafe lives here and in no other crate of the project.
+//! The `unsafe` code that the engine needs is here and in `lists`, except for one module of `forebay`.
+
+// Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
+// holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
+// memory of callers. Files: `open`, `file`, `direct` alignment, `lease`, `lock`, `extents`,
+// `geometry` allocation groups, `free_space`, `hint` extent sizes. I/O: `ring`, `setup`, `fixed`
+// registered resources, `waker`, `offer` features, `threads`, `backend` either of the two, `net`
+// sockets. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and
+// `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
+// outlives its parent, `frames` writing without a ring, `notify` the service manager. `clock` and
+// `probe` the machine.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");

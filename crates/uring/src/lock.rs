@@ -10,12 +10,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::open::Access;
 
-/// Whether the lock was had.
+/// Result of an attempt to lock a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lock {
-    /// It is ours until given up, or until the descriptor closes.
+    /// Locked, until it is released or the descriptor is closed.
     Taken,
-    /// Somebody else holds one that excludes it.
+    /// Another open file holds a conflicting lock.
     HeldElsewhere,
 }
 

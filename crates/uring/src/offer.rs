@@ -1,9 +1,8 @@
-//! What io_uring offers on this kernel, one by one: had, lost and since which kernel it would be
-//! had, or refused and why. For reports, and for the one line in which a ring describes itself.
+//! Features of io_uring on the running kernel: available, missing and since which kernel, or refused
+//! and why. For reports, and for the description of a ring.
 //!
-//! Nothing here decides anything: the ring takes what it finds and goes on without the rest. A ring
-//! lists what it asked for; [`Offers::of_this_kernel`] asks for everything, which takes some
-//! milliseconds.
+//! Nothing here makes decisions: a ring uses what is available. A ring lists the features that it
+//! asked for; [`Offers::of_this_kernel`] asks for all of them, which takes some milliseconds.
 
 use std::fmt;
 use std::io;
@@ -14,86 +13,87 @@ use crate::min_wait::{self, MinWait};
 use crate::probe::KernelVersion;
 use crate::setup::{Level, Setup, SetupError};
 
-/// Something of io_uring that not every kernel has.
+/// Feature of io_uring that not every kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Feature {
-    /// A wait with a time limit in the call that submits.
+    /// Wait with a timeout in the call that submits.
     TimedWait,
-    /// A bad request does not hold up those behind it.
+    /// An invalid request does not stop the submission of later ones.
     SubmitAll,
-    /// The thread is not interrupted for completions.
+    /// Completions do not interrupt the thread.
     CooperativeTaskWork,
-    /// One thread submits.
+    /// Only one thread submits, which saves locking.
     SingleIssuer,
-    /// Completions are worked off in the ring's thread when it asks.
+    /// Completions are processed on the thread of the ring, when it asks.
     DeferredTaskWork,
     /// The submission queue has no index array.
     NoIndexArray,
-    /// The ring's own descriptor is registered, so that a call need not look it up.
+    /// Registered descriptor of the ring, which saves a lookup per call.
     RingDescriptor,
-    /// Files are registered, so that a request need not look them up.
+    /// Registered files, which save a lookup per request.
     RegisteredFiles,
-    /// A table of files begins empty.
+    /// Table of registered files that starts empty.
     SparseFiles,
-    /// The arena is registered, so that its pages need not be pinned for each direct request.
+    /// Registered memory, whose pages need not be pinned for each direct request.
     RegisteredBuffers,
-    /// A request of several pieces uses registered buffers too.
+    /// Registered memory in requests of several pieces.
     VectoredFixed,
-    /// A file's length is set through the ring.
+    /// Setting the size of a file through the ring.
     SetLength,
-    /// A block device's range is discarded through the ring.
+    /// Discarding a range of a block device through the ring.
     DiscardCommand,
-    /// The kernel waits for many completions a bounded time, and after that for one.
+    /// Wait for many completions for a minimum time, and then for one (`min_wait`).
     MinimalWait,
-    /// A completion after the minimal time ends the wait, as it should.
+    /// A completion after the minimum time ends the wait. Some kernels have a bug here.
     MinimalWaitEnds,
-    /// A wait need not be booked as waiting for I/O.
+    /// Wait that is not accounted as waiting for I/O.
     UnbookedWait,
-    /// Completions are polled for, where the device polls. Not used by the rings here.
+    /// Polling for completions. Not used here.
     Polled,
-    /// Polling sleeps first. Not used by the rings here.
+    /// Polling that sleeps first. Not used here.
     HybridPolled,
-    /// What is received goes into buffers the kernel takes from a ring of them.
+    /// Received data goes to buffers that the kernel takes from a ring.
     ProvidedBuffers,
-    /// One request accepts many.
+    /// One request accepts many connections.
     MultishotAccept,
-    /// One request receives many times.
+    /// One request receives many messages.
     MultishotReceive,
 }
 
-/// Whether a feature is there.
+/// Availability of a feature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It is.
+    /// Available.
     Had,
-    /// The kernel lacks it; [`Feature::since`] says which has it.
+    /// Missing in this kernel; see [`Feature::since`].
     Lost,
-    /// The kernel has it, and does not grant it here, for this reason.
+    /// Refused by this kernel, for this reason.
     Refused(String),
 }
 
-/// One feature and whether it is there.
+/// A feature and its availability.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// Which.
+    /// The feature.
     pub feature: Feature,
-    /// Whether it is there.
+    /// Its availability.
     pub state: State,
 }
 
-/// A list of them. Its `Display` is one line: "io_uring: full", or what is missing.
+/// List of features with their availability. Displayed as one line: "io_uring: full", or the missing
+/// ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offers(pub Vec<Offer>);
 
 impl Feature {
-    /// What it is called in a sentence: "without ...".
+    /// Returns its name for a sentence: "without ...".
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// The first kernel that has it.
+    /// Returns the first kernel version that has it.
     #[must_use]
     pub fn since(self) -> KernelVersion {
         let (_, (major, minor)) = self.row();
@@ -139,11 +139,10 @@ impl Feature {
 }
 
 impl Offers {
-    /// Asks this kernel for everything, with rings of its own that are gone afterwards. Blocks for
-    /// some milliseconds, once in a process for the behaviour of the minimal wait.
+    /// Tests all features on the running kernel with temporary rings. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// Why there is no ring at all.
+    /// [`SetupError`] if no ring can be set up at all.
     pub fn of_this_kernel() -> Result<Self, SetupError> {
         let setup = Setup::new(4, Level::NoArray)?;
         let mut offers = setup.offers();
@@ -164,7 +163,7 @@ impl Offers {
         Ok(Self(offers))
     }
 
-    /// Whether a feature is there; `false` too where it is not listed.
+    /// Returns whether a feature is available; `false` if it is not in the list.
     #[must_use]
     pub fn had(&self, feature: Feature) -> bool {
         self.0.iter().any(|offer| offer.feature == feature && offer.state == State::Had)

@@ -22,58 +22,58 @@ use rustix::io::Errno;
 
 use crate::file::File;
 
-/// How long [`File::open`] waits for somebody to give up a lease on the file.
+/// Time that [`File::open`] waits for another program to release its lease on the file.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the descriptor may do.
+/// Access mode of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
-    /// Read alone.
+    /// Read only.
     Read,
     /// Read and write.
     ReadWrite,
 }
 
-/// What happens to a file that is not there.
+/// Whether opening creates a missing file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Create {
-    /// The open fails.
+    /// Fails if the file is missing.
     No,
-    /// It is made.
+    /// Creates the file if it is missing.
     IfMissing,
-    /// It is made, and the open fails where it is there already.
+    /// Creates the file, and fails if it exists.
     New,
 }
 
-/// What happens to what is in the file.
+/// Whether opening truncates the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Truncate {
-    /// It stays.
+    /// Keeps the content.
     Keep,
-    /// It is cut to nothing once the file is open. Whoever must lock first keeps, locks, and calls
+    /// Truncates the file to length 0. To lock the file first, keep the content and call
     /// [`File::truncate`].
     Cut,
 }
 
-/// How a file is opened.
+/// Options for opening a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct How {
-    /// What the descriptor may do.
+    /// Access mode of the descriptor.
     pub access: Access,
-    /// What happens to a file that is not there.
+    /// Whether to create a missing file.
     pub create: Create,
-    /// What happens to what is in the file.
+    /// Whether to truncate the file.
     pub truncate: Truncate,
-    /// Permission bits of a file that is made, before the process's umask.
+    /// Permission bits of a created file, before the umask.
     pub mode: u32,
 }
 
-/// An open file, and what opening it did.
+/// Result of opening a file.
 #[derive(Debug)]
 pub struct Opened {
     /// The file.
     pub file: File,
-    /// Whether this call made it.
+    /// Whether this call created it.
     pub created: bool,
 }
 

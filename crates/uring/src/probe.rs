@@ -1,8 +1,6 @@
-//! What this machine is: kernel, file systems, devices, memory. Read once at set-up, for defaults
-//! and for reports.
+//! Properties of the machine: kernel, file systems, devices, memory. For defaults and reports.
 //!
-//! Everything here is best effort from `/proc`, `/sys` and `statfs`; what cannot be told is `None`,
-//! never a guess.
+//! The values come from `/proc`, `/sys` and `statfs`. An unknown value is `None`, never a guess.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,37 +9,36 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The kernel's version, for comparing with the one that has something.
+/// Version of the kernel, for comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KernelVersion {
-    /// 6 of 6.18.
+    /// Major number: 6 of 6.18.
     pub major: u32,
-    /// 18 of 6.18.
+    /// Minor number: 18 of 6.18.
     pub minor: u32,
 }
 
-/// The device a file lies on.
+/// Block device that a file is stored on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockDevice {
-    /// The kernel's name, `vda1`.
+    /// Name in the kernel, such as `vda1`.
     pub name: String,
     /// Major number.
     pub major: u32,
     /// Minor number.
     pub minor: u32,
-    /// The device's directory under `/sys`: of a partition, that of the whole disk, where the queue
-    /// is.
+    /// Directory of the device under `/sys`; for a partition, that of the whole disk.
     pub queue: Option<PathBuf>,
 }
 
 impl BlockDevice {
-    /// Whether completions can be polled for on it; `None` where it cannot be told.
+    /// Returns whether the device supports polling for completions, or `None` if unknown.
     #[must_use]
     pub fn polls(&self) -> Option<bool> {
         self.setting("io_poll").map(|value| value == 1)
     }
 
-    /// Bytes of its smallest block; `None` where it cannot be told.
+    /// Returns the logical block size in bytes, or `None` if unknown.
     #[must_use]
     pub fn logical_block(&self) -> Option<u32> {
         self.setting("logical_block_size").and_then(|value| u32::try_from(value).ok())
@@ -52,18 +49,17 @@ impl BlockDevice {
     }
 }
 
-/// The running kernel's version.
+/// Returns the version of the running kernel.
 #[must_use]
 pub fn kernel_version() -> KernelVersion {
     let uname = rustix::system::uname();
     parse_version(&uname.release().to_string_lossy())
 }
 
-/// The name of the file system a path is on, as `mount` calls it; for one that is not known by
-/// number, what `mountinfo` says.
+/// Returns the name of the file system of a path, as `mount` prints it.
 ///
 /// # Errors
-/// What the kernel said of the path.
+/// The error of the kernel for the path.
 pub fn file_system(path: &Path) -> io::Result<String> {
     let magic = rustix::fs::statfs(path)?.f_type;
     // The magic numbers are 32 bits wide.
@@ -88,8 +84,8 @@ pub fn file_system(path: &Path) -> io::Result<String> {
     Ok(known.into())
 }
 
-/// The block device behind a path: of a device's own node that device, else the one its file system
-/// is mounted from. `None` where there is none (tmpfs, network) or it cannot be told.
+/// Returns the block device of a path: the device of a device node, else the one that its file system
+/// is mounted from. Returns `None` if the file system has no block device (tmpfs, network) or it is unknown.
 #[must_use]
 pub fn block_device(path: &Path) -> Option<BlockDevice> {
     let status = rustix::fs::stat(path).ok()?;
@@ -105,8 +101,7 @@ pub fn block_device(path: &Path) -> Option<BlockDevice> {
     })
 }
 
-/// Where a block device's file system is mounted, as far as this process can see; the last place it
-/// was mounted at.
+/// Returns the last mount point of a block device that is visible to this process, if it is mounted.
 #[must_use]
 pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(node).ok()?.st_rdev;
@@ -116,8 +111,8 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
 }
 
-/// Bytes of memory this process may use: the least of the machine's and of its control groups'
-/// limits.
+/// Returns the bytes of memory that this process may use: the minimum of the machine's memory and the
+/// limits of its control groups.
 #[must_use]
 pub fn memory_limit() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_total(&text));

@@ -1,8 +1,7 @@
-//! Setting a ring up: the best this kernel has, step by step down to what 5.15 has, and what is
-//! lost on the way.
+//! Setup of a ring with the best features of the running kernel, down to those of 5.15, with a list of
+//! the missing ones.
 //!
-//! Where it is refused altogether the error says why and what to do: io_uring is the one system
-//! call that sandboxes and cautious distributions forbid by name.
+//! If io_uring is refused altogether, as in many sandboxes, the error says why and what to do.
 
 use std::fs;
 use std::io;
@@ -14,7 +13,7 @@ use crate::enter::Door;
 use crate::offer::{Feature, Offer};
 use crate::probe::kernel_version;
 
-/// Why there is no ring.
+/// Error of setting up a ring.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -24,10 +23,10 @@ pub enum SetupError {
          (run a kernel from 5.15 on, or allow io_uring_setup in the sandbox)"
     )]
     Missing,
-    /// The kernel is older than what is needed.
+    /// The kernel lacks a required feature, which is named.
     #[error("this kernel's io_uring lacks {0} (run a kernel from 5.15 on)")]
     TooOld(&'static str),
-    /// There is one, but not for this process.
+    /// io_uring is forbidden for this process, for this reason.
     #[error("io_uring is forbidden here: {0}")]
     Forbidden(String),
     /// Its memory was refused.
@@ -36,7 +35,7 @@ pub enum SetupError {
          kernels; or the container's memory limit)"
     )]
     Memory(io::Error),
-    /// Anything else.
+    /// Any other error of the kernel.
     #[error("could not set up an io_uring: {0}")]
     Other(#[from] io::Error),
 }

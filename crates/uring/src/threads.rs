@@ -1,6 +1,5 @@
-//! The thread pool: the device over real files where io_uring is missing or forbidden. The same
-//! requests, the same ends, the same waiting and waking as the [`Ring`](crate::Ring), by ordinary
-//! system calls on threads of its own.
+//! Thread pool: the device over real files if io_uring is missing or forbidden. It behaves like
+//! [`Ring`](crate::Ring), with ordinary system calls on threads of its own.
 //!
 //! ```text
 //! prepare --> staged --doorbell--> jobs ==> a thread: one system call ==> ended (fifo) --> reap
@@ -56,7 +55,7 @@ use bell::Rung;
 use job::{Ended, Job};
 use pool::Pool;
 
-/// Threads of a pool: a batch is at the device as a whole.
+/// Number of threads of a pool, so that a whole batch can be at the device.
 pub const WORKERS: usize = BATCH_REQUESTS;
 
 const _: () =
@@ -66,7 +65,7 @@ const _: () = assert!(WORKERS <= TAGS, "a thread without a tag has nothing to do
 /// How long a dropped pool waits for what is in flight.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A thread pool over real files.
+/// Device over real files that makes blocking system calls on a pool of threads.
 #[derive(Debug)]
 pub struct Threads {
     pool: Arc<Pool>,
@@ -80,7 +79,7 @@ pub struct Threads {
     /// Frees what is not in flight when it goes, and leaks the rest.
     lent: Lent,
     entries: usize,
-    /// Requests prepared whose end was not seen yet.
+    /// Returns the number of requests that were prepared and have not been reaped.
     in_flight: u32,
     ended: fifo::Receiver<Ended>,
     /// Ends that were seen and not reaped.
@@ -106,15 +105,15 @@ enum Seen {
 }
 
 impl Threads {
-    /// A pool that takes so many requests before each doorbell.
+    /// Creates a pool that takes up to `entries` requests before each doorbell.
     ///
     /// # Errors
-    /// What the system said where it gives no thread or descriptor.
+    /// The error of the system if it grants no thread or descriptor.
     pub fn new(arena: Arc<Arena>, entries: u32) -> io::Result<Self> {
         Self::because(arena, entries, "asked for".into())
     }
 
-    /// A pool in place of a ring that could not be had.
+    /// Creates a pool in place of a ring that could not be set up.
     ///
     /// # Errors
     /// As [`Threads::new`].
@@ -148,25 +147,26 @@ impl Threads {
         })
     }
 
-    /// One line: "thread pool: " and why there is no ring.
+    /// Returns one line: "thread pool: " and the reason why there is no ring.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("thread pool: {}", self.why)
     }
 
-    /// What wakes a doorbell that waits, from any thread.
+    /// Returns a waker that ends a waiting doorbell from any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Requests prepared whose end was not seen yet.
+    /// Returns the number of requests that were prepared and have not been reaped.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Has another process told when the last thread is gone; whether it will be. Called once.
+    /// Makes the threads hold one end of a pipe, so that another process learns when the last one is
+    /// gone. Returns whether that is possible. Call it at most once.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         let set = alive.as_fd().try_clone_to_owned();
         if let Err(error) = &set {
@@ -175,26 +175,26 @@ impl Threads {
         set.is_ok_and(|alive| self.pool.alive.set(alive).is_ok())
     }
 
-    /// Puts a file under a target's number. Numbers index a table: take small ones and use them
-    /// again.
+    /// Attaches a file under the number of a target. Numbers index a table: use small ones, and reuse
+    /// them.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         self.targets.attach(target, file, ());
     }
 
-    /// Takes the file from under the number.
+    /// Detaches and returns the file of a target.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
         self.targets.detach(target).file
     }
 
-    /// Takes memory in for requests to use, under a number that names it until it is taken back.
+    /// Lends memory to requests and returns its number, which is valid until it is taken back.
     pub fn lend(&mut self, memory: Memory) -> Buffer {
         self.lent.lend(memory)
     }
 
-    /// Gives lent memory back.
+    /// Ends a loan and returns the memory.
     ///
     /// # Panics
-    /// When the number names nothing that is lent, or a request in flight uses it.
+    /// If the number is not lent, or a request in flight uses it.
     pub fn take_back(&mut self, buffer: Buffer) -> Memory {
         self.lent.take_back(buffer)
     }

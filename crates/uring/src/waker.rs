@@ -1,8 +1,8 @@
-//! The waker: any thread wakes the one that waits in the ring.
+//! Waker: any thread can wake the thread that waits in the ring.
 //!
-//! Why not a write to the eventfd every time: a system call per push would cost what batching
-//! saves. A state of three values tells whether the ring's thread can be asleep at all; only then
-//! is the eventfd written.
+//! It does not write to the eventfd every time, because a system call per push would cost what
+//! batching saves. A state of three values says whether the thread of the ring can be asleep; only
+//! then is the eventfd written.
 //!
 //! ```text
 //!            wake                      wake (writes the eventfd)
@@ -29,7 +29,7 @@ const AWAKE: u8 = 0;
 const RUNG: u8 = 1;
 const ASLEEP: u8 = 2;
 
-/// Wakes the thread that waits in a ring. Cheap to clone and cheap to call.
+/// Handle that wakes the thread waiting in a ring. Cheap to clone and to call.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bell>);
 
@@ -45,7 +45,7 @@ impl Waker {
         Ok(Self(Arc::new(Bell { state: AtomicU8::new(AWAKE), eventfd })))
     }
 
-    /// Makes the doorbell that waits, or the next one that would, return.
+    /// Makes the doorbell that waits now, or the next one that would wait, return.
     pub fn wake(&self) {
         // Release: what was pushed before is seen after. Acquire: pairs with `fall_asleep`.
         if self.0.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {

@@ -113,7 +113,7 @@ fn a_control_socket_that_cannot_be_is_refused_before_anything_is_done() {
     fs::write(&job, "[a]\nsize=1m\nrw=write\n").unwrap();
     fs::write(&file, "data").unwrap();
     for (control, engine, expected) in [
-        (file.as_path(), "forebay", "which is no socket (it is left as it is: give another path)"),
+        (file.as_path(), "forebay", "which is no socket (use another path; nothing was changed)"),
         (Path::new("/no/such/socket"), "forebay", "No such file"),
         (file.as_path(), "kernel", "--control: only forebay has knobs"),
     ] {

@@ -88,7 +88,7 @@ impl Inode {
         let what = format!("too many pages {whose} could not be written; nothing more is accepted");
         let error =
             Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
-        Some(error.remedy("sync to try again, or give up with `discard_dirty`"))
+        Some(error.remedy("sync to try again, or drop the data with `discard_dirty`"))
     }
 
     /// One step of dropping what is dirty: `Ready` with the pages dropped. The caller holds the
@@ -103,7 +103,10 @@ impl Inode {
             let waker = context.waker().clone();
             let mut state = self.lock();
             if state.is_orphaned() {
-                let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
+                let ended = Error::new(
+                    ErrorKind::Shutdown,
+                    "the engine stopped before the operation ended",
+                );
                 return Poll::Ready(Err(ended.at_path(&self.path)));
             }
             if !state.cache.can_discard() {
@@ -113,7 +116,7 @@ impl Inode {
             drop(state);
             // Nothing of ours changes it while the file is held.
             let disk_size = self.file.length().map_err(|error| {
-                Error::new(ErrorKind::Io, "could not look at the file")
+                Error::new(ErrorKind::Io, "could not examine the file")
                     .at_path(&self.path)
                     .because(error)
             })?;

@@ -49,9 +49,9 @@ pub(crate) fn may_block() -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::WouldDeadlock,
-        "a call that has to wait, from one of the engine's own threads",
+        "cannot wait for the engine on one of its own threads",
     )
-    .remedy("hand the work to another thread, or use the asynchronous form"))
+    .remedy("make the call on another thread, or use its asynchronous form"))
 }
 
 /// Runs something with a waker that unparks this thread. The thread's own waker is gone when the

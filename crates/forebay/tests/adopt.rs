@@ -467,7 +467,7 @@ fn other_users_are_refused() {
     let theirs = directory.join("theirs");
     let (mut child, _) = start(OTHER, &format!("listens\n{}", theirs.display()));
     let said = refused(Engine::adopt(&theirs));
-    assert!(said.contains(&format!("user {USER} listens there")), "{said}");
+    assert!(said.contains(&format!("belongs to another user ({USER})")), "{said}");
     child.kill().unwrap();
     child.wait().unwrap();
 }

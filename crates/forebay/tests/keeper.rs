@@ -277,7 +277,7 @@ fn a_program_that_is_no_keeper_is_refused() {
         Engine::builder().cache_bytes(8 << 20).survive(keeper).build().unwrap_err()
     };
     for (keeper, what) in [
-        (Keeper::program("/no/such/program"), "could not be started"),
+        (Keeper::program("/no/such/program"), "could not start the keeper"),
         (Keeper::program("/bin/false"), "does not answer"),
         (kept::keeper().socket("/no/such/directory/socket"), "socket"),
         (kept::keeper().log("/no/such/directory/log"), "log"),

@@ -65,15 +65,15 @@ impl Serving {
 
 fn no_socket(error: BindError) -> Error {
     let (kind, remedy) = match error {
-        BindError::InUse { .. } => (ErrorKind::Busy, "end that, or give another path"),
+        BindError::InUse { .. } => (ErrorKind::Busy, "stop that process, or use another path"),
         BindError::NotASocket | BindError::Anothers { .. } => {
-            (ErrorKind::InvalidInput, "it is left as it is: give another path")
+            (ErrorKind::InvalidInput, "use another path; nothing was changed")
         }
         BindError::System(error) => {
             return Error::new(ErrorKind::Open, "could not create the control socket")
                 .because(error);
         }
-        _ => (ErrorKind::Open, "give another path"),
+        _ => (ErrorKind::Open, "use another path"),
     };
     Error::new(kind, format!("could not create the control socket: {error}")).remedy(remedy)
 }

@@ -233,7 +233,7 @@ impl Active {
             return Err(match (self.operation.verb, &self.stage) {
                 (Verb::Read(_), _) => inode.failed("could not read", offset, errno),
                 (Verb::Write(_), Stage::Edges(_)) => inode.failed(
-                    "could not read the block to change; nothing was written",
+                    "could not read the block that the write changes in part; nothing was written",
                     offset,
                     errno,
                 ),

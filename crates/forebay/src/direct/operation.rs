@@ -105,7 +105,8 @@ impl Drop for Operation {
         if self.has_ended {
             return;
         }
-        let ended = Error::new(ErrorKind::Shutdown, "the engine ended before this did");
+        let ended =
+            Error::new(ErrorKind::Shutdown, "the engine stopped before the operation ended");
         let waker = self.ticket.end(Err(ended.at_path(&self.inode.path)), self.memory.take());
         user_code::wake_all(waker);
     }

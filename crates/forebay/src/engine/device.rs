@@ -22,12 +22,12 @@ pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
     };
     if open.append {
         return refuse(
-            "a block device does not grow",
-            "open it with Open::write, and write at an offset",
+            "cannot append to a block device",
+            "open it with Open::write and write at an offset",
         );
     }
     if open.truncate {
-        return refuse("a block device cannot be cut", "open it with Open::write");
+        return refuse("cannot truncate a block device", "open it with Open::write");
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ pub(super) fn held(path: &Path) -> Error {
         Some(point) => {
             error("the block device is mounted").remedy(format!("umount {}", point.display()))
         }
-        None => error("the block device is in use: another program holds it exclusively")
-            .remedy("close it there first; lsblk shows volumes and swap that are on it"),
+        None => error("another program has the block device open exclusively")
+            .remedy("close it there; lsblk shows volumes and swap on it"),
     }
 }

@@ -125,11 +125,9 @@ pub(super) fn on_break(shared: &Shared, target: Target) {
 pub(super) fn lock_out_engines(file: &forebay_uring::File) -> Result<()> {
     match file.try_ofd_lock() {
         Ok(Lock::HeldElsewhere) => {
-            let error = Error::new(
-                ErrorKind::Busy,
-                "another engine, or a program with a lock on it, has the file",
-            );
-            return Err(error.remedy("close it there first, or open it for reading"));
+            let error =
+                Error::new(ErrorKind::Busy, "another engine or program has locked the file");
+            return Err(error.remedy("close it there, or open it for reading"));
         }
         Ok(Lock::Taken) => {}
         Err(error) => tracing::debug!(%error, "no lock on this file system"),

@@ -81,23 +81,25 @@ impl Handed {
             Ok(Received::Message(message)) => decode(message)?,
             Ok(Received::Nothing) => return Err(failed("the keeper does not answer")),
             Ok(Received::End) => {
-                let gone = failed("the keeper is gone, or has handed everything over already");
+                let gone =
+                    failed("the keeper is gone, or another program has adopted its files already");
                 return Err(sent
                     .err()
                     .map_or(gone.remedy(OPEN_ANEW), |error| failed("no keeper").because(error)));
             }
-            Err(error) => return Err(failed("the keeper is not heard").because(error)),
+            Err(error) => return Err(failed("could not receive from the keeper").because(error)),
         };
         let (process, count) = match first {
             Message::Handed { process, files } => (process, files),
             Message::Refused { reason } => {
-                return Err(failed(&format!("the keeper refuses: {reason}")));
+                return Err(failed(&format!("the keeper refused the adoption: {reason}")));
             }
-            _ => return Err(failed("who listens there answers something else")),
+            _ => return Err(failed("the process at the socket sent an unexpected answer")),
         };
         let [memfd] = one(descriptors)?;
-        let arena = Arena::of_memfd(memfd)
-            .map_err(|error| failed(&format!("the arena cannot be taken over: {error}")))?;
+        let arena = Arena::of_memfd(memfd).map_err(|error| {
+            failed(&format!("could not adopt the memory of the dead program: {error}"))
+        })?;
         let mut files = BTreeMap::new();
         for _ in 0..count {
             let (number, generation, file) = next_file(&channel)?;
@@ -105,7 +107,7 @@ impl Handed {
         }
         match next(&channel)? {
             (Message::End, _) => {}
-            _ => return Err(failed("the keeper hands over more than it said")),
+            _ => return Err(failed("the keeper sent more files than it announced")),
         }
         let arena = Arc::new(arena);
         let files = whole_files(&arena, files)?;
@@ -136,7 +138,7 @@ impl Handed {
 }
 
 /// What to do where there is nothing to be taken over.
-const OPEN_ANEW: &str = "what was accepted is written: make a new engine, and open the files";
+const OPEN_ANEW: &str = "accepted data is already written: build a new engine and open the files";
 
 fn failed(what: &str) -> Error {
     Error::new(ErrorKind::Keeper, what)
@@ -146,24 +148,27 @@ fn connect(socket: &Path) -> Result<Channel> {
     let channel = Channel::connect(socket).map_err(|error| {
         let is_gone =
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
-        let nobody = failed("no keeper listens there").because(error);
+        let nobody = failed("no keeper listens at the socket").because(error);
         if is_gone { nobody.remedy(OPEN_ANEW) } else { nobody }
     })?;
-    let peer = channel
-        .peer()
-        .map_err(|error| failed("it cannot be seen who listens there").because(error))?;
+    let peer = channel.peer().map_err(|error| {
+        failed("could not determine the user of the process at the socket").because(error)
+    })?;
     if !peer.is_trusted() {
-        return Err(failed(&format!("user {} listens there, who is another", peer.user)));
+        return Err(failed(&format!(
+            "the keeper at the socket belongs to another user ({})",
+            peer.user
+        )));
     }
     Ok(channel)
 }
 
 fn decode(message: passing::Message) -> Result<(Message, Vec<OwnedFd>)> {
     let decoded = Message::decode(&message.bytes).map_err(|malformed| {
-        failed(&format!("who listens there says what is none here: {malformed}"))
+        failed(&format!("invalid message from the process at the socket: {malformed}"))
     })?;
     if message.lost {
-        let error = failed("this process has as many open files as it may");
+        let error = failed("this process has reached its limit of open files");
         return Err(error.remedy("raise the limit of open files (ulimit -n)"));
     }
     Ok((decoded, message.descriptors))
@@ -173,8 +178,8 @@ fn decode(message: passing::Message) -> Result<(Message, Vec<OwnedFd>)> {
 fn next(channel: &Channel) -> Result<(Message, Vec<OwnedFd>)> {
     match channel.receive(Some(KEEPER_FIRST_WORD)) {
         Ok(Received::Message(message)) => decode(message),
-        Ok(_) => Err(failed("the keeper does not go on")),
-        Err(error) => Err(failed("the keeper is not heard").because(error)),
+        Ok(_) => Err(failed("the keeper stopped sending its files")),
+        Err(error) => Err(failed("could not receive from the keeper").because(error)),
     }
 }
 
@@ -184,12 +189,14 @@ fn next_file(channel: &Channel) -> Result<(u32, u16, OwnedFd)> {
             let [file] = one(descriptors)?;
             Ok((number, generation, file))
         }
-        _ => Err(failed("the keeper hands over less than it said")),
+        _ => Err(failed("the keeper sent fewer files than it announced")),
     }
 }
 
 fn one(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 1]> {
-    let wrong = |got: Vec<OwnedFd>| failed(&format!("{} descriptors came, and not one", got.len()));
+    let wrong = |got: Vec<OwnedFd>| {
+        failed(&format!("the keeper sent {} descriptors instead of one", got.len()))
+    };
     descriptors.try_into().map_err(wrong)
 }
 
@@ -201,9 +208,8 @@ fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<V
         let found = path_of(&descriptor);
         let record = arena.file(number).filter(|record| record.generation == generation);
         let file = File::of_descriptor(descriptor);
-        let file = file.map_err(|error| {
-            failed("a file cannot be taken over").at_path(&found).because(error)
-        })?;
+        let file = file
+            .map_err(|error| failed("could not adopt the file").at_path(&found).because(error))?;
         match record {
             Some(mut record) if is_meant(&file, &record) => {
                 finish_cut(arena, number, &file, &mut record)
@@ -245,7 +251,8 @@ fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<V
 /// A length that was being set is set, where the keeper could not.
 fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) -> Result<()> {
     let Some(length) = record.cut else { return Ok(()) };
-    file.truncate(length).map_err(|error| failed("its length could not be set").because(error))?;
+    file.truncate(length)
+        .map_err(|error| failed("could not set the length of the file").because(error))?;
     arena.set_file_size(number, length);
     arena.set_file_cut(number, None);
     (record.size, record.cut) = (length, None);
@@ -294,7 +301,9 @@ fn leave_spares(
         });
     }
     if lacking > 0 {
-        return Err(failed(&format!("{lacking} frames are lacking for what was written in parts")));
+        return Err(failed(&format!(
+            "{lacking} more pages of memory are needed for partly written pages"
+        )));
     }
     Ok(())
 }

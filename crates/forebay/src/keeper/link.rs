@@ -93,14 +93,13 @@ impl Link {
         if super::process::is_asked() {
             let error = Error::new(
                 ErrorKind::Keeper,
-                "this process was started to be a keeper, and makes an engine",
+                "cannot build an engine: this process was started as a keeper",
             );
             return Err(error.remedy(keeper.remedy()));
         }
         let keeper = keeper.checked()?;
         let (alive, gone) = Alive::pair().map_err(|error| {
-            Error::new(ErrorKind::Io, "no pipe to tell the keeper by that this process is gone")
-                .because(error)
+            Error::new(ErrorKind::Io, "could not create a pipe to the keeper").because(error)
         })?;
         let line = Line::Closed;
         let alive = Some(Arc::new(alive));
@@ -132,15 +131,16 @@ impl Link {
     /// Starts a process, and waits until it says that it is a keeper.
     fn start_one(&self) -> Result<Started> {
         let failed = |what: &str| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
-        let (channel, theirs) =
-            Channel::pair().map_err(|error| failed("no channel to a keeper").because(error))?;
+        let (channel, theirs) = Channel::pair()
+            .map_err(|error| failed("could not create a socket to the keeper").because(error))?;
         let end = theirs.as_fd().try_clone_to_owned();
-        let end = end.map_err(|error| failed("no channel to a keeper").because(error))?;
+        let end =
+            end.map_err(|error| failed("could not create a socket to the keeper").because(error))?;
         let child = self.keeper.command(end.into()).spawn();
         // So that the keeper alone has it, and its end is told.
         drop(theirs);
         let mut child =
-            child.map_err(|error| failed("the keeper could not be started").because(error))?;
+            child.map_err(|error| failed("could not start the keeper").because(error))?;
         match self.greet(&channel, &child) {
             Ok(process) => Ok(Started { up: Up { channel, process }, child }),
             Err(error) => {
@@ -155,7 +155,7 @@ impl Link {
         let failed =
             |what: String| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
         let process = Process::of(child.id())
-            .map_err(|error| failed("no sight of the keeper".into()).because(error))?;
+            .map_err(|error| failed("could not watch the keeper process".into()).because(error))?;
         let Keeper { patience, linger, socket, save_to, log, .. } = self.keeper.clone();
         let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
         let hello =
@@ -165,8 +165,12 @@ impl Link {
         // Whoever is gone already has perhaps said why.
         match hear(channel, KEEPER_START) {
             Ok(Message::Welcome { .. }) => Ok(process),
-            Ok(Message::Refused { reason }) => Err(failed(format!("the keeper refuses: {reason}"))),
-            Ok(_) => Err(failed("the keeper says something else than a welcome".into())),
+            Ok(Message::Refused { reason }) => {
+                Err(failed(format!("the keeper refused to start: {reason}")))
+            }
+            Ok(_) => {
+                Err(failed("the program started as the keeper sent an unexpected answer".into()))
+            }
             Err(error) => {
                 Err(failed("the keeper does not answer".into())
                     .because(sent.err().unwrap_or(error)))
@@ -183,7 +187,7 @@ impl Link {
                 state.files.remove(&number);
                 let error = Error::new(
                     ErrorKind::Keeper,
-                    format!("the keeper cannot keep the file: {reason}"),
+                    format!("the keeper cannot hold the file: {reason}"),
                 );
                 Err(error.remedy("raise the hard limit of open files (ulimit -Hn), or open fewer"))
             }
@@ -204,9 +208,9 @@ impl Link {
                 Ok(())
             }
             Some(Message::Refused { reason }) => {
-                Err(Error::new(ErrorKind::Keeper, format!("the keeper refuses: {reason}")))
+                Err(Error::new(ErrorKind::Keeper, format!("the keeper refused: {reason}")))
             }
-            _ => Err(Error::new(ErrorKind::Keeper, "the keeper that was started has ended")),
+            _ => Err(Error::new(ErrorKind::Keeper, "the keeper ended right after its start")),
         }
     }
 
@@ -282,7 +286,8 @@ impl Link {
         let thread = thread::Builder::new().name("forebay-keeper".into()).spawn(run);
         thread.map(drop).map_err(|error| {
             self.lock().is_over = true;
-            Error::new(ErrorKind::Io, "could not start a thread").because(error)
+            Error::new(ErrorKind::Io, "could not start the thread that watches the keeper")
+                .because(error)
         })
     }
 
@@ -406,7 +411,7 @@ impl State {
         let failed = |why: String| {
             Error::new(
                 ErrorKind::Keeper,
-                format!("a new keeper could not be given the open files: {why}"),
+                format!("could not hand the open files to a new keeper: {why}"),
             )
         };
         let files: Vec<_> = self.files.iter().collect();
@@ -420,7 +425,7 @@ impl State {
                 match hear(channel, KEEPER_ANSWER) {
                     Ok(Message::Added { number: added }) if added == **number => {}
                     Ok(Message::NotAdded { reason, .. }) => return Err(failed(reason)),
-                    Ok(_) => return Err(failed("it answers something else".into())),
+                    Ok(_) => return Err(failed("unexpected answer".into())),
                     Err(error) => return Err(failed(error.to_string())),
                 }
             }
@@ -447,10 +452,8 @@ fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
     match channel.receive(Some(patience))? {
         Received::Message(message) => Message::decode(&message.bytes)
             .map_err(|malformed| io::Error::other(malformed.to_string())),
-        Received::Nothing => {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "it said nothing in time"))
-        }
-        Received::End => Err(io::Error::new(io::ErrorKind::BrokenPipe, "it has ended")),
+        Received::Nothing => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
+        Received::End => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the process has ended")),
     }
 }
 

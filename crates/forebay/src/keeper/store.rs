@@ -51,7 +51,8 @@ impl Store {
                 failed("no service manager stores descriptors for this process: NOTIFY_SOCKET is not set")
                     .remedy("run it as a service of Type=notify with FileDescriptorStoreMax=, or use another keeper")
             })?;
-        let (alive, gone) = Alive::pair().map_err(|error| failed("no pipe").because(error))?;
+        let (alive, gone) =
+            Alive::pair().map_err(|error| failed("could not create a pipe").because(error))?;
         let id = format!("{}-{}", std::process::id(), ENGINES.fetch_add(1, Ordering::Relaxed));
         let store = Self { manager, id, alive: Arc::new(alive), files: Mutex::default() };
         let memfd = arena.memfd().expect("an arena that is kept is a shared one");
@@ -102,7 +103,7 @@ impl Store {
     fn put(&self, what: &str, descriptor: BorrowedFd<'_>) -> Result<()> {
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={PREFIX}{}.{what}", self.id);
         self.manager.send(&text, &[descriptor]).map_err(|error| {
-            Error::new(ErrorKind::Keeper, "the service manager cannot be sent a descriptor")
+            Error::new(ErrorKind::Keeper, "could not send a descriptor to the service manager")
                 .because(error)
         })
     }
@@ -115,7 +116,7 @@ impl Store {
         let failed = |what: &str| Error::new(ErrorKind::Keeper, what);
         match self.manager.catch_up(KEEPER_ANSWER) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(failed("the service manager does not take what it is sent")),
+            Ok(false) => Err(failed("the service manager does not accept descriptors")),
             Err(error) => Err(failed("could not connect to the service manager").because(error)),
         }
     }
@@ -173,9 +174,11 @@ impl Stored {
 
     fn recover(self) -> Result<Finished> {
         let failed = |what: String| Error::new(ErrorKind::Keeper, what);
-        let arena = self.arena.ok_or_else(|| failed("files were stored, and no arena".into()))?;
-        let arena =
-            Arena::of_memfd(arena).map_err(|error| failed(format!("the stored arena: {error}")))?;
+        let arena = self
+            .arena
+            .ok_or_else(|| failed("the stored descriptors have files, but no memory".into()))?;
+        let arena = Arena::of_memfd(arena)
+            .map_err(|error| failed(format!("cannot use the stored memory: {error}")))?;
         let is_gone =
             self.gone.map(Gone::of_descriptor).and_then(|gone| gone.wait(Some(KEEPER_RINGS)).ok());
         let rings = if is_gone == Some(true) { Rings::Gone } else { Rings::MayBeThere };

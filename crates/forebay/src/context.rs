@@ -330,7 +330,7 @@ impl Writeback {
 
     fn report_broken(&self, errno: Errno) {
         let error =
-            crate::Error::new(crate::ErrorKind::Io, "the backend is broken; the engine stops")
+            crate::Error::new(crate::ErrorKind::Io, "the I/O backend failed; the engine stops")
                 .because(std::io::Error::from_raw_os_error(errno.0));
         tracing::error!(%error);
         self.shared.stop();

@@ -140,7 +140,7 @@ impl Engine {
             }
         });
         let watch = watch
-            .map_err(|error| Error::new(ErrorKind::Io, "no watch for leases").because(error))?;
+            .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
         let owner = Owner {
             shared,
             leases: Leases(watch),
@@ -237,13 +237,13 @@ impl Engine {
         if wait::is_ours() {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
-                "opening blocks, and an engine's thread must not",
+                "cannot open a file on a thread of the engine",
             ));
         }
         if open.truncate && !open.write {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "a handle for reading cannot cut the file",
+                "cannot truncate the file through a handle for reading",
             )
             .at_path(path)
             .remedy("open it with Open::write().truncate(true)"));
@@ -489,7 +489,7 @@ impl Engine {
         owner.shared.check()?;
         let mut control = lock(&owner.control);
         if control.is_some() {
-            let error = Error::new(ErrorKind::Busy, "the engine has a control socket already");
+            let error = Error::new(ErrorKind::Busy, "the engine already serves a control socket");
             return Err(error.at_path(path));
         }
         *control = Some(Serving::start(path, &owner.shared)?);
@@ -533,12 +533,15 @@ impl Owner {
     fn shutdown(&self, timeout: Duration) -> Result<()> {
         let shared = &self.shared;
         if !shared.is_parent() {
-            return Err(Error::new(ErrorKind::Forked, "the engine belongs to the parent process"));
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "cannot shut down the engine of the parent process in a forked child",
+            ));
         }
         if wait::is_ours() {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
-                "shutting down from an engine's own thread",
+                "cannot shut down the engine on one of its own threads",
             ));
         }
         let _opening = lock(&self.opening);
@@ -552,8 +555,10 @@ impl Owner {
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                let late =
-                    Error::new(ErrorKind::TimedOut, "a write was still being copied; it is lost");
+                let late = Error::new(
+                    ErrorKind::TimedOut,
+                    "a write was still being copied at the deadline and is lost",
+                );
                 result = Err(late);
                 break;
             }
@@ -586,7 +591,7 @@ impl Owner {
         if waited == Err(mpsc::RecvTimeoutError::Timeout) {
             let late = Error::new(
                 ErrorKind::TimedOut,
-                "requests are still in flight; their memory is left to them",
+                "requests are still in flight; their memory is not freed",
             );
             result = result.and(Err(late));
         }
@@ -694,17 +699,20 @@ fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
 
 fn already_there() -> Error {
     let there = std::io::Error::from_raw_os_error(libc::EEXIST);
-    Error::new(ErrorKind::Open, "could not make the file").because(there)
+    Error::new(ErrorKind::Open, "could not create the file").because(there)
 }
 
 fn only_for_reading() -> Error {
-    Error::new(ErrorKind::NotPermitted, "the file is open for reading, and could not be written")
+    Error::new(
+        ErrorKind::NotPermitted,
+        "the file is already open in this engine and cannot be written",
+    )
 }
 
 fn open_otherwise(path: &Path, how: &str) -> Error {
     Error::new(ErrorKind::Busy, format!("the file is open {how} in this engine"))
         .at_path(path)
-        .remedy("close its handles first: a file is open either through the cache or past it")
+        .remedy("close its handles first; a file is open either cached or direct")
 }
 
 /// A crash left space reserved beyond the end: the mark says that it was ours.
@@ -724,7 +732,7 @@ fn give_back_after_crash(path: &Path, file: &forebay_uring::File, length: u64) {
 fn not_served(path: &Path) -> Error {
     Error::new(ErrorKind::Unsupported, "neither a regular file nor a block device")
         .at_path(path)
-        .remedy("pipes, sockets and the like need no buffer: use std::fs")
+        .remedy("use std::fs for pipes, sockets and character devices")
 }
 
 fn is_device(path: &Path) -> bool {
@@ -733,17 +741,17 @@ fn is_device(path: &Path) -> bool {
 }
 
 fn cannot_look(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Open, "could not look at the file").because(error)
+    Error::new(ErrorKind::Open, "could not examine the file").because(error)
 }
 
 fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
     match cause.raw_os_error() {
-        Some(libc::EACCES) => error.remedy(
-            "writing needs permission to read too: a part of a page is read before it is changed",
-        ),
-        Some(libc::EROFS) => error.remedy("it can be read only: open it with Open::read"),
+        Some(libc::EACCES) => {
+            error.remedy("writing needs read permission, too: a partly written page is read first")
+        }
+        Some(libc::EROFS) => error.remedy("the file system is read-only: open it with Open::read"),
         Some(libc::EWOULDBLOCK) => {
-            error.remedy("another program holds a lease on it and does not let go")
+            error.remedy("another program holds a lease on the file and does not release it")
         }
         _ => error,
     }

@@ -166,12 +166,12 @@ impl File {
                 None => break,
                 Some(Ok(())) => done += part.len(),
                 Some(Err(error)) => {
-                    let what = "could not write past the cache; some of it may be there";
+                    let what = "could not write past the cache; a part may have been written";
                     return Err(Error::new(ErrorKind::at_device(&error), what)
                         .at_path(&self.inode.path)
                         .at_offset(position)
                         .because(error)
-                        .remedy("write it again, or read what is there"));
+                        .remedy("write the range again"));
                 }
             }
         }
@@ -360,7 +360,7 @@ impl File {
     /// As [`File::set_len`].
     pub async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
-        self.may_move_end("a block device has one size", "there is nothing to set")?;
+        self.may_move_end("cannot change the size of a block device", "its size is fixed")?;
         self.check_end(Some(length), length)?;
         self.ask(Request::SetLength(length)).await
     }
@@ -392,9 +392,14 @@ impl File {
     pub async fn discard_async(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         let Some(size) = self.inode.fixed_size else {
-            return Err(Error::new(ErrorKind::Unsupported, "a discard of a regular file")
-                .at_path(&self.inode.path)
-                .remedy("File::set_len gives back the space at its end; holes are punched by fallocate(1)"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "cannot discard a range of a regular file",
+            )
+            .at_path(&self.inode.path)
+            .remedy(
+                "use File::set_len to free space at the end, or fallocate(1) to punch a hole",
+            ));
         };
         let end = offset.checked_add(length);
         check_device_end(&self.inode.path, size, end, offset)?;
@@ -498,7 +503,7 @@ impl File {
         let deadline = Instant::now().checked_add(patience);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
             Err(Error::late(&path)
-                .remedy("the writing goes on; Builder::on_error is told how it ends"))
+                .remedy("the writing goes on; Builder::on_error reports its errors"))
         })
     }
 
@@ -557,17 +562,20 @@ impl File {
     pub(crate) fn may_write_at(&self) -> Result<()> {
         self.may_write()?;
         if self.open.append {
-            let error = Error::new(ErrorKind::NotPermitted, "the file was opened for appending");
+            let error = Error::new(
+                ErrorKind::NotPermitted,
+                "cannot write at an offset through a handle for appending",
+            );
             return Err(error
                 .at_path(&self.inode.path)
-                .remedy("use append, or open it with Open::write"));
+                .remedy("use append, or open the file with Open::write"));
         }
         Ok(())
     }
 
     pub(crate) fn may_append(&self) -> Result<()> {
         self.may_write()?;
-        self.may_move_end("a block device does not grow", "write at an offset")
+        self.may_move_end("cannot append to a block device", "write at an offset")
     }
 
     fn may_write(&self) -> Result<()> {
@@ -599,8 +607,10 @@ impl File {
         };
         match end {
             Some(end) if end <= MAX_OFFSET && self.inode.can_reach(end) => Ok(()),
-            Some(end) if end <= MAX_OFFSET => refuse("its file system has no files that large"),
-            _ => refuse("no file reaches that far"),
+            Some(end) if end <= MAX_OFFSET => {
+                refuse("the file system does not support files that large")
+            }
+            _ => refuse("the range ends beyond the largest file size"),
         }
     }
 }
@@ -660,7 +670,7 @@ impl Future for Ticket {
         match self.inode.poll_ticket(context, id) {
             Poll::Pending => plugged_no_more(Poll::Pending),
             Poll::Ready(None) => {
-                let what = "not done: the engine has ended, or has closed the file";
+                let what = "the engine stopped, or closed the file, before the operation ended";
                 let ended = Error::new(ErrorKind::Shutdown, what);
                 Poll::Ready(Err(ended.at_path(&self.inode.path)))
             }
@@ -720,11 +730,11 @@ pub(crate) fn check_device_end(
     }
     Err(Error::new(
         ErrorKind::NoSpace,
-        format!("beyond the end of the block device, which has {size} bytes"),
+        format!("the range ends beyond the end of the block device ({size} bytes)"),
     )
     .at_path(path)
     .at_offset(offset)
-    .remedy("nothing of it was done"))
+    .remedy("nothing was changed"))
 }
 
 /// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.

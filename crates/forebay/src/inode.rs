@@ -436,7 +436,7 @@ impl Inode {
                 self.lock().cache.note_litter(bytes.end);
                 Err(Error::new(
                     ErrorKind::NoSpace,
-                    "no space for the write; nothing of it was accepted",
+                    "no space for the write; none of it was accepted",
                 )
                 .at_path(&self.path)
                 .at_offset(offset)
@@ -691,7 +691,7 @@ impl Inode {
                 if is_full(&std::io::Error::from_raw_os_error(errno.0)) {
                     error.remedy("free space on the file system, then sync again")
                 } else {
-                    error.remedy("sync again to try again, or give up with `discard_dirty`")
+                    error.remedy("sync again to retry, or drop the data with `discard_dirty`")
                 }
             }
             Failure::Flush(errno) => Error::poisoned(&self.path, errno),
@@ -700,7 +700,7 @@ impl Inode {
                     libc::EOPNOTSUPP => ErrorKind::Unsupported,
                     _ => ErrorKind::Io,
                 };
-                Error::new(kind, "the device did not discard; what was written there is as it was")
+                Error::new(kind, "the device did not discard the range; its data is unchanged")
                     .at_path(&self.path)
                     .because(std::io::Error::from_raw_os_error(errno.0))
             }

@@ -111,11 +111,14 @@ impl Shared {
     /// Whether calls may be served.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.is_parent() {
-            return Err(Error::new(ErrorKind::Forked, "the engine belongs to the parent process")
-                .remedy("make an engine of its own in the child, or fork before making one"));
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "cannot use the engine of the parent process in a forked child",
+            )
+            .remedy("build an engine in the child, or fork before building one"));
         }
         if self.stopping.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
+            return Err(Error::new(ErrorKind::Shutdown, "the engine has been shut down"));
         }
         Ok(())
     }

@@ -40,8 +40,10 @@ impl Inode {
             return Ok(());
         }
         if self.target.0 >= FILE_RECORDS {
-            let full = format!("an engine that is survived has at most {FILE_RECORDS} files open");
-            return Err(Error::new(ErrorKind::NoMemory, full).remedy("close some"));
+            let full = format!(
+                "an engine with a keeper holds at most {FILE_RECORDS} files open for writing"
+            );
+            return Err(Error::new(ErrorKind::NoMemory, full).remedy("close some files"));
         }
         let mut state = self.lock();
         let (size, generation) = (state.cache.size(), shared.next_generation());

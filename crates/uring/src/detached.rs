@@ -25,12 +25,12 @@ const IGNORED: [libc::c_int; 10] = [
     libc::SIGXFSZ,
 ];
 
-/// Goes into a session of its own, ignores the signals that end programs, goes to the root of the
-/// file system, and closes every descriptor but `kept` and standard error; standard input and
-/// output become `/dev/null`.
+/// Detaches this process from its parent: starts a new session, ignores the signals that end
+/// programs, changes to the root directory, and closes every descriptor except `kept` and standard
+/// error. Standard input and output become `/dev/null`.
 ///
 /// # Errors
-/// The system's: the process may be in part what it should be.
+/// The error of the system; the process may then be partly detached.
 pub fn detach(name: &str, kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     // Refused where it leads a group already: then it has been started with care.
     let _ = rustix::process::setsid();
@@ -51,16 +51,16 @@ pub fn detach(name: &str, kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Has standard error go nowhere, too.
+/// Redirects standard error to `/dev/null`.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system.
 pub fn be_silent() -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     replace(2, nothing.as_fd())
 }
 
-/// How many descriptors this process may have.
+/// Returns the limit of open descriptors of this process.
 #[must_use]
 pub fn descriptor_limit() -> Option<u64> {
     rustix::process::getrlimit(Resource::Nofile).current

@@ -52,12 +52,12 @@ pub(crate) enum Booked {
     Idle,
 }
 
-/// How often the kernel was called.
+/// Number of calls of `io_uring_enter`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Enters {
-    /// All calls of `io_uring_enter`.
+    /// All calls.
     pub all: u64,
-    /// Of them those that were ready to wait.
+    /// Calls that were allowed to wait.
     pub waits: u64,
 }
 

@@ -511,8 +511,8 @@ impl File {
         lease::is_whole(self.as_fd())
     }
 
-    /// Gives up the lease of the open file, in all processes. Does nothing if there is
-    /// none.
+    /// Gives up the lease of the open file, in all processes. Does nothing without a
+    /// lease.
     pub fn give_up_lease(&self) {
         lease::give_up(self.as_fd());
     }

@@ -11,31 +11,30 @@ use rustix::io::retry_on_intr;
 use crate::arena::Arena;
 use crate::file::File;
 
-/// Pieces that one call takes: the kernel's own bound.
+/// Maximum of parts per call, which is the limit of the kernel.
 pub const MOST_PARTS: usize = 1024;
 
-/// A part of a frame.
+/// Part of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// The frame.
     pub frame: Frame,
-    /// Where in it the part begins.
+    /// First byte of the part.
     pub at: usize,
-    /// Bytes of it.
+    /// Number of bytes.
     pub length: usize,
 }
 
 impl File {
-    /// Writes parts of frames one behind the other from `offset` on, in the mode the descriptor is
-    /// in, and returns how many bytes were: fewer than there are where the kernel wrote fewer.
-    /// Blocks. What is in the frames at that time is written: that nobody is changing them is for
-    /// the caller to know.
+    /// Writes parts of frames contiguously at `offset`, in the current mode of the descriptor. Returns
+    /// the number of bytes written, which may be less. Blocks. The caller ensures that the frames do
+    /// not change meanwhile.
     ///
     /// # Errors
-    /// What the kernel said; interrupted calls are made again.
+    /// The error of the kernel; interrupted calls are repeated.
     ///
     /// # Panics
-    /// Where a part is none of its frame, or there are more than [`MOST_PARTS`].
+    /// If a part is not within its frame, or there are more than [`MOST_PARTS`].
     pub fn write_frames_at(&self, arena: &Arena, parts: &[Part], offset: u64) -> io::Result<u64> {
         assert!(parts.len() <= MOST_PARTS, "{} parts in one call", parts.len());
         let vector = |part: &Part| {
@@ -67,18 +66,18 @@ impl File {
         }
     }
 
-    /// Waits until all that was written to it is durable, its length too.
+    /// Makes everything written to the file durable, including its size. Blocks.
     ///
     /// # Errors
-    /// What the kernel said: what was written since the last good one may be gone.
+    /// The error of the kernel; data written since the last successful call may then be lost.
     pub fn sync(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::fsync(self))?)
     }
 
-    /// The same of everything on its file system, whoever wrote it.
+    /// Makes everything written to its file system durable, by any program. Blocks.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::syncfs(self))?)
     }

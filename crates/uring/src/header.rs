@@ -25,31 +25,31 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
 
-/// What is in a published frame, and what is owed for it.
+/// State of a published frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FrameState {
-    /// A page that is not written yet.
+    /// The page must be written.
     Dirty = 1,
-    /// A page that is as the file has it.
+    /// The page is equal to the file.
     Clean = 2,
-    /// Written bytes of a page, not written yet to the file: those that the frame's mask names.
+    /// The bytes in the mask of the frame must be written.
     Partial = 3,
 }
 
-/// What a published frame holds.
+/// Description of a published frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The file, by the number its owner gave it.
+    /// Number of the file.
     pub file: u32,
-    /// The generation of the file's record; zero where files have none.
+    /// Generation of the record of the file, or 0 without records.
     pub generation: u16,
-    /// The page of the file.
+    /// Number of the page in the file.
     pub page: u64,
-    /// Of two frames of one page, the one with the larger sequence is younger.
+    /// Sequence number. Of two frames of one page, the one with the larger number is newer.
     pub sequence: u64,
-    /// Valid bytes, from the start of the frame: 0..=4096.
+    /// Number of valid bytes from the start of the frame, at most 4096.
     pub length: u16,
-    /// What is owed for it.
+    /// State of the frame.
     pub state: FrameState,
 }
 

@@ -32,7 +32,7 @@ use crate::records::{FILE_RECORDS, RECORD_BYTES};
 /// Bytes of a huge page, on the processors this is for with small pages of 4 KiB.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// The version of the layout described here.
+/// Version of this layout.
 pub const LAYOUT_VERSION: u64 = 2;
 
 const MAGIC: [u8; 8] = *b"FOREBAY\x02";
@@ -41,20 +41,20 @@ pub(crate) const SUPERBLOCK_WORDS: usize = 14;
 /// The word that says how many numbers of files were ever used.
 pub(crate) const FILES_ENTERED: usize = 13;
 
-/// Why memory, or a file, is no arena that can be used.
+/// Reason why memory or a file is not a usable arena.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// It does not begin as one.
+    /// It does not start like an arena.
     #[error("it is no arena: it does not begin as one")]
     NoArena,
-    /// A descriptor of something else than memory.
+    /// The descriptor is not a memfd.
     #[error("it is no arena: the descriptor is not one of shared memory")]
     NoMemory,
-    /// Something else than a regular file.
+    /// The descriptor is not a regular file.
     #[error("it is no saved arena: not a regular file")]
     NoFile,
-    /// Somebody could cut it off while it is used.
+    /// Its size is not sealed, so that it could be truncated while in use.
     #[error("the memory is not sealed against being cut off")]
     Unsealed,
     /// Of another version.
@@ -66,41 +66,41 @@ pub enum ImageError {
         /// Which.
         found: u64,
     },
-    /// Things in it are of another size.
+    /// A structure in it has another size.
     #[error("a {what} of it has {found} bytes, and {known} here")]
     Size {
-        /// A frame, header, record or mask.
+        /// Name of the structure: frame, header, record or mask.
         what: &'static str,
-        /// What it says.
+        /// Value found.
         found: u64,
-        /// What is known.
+        /// Value of this version.
         known: u64,
     },
-    /// No frames, or more than can be addressed.
+    /// It has no frames, or more than can be addressed.
     #[error("it says it has {found} frames")]
     Frames {
-        /// How many.
+        /// Number of frames.
         found: u64,
     },
-    /// A part does not lie, or end, where it must: parts would overlap, or lie beyond the end.
+    /// A part has a wrong offset.
     #[error("its {what} is said to be {found}, and must be {known}")]
     Offset {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// What it says.
+        /// Value found.
         found: u64,
-        /// What it must be for so many frames.
+        /// Required value.
         known: u64,
     },
-    /// It ends before what it says it has.
+    /// It is shorter than its description.
     #[error("it has {bytes} bytes, and needs {needed}")]
     TooShort {
-        /// Bytes there are.
+        /// Its length in bytes.
         bytes: u64,
-        /// Bytes there must be.
+        /// Required length in bytes.
         needed: u64,
     },
-    /// The system refused.
+    /// The system reported an error.
     #[error(transparent)]
     System(#[from] io::Error),
 }

@@ -29,26 +29,26 @@ const BACKLOG: i32 = 16;
 /// to let go.
 const LOCK_TRIES: u32 = 200;
 
-/// Why there is no socket.
+/// Error of creating a listening socket at a path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody listens on it.
+    /// A process listens at the path.
     #[error("in use by a live process{}", told(*process))]
     InUse {
-        /// Its number, where that can be seen from here.
+        /// Process id, if visible.
         process: Option<u32>,
     },
-    /// Something else has the name.
+    /// The path exists and is not a socket.
     #[error("there is something else, which is no socket")]
     NotASocket,
-    /// Another user's socket has the name.
+    /// The path is a socket of another user.
     #[error("another user's socket (user {user})")]
     Anothers {
-        /// Whose.
+        /// User id of the owner.
         user: u32,
     },
-    /// The system refused.
+    /// The system reported an error.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -63,58 +63,57 @@ impl From<Errno> for BindError {
     }
 }
 
-/// Who is at the other end of a connection, as they were when it was made.
+/// Peer of a connection, at the time when it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// The user.
+    /// User id.
     pub user: u32,
-    /// The process, where it can be seen from here.
+    /// Process id, if visible.
     pub process: Option<u32>,
 }
 
 impl Peer {
-    /// Whether it is this process's user, or root.
+    /// Returns whether it is the user of this process, or root.
     #[must_use]
     pub fn is_trusted(self) -> bool {
         self.user == this_user() || self.user == 0
     }
 }
 
-/// The user this process acts as.
+/// Returns the effective user id of this process.
 #[must_use]
 pub fn this_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A socket that programs connect to.
+/// Listening socket at a path.
 #[derive(Debug)]
 pub struct Listener(Bound);
 
 impl Listener {
-    /// Makes the socket. Waits, for a second at most, while another does the same in that
-    /// directory.
+    /// Creates the socket. Waits up to a second while another process does so in the same directory.
     ///
     /// # Errors
-    /// See [`BindError`]; what stands at the path is left as it is then.
+    /// [`BindError`]; anything at the path is then left unchanged.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         Bound::at(path, SocketType::STREAM).map(Self)
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// The next who connected; `None` where nobody did. The stream does not block.
+    /// Accepts a connection, or returns `None` without one. The stream is nonblocking.
     ///
     /// # Errors
-    /// The system's, such as too many open files.
+    /// The error of the system, such as too many open files.
     pub fn accept(&self) -> io::Result<Option<(UnixStream, Peer)>> {
         Ok(self.0.accept()?.map(|(stream, peer)| (UnixStream::from(stream), peer)))
     }
 
-    /// Takes the socket away, where it is still ours.
+    /// Removes the socket file, unless it was replaced.
     pub fn remove(&self) {
         self.0.remove();
     }
@@ -180,11 +179,10 @@ impl AsFd for Bound {
     }
 }
 
-/// Takes away what a killed process has left at this path, if that is all there is; whether
-/// anything was.
+/// Removes a socket that a killed process of this user left at a path. Returns whether there was one.
 ///
 /// # Errors
-/// What is there is no leftover of this user's: see [`BindError`].
+/// [`BindError`] if anything else is at the path.
 pub fn remove_leftover(path: &Path) -> Result<bool, BindError> {
     let path = std::path::absolute(path)?;
     if !path.try_exists()? {
@@ -276,20 +274,20 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     Ok(Peer { user: found.uid, process })
 }
 
-/// Ends a [`wait`] from another thread.
+/// Handle that ends a [`wait`] from another thread.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// A bell.
+    /// Creates a bell.
     ///
     /// # Errors
-    /// The system's, such as too many open files.
+    /// The error of the system, such as too many open files.
     pub fn new() -> io::Result<Self> {
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Every `wait` on it returns from now on.
+    /// Makes every `wait` on it return from now on.
     pub fn ring(&self) {
         // Fails only when it has been rung 2^64 - 1 times.
         let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.0, &1u64.to_ne_bytes()));
@@ -302,30 +300,30 @@ impl AsFd for Bell {
     }
 }
 
-/// What a stream is waited for.
+/// Event of a stream to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
-    /// Something to read, or the other end's going.
+    /// Readable, or closed by the peer.
     Read,
-    /// Room to write, or the other end's going.
+    /// Writable, or closed by the peer.
     Write,
 }
 
-/// What was waited for.
+/// Result of [`wait`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ready {
-    /// The bell was rung.
+    /// Whether the bell was rung.
     pub rung: bool,
-    /// Somebody connected.
+    /// Whether a program connected.
     pub came: bool,
-    /// Which of the streams, in their order.
+    /// Whether each stream is ready, in order.
     pub streams: Vec<bool>,
 }
 
-/// Waits, without end and without using the processor, until there is something to do.
+/// Blocks until the bell is rung, a program connects, or a stream is ready.
 ///
 /// # Errors
-/// The system's: out of memory.
+/// The error of the system: out of memory.
 pub fn wait(
     bell: &Bell,
     listener: &Listener,

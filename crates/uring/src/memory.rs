@@ -31,12 +31,12 @@ use forebay_block::{
 use crate::arena::Arena;
 use crate::clock;
 
-/// What discarded bytes read as.
+/// Value of discarded bytes.
 pub const DISCARDED: u8 = 0xd5;
 
 const NO_SPACE: Errno = Errno(libc::ENOSPC);
 
-/// A device of files in memory.
+/// Device whose files are in memory.
 #[derive(Debug)]
 pub struct MemoryDevice {
     arena: Arc<Arena>,
@@ -50,13 +50,13 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A device whose files have `bound` bytes together at most.
+    /// Creates a device whose files have at most `bound` bytes in total.
     #[must_use]
     pub fn new(arena: Arc<Arena>, bound: u64) -> Self {
         Self { arena, files: Vec::new(), bound, used: 0, staged: Vec::new(), completed: Vec::new() }
     }
 
-    /// Puts a file with this content under a target's number. Numbers index a table: take small
+    /// Attaches a file with this content under the number of a target. Numbers index a table: use small
     /// ones.
     pub fn attach(&mut self, target: Target, content: Vec<u8>) {
         let index = target.0 as usize;
@@ -69,7 +69,7 @@ impl MemoryDevice {
         self.files[index] = Some(content);
     }
 
-    /// Takes the file from under the number, as it is. Nothing staged may be for it.
+    /// Detaches a file and returns its content. No staged request may be for it.
     pub fn detach(&mut self, target: Target) -> Vec<u8> {
         assert!(
             self.staged.iter().all(|(_, bio)| bio.target != target),
@@ -80,7 +80,7 @@ impl MemoryDevice {
         content
     }
 
-    /// What is in a file.
+    /// Returns the content of a file.
     #[must_use]
     pub fn content(&self, target: Target) -> &[u8] {
         self.files[target.0 as usize].as_deref().expect("the target is attached")

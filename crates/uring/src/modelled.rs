@@ -32,7 +32,7 @@ mod profile;
 
 pub use profile::Profile;
 
-/// The time of a modelled device: the real one, or one that a test tells.
+/// Clock of a modelled device: real, or controlled by a test.
 pub trait Clock {
     /// The moment it is.
     fn now(&mut self) -> Moment;
@@ -41,7 +41,7 @@ pub trait Clock {
     fn pass_until(&mut self, moment: Moment);
 }
 
-/// The machine's clock. Waits by reading it again and again.
+/// Clock of the machine. It waits by reading the time in a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spinning;
 
@@ -57,7 +57,7 @@ impl Clock for Spinning {
     }
 }
 
-/// A device that takes time and moves nothing.
+/// Device that takes time as a profile says, and transfers nothing.
 #[derive(Debug)]
 pub struct Modelled<C = Spinning> {
     profile: Profile,
@@ -95,7 +95,7 @@ struct Request {
 }
 
 impl Modelled {
-    /// A device of this profile, in real time.
+    /// Creates a device with this profile, in real time.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self::with_clock(profile, Spinning)
@@ -103,7 +103,7 @@ impl Modelled {
 }
 
 impl<C: Clock> Modelled<C> {
-    /// A device of this profile, in the time of that clock.
+    /// Creates a device with this profile and this clock.
     #[must_use]
     pub fn with_clock(profile: Profile, clock: C) -> Self {
         assert!(profile.units > 0, "a device without units serves nothing: {profile:?}");
@@ -124,13 +124,13 @@ impl<C: Clock> Modelled<C> {
         }
     }
 
-    /// What it is like.
+    /// Returns its profile.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Requests prepared and not yet reaped.
+    /// Returns the number of requests that were prepared and have not been reaped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         let there = self.waiting.len() + self.serving.len() + self.leaving.len();

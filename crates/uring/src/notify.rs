@@ -32,7 +32,7 @@ const MOST: usize = 4;
 /// The first number that is handed over.
 const FIRST: RawFd = 3;
 
-/// The way to the service manager.
+/// Connection to the service manager (systemd).
 #[derive(Debug)]
 pub struct Manager {
     address: SocketAddrUnix,
@@ -40,10 +40,10 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// That of this process; `None` where it has none.
+    /// Connects to the service manager of this process, or returns `None` if it has none.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` for an address that is none.
+    /// The error of the system; `InvalidInput` for an invalid address.
     pub fn of_this_process() -> io::Result<Option<Self>> {
         std::env::var_os(SOCKET).map(|address| Self::at(&address)).transpose()
     }
@@ -69,14 +69,14 @@ impl Manager {
         Ok(Self { address, socket })
     }
 
-    /// Sends a message, with duplicates of the descriptors. Waits where the manager has too many
-    /// that it has not come to.
+    /// Sends a message with duplicates of the descriptors. Waits while the manager has too many unread
+    /// messages.
     ///
     /// # Errors
-    /// The system's, such as nobody listening.
+    /// The error of the system.
     ///
     /// # Panics
-    /// For more descriptors than go with one.
+    /// If there are more descriptors than one message can carry.
     pub fn send(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         assert!(descriptors.len() <= MOST, "{} descriptors with one message", descriptors.len());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -98,8 +98,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits until the manager has worked off what it was sent before; false where it has not in
-    /// time.
+    /// Waits until the manager has processed all earlier messages. Returns `false` after `patience`.
     ///
     /// # Errors
     /// As [`Manager::send`].
@@ -112,12 +111,13 @@ impl Manager {
     }
 }
 
-/// Takes those of the descriptors that this process was handed whose names begin so: in their
-/// order, with their names. In their places is nothing from then on, so that the others stay where
-/// they are. To be called before threads are started and descriptors are used.
+/// Takes the descriptors whose names start with `prefix` from those that the service manager passed
+/// to this process, with their names. The other descriptors keep their numbers.
+///
+/// Call it before threads are started and descriptors are used.
 ///
 /// # Errors
-/// The system's, such as too many open files: what was taken by then is closed.
+/// The error of the system, such as too many open files. Descriptors taken before it are closed.
 pub fn take_stored(prefix: &str) -> io::Result<Vec<(String, OwnedFd)>> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     if variable("LISTEN_PID").parse() != Ok(std::process::id()) {

@@ -16,7 +16,7 @@ use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Wait};
 
 use crate::clock;
 
-/// A device that ends everything at once and moves nothing.
+/// Device that completes every request at once and transfers nothing.
 #[derive(Debug)]
 pub struct Null {
     /// What has completed, and behind it what is staged.
@@ -26,7 +26,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// A null device with room for every tag of a queue.
+    /// Creates a null device with room for every tag of a queue.
     #[must_use]
     pub fn new() -> Self {
         Self { completions: Vec::with_capacity(TAGS), rung: 0 }

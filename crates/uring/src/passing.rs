@@ -35,52 +35,52 @@ pub use process::Process;
 pub use wait::{Awaited, wait};
 pub(crate) use wait::{Deadline, poll};
 
-/// The most bytes in a message.
+/// Maximum of bytes in a message.
 pub const MESSAGE_BYTES: usize = 4096;
 
-/// The most descriptors with a message.
+/// Maximum of descriptors in a message.
 pub const MESSAGE_DESCRIPTORS: usize = 16;
 
-/// How long [`Channel::send`] waits for room.
+/// Time that [`Channel::send`] waits for room.
 pub const SEND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a connection is tried, a few milliseconds apart, whose listener has no place for it.
 const CONNECT_TRIES: u32 = 200;
 
-/// One end of a connection.
+/// One end of a connection that carries messages and descriptors between processes.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
 }
 
-/// What came.
+/// Received message.
 #[derive(Debug)]
 pub struct Message {
-    /// Its bytes; none, where somebody sends empty messages, which [`Channel::send`] does not.
+    /// Its bytes.
     pub bytes: Vec<u8>,
-    /// The descriptors that came with it, in their order; closed when an exec is.
+    /// Its descriptors, in order, closed on exec.
     pub descriptors: Vec<OwnedFd>,
-    /// Whether more descriptors were sent than came: this process has as many as it may, or they
-    /// were more than [`MESSAGE_DESCRIPTORS`].
+    /// Whether descriptors were lost, because of the limit of this process or of
+    /// [`MESSAGE_DESCRIPTORS`].
     pub lost: bool,
 }
 
-/// What became of waiting for a message.
+/// Result of waiting for a message.
 #[derive(Debug)]
 pub enum Received {
-    /// One came.
+    /// A message was received.
     Message(Message),
-    /// None came in time.
+    /// No message arrived in time.
     Nothing,
-    /// None will ever come: the other end is closed, and all it sent was received.
+    /// The peer has closed its end, and all its messages were received.
     End,
 }
 
 impl Channel {
-    /// Two ends of one connection.
+    /// Creates both ends of a connection.
     ///
     /// # Errors
-    /// The system's, such as too many open files.
+    /// The error of the system, such as too many open files.
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) =
@@ -88,10 +88,10 @@ impl Channel {
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
-    /// Connects to who listens at a path; waits a second at most where too many do.
+    /// Connects to the process that listens at a path. Waits up to a second if its queue is full.
     ///
     /// # Errors
-    /// The system's: `NotFound`, `ConnectionRefused` where nobody listens, and others.
+    /// The error of the system: `NotFound` or `ConnectionRefused` if no process listens, and others.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let socket = local::new_socket(SocketType::SEQPACKET)?;
@@ -105,10 +105,10 @@ impl Channel {
         Err(io::Error::new(io::ErrorKind::TimedOut, "too many others wait to be connected"))
     }
 
-    /// The end that a descriptor is.
+    /// Takes over a descriptor of a channel.
     ///
     /// # Errors
-    /// `InvalidInput` where it is something else. The descriptor is closed then.
+    /// `InvalidInput` if it is not a channel. The descriptor is then closed.
     pub fn of_descriptor(socket: OwnedFd) -> io::Result<Self> {
         let kind = rustix::net::sockopt::socket_type(&socket).map_err(|_| not_a_channel())?;
         let family = rustix::net::sockopt::socket_domain(&socket).map_err(|_| not_a_channel())?;
@@ -119,11 +119,11 @@ impl Channel {
         Ok(Self { socket })
     }
 
-    /// The end that this process was started with, under this number. To be called once for it,
-    /// before anything else is opened. One of the three standard descriptors stays open beside it.
+    /// Takes over a channel that this process inherited under this descriptor number. Call it once,
+    /// before anything else is opened. A standard descriptor stays open beside it.
     ///
     /// # Errors
-    /// `InvalidInput` where the number is none of such a descriptor. It stays as it is then.
+    /// `InvalidInput` if the descriptor is not a channel. It is then left unchanged.
     pub fn inherited(number: RawFd) -> io::Result<Self> {
         if number < 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no number of a descriptor"));
@@ -143,13 +143,13 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Sends a message, with duplicates of the descriptors. Waits [`SEND_PATIENCE`] at most while
-    /// the other end has too many that it did not receive.
+    /// Sends a message with duplicates of the descriptors. Waits up to [`SEND_PATIENCE`] while the peer
+    /// has too many unread messages.
     ///
     /// # Errors
     /// `InvalidInput` for an empty message, more than [`MESSAGE_BYTES`], or more than
-    /// [`MESSAGE_DESCRIPTORS`]; `BrokenPipe` or `ConnectionReset` where the other end is closed,
-    /// `TimedOut`; the system's, such as too many descriptors on their way.
+    /// [`MESSAGE_DESCRIPTORS`]; `BrokenPipe` or `ConnectionReset` if the peer is closed; `TimedOut`;
+    /// others of the system.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if bytes.is_empty()
             || bytes.len() > MESSAGE_BYTES
@@ -194,11 +194,11 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message; waits for it, so long or without end.
+    /// Receives the next message. Waits for it up to `timeout`, or forever without one.
     ///
     /// # Errors
-    /// `InvalidData` for one of more than [`MESSAGE_BYTES`], which is gone then, with what came
-    /// with it; the system's.
+    /// `InvalidData` for a message of more than [`MESSAGE_BYTES`], which is then dropped; the error of
+    /// the system.
     pub fn receive(&self, timeout: Option<Duration>) -> io::Result<Received> {
         let left = Deadline::after(timeout);
         loop {
@@ -247,10 +247,10 @@ impl Channel {
         Ok(polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
     }
 
-    /// Who is at the other end, as they were when the two were connected.
+    /// Returns the peer, at the time when the two were connected.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn peer(&self) -> io::Result<Peer> {
         local::peer(self.as_fd())
     }

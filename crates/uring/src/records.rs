@@ -27,17 +27,17 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::file::Identity;
 use crate::header::check_of;
 
-/// How many files can have a record: as many as are open at once in the largest programs, for 32
-/// MiB of addresses, of which those are taken that are used.
+/// Maximum of files with a record. All records take 32 MiB of address space, but only used ones take
+/// memory.
 pub const FILE_RECORDS: u32 = 1 << 16;
 
-/// The longest path that a record keeps, in bytes.
+/// Maximum of bytes of a path in a record.
 pub const RECORD_PATH_BYTES: usize = PATH_WORDS * 8;
 
-/// What another process must know of an open file.
+/// Record of an open file for another process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileRecord {
-    /// Which of the files that had the number it is. Never zero.
+    /// Generation: distinguishes files that had the same number. Never 0.
     pub generation: u16,
     /// Whether its lease was held when it was opened.
     pub leased: bool,
@@ -45,15 +45,15 @@ pub struct FileRecord {
     pub device: bool,
     /// Whether it is open for writing.
     pub writable: bool,
-    /// Whether the open made it, so that its directory has an entry to be made durable.
+    /// Whether the open created it, so that its directory entry must be made durable.
     pub created: bool,
-    /// Which file it is.
+    /// Identity of the file.
     pub identity: Identity,
-    /// Its size as its program was told, in bytes.
+    /// Size in bytes as its program sees it.
     pub size: u64,
-    /// The length it is being cut to, while it is.
+    /// Length that it is being truncated to, if it is.
     pub cut: Option<u64>,
-    /// Its path, as it was opened; empty where that has more than [`RECORD_PATH_BYTES`].
+    /// Path that it was opened with, or empty if longer than [`RECORD_PATH_BYTES`].
     pub path: PathBuf,
 }
 

@@ -6,23 +6,22 @@
 
 use std::time::Duration;
 
-/// What a modelled device is like.
+/// Timing of a modelled device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
-    /// Its name, see [`Profile::name`].
+    /// Name, see [`Profile::name`].
     pub name: &'static str,
-    /// What a doorbell costs the caller, where something was staged.
+    /// Time that a doorbell with staged requests takes the caller.
     pub doorbell: Duration,
-    /// From a request's start at a unit until its bytes can move.
+    /// Time from the start of a request until its bytes can be transferred.
     pub latency: Duration,
-    /// Requests served at once.
+    /// Number of requests served at the same time.
     pub units: u32,
-    /// Most requests completed in a second, over all units; `None`: no bound.
+    /// Maximum of requests per second (`None`: no limit).
     pub requests_per_second: Option<u32>,
-    /// Most bytes moved in a second, over all units; `None`: no bound.
+    /// Maximum of bytes per second (`None`: no limit).
     pub bytes_per_second: Option<u64>,
-    /// Added to the latency of a request that does not go on where the last one of its target
-    /// ended.
+    /// Additional latency of a request that does not continue the last one of its target.
     pub seek: Duration,
 }
 
@@ -86,7 +85,7 @@ impl Profile {
         seek: Duration::from_millis(8),
     };
 
-    /// A device whose doorbell alone costs: what was handed over has completed when it returns.
+    /// Returns a profile where only the doorbell takes time. Requests complete with it.
     #[must_use]
     pub const fn free(doorbell: Duration) -> Profile {
         Profile {
@@ -100,19 +99,19 @@ impl Profile {
         }
     }
 
-    /// The profiles that have no parameter.
+    /// All profiles without a parameter.
     pub const ALL: [Profile; 4] = [Profile::GEN4, Profile::GEN5, Profile::OPTANE, Profile::DISK];
 
-    /// What [`Profile::by_name`] takes, for a message.
+    /// The names that [`Profile::by_name`] accepts, for an error message.
     pub const CHOICES: &'static str = "gen4, gen5, optane, disk, free=NANOSECONDS";
 
-    /// Its name: `gen4`, `gen5`, `optane`, `disk`, `free`.
+    /// Returns the name: `gen4`, `gen5`, `optane`, `disk` or `free`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The profile of a name; `free=500` is [`Profile::free`] with a doorbell of 500 nanoseconds.
+    /// Returns the profile with a name, or `None`. `free=500` is [`Profile::free`] with 500 ns.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Profile> {
         if let Some(nanoseconds) = name.strip_prefix("free=") {

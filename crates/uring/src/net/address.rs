@@ -12,27 +12,27 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-/// Where a stream socket is.
+/// Address of a stream socket.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
-    /// An address and a port. To listen, port 0 stands for any that is free;
-    /// [`local`](super::Sockets::local) says which.
+    /// IP address and port. For listening, port 0 selects a free port, which
+    /// [`local`](super::Sockets::local) returns.
     Tcp(SocketAddr),
-    /// A path. Listening makes the file, and nobody removes it.
+    /// Path of a Unix socket. Listening creates the file; it is not removed.
     Unix(PathBuf),
-    /// The nameless end of a Unix connection.
+    /// Unnamed end of a Unix connection.
     Unnamed,
 }
 
-/// What could not be done with an address, and why.
+/// Error of an operation on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {doing} {address}: {source}{remedy}", remedy = remedy(source))]
 pub struct SocketError {
-    /// What: "listen on", "connect to".
+    /// Operation that failed: "listen on" or "connect to".
     pub doing: &'static str,
-    /// Where.
+    /// Address of the socket.
     pub address: Address,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 

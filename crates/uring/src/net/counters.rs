@@ -2,39 +2,39 @@
 
 use crate::enter::Enters;
 
-/// Counted since the start, but for the last two, which are as of now.
+/// Counters since the start. The last two are current values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Connections accepted.
     pub accepts: u64,
-    /// Connections asked for that came about.
+    /// Outgoing connections established.
     pub connects: u64,
-    /// Connections told closed.
+    /// Connections reported as closed.
     pub closes: u64,
     /// Pieces received.
     pub receives: u64,
-    /// Bytes in them.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Gathered sends that ended well.
+    /// Successful sends; a send may gather several pieces.
     pub sends: u64,
-    /// Bytes they moved.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Passes that handed out something.
+    /// Passes that returned at least one event.
     pub passes: u64,
-    /// Of them those that left something for the next.
+    /// Passes that left events for the next one.
     pub passes_bounded: u64,
-    /// Receives that found no buffer, and were started again later.
+    /// Receives that found no free buffer and were started again later.
     pub exhausted: u64,
-    /// Receiving stopped because what came was not taken, or what was to go was not read.
+    /// Times that receiving paused, because the caller did not take data or the peer did not read.
     pub pauses: u64,
-    /// Calls of the kernel to move, wait or watch: for the ring its one call, for epoll each.
+    /// System calls for transfers, waiting and watching.
     pub enters: Enters,
-    /// What other threads posted.
+    /// Work items posted by other threads.
     pub posts: u64,
-    /// Wakes that took: one for each batch posted.
+    /// Wakes for posted work, one per batch.
     pub wakes: u64,
-    /// Buffers with bytes that were not handed out, or are still held by who got them.
+    /// Buffers that hold received bytes now.
     pub buffers_out: u32,
-    /// Connections that are there.
+    /// Connections that are open now.
     pub connections: u32,
 }

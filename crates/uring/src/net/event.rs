@@ -5,88 +5,87 @@ use forebay_block::Errno;
 use super::pool::Received;
 use super::table::Key;
 
-/// A connection's number. Never names another connection of the same [`Sockets`](super::Sockets).
+/// Number of a connection. It is never reused within the same [`Sockets`](super::Sockets).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Connection(pub(super) Key);
 
-/// A listening socket's number.
+/// Number of a listening socket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Listener(pub(super) Key);
 
-/// Something that happened, and when in the order of arrival.
+/// Event, with its position in the order of arrival.
 #[derive(Debug)]
 pub struct Event<W> {
-    /// The how-manieth thing that arrived, counted from the start. Events that are handed out in
-    /// order have rising numbers; how far they do not is how far work was reordered.
+    /// Number in the order of arrival, counted from the start. Falling numbers show reordered work.
     pub arrival: u64,
-    /// What it is.
+    /// Kind of the event.
     pub what: What<W>,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug)]
 pub enum What<W> {
-    /// Somebody connected.
+    /// A peer connected.
     Accepted {
-        /// To this listener.
+        /// Listener that accepted it.
         listener: Listener,
-        /// As this connection.
+        /// The new connection.
         connection: Connection,
     },
-    /// A connection that was asked for is there.
+    /// An outgoing connection was established.
     Connected {
-        /// Which.
+        /// The connection.
         connection: Connection,
     },
-    /// Bytes came.
+    /// Bytes were received.
     Received {
-        /// From this connection.
+        /// Connection that received them.
         connection: Connection,
-        /// They stay in the buffer they came in, which goes back when this is dropped.
+        /// The bytes, in their receive buffer, which is returned when this is dropped.
         bytes: Received,
     },
-    /// The peer sends nothing more. It may still read: close the connection when all is said.
+    /// The peer sends nothing more, but may still read. Close the connection when everything is sent.
     Finished {
-        /// Which.
+        /// The connection.
         connection: Connection,
     },
-    /// There is room again, where the caller had been told to stop.
+    /// A connection that had returned [`Room::Stop`](super::Room::Stop) has room again.
     Writable {
-        /// In this connection.
+        /// The connection.
         connection: Connection,
     },
-    /// The connection is gone; the last that is told of it.
+    /// The connection is closed. This is its last event.
     Closed {
-        /// Which.
+        /// The connection.
         connection: Connection,
-        /// Why.
+        /// Reason of the close.
         reason: Reason,
     },
-    /// Nothing can be accepted for now, for want of descriptors or memory. It is tried again when a
-    /// connection ends, and every tenth of a second.
+    /// No connection can be accepted for lack of descriptors or memory. Accepting is tried again when a
+    /// connection ends, and every 100 ms.
     AcceptFailed {
-        /// By this listener.
+        /// The listener.
         listener: Listener,
-        /// What the kernel said.
+        /// Error of the kernel.
         error: Errno,
     },
-    /// Another thread posted this.
+    /// Work posted by another thread.
     Posted(W),
 }
 
-/// Why a connection is gone.
+/// Reason why a connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// It was asked for, and what was to be sent is with the kernel unless that was not wanted.
+    /// The caller closed it. Outgoing data was handed to the kernel, unless the caller dropped it.
     Asked,
-    /// Nothing moved for the time it may be idle.
+    /// It was idle for too long.
     TimedOut,
-    /// The kernel said so: it was reset, refused, unreachable.
+    /// It failed: it was reset, refused, or unreachable.
     Failed(Errno),
 }
 
 impl<W> What<W> {
-    /// The connection this is about, if it is about one.
+    /// Returns the connection of the event, if it has one.
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
         match self {

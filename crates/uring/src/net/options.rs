@@ -6,23 +6,23 @@ use forebay_block::knobs::Order;
 
 use super::limits::{BUFFERS, CONNECTIONS};
 
-/// By which means the kernel is asked.
+/// Choice of the system calls for sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Choice {
-    /// The ring, or epoll where io_uring is missing, forbidden, or too old.
+    /// io_uring, or epoll if io_uring is missing, forbidden, or too old.
     #[default]
     Auto,
-    /// The ring, or an error.
+    /// io_uring, or an error.
     IoUring,
-    /// Epoll.
+    /// epoll.
     Epoll,
 }
 
 impl Choice {
-    /// The names that [`Choice::by_name`] takes, for a message.
+    /// The names that [`Choice::by_name`] accepts, for an error message.
     pub const CHOICES: &'static str = "auto, io_uring, epoll";
 
-    /// The choice of a name.
+    /// Returns the choice with this name, or `None`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
@@ -34,33 +34,33 @@ impl Choice {
     }
 }
 
-/// What can be chosen. The bytes received are bounded by `buffers` times `buffer_bytes`, those to
-/// be sent by `connections` times twice `outgoing_bytes`, and whatever a single call sends beyond
-/// that.
+/// Options of [`Sockets`](super::Sockets).
+///
+/// Memory for received bytes is at most `buffers` times `buffer_bytes`. Memory for outgoing bytes is
+/// at most `connections` times twice `outgoing_bytes`, plus the excess of a single send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// By which means.
+    /// System calls to use.
     pub choice: Choice,
-    /// Connections at once; further ones wait in the listener's queue until one ends.
+    /// Maximum of open connections. Further ones wait in the queue of the listener.
     pub connections: u32,
-    /// Buffers that are received into: a power of two.
+    /// Number of receive buffers, a power of two.
     pub buffers: u16,
-    /// Bytes in each.
+    /// Bytes per receive buffer.
     pub buffer_bytes: u32,
-    /// Bytes handed out by one pass; the last piece may go beyond it.
+    /// Maximum of bytes returned by one pass; the last piece may exceed it.
     pub pass_bytes: usize,
-    /// Bytes of one connection handed out by one pass; the last piece may go beyond it.
+    /// Maximum of bytes per connection and pass; the last piece may exceed it.
     pub connection_bytes: usize,
-    /// Bytes to be sent at which the caller is told to stop, and from which on nothing more of the
-    /// connection is handed out; those who go on are refused at twice as much.
+    /// Outgoing bytes of a connection at which the caller must stop sending, and at which receiving
+    /// pauses. Sends are refused at twice as much.
     pub outgoing_bytes: usize,
-    /// How long a connection may move no byte, unless it is set for one by [`Sockets::set_idle`].
+    /// Maximum idle time of a connection, unless [`Sockets::set_idle`] sets another one.
     ///
     /// [`Sockets::set_idle`]: super::Sockets::set_idle
     pub idle: Option<Duration>,
-    /// In which order a pass hands out: `Lifo` reverses who is served, for measuring what order is
-    /// worth. What was posted is reversed one by one, connections by who came first; the bytes of a
-    /// connection stay in order.
+    /// Order of the events of a pass. `Lifo` reverses posted work and connections, to measure what
+    /// order is worth; the bytes of a connection stay in order.
     pub order: Order,
 }
 
@@ -80,23 +80,23 @@ impl Default for Options {
     }
 }
 
-/// An option out of its range.
+/// Error for an option out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{option} cannot be {value}: it must be {range}")]
 pub struct OptionsError {
-    /// Which.
+    /// Name of the option.
     pub option: &'static str,
-    /// What it was.
+    /// Its value.
     pub value: u64,
-    /// What would do.
+    /// Valid range.
     pub range: &'static str,
 }
 
 impl Options {
-    /// Looks at every bound.
+    /// Checks all options.
     ///
     /// # Errors
-    /// The first that does not hold.
+    /// The first option that is out of range.
     pub fn check(&self) -> Result<(), OptionsError> {
         let wrong =
             |option, value: usize, range| OptionsError { option, value: value as u64, range };

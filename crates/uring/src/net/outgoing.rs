@@ -11,13 +11,13 @@ const PIECE: usize = 4 << 10;
 /// A piece larger than this is not kept for the next use.
 const SPARE: usize = 64 << 10;
 
-/// Whether a connection takes more.
+/// Whether a connection accepts more outgoing bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// It does.
+    /// It accepts more.
     Yes,
-    /// Stop until [`Writable`](super::What::Writable) is told. What is sent all the same is taken
-    /// up to twice [`outgoing_bytes`](super::Options::outgoing_bytes), and refused from there on.
+    /// Stop sending until [`Writable`](super::What::Writable) arrives. Further bytes are accepted up to
+    /// twice [`outgoing_bytes`](super::Options::outgoing_bytes), and refused after that.
     Stop,
 }
 

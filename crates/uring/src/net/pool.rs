@@ -106,10 +106,10 @@ impl Pool {
     }
 }
 
-/// Received bytes, in the buffer they came in.
+/// Received bytes in their receive buffer.
 ///
-/// Hold it as long as the bytes are needed and no longer: buffers are few, and while none is free
-/// nothing is received. In a forked child it cannot be read.
+/// Drop it as soon as the bytes are processed: nothing is received while all buffers are in use. In a
+/// forked child it cannot be read.
 pub struct Received {
     pool: Arc<Pool>,
     buffer: u16,

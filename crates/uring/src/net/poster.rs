@@ -8,11 +8,10 @@ use forebay_lists::{WasEmpty, fifo};
 
 use crate::waker::Waker;
 
-/// Posts work to the thread that polls. Cheap to clone.
+/// Handle that posts work to the polling thread. Cheap to clone.
 ///
-/// What is posted is told as [`What::Posted`](super::What::Posted), in the order it was posted.
-/// Nothing bounds how much is queued but whoever posts. What is posted when the sockets are gone is
-/// dropped with the last poster.
+/// Posted work arrives as [`What::Posted`](super::What::Posted), in order. The queue is unbounded. Work
+/// posted after the sockets are dropped is dropped with the last poster.
 #[derive(Debug)]
 pub struct Poster<W> {
     queue: fifo::Sender<W>,
@@ -27,8 +26,8 @@ struct Counts {
 }
 
 impl<W> Poster<W> {
-    /// Puts work behind all other work, and wakes the poll that waits. Does not block; a system
-    /// call only where the list was empty and the thread asleep.
+    /// Appends work to the queue and wakes the polling thread. Does not block. Makes a system call only
+    /// if the queue was empty and the thread was asleep.
     pub fn post(&self, work: W) {
         self.counts.posts.fetch_add(1, Ordering::Relaxed);
         if self.queue.push(work) == WasEmpty::Yes {

@@ -9,35 +9,34 @@ use rustix::net::SocketType;
 use super::Channel;
 use crate::local::{BindError, Bound, Peer};
 
-/// A socket that programs connect to.
+/// Listening socket for [`Channel`] connections.
 #[derive(Debug)]
 pub struct Listener(Bound);
 
 impl Listener {
-    /// Makes the socket. Waits, for a second at most, while another does the same in that
-    /// directory.
+    /// Creates the socket. Waits up to a second while another process does so in the same directory.
     ///
     /// # Errors
-    /// See [`BindError`]; what stands at the path is left as it is then.
+    /// [`BindError`]; anything at the path is then left unchanged.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         Bound::at(path, SocketType::SEQPACKET).map(Self)
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// The next who connected, and who that is; `None` where nobody did. Does not wait.
+    /// Accepts a connection, or returns `None` without one. Does not wait.
     ///
     /// # Errors
-    /// The system's, such as too many open files.
+    /// The error of the system, such as too many open files.
     pub fn accept(&self) -> io::Result<Option<(Channel, Peer)>> {
         Ok(self.0.accept()?.map(|(socket, peer)| (Channel { socket }, peer)))
     }
 
-    /// Takes the socket away, where it is still ours.
+    /// Removes the socket file, unless it was replaced.
     pub fn remove(&self) {
         self.0.remove();
     }

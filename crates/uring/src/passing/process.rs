@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{Deadline, poll};
 
-/// Another process.
+/// Reference to another process.
 #[derive(Debug)]
 pub struct Process {
     number: u32,
@@ -18,11 +18,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process that has this number now. Whoever must know that it is the one he means asks
-    /// something of it afterwards.
+    /// Returns the process that has this id now. A caller that must be sure which process it is has to
+    /// verify that afterwards.
     ///
     /// # Errors
-    /// `NotFound` where there is none; the system's.
+    /// `NotFound` if there is no such process; the error of the system.
     pub fn of(number: u32) -> io::Result<Self> {
         let none =
             || io::Error::new(io::ErrorKind::NotFound, format!("there is no process {number}"));
@@ -34,27 +34,26 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// Returns the process id.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Waits for its end, so long or without end; whether it has ended: its last thread, its memory
-    /// and its descriptors are gone then, but for what the kernel still works off for it. Whoever
-    /// started it need not have been told.
+    /// Waits for the end of the process up to `timeout`, or forever without one. Returns whether it has
+    /// ended. The kernel may still work on its requests then.
     ///
     /// # Errors
-    /// The system's: out of memory.
+    /// The error of the system: out of memory.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut polled = [PollFd::new(&self.descriptor, PollFlags::IN)];
         poll(&mut polled, Deadline::after(timeout))
     }
 
-    /// Ends it at once.
+    /// Kills the process. Succeeds if it has already ended.
     ///
     /// # Errors
-    /// `PermissionDenied` where it is another user's. One that has ended is none.
+    /// `PermissionDenied` if it belongs to another user.
     pub fn kill(&self) -> io::Result<()> {
         match rustix::process::pidfd_send_signal(&self.descriptor, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),

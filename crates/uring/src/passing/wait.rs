@@ -11,26 +11,26 @@ use super::{Channel, Listener, Process};
 use crate::alive::Gone;
 use crate::local::Bell;
 
-/// What is waited for.
+/// Event to wait for.
 #[derive(Clone, Copy, Debug)]
 pub enum Awaited<'a> {
-    /// A message, or the end.
+    /// A message on a channel, or its end.
     Message(&'a Channel),
-    /// Somebody who connects.
+    /// A connection to a listener.
     Connection(&'a Listener),
     /// The end of a process.
     Death(&'a Process),
     /// The end of another process's rings.
     Gone(&'a Gone),
-    /// A bell that is rung.
+    /// A ring of a bell.
     Rung(&'a Bell),
 }
 
-/// Waits, so long or without end, and without using the processor, until any of it is there; which
-/// of it is, in the order given. None of it when the time is over.
+/// Blocks until one of the events happens, up to `timeout`, or forever without one. Returns for each
+/// event whether it happened.
 ///
 /// # Errors
-/// The system's: out of memory.
+/// The error of the system: out of memory.
 pub fn wait(awaited: &[Awaited<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> = awaited
         .iter()

@@ -470,6 +470,12 @@ mod tests {
         }
         let found = std::fs::read_to_string(path).unwrap();
         assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
+        for source in [include_str!("engine.rs"), include_str!("builder.rs")] {
+            assert!(
+                source.contains(r#"#[doc = include_str!("knobs.md")]"#),
+                "`set` lists no knobs"
+            );
+        }
     }
 
     #[test]

@@ -28,8 +28,9 @@ use crate::wait;
 /// Options of an engine; [`Builder::build`] checks them and makes the engine.
 ///
 /// Every option has a default, so `Engine::builder().build()` is the same as
-/// [`Engine::new`]. Options that are knobs have a typed method here, can be set by name with
-/// [`Builder::set`], and mostly be changed later with [`Engine::set`].
+/// [`Engine::new`]. A *knob* is an option with a name: it has a typed method here and can be set by
+/// name with [`Builder::set`]. Most knobs can be changed while the engine runs, with
+/// [`Engine::set`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -126,7 +127,8 @@ impl Builder {
         self
     }
 
-    /// Sets when a batch of requests goes to the device (default: `Adaptive`).
+    /// Sets when a batch of requests goes to the device: at once, when it is full or due, or as
+    /// measured (default: `Adaptive`).
     #[must_use]
     pub fn plug(mut self, plugging: Plugging) -> Self {
         self.settings.queue.plugging = plugging;
@@ -140,28 +142,32 @@ impl Builder {
         self
     }
 
-    /// Sets how the tags of a batch are allocated (default: `Sweep`).
+    /// Sets how tags, the numbers of requests in flight, are allocated: for a whole batch in one pass,
+    /// or one at a time, for measurement (default: `Sweep`).
     #[must_use]
     pub fn tags(mut self, tagging: Tagging) -> Self {
         self.settings.queue.tagging = tagging;
         self
     }
 
-    /// Sets how often the clock is read (default: `Batch`).
+    /// Sets how often the clock is read: once per batch of requests, or per operation, for measurement
+    /// (default: `Batch`).
     #[must_use]
     pub fn clock(mut self, reads: ClockReads) -> Self {
         self.settings.queue.clock = reads;
         self
     }
 
-    /// Sets how often the kernel is called to submit requests (default: `Batch`).
+    /// Sets how often the kernel is called to submit requests: once per batch, or per request, for
+    /// measurement (default: `Batch`).
     #[must_use]
     pub fn doorbell(mut self, ringing: Ringing) -> Self {
         self.settings.queue.ringing = ringing;
         self
     }
 
-    /// Sets when completed requests wake their callers (default: `Adaptive`).
+    /// Sets when completed requests wake their callers: at once, or several together (default:
+    /// `Adaptive`).
     #[must_use]
     pub fn completion(mut self, holding: Holding) -> Self {
         self.settings.queue.holding = holding;
@@ -182,7 +188,8 @@ impl Builder {
         self
     }
 
-    /// Sets how files are assigned to writeback threads (default: `Group`).
+    /// Sets how files are assigned to writeback threads: by allocation group, directory or hash, or all
+    /// to one (default: `Group`).
     #[must_use]
     pub fn affinity(mut self, affinity: Affinity) -> Self {
         self.settings.affinity = affinity;
@@ -203,7 +210,7 @@ impl Builder {
         self
     }
 
-    /// Sets which system calls are used for I/O (default: `Auto`).
+    /// Sets which system calls are used for I/O: io_uring or a thread pool (default: `Auto`).
     #[must_use]
     pub fn engine(mut self, backend: Backend) -> Self {
         self.settings.backend = backend;
@@ -255,7 +262,7 @@ impl Builder {
         self
     }
 
-    /// Sets a knob by name, with its value as text, such as `set("prealloc", "64m")`.
+    /// Sets a knob (option with a name) to a value given as text, such as `set("prealloc", "64m")`.
     ///
     #[doc = include_str!("knobs.md")]
     ///
@@ -274,7 +281,7 @@ impl Builder {
         Ok(self)
     }
 
-    /// Returns every knob with its current value, its valid values and its meaning.
+    /// Returns every knob (option with a name) with its value, its valid values and its meaning.
     #[must_use]
     pub fn knobs(&self) -> Vec<Knob> {
         knobs::list(&self.settings)

@@ -23,7 +23,7 @@ use crate::home::Affinity;
 use crate::limits::EXTENT_HINTS;
 use crate::settings::{Settings, invalid};
 
-/// Description and current value of one knob.
+/// Description and current value of a knob: an option of an engine with a name.
 ///
 /// [`Engine::knobs`](crate::Engine::knobs) and [`Builder::knobs`](crate::Builder::knobs) list all
 /// knobs.

@@ -71,7 +71,7 @@ impl Control {
         Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) })
     }
 
-    /// Returns the value of a knob.
+    /// Returns the value of a knob, as [`Engine::get`](crate::Engine::get).
     ///
     /// # Errors
     /// See [`Control`].

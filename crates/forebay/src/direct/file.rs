@@ -194,7 +194,7 @@ impl DirectFile {
     /// Asynchronous form of [`DirectFile::set_len`].
     ///
     /// # Errors
-    /// Asynchronous form of [`DirectFile::set_len`].
+    /// As [`DirectFile::set_len`].
     pub async fn set_len_async(&self, length: u64) -> Result<()> {
         self.may_write()?;
         if self.inode.is_device() {

@@ -219,7 +219,7 @@ impl Keeper {
         }
     }
 
-    /// Sets arguments of the keeper process; they come before its own.
+    /// Sets command line arguments for the keeper process. They come before `keeper --channel 0`.
     #[must_use]
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();

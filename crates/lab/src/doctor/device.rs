@@ -95,7 +95,7 @@ impl Device {
             Some(queue) => findings.extend(queue.findings(mode, huge_pages)),
             None => findings.push(
                 finding("queue", Level::NotKnown, "it has none in /sys")
-                    .means("nothing is known of its queue"),
+                    .means("its queue settings are unknown"),
             ),
         }
         findings
@@ -126,9 +126,9 @@ impl Own {
         findings.extend(self.zones());
         findings.push(match &self.exclusive {
             Ok(alignment) => finding("direct I/O", Level::Full, alignment.as_str())
-                .means("requests go past the kernel's cache"),
+                .means("requests bypass the kernel's page cache"),
             Err(error) => {
-                finding("direct I/O", Level::NotKnown, format!("it cannot be opened: {error}"))
+                finding("direct I/O", Level::NotKnown, format!("cannot open it: {error}"))
                     .means("see access")
             }
         });
@@ -137,7 +137,7 @@ impl Own {
         let written = match &self.uncached_read {
             Ok(()) => "not tried, for that would write; the kernel takes it both ways or neither",
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                "not tried, for that would write; what is not taken for reads is not for writes"
+                "not tried, because that would write; a kernel that refuses it for reads refuses it for writes"
             }
             Err(_) => "not tried, for that would write",
         };
@@ -152,17 +152,17 @@ impl Own {
         let path = quoted(&self.path);
         match &self.exclusive {
             Ok(_) if self.is_read_only => finding("access", Level::Degraded, "read only")
-                .means("it can be read through Forebay, and not written")
+                .means("Forebay can read it, but not write to it")
                 .command(
-                    "allow writes, where the device itself does",
+                    "make it writable, if the device itself allows it",
                     By::Root,
                     format!("blockdev --setrw {path}"),
                 ),
             Ok(_) => finding("access", Level::Full, "nobody else has it")
-                .means("it can be opened exclusively"),
+                .means("Forebay can open it exclusively"),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 let lost = finding("access", Level::Missing, self.why_busy())
-                    .means("a device is opened exclusively or not at all");
+                    .means("Forebay opens a device exclusively or not at all");
                 match &self.mounted_at {
                     Some(point) => {
                         lost.command("unmount it", By::Root, format!("umount {}", quoted(point)))
@@ -172,13 +172,13 @@ impl Own {
             }
             Err(error) => {
                 let lost = finding("access", Level::Missing, error.to_string())
-                    .means("nothing can be done with it by this user");
+                    .means("this user cannot use it");
                 match self.user {
                     0 => lost.remedy(
-                        "allow this device where devices are allowed, such as by docker's --device",
+                        "allow the device in the container, for example with docker's --device",
                     ),
                     user => lost.command(
-                        "let this user have it, until it is plugged in anew",
+                        "give it to this user, until it is plugged in again",
                         By::Root,
                         format!("chown {user} {path}"),
                     ),
@@ -199,11 +199,11 @@ impl Own {
         let zoned = self.zoned.as_deref()?;
         Some(match zoned {
             "host-managed" => finding("zones", Level::Missing, zoned)
-                .means("it takes writes in the order of its zones alone, and Forebay writes in any")
-                .remedy("a file system for such devices (btrfs, f2fs, XFS) on it"),
+                .means("its zones accept only sequential writes; Forebay writes in any order")
+                .remedy("use a file system for zoned devices on it (btrfs, f2fs, XFS)"),
             _ => finding("zones", Level::Degraded, zoned)
-                .means("it writes zone by zone; what is scattered is written twice")
-                .remedy("write it in order"),
+                .means("it writes zone by zone: scattered data is written twice")
+                .remedy("write to it sequentially"),
         })
     }
 }
@@ -289,19 +289,19 @@ impl Queue {
             if !is_direct {
                 return Some(
                     finding("below it", Level::Degraded, found)
-                        .means("the file is read and written through the kernel's cache: a flush there writes it out")
-                        .command("past the cache", By::Root, format!("losetup --direct-io=on /dev/{}", self.name)),
+                        .means("the backing file goes through the kernel's page cache, and a flush writes that out")
+                        .command("use direct I/O for the backing file", By::Root, format!("losetup --direct-io=on /dev/{}", self.name)),
                 );
             }
             let look = format!("forebay doctor {}", quoted(file));
             let told = finding("below it", Level::Full, found)
-                .means("its file system and device count as well");
-            return Some(told.command("look at that too", By::User, look));
+                .means("its file system and device matter as well");
+            return Some(told.command("check it as well", By::User, look));
         }
         let first = self.slaves.first()?;
         let found = format!("{} is made of {}", self.name, self.slaves.join(", "));
-        let told = finding("below it", Level::Full, found).means("their queues count as well");
-        Some(told.command("look at them too", By::Root, format!("forebay doctor /dev/{first}")))
+        let told = finding("below it", Level::Full, found).means("their queues matter as well");
+        Some(told.command("check them as well", By::Root, format!("forebay doctor /dev/{first}")))
     }
 
     fn scheduler(&self) -> Option<Finding> {
@@ -321,14 +321,14 @@ impl Queue {
             return Some(finding(Level::Full).means(means));
         }
         let means = match chosen {
-            "none" => "a disk that turns gets the requests of several programs in no order",
+            "none" => "a rotating disk gets the requests of several programs unordered",
             "bfq" => {
                 "every request takes its lock, and it lets the device idle for who may ask next"
             }
             _ => "every request takes its lock, and is ordered a second time",
         };
         Some(finding(Level::Degraded).means(means).command(
-            "until the next boot; for good by a rule of udev",
+            "change it until the next boot (permanently: a udev rule)",
             By::Root,
             self.set(wanted, "scheduler"),
         ))
@@ -339,14 +339,15 @@ impl Queue {
         let finding = |level| finding("nomerges", level, value.to_string());
         if value == 0 {
             return Some(
-                finding(Level::Full)
-                    .means("the kernel merges what neighbours; Forebay has done so before"),
+                finding(Level::Full).means(
+                    "the kernel merges adjacent requests; Forebay has already merged its own",
+                ),
             );
         }
         Some(
             finding(Level::Degraded)
-                .means("what others write, the journal and the page cache among them, is merged little or not at all")
-                .command("have it merge", By::Root, self.set("0", "nomerges")),
+                .means("writes of other programs, the journal and the page cache are merged little or not at all")
+                .command("enable merging", By::Root, self.set("0", "nomerges")),
         )
     }
 
@@ -354,13 +355,12 @@ impl Queue {
         let value = self.nr_requests?;
         let finding = |level| finding("nr_requests", level, value.to_string());
         if value >= FLIGHT {
-            return Some(
-                finding(Level::Full)
-                    .means(format!("room for the {FLIGHT} that Forebay has in flight at most")),
-            );
+            return Some(finding(Level::Full).means(format!(
+                "enough for the {FLIGHT} requests that Forebay keeps in flight at most"
+            )));
         }
         let lost = finding(Level::Degraded).means(format!(
-            "of the {FLIGHT} requests Forebay may have in flight the rest waits in the kernel, on its threads"
+            "fewer than the {FLIGHT} requests that Forebay may keep in flight; the rest wait in kernel threads"
         ));
         let has_scheduler = self
             .scheduler
@@ -370,7 +370,7 @@ impl Queue {
             lost.command("more", By::Root, self.set("256", "nr_requests"))
         } else {
             lost.remedy(
-                "without a scheduler it is at most the device's own depth; set `flight` no higher",
+                "without a scheduler the device's own depth is the limit; set `flight` no higher",
             )
         })
     }
@@ -383,27 +383,26 @@ impl Queue {
         };
         let finding = |level| finding("request size", level, found.as_str());
         if kib < REQUEST_KIB {
-            let lost = finding(Level::Degraded)
-                .means("a request of 1 MiB is cut, and costs as many as it is cut into");
+            let lost = finding(Level::Degraded).means("a request of 1 MiB is split into several");
             let can = self.max_hardware_kib.unwrap_or(0).min(REQUEST_KIB);
             return Some(if can > kib {
                 lost.command(
-                    "as much as it can",
+                    "raise it to the device's maximum",
                     By::Root,
                     self.set(&can.to_string(), "max_sectors_kb"),
                 )
             } else {
-                lost.remedy("nothing: the device takes no more")
+                lost.remedy("none: this is the device's limit")
             });
         }
         if pieces < REQUEST_PIECES && huge_pages == HugePages::No {
             return Some(
                 finding(Level::Degraded)
-                    .means("with small pages a request of 1 MiB has 256 pieces, and is cut")
-                    .remedy("allow huge pages: see there"),
+                    .means("with small pages a request of 1 MiB has 256 segments and is split")
+                    .remedy("allow huge pages (see huge pages)"),
             );
         }
-        Some(finding(Level::Full).means("a request of 1 MiB goes in one"))
+        Some(finding(Level::Full).means("a request of 1 MiB stays whole"))
     }
 
     fn blocks(&self) -> Option<Finding> {
@@ -413,10 +412,12 @@ impl Queue {
             return Some(
                 finding("blocks", Level::Degraded, found)
                     .means("the device reads before it writes a page of 4096 bytes")
-                    .remedy("write in multiples of that; Forebay gathers what neighbours"),
+                    .remedy("write in multiples of that size; Forebay gathers adjacent pages"),
             );
         }
-        Some(finding("blocks", Level::Full, found).means("a page of the cache is whole blocks"))
+        Some(
+            finding("blocks", Level::Full, found).means("a cache page is a whole number of blocks"),
+        )
     }
 
     fn io_poll(&self) -> Option<Finding> {
@@ -426,7 +427,7 @@ impl Queue {
         };
         Some(
             finding("poll queues", Level::Full, found)
-                .means("Forebay waits for interrupts and polls none"),
+                .means("Forebay waits for interrupts and does not poll"),
         )
     }
 
@@ -434,19 +435,19 @@ impl Queue {
         let Some(latency) = self.wbt_latency.filter(|latency| *latency > 0) else {
             self.scheduler.as_ref()?;
             return Some(
-                finding("wbt", Level::Full, "off").means("no writes are held back for reads"),
+                finding("wbt", Level::Full, "off").means("writes are not held back for reads"),
             );
         };
         let found = format!("{latency} us (wbt_lat_usec)");
         if mode == Mode::Direct {
             return Some(finding("wbt", Level::Full, found).means(
-                "the kernel's writeback is held back when reads are slower; Forebay's direct writes are not",
+                "the kernel's writeback slows down when reads are slow; Forebay's direct writes do not",
             ));
         }
         Some(
             finding("wbt", Level::Degraded, found)
                 .means(
-                    "without direct I/O Forebay's writes are held back, too, when reads are slower",
+                    "without direct I/O Forebay's writes are held back as well when reads are slow",
                 )
                 .command("switch it off", By::Root, self.set("0", "wbt_lat_usec")),
         )
@@ -457,9 +458,9 @@ impl Queue {
         let finding = |level, found| finding("iostats", level, found);
         Some(if value == 0 {
             finding(Level::Degraded, "off")
-                .means("iostat and the device's figures of a comparison stay at zero")
+                .means("iostat and the device figures of a comparison stay at zero")
                 .command(
-                    "count them (it costs a request two looks at the clock)",
+                    "count requests (costs two clock reads per request)",
                     By::Root,
                     self.set("1", "iostats"),
                 )
@@ -477,23 +478,24 @@ impl Queue {
         };
         let finding = |level| finding("write cache", level, format!("{cache}{fua}"));
         Some(match (cache, self.fua) {
-            ("write through", _) if self.is_virtual() => finding(Level::Full)
-                .means("a sync flushes nothing: durable only if the host's file or cache is"),
+            ("write through", _) if self.is_virtual() => finding(Level::Full).means(
+                "a sync flushes nothing: data is durable only if the host's file or cache is",
+            ),
             ("write through", _) => finding(Level::Full)
-                .means("it says it has no cache that can be lost: a sync flushes nothing"),
+                .means("the device reports no volatile cache: a sync flushes nothing"),
             (_, Some(0)) => {
                 let lost = finding(Level::Degraded).means(
-                    "a commit of the journal flushes the device twice, before its last block and after",
+                    "each journal commit flushes the device twice, before and after its last block",
                 );
                 match self.name.starts_with("sd") {
-                    true => lost.remedy("for a SATA disk that has it: boot with libata.fua=1"),
+                    true => lost.remedy("if the SATA disk supports it: boot with libata.fua=1"),
                     false => lost.remedy(
-                        "none on this device: sync several files together, they share a flush",
+                        "none on this device; sync several files together to share a flush",
                     ),
                 }
             }
             _ => finding(Level::Full)
-                .means("a sync flushes it; the last block of a journal's commit goes past it"),
+                .means("a sync flushes the cache; the last block of a journal commit bypasses it"),
         })
     }
 
@@ -501,11 +503,12 @@ impl Queue {
         let value = self.rotational?;
         let finding = |level, found| finding("rotational", level, found);
         Some(match (value, self.is_virtual()) {
-            (0, _) => finding(Level::Full, "no").means("requests in any order cost the same"),
-            (_, true) => finding(Level::Degraded, "yes, says a virtual device")
-                .means("file systems lay files out for a head that moves, and schedulers are chosen for it")
-                .command("say that it does not turn", By::Root, self.set("0", "rotational")),
-            _ => finding(Level::Full, "yes").means("it turns: what is scattered costs milliseconds a piece"),
+            (0, _) => finding(Level::Full, "no").means("the order of requests does not matter"),
+            (_, true) => finding(Level::Degraded, "yes, reported by a virtual device")
+                .means("file systems and schedulers optimize for a moving head")
+                .command("declare it as not rotating", By::Root, self.set("0", "rotational")),
+            _ => finding(Level::Full, "yes")
+                .means("a rotating disk: each scattered request costs milliseconds"),
         })
     }
 }

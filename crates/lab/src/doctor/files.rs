@@ -39,7 +39,7 @@ pub(super) fn findings(place: &Place, trial: &Trial, process: &Process) -> Vec<F
             }
             findings.push(
                 finding("trial", Level::NotKnown, error.as_str())
-                    .means("lease, reservation, mark and uncached writes could not be tried"),
+                    .means("lease, reservation, mark and uncached writes were not tried"),
             );
         }
     }
@@ -52,7 +52,7 @@ fn access(place: &Place, trial: &Trial) -> Finding {
     let what = if place.kind == Kind::File { "file" } else { "directory" };
     if let Err(error) = may(&place.path, Access::READ_OK) {
         return finding("access", Level::Missing, format!("the {what} cannot be read: {error}"))
-            .means("nothing can be done with it by this user")
+            .means("this user cannot use it")
             .command(
                 "let this user read it",
                 By::Root,
@@ -67,8 +67,8 @@ fn access(place: &Place, trial: &Trial) -> Finding {
     match written {
         Ok(()) => finding("access", Level::Full, "read and write").means("this user can use it"),
         Err(error) => finding("access", Level::Degraded, format!("read only: {error}"))
-            .means("files can be read through Forebay, and not written")
-            .remedy("as another user, or in another directory"),
+            .means("Forebay can read files here, but not write them")
+            .remedy("run as another user, or use another directory"),
     }
 }
 
@@ -78,7 +78,7 @@ fn may(path: &Path, access: Access) -> io::Result<()> {
 }
 
 fn unopened(why: &str) -> Finding {
-    finding("file", Level::NotKnown, why).means("what follows was tried on a file beside it")
+    finding("file", Level::NotKnown, why).means("the checks below used another file beside it")
 }
 
 fn direct(direct: &Direct, alignment: Alignment) -> Finding {
@@ -91,14 +91,14 @@ fn direct(direct: &Direct, alignment: Alignment) -> Finding {
                 format!("memory by {memory}, offsets and lengths by {offset} bytes"),
             )
             .means(
-                "requests go past the kernel's cache; what is less aligned through a direct handle is copied",
+                "requests bypass the kernel's page cache; less aligned requests are copied",
             )
         }
         Direct::Refused(reason) => finding("direct I/O", Level::Missing, reason.as_str())
             .means(
-                "requests go through the kernel's page cache, which has everything a second time",
+                "requests go through the kernel's page cache, which keeps a second copy of the data",
             )
-            .remedy("a file system with direct I/O: XFS, ext4 (not data=journal), btrfs"),
+            .remedy("use a file system with direct I/O: XFS, ext4 (not data=journal), btrfs"),
     }
 }
 
@@ -114,16 +114,16 @@ fn uncached(tried: &Tried, own: Option<&Own>) -> [Finding; 2] {
 pub(super) fn uncached_one(way: &str, tried: &io::Result<()>, beside: &str) -> Finding {
     let name = format!("uncached {way}");
     match tried {
-        Ok(()) => finding(&name, Level::Full, format!("RWF_DONTCACHE is taken{beside}"))
+        Ok(()) => finding(&name, Level::Full, format!("RWF_DONTCACHE is supported{beside}"))
             .means("the arm `kernel uncached` of a comparison can run"),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => finding(
             &name,
             Level::Missing,
-            format!("RWF_DONTCACHE is not taken{beside}"),
+            format!("RWF_DONTCACHE is not supported{beside}"),
         )
         .means("Forebay does not need it; the arm `kernel uncached` of a comparison is left out")
-        .remedy("Linux 6.15 with XFS, 6.17 with ext4"),
-        Err(error) => finding(&name, Level::NotKnown, format!("it could not be tried: {error}"))
+        .remedy("use Linux 6.15 or newer with XFS, 6.17 or newer with ext4"),
+        Err(error) => finding(&name, Level::NotKnown, format!("cannot try it: {error}"))
             .means("Forebay does not need it; the arm `kernel uncached` of a comparison does"),
     }
 }
@@ -131,8 +131,8 @@ pub(super) fn uncached_one(way: &str, tried: &io::Result<()>, beside: &str) -> F
 fn lease(place: &Place, tried: &Tried, process: &Process) -> Finding {
     let lost = |found: String| {
         finding("write lease", Level::Missing, found).means(
-            "files count as shared with other programs: no clean pages are kept, no zeroes written over holes, and \
-             reserved space is not given back",
+            "files count as shared with other programs: clean pages are not kept, holes are not filled with zeroes, \
+             and reserved space is not given back",
         )
     };
     let foreign =
@@ -140,53 +140,57 @@ fn lease(place: &Place, tried: &Tried, process: &Process) -> Finding {
     match &tried.lease {
         Err(_) if tried.leases_enabled == Some(0) => {
             lost("switched off: fs.leases-enable is 0".to_owned()).command(
-                "switch it on, until the next boot",
+                "switch it on until the next boot",
                 By::Root,
                 "sysctl -w fs.leases-enable=1",
             )
         }
         Err(error) => match error.raw_os_error() {
-            Some(libc::EACCES) => lost(format!("not for this user: {error}"))
-                .remedy("files of one's own, or CAP_LEASE"),
-            Some(libc::EAGAIN) => lost("refused: others have every file open here".to_owned())
-                .remedy("a file system of the kernel's own, such as XFS or ext4"),
-            _ => lost(format!("the file system has none: {error}"))
-                .remedy("XFS, ext4, btrfs or tmpfs have them"),
+            Some(libc::EACCES) => lost(format!("refused to this user: {error}"))
+                .remedy("use files that this user owns, or CAP_LEASE"),
+            Some(libc::EAGAIN) => {
+                lost("refused: other processes hold every file open here".to_owned())
+                    .remedy("use a file system in the kernel, such as XFS or ext4")
+            }
+            _ => lost(format!("not supported by the file system: {error}"))
+                .remedy("use XFS, ext4, btrfs or tmpfs"),
         },
-        Ok(()) if foreign => {
-            lost(format!("the file belongs to user {}, and this is {}", place.owner, process.user))
-                .command(
-                    "make it this user's (or give the program CAP_LEASE)",
-                    By::Root,
-                    format!("chown {} {}", process.user, quoted(&place.path)),
-                )
-        }
-        Ok(()) => finding("write lease", Level::Full, "granted")
-            .means("an engine hears of others that open a file, and keeps it to itself until then"),
+        Ok(()) if foreign => lost(format!(
+            "the file belongs to user {}, but this is user {}",
+            place.owner, process.user
+        ))
+        .command(
+            "give the file to this user, or the program CAP_LEASE",
+            By::Root,
+            format!("chown {} {}", process.user, quoted(&place.path)),
+        ),
+        Ok(()) => finding("write lease", Level::Full, "granted").means(
+            "an engine uses a file alone until another program opens it, and is notified then",
+        ),
     }
 }
 
 fn reservation(tried: &Tried) -> Finding {
     match &tried.reserve {
-        Ok(()) => finding("reservation", Level::Full, "space beyond the end is allocated")
-            .means("files that grow lie in one piece"),
+        Ok(()) => finding("reservation", Level::Full, "space beyond the end can be allocated")
+            .means("growing files stay in one piece"),
         Err(error) => finding("reservation", Level::Missing, format!("fallocate: {error}"))
-            .means("files that grow together come apart; no space is told at the sync, not at the write")
-            .remedy("a file system with fallocate (XFS, ext4, btrfs), or space on this one"),
+            .means("files that grow together are fragmented; a full disk is reported at the sync, not at the write")
+            .remedy("use a file system with fallocate (XFS, ext4, btrfs), or free space on this one"),
     }
 }
 
 fn mark(tried: &Tried) -> Finding {
     match &tried.mark {
-        Ok(()) => finding("reservation mark", Level::Full, "user extended attributes are kept")
-            .means("what a crash leaves reserved is given back at the next open"),
+        Ok(()) => finding("reservation mark", Level::Full, "user extended attributes work")
+            .means("space reserved before a crash is given back at the next open"),
         Err(error) => finding(
             "reservation mark",
             Level::Missing,
             format!("no user extended attributes: {error}"),
         )
-        .means("nothing is reserved beyond the end of a file: those that grow together come apart")
-        .remedy("a file system with them (XFS, ext4 without nouser_xattr, btrfs)"),
+        .means("no space is reserved beyond the end of a file: files that grow together are fragmented")
+        .remedy("use a file system that has them (XFS, ext4 without nouser_xattr, btrfs)"),
     }
 }
 
@@ -195,15 +199,14 @@ fn hint(place: &Place, hint: Option<u32>) -> Finding {
         return finding("extent-size hint", Level::Full, "none")
             .means("space is allocated as Forebay reserves it");
     };
-    let means = "each write into a hole allocates so much, and nothing that is known beforehand bounds it at the end";
+    let means = "each write into a hole allocates this much space";
     let finding = finding("extent-size hint", Level::Degraded, bytes(f64::from(hint))).means(means);
     let path = quoted(&place.directory);
     match place.kind {
-        Kind::File => {
-            finding.remedy("it stays with a file that has data: copy it to a directory without one")
-        }
+        Kind::File => finding
+            .remedy("a file that has data keeps its hint; copy it to a directory without one"),
         _ => finding.command(
-            "take it from the directory (files that have it keep it)",
+            "remove it from the directory (existing files keep theirs)",
             By::User,
             format!("xfs_io -c 'extsize 0' {path}"),
         ),
@@ -215,15 +218,15 @@ fn pieces(place: &Place, own: &Own) -> Option<Finding> {
     let Extents { count, bytes: length } = own.pieces.filter(|pieces| pieces.count > 0)?;
     let found = format!("{} of data in {count}", bytes(length as f64));
     if count == 1 || length / count >= REQUEST_BYTES {
-        let means = "requests of it are as large as they can be";
+        let means = "requests have their full size";
         return Some(finding("pieces of the file", Level::Full, found).means(means));
     }
     let path = quoted(&place.path);
     Some(
         finding("pieces of the file", Level::Degraded, found)
-            .means("a request ends where a piece does")
+            .means("a request ends at the end of each piece")
             .command(
-                "write it anew, while nobody has it open",
+                "copy it while no program has it open",
                 By::User,
                 format!("cp -p --reflink=never {path} {path}.new && mv {path}.new {path}"),
             ),

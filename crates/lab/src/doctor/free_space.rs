@@ -24,7 +24,7 @@ pub(super) fn findings(storage: &Storage, trial: &Trial) -> Vec<Finding> {
         Trial::Made(tried) => pieces(storage, &tried.free_space, &tried.sample),
         Trial::Refused { error, .. } => {
             finding("free space in pieces", Level::NotKnown, error.as_str())
-                .means("no file could be made to find out")
+                .means("no file could be created to find out")
         }
     };
     vec![room(storage), pieces]
@@ -35,14 +35,12 @@ fn room(storage: &Storage) -> Finding {
     let found = bytes(free as f64);
     if free >= PLENTY_BYTES || storage.total_bytes == 0 {
         return finding("free space", Level::Full, found)
-            .means("writes are accepted before their space is allocated; a hundredth may be reserved ahead");
+            .means("writes are accepted before their space is allocated; up to a hundredth is reserved ahead");
     }
     finding("free space", Level::Degraded, found)
-        .means(
-            "less than four times a full cache: near the end space is allocated before a write is accepted",
-        )
+        .means("less than four times a full cache: space is allocated before a write is accepted")
         .command(
-            "make room: what takes it",
+            "free some space; the largest directories:",
             By::Root,
             format!("du -xh {} | sort -h | tail", quoted(&storage.mount_point)),
         )
@@ -55,14 +53,16 @@ fn pieces(storage: &Storage, space: &io::Result<FreeSpace>, sample: &Option<Exte
         (Ok(space), _) => of_all(storage, space),
         (Err(_), Some(Extents { count, bytes: length })) if *count > 0 => {
             let found = format!(
-                "{} reserved for one file lie in {count} (the file system does not tell of all)",
+                "{} reserved for one file lie in {count} (the file system does not report all free space)",
                 bytes(*length as f64)
             );
             let is_large = *count == 1 || length / count >= REQUEST_BYTES;
             judged(storage, finding(NAME, Level::Full, found), is_large)
         }
-        (Err(error), _) => finding(NAME, Level::NotKnown, format!("it does not tell: {error}"))
-            .means("how far files will lie in pieces is seen when they are there: filefrag FILE"),
+        (Err(error), _) => {
+            finding(NAME, Level::NotKnown, format!("the file system does not report it: {error}"))
+                .means("fragmentation is visible only on existing files: filefrag FILE")
+        }
     }
 }
 
@@ -70,13 +70,12 @@ fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
     const NAME: &str = "free space in pieces";
     let FreeSpace { pieces, bytes: free, largest, in_large, looked_until } = *space;
     if free == 0 {
-        return finding(NAME, Level::Degraded, "nothing is free")
-            .means("nothing more can be written");
+        return finding(NAME, Level::Degraded, "no free space")
+            .means("no more data can be written");
     }
     let share = in_large as f64 / free as f64;
-    let of = looked_until
-        .map(|end| format!(", seen of the first {}", bytes(end as f64)))
-        .unwrap_or_default();
+    let of =
+        looked_until.map(|end| format!(", in the first {}", bytes(end as f64))).unwrap_or_default();
     let found = format!(
         "{pieces}, the largest {}; {:.0} % in pieces of 1 MiB and more{of}",
         bytes(largest as f64),
@@ -87,23 +86,23 @@ fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
 
 fn judged(storage: &Storage, finding: Finding, is_large: bool) -> Finding {
     if is_large {
-        return finding
-            .means("what is reserved for a file comes in large pieces, and requests stay whole");
+        return finding.means("reservations come in large pieces, and requests stay whole");
     }
     let finding = Finding { level: Level::Degraded, ..finding }.means(
-        "new files lie in many pieces, whoever writes them: requests are cut, and metadata grows",
+        "new files are fragmented, with any program: requests are split, and metadata grows",
     );
-    let what = "remove files that lie in pieces, or copy all to a new file system; to look at it:";
+    let what =
+        "remove fragmented files, or copy all data to a new file system; to see the free space:";
     let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
     match storage.file_system.as_str() {
         "xfs" => finding.command(what, By::Root, format!("xfs_spaceman -c 'freesp -s' {point}")),
         "ext4" | "ext3" | "ext2" => finding.command(what, By::Root, format!("e2freefrag {device}")),
         "btrfs" => finding.command(
-            "gather it",
+            "defragment the free space",
             By::Root,
             format!("btrfs balance start -dusage=50 {point}"),
         ),
-        _ => finding.remedy("remove files that lie in pieces, or copy all to a new file system"),
+        _ => finding.remedy("remove fragmented files, or copy all data to a new file system"),
     }
 }
 
@@ -167,7 +166,7 @@ mod tests {
         assert_eq!(line(&of("ext4", apart)), "e2freefrag /dev/sda");
         assert_eq!(line(&of("btrfs", apart)), "btrfs balance start -dusage=50 /mnt");
         assert_eq!(line(&of("zfs", apart)), "");
-        assert_eq!(of("xfs", FreeSpace::default()).found, "nothing is free");
+        assert_eq!(of("xfs", FreeSpace::default()).found, "no free space");
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>, processors: u3
 fn blocks(storage: &Storage) -> Finding {
     let Storage { block_bytes, total_bytes, free_bytes, .. } = *storage;
     if total_bytes == 0 {
-        return finding("geometry", Level::NotKnown, "it tells no size").means("nothing follows");
+        return finding("geometry", Level::NotKnown, "the file system reports no size")
+            .means("no conclusion is possible");
     }
     let share = free_bytes as f64 / total_bytes as f64 * 100.0;
     let found = format!(
@@ -47,35 +48,35 @@ fn blocks(storage: &Storage) -> Finding {
     );
     if block_bytes > PAGE {
         return finding("geometry", Level::Degraded, found)
-            .means("a page of the cache is less than a block: what is written alone is read and written as a block")
-            .remedy("make it with blocks of 4 KiB");
+            .means("a cache page is smaller than a block: a single page is read and written as a block")
+            .remedy("make the file system with blocks of 4 KiB");
     }
-    finding("geometry", Level::Full, found).means("a page of the cache is made of whole blocks")
+    finding("geometry", Level::Full, found).means("a cache page is a whole number of blocks")
 }
 
 fn judged(storage: &Storage, groups: Option<Groups>, processors: u32) -> Finding {
     let Some(Groups { many: groups, bytes: group_bytes, .. }) = groups else {
-        let found = format!("{} tells none", if_named(&storage.file_system));
+        let found = format!("{} reports none", if_named(&storage.file_system));
         return finding("allocation groups", Level::Degraded, found)
-            .means("with several contexts files are bound to them by directory, not by where they allocate")
-            .remedy("if several contexts write: spread files over directories, or use XFS");
+            .means("several contexts share files by directory, not by allocation group")
+            .remedy("with several contexts, spread files over directories, or use XFS");
     };
     let found = format!("{groups} of {}", bytes(group_bytes as f64));
     if groups < processors {
         let many = processors.next_power_of_two().max(4);
         return finding("allocation groups", Level::Degraded, found)
             .means(format!(
-                "no more than {groups} files can be allocated for at once, and `contexts=auto` has no more contexts, on \
+                "at most {groups} files allocate at the same time, and `contexts=auto` uses no more contexts, on \
                  {processors} processors"
             ))
             .command(
-                "only a new file system has more (all that is on it is lost)",
+                "make a new file system with more groups (this erases all data)",
                 By::Root,
                 format!("mkfs.xfs -f -d agcount={many} {}", quoted(&storage.device)),
             );
     }
     finding("allocation groups", Level::Full, found)
-        .means("each processor can allocate in one of its own; files are bound to contexts by them")
+        .means("each processor can allocate in a group of its own; contexts share files by group")
 }
 
 fn if_named(name: &str) -> &str {

@@ -134,13 +134,19 @@ impl Limits {
         let finding = |level| finding("processors", level, found.as_str());
         match (self.allowed, self.online) {
             (1, Some(online)) if online > 1 => finding(Level::Degraded)
-                .means("callers and the context that writes for them take turns on it")
-                .command("give it more (in a container: its cpuset)", By::Root, unbind(online)),
+                .means("callers and the writeback context share one processor")
+                .command(
+                    "allow more processors (in a container: its cpuset)",
+                    By::Root,
+                    unbind(online),
+                ),
             (1, _) => finding(Level::Degraded)
-                .means("callers and the context that writes for them take turns on it")
-                .remedy("a machine with two"),
-            _ => finding(Level::Full)
-                .means(format!("`contexts=auto` has up to {} of them write", self.processors())),
+                .means("callers and the writeback context share one processor")
+                .remedy("use a machine with two processors"),
+            _ => finding(Level::Full).means(format!(
+                "`contexts=auto` writes back from up to {} of them",
+                self.processors()
+            )),
         }
     }
 
@@ -152,8 +158,7 @@ impl Limits {
             None => bytes(self.memory as f64),
         };
         let default = CACHE_BYTES.min(self.memory / CACHE_OF_MEMORY);
-        let means =
-            format!("the cache is {} unless cache_bytes says otherwise", bytes(default as f64));
+        let means = format!("the default cache is {} (cache_bytes)", bytes(default as f64));
         if default == CACHE_BYTES {
             return finding("memory", Level::Full, found).means(means);
         }
@@ -169,7 +174,7 @@ impl Limits {
                 By::Root,
                 format!("echo 4G > {}", quoted(group.join("memory.max"))),
             ),
-            None => finding.remedy("set cache_bytes, if the memory is there for it"),
+            None => finding.remedy("set cache_bytes, if there is enough memory"),
         }
     }
 
@@ -182,10 +187,10 @@ impl Limits {
         let found = self.locked.told(|limit| bytes(limit as f64));
         if self.locked.soft.is_none_or(|limit| limit >= LOCKED_BYTES) {
             return finding(Level::Full, found)
-                .means("memory can be registered with a ring, up to that");
+                .means("memory can be registered with a ring, up to this limit");
         }
         finding(Level::Degraded, found)
-            .means("memory cannot be registered with a ring; Forebay itself does not need it, `compare plug` has an arm that does")
+            .means("memory cannot be registered with a ring; Forebay does not need it, but an arm of `compare plug` does")
             .with_limit(&self.locked, LOCKED_BYTES, LimitName { shell: "-l", unit: 1024, program: "memlock" })
     }
 
@@ -193,10 +198,10 @@ impl Limits {
         let found = self.descriptors.told(|limit| limit.to_string());
         let finding = |level| finding("descriptors", level, found.as_str());
         if self.descriptors.soft.is_none_or(|limit| limit >= DESCRIPTORS) {
-            return finding(Level::Full).means("each open file takes one");
+            return finding(Level::Full).means("each open file uses one");
         }
         finding(Level::Degraded)
-            .means("each open file takes one: with a thousand files open the next cannot be opened")
+            .means("each open file uses one: with a thousand files open, the next open fails")
             .with_limit(
                 &self.descriptors,
                 65_536,
@@ -222,13 +227,13 @@ impl Finding {
         let LimitName { shell, unit, program } = name;
         if limit.hard.is_none_or(|hard| hard >= wanted) {
             return self.command(
-                "raise it, in the shell that starts the program",
+                "raise it in the shell that starts the program",
                 By::User,
                 format!("ulimit {shell} {}", wanted / unit),
             );
         }
         self.command(
-            "raise it for a running shell, from which the program is started ($$ is its number)",
+            "raise it for the running shell that starts the program ($$ is its process)",
             By::Root,
             format!("prlimit --{program}={wanted} --pid $$"),
         )
@@ -258,10 +263,8 @@ impl Quota {
             Level::Degraded,
             format!("{processors:.2} processors ({})", group.display()),
         )
-        .means(
-            "when it is used up every thread stands still until the next period, a sync with them",
-        )
-        .command("take it away, or make it larger", By::Root, line)
+        .means("when it is used up, all threads stop until the next period, also during a sync")
+        .command("remove or raise the quota", By::Root, line)
     }
 }
 
@@ -278,24 +281,24 @@ impl Huge {
     fn finding(&self) -> Finding {
         let Some(anonymous) = &self.anonymous else {
             return finding("huge pages", Level::Missing, "not in this kernel")
-                .means("a request of 1 MiB has 256 pieces, each pinned and mapped by itself")
+                .means("a request of 1 MiB has 256 segments, each pinned and mapped alone")
                 .remedy("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
         };
         let shared = self.shared.as_deref().unwrap_or("never");
-        let found = format!("{anonymous}, of shared memory {shared}");
+        let found = format!("{anonymous}; for shared memory: {shared}");
         if self.answer() == HugePages::Yes {
             return finding("huge pages", Level::Full, found)
-                .means("the arena asks for them, so that a request of 1 MiB is one piece");
+                .means("the arena uses them, so that a request of 1 MiB is one segment");
         }
         let lost = finding("huge pages", Level::Missing, found)
-            .means("a request of 1 MiB has 256 pieces, each pinned and mapped by itself");
+            .means("a request of 1 MiB has 256 segments, each pinned and mapped alone");
         if self.is_forbidden {
             return lost.remedy(
-                "they are forbidden to this process (prctl PR_SET_THP_DISABLE): by who started it",
+                "this process may not use them (PR_SET_THP_DISABLE); change how it is started",
             );
         }
         lost.command(
-            "allow them to who asks",
+            "allow them for programs that ask (madvise)",
             By::Root,
             format!("echo madvise > {HUGE_PAGES}/enabled"),
         )

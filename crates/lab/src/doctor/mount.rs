@@ -13,7 +13,7 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding
     if findings.len() == before {
         let none =
             finding("mount options", Level::Full, if_any(&storage.options.replace(',', ", ")))
-                .means("none that takes reserved space, affinity or durability away");
+                .means("none of them costs reserved space, affinity or durability");
         findings.push(none);
     }
     findings
@@ -25,16 +25,16 @@ fn kind(storage: &Storage) -> Finding {
     let degraded = |means: &str| finding("type", Level::Degraded, name).means(means);
     match name {
         "xfs" => finding("type", Level::Full, name)
-            .means("overwrites in place, keeps what is reserved, and tells its allocation groups"),
+            .means("overwrites in place, keeps reserved space, and reports its allocation groups"),
         "ext4" | "ext3" | "ext2" => {
-            finding("type", Level::Full, name).means("overwrites in place, and keeps what is reserved")
+            finding("type", Level::Full, name).means("overwrites in place, and keeps reserved space")
         }
         "btrfs" | "bcachefs" | "f2fs" | "nilfs2" | "zfs" => {
             let finding =
-                degraded("what is written again lies elsewhere: files that are overwritten come apart");
+                degraded("it does not overwrite in place: files that are rewritten are fragmented");
             match name {
                 "btrfs" => finding.command(
-                    "have new files in this directory overwritten in place (they lose their checksums)",
+                    "let new files in this directory be overwritten in place (without checksums)",
                     By::User,
                     format!("chattr +C {}", quoted(&storage.mount_point)),
                 ),
@@ -42,20 +42,20 @@ fn kind(storage: &Storage) -> Finding {
             }
         }
         "tmpfs" | "ramfs" => {
-            degraded("memory: nothing survives a reboot, and the cache holds all a second time")
-                .remedy("give a directory on a disk")
+            degraded("it is memory: data does not survive a reboot, and the cache is a second copy")
+                .remedy("use a directory on a disk")
         }
         "overlay" => {
-            degraded("a file of the lower layer is copied up as a whole when it is opened for writing")
-                .remedy("give a directory of a volume, not of the container's image")
+            degraded("a file of the lower layer is copied as a whole when it is opened for writing")
+                .remedy("use a directory of a volume, not of the container's image")
         }
         name if is_of_others(name) => degraded(
-            "a server has the files: others may change them there, and a lease holds back this machine alone",
+            "the files are on a server: other machines can change them, and a lease covers only this machine",
         )
-        .remedy("run Forebay where the disk is"),
-        "" => finding("type", Level::NotKnown, "not in /proc/self/mountinfo").means("nothing follows"),
-        _ => finding("type", Level::NotKnown, format!("{name}: nothing is known of it here"))
-            .means("what was tried below holds"),
+        .remedy("run Forebay on the machine that has the disk"),
+        "" => finding("type", Level::NotKnown, "not in /proc/self/mountinfo").means("no conclusion is possible"),
+        _ => finding("type", Level::NotKnown, format!("{name}: not known to this program"))
+            .means("the trials below still apply"),
     }
 }
 
@@ -74,37 +74,37 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
     let remount = |finding: Finding, what: &str| {
         let point = quoted(&storage.mount_point);
         finding.command(
-            "until the next boot; for good in /etc/fstab",
+            "remount (permanently: in /etc/fstab)",
             By::Root,
             format!("mount -o remount,{what} {point}"),
         )
     };
     Some(match (name, kind) {
         ("ro", _) => remount(
-            finding(name, Level::Missing, with()).means("files there can be read, and not written"),
+            finding(name, Level::Missing, with()).means("files can be read, but not written"),
             "rw",
         ),
-        ("sync", _) => remount(lost("each write is a sync, and waits for the device"), "async"),
-        ("dirsync", _) => again(lost("making and removing a file waits for the device"), storage),
+        ("sync", _) => remount(lost("each write is a sync and waits for the device"), "async"),
+        ("dirsync", _) => again(lost("creating and removing a file waits for the device"), storage),
         ("wsync", "xfs") => {
-            again(lost("making and removing a file waits for the journal"), storage)
+            again(lost("creating and removing a file waits for the journal"), storage)
         }
         ("inode32", "xfs") => {
             let beyond = groups.is_none_or(|groups| groups.has_long_numbers);
             let level = if beyond { Level::Degraded } else { Level::Full };
             let means = if beyond {
-                "inodes are in the first groups alone and their data anywhere: a file's context is known only when \
-                 its data has a place"
+                "inodes are only in the first groups, and their data anywhere: the context of a file is known only \
+                 when its data is allocated"
             } else {
-                "without effect: inodes' numbers have 32 bits on a file system of this size"
+                "no effect: inode numbers have 32 bits on a file system of this size"
             };
             let told = finding(name, level, with()).means(means);
             if beyond { remount(told, "inode64") } else { told }
         }
         ("allocsize", "xfs") => again(
             lost(
-                "what is appended through the kernel's cache, such as a file's last block, takes so much space \
-                  beyond the end; Forebay reserves by itself",
+                "data appended through the page cache, such as the last block of a file, reserves this much space \
+                  beyond the end; Forebay reserves space itself",
             ),
             storage,
         ),
@@ -121,34 +121,34 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
         ("data", "ext4" | "ext3") if value == "journal" => {
             again(lost("data goes through the journal, twice, and direct I/O is refused"), storage)
         }
-        ("compress" | "compress-force", "btrfs") => {
-            lost("what is compressed goes through the kernel's cache and not where it was before")
-                .remedy("mount without it where Forebay's files are")
-        }
+        ("compress" | "compress-force", "btrfs") => lost(
+            "compressed data goes through the kernel's page cache and is not overwritten in place",
+        )
+        .remedy("mount without this option for Forebay's files"),
         _ => return None,
     })
 }
 
 fn no_flush(storage: &Storage, option: &str) -> Finding {
     let lost = finding("barrier", Level::Degraded, format!("mounted with {option}")).means(
-        "the device is never told to flush: a sync does not make anything durable, unless its cache survives",
+        "the device is never flushed: a sync makes nothing durable unless the device's cache survives a power cut",
     );
     let point = quoted(&storage.mount_point);
-    lost.command("have it flush", By::Root, format!("mount -o remount,barrier {point}"))
+    lost.command("enable flushes", By::Root, format!("mount -o remount,barrier {point}"))
 }
 
 /// Of what a remount does not change.
 fn again(finding: Finding, storage: &Storage) -> Finding {
     let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
     finding.command(
-        "mount it without that option, also in /etc/fstab (a remount does not change it)",
+        "mount it again without this option, also in /etc/fstab (a remount does not change it)",
         By::Root,
         format!("umount {point} && mount {device} {point}"),
     )
 }
 
 fn if_any(options: &str) -> &str {
-    if options.is_empty() { "none are told" } else { options }
+    if options.is_empty() { "none are reported" } else { options }
 }
 
 fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
@@ -184,7 +184,7 @@ mod tests {
         let found = of("xfs", "rw,noatime,attr2,inode64,logbufs=8,noquota");
         assert_eq!(found.len(), 2);
         assert_eq!((found[1].name.as_str(), found[1].level), ("mount options", Level::Full));
-        assert_eq!(of("ext4", "")[1].found, "none are told");
+        assert_eq!(of("ext4", "")[1].found, "none are reported");
         assert_eq!(of("btrfs", "rw,discard=async,space_cache=v2").len(), 2);
         // Another file system's option.
         assert_eq!(of("ext4", "rw,allocsize=64m,inode32").len(), 2);

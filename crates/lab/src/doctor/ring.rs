@@ -72,23 +72,23 @@ impl Ring {
         let found = format!("Linux {}", self.version);
         if self.version < OLDEST {
             return finding("kernel", Level::Missing, found)
-                .means("older than 5.15, the oldest Forebay is for")
+                .means("older than 5.15, the oldest supported kernel")
                 .remedy("run a newer kernel");
         }
-        finding("kernel", Level::Full, found).means("5.15 is the oldest that will do")
+        finding("kernel", Level::Full, found).means("5.15 or newer is required")
     }
 
     fn engine(&self) -> Finding {
         match &self.engine {
             Ok(described) if self.offers.is_ok() => {
-                finding("engine", Level::Full, described.as_str()).means("requests go through the ring")
+                finding("engine", Level::Full, described.as_str()).means("requests go through io_uring")
             }
             Ok(described) => finding("engine", Level::Degraded, described.as_str())
-                .means("everything works by system calls on threads; a small request costs several times as much")
+                .means("a thread pool makes the system calls; a small request costs several times as much")
                 .remedy("see io_uring"),
             Err(why) => finding("engine", Level::Missing, why.as_str())
-                .means("nothing of Forebay works here")
-                .remedy("see the message, and memory and limits below"),
+                .means("Forebay does not work here")
+                .remedy("see the message, and the findings on memory and limits"),
         }
     }
 
@@ -99,11 +99,12 @@ impl Ring {
             Err(SetupError::Missing) => self.absent(),
             Err(SetupError::Other(error)) if self.is_filtered && is_refusal(error) => by_filter(),
             Err(SetupError::TooOld(what)) => {
-                missing(format!("this kernel's lacks {what}")).remedy("run Linux 5.15 or newer")
+                missing(format!("this kernel's io_uring lacks {what}"))
+                    .remedy("run Linux 5.15 or newer")
             }
             Err(SetupError::Memory(error)) => missing(format!("no memory for a ring: {error}"))
                 .command(
-                    "raise the limit of locked memory (or that of the control group)",
+                    "raise the limit of locked memory, or the limit of the control group",
                     By::Root,
                     "prlimit --memlock=unlimited --pid $$",
                 ),
@@ -114,44 +115,47 @@ impl Ring {
     fn allowed(&self) -> Finding {
         let finding = |found: String| finding("io_uring", Level::Full, found);
         match self.disabled {
-            Some(1) => finding(format!("allowed to root{}", and_group(self.group)))
-                .means("kernel.io_uring_disabled is 1: programs of others get a thread pool")
+            Some(1) => finding(format!("allowed for root{}", and_group(self.group)))
+                .means("kernel.io_uring_disabled is 1: programs of other users get a thread pool")
                 .command(
-                    "allow it to all, if they are to have it",
+                    "allow it for all users, if they need it",
                     By::Root,
                     "sysctl -w kernel.io_uring_disabled=0",
                 ),
             Some(_) => finding("allowed (kernel.io_uring_disabled is 0)".to_owned())
-                .means("by nobody forbidden"),
-            None => finding("allowed".to_owned()).means("this kernel has no switch for it"),
+                .means("no setting forbids it"),
+            None => {
+                finding("allowed".to_owned()).means("this kernel has no setting that forbids it")
+            }
         }
     }
 
     fn forbidden(&self) -> Finding {
         match self.disabled {
-            Some(2) => missing("forbidden to everybody: kernel.io_uring_disabled is 2".to_owned()).command(
-                "allow it, until the next boot",
-                By::Root,
-                "sysctl -w kernel.io_uring_disabled=0",
-            ),
+            Some(2) => missing("forbidden for all users: kernel.io_uring_disabled is 2".to_owned())
+                .command(
+                    "allow it until the next boot",
+                    By::Root,
+                    "sysctl -w kernel.io_uring_disabled=0",
+                ),
             Some(1) if !self.may_administer => {
                 let own = self.own_group;
                 missing(format!(
-                    "forbidden: kernel.io_uring_disabled is 1, allowed to root{}",
+                    "forbidden: kernel.io_uring_disabled is 1, allowed for root{}",
                     and_group(self.group)
                 ))
                 .command(
-                    format!("allow it to the group of this process ({own}), or to all"),
+                    format!("allow it for the group of this process ({own}), or for all users"),
                     By::Root,
                     format!("sysctl -w kernel.io_uring_group={own}"),
                 )
             }
             _ if self.is_filtered => by_filter(),
             _ => missing(
-                "refused, and neither by kernel.io_uring_disabled nor by a seccomp filter".to_owned(),
+                "refused, but not by kernel.io_uring_disabled or a seccomp filter".to_owned(),
             )
             .command(
-                "a security module (SELinux, AppArmor, another) does it: its denials are in the kernel's log",
+                "look for a denial by a security module (SELinux, AppArmor) in the kernel log",
                 By::Root,
                 "dmesg | grep -i denied",
             ),
@@ -165,13 +169,13 @@ impl Ring {
         match (self.is_filtered, self.version >= FIRST_RING) {
             (true, true) if is_built_in => by_filter(),
             (true, true) => missing(
-                "not there: the kernel was built without it, or a seccomp filter hides it".into(),
+                "missing: the kernel was built without it, or a seccomp filter hides it".into(),
             )
             .remedy(ALLOW),
             (_, false) => {
                 missing("not in this kernel (5.1)".to_owned()).remedy("run Linux 5.15 or newer")
             }
-            (false, true) => missing("not there: this kernel was built without it".to_owned())
+            (false, true) => missing("missing: this kernel was built without it".to_owned())
                 .remedy("run a kernel with CONFIG_IO_URING"),
         }
     }
@@ -197,7 +201,7 @@ fn features(offers: &Offers) -> Finding {
     let missing: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
     if missing.is_empty() {
         return finding("ring features", Level::Full, format!("all {}", all.len()))
-            .means("a request costs no more than it must");
+            .means("a request has no extra cost");
     }
     let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
     let lacking = finding(
@@ -205,11 +209,11 @@ fn features(offers: &Offers) -> Finding {
         Level::Degraded,
         format!("{} of {}", all.len() - missing.len(), all.len()),
     )
-    .means(format!("Forebay does without: {}; each costs more calls or copies", names.join(", ")));
+    .means(format!("without {}, requests cost more system calls or copies", names.join(", ")));
     let lost = missing.iter().filter(|offer| offer.state == State::Lost);
     match lost.map(|offer| offer.feature.since()).max() {
         Some(newest) => lacking.remedy(format!("run Linux {newest} or newer")),
-        None => lacking.remedy("see the reasons"),
+        None => lacking.remedy("see the reasons given"),
     }
 }
 
@@ -218,16 +222,17 @@ fn minimal_wait(offers: &Offers) -> Finding {
     const MEANS: &str = "waiting for a batch of completions takes one more system call";
     let finding = |level, found: &str| finding("minimal wait", level, found);
     match (offers.had(Feature::MinimalWait), offers.had(Feature::MinimalWaitEnds)) {
-        (true, true) => finding(Level::Full, "there, and a late completion ends it")
-            .means("a batch of completions is waited for by one call"),
-        (true, false) => {
-            finding(Level::Degraded, "there, but a late completion does not end it: not used")
-                .means(MEANS)
-                .remedy(format!(
-                    "run Linux {} or newer, or a stable kernel with the repair",
-                    Feature::MinimalWaitEnds.since()
-                ))
-        }
+        (true, true) => finding(Level::Full, "works, and a late completion ends it")
+            .means("one system call waits for a batch of completions"),
+        (true, false) => finding(
+            Level::Degraded,
+            "present, but a late completion does not end it, so it is not used",
+        )
+        .means(MEANS)
+        .remedy(format!(
+            "run Linux {} or newer, or a stable kernel with the fix",
+            Feature::MinimalWaitEnds.since()
+        )),
         (false, _) => finding(Level::Missing, "not in this kernel")
             .means(MEANS)
             .remedy(format!("run Linux {} or newer", Feature::MinimalWaitEnds.since())),
@@ -239,7 +244,7 @@ fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
 }
 
 fn missing(found: String) -> Finding {
-    finding("io_uring", Level::Missing, found).means("a thread pool stands in: see engine")
+    finding("io_uring", Level::Missing, found).means("a thread pool replaces it (see engine)")
 }
 
 fn by_filter() -> Finding {
@@ -248,8 +253,8 @@ fn by_filter() -> Finding {
 
 fn and_group(group: Option<i64>) -> String {
     match group {
-        Some(group) if group >= 0 => format!(" and to group {group}"),
-        _ => " alone".to_owned(),
+        Some(group) if group >= 0 => format!(" and for group {group}"),
+        _ => " only".to_owned(),
     }
 }
 
@@ -308,7 +313,7 @@ mod tests {
 
         // Root is let through by the switch, so it is somebody else.
         let (_, found, _) = said(Ring { disabled: Some(1), may_administer: true, ..forbidden() });
-        assert!(found.starts_with("refused, and neither"), "{found}");
+        assert!(found.starts_with("refused, but not by"), "{found}");
         let (_, found, remedy) = said(Ring { is_filtered: true, ..forbidden() });
         assert!(
             found.contains("seccomp filter") && remedy.contains("SystemCallFilter=@aio"),
@@ -317,7 +322,7 @@ mod tests {
         let (_, found, _) = said(Ring { disabled: None, is_filtered: true, ..forbidden() });
         assert!(found.contains("seccomp filter"), "{found}");
         let (_, found, _) = said(forbidden());
-        assert!(found.starts_with("refused, and neither"), "{found}");
+        assert!(found.starts_with("refused, but not by"), "{found}");
     }
 
     #[test]
@@ -382,7 +387,7 @@ mod tests {
         assert!(told.means.contains("setting a file's length (6.9)"), "{}", told.means);
         assert_eq!(told.remedy.unwrap().what, "run Linux 6.15 or newer");
         let refused = Offers(vec![offer(Feature::RegisteredBuffers, State::Refused("no".into()))]);
-        assert_eq!(features(&refused).remedy.unwrap().what, "see the reasons");
+        assert_eq!(features(&refused).remedy.unwrap().what, "see the reasons given");
     }
 
     #[test]

@@ -154,8 +154,8 @@ impl Own {
                 "not opened: process {holder} has a lease on it, which that would break"
             ));
         }
-        let file = open(&place.path, Access::Read)
-            .map_err(|error| format!("it cannot be opened: {error}"))?;
+        let file =
+            open(&place.path, Access::Read).map_err(|error| format!("cannot open it: {error}"))?;
         let length = file.length().unwrap_or(0);
         Ok(Self {
             direct: file.direct().clone(),

@@ -61,7 +61,7 @@ fn the_two_forms() {
     let full = layout(&wish(Form::Full)).unwrap();
     assert_eq!(size(&full), (96 * MIB, 256 * MIB, 10));
     assert!(quick.notes.is_empty() && full.notes.is_empty());
-    assert!(quick.announcement().iter().any(|line| line.contains("12.9 GiB at most")));
+    assert!(quick.announcement().iter().any(|line| line.contains("at most 12.9 GiB")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again", "forebay-survive"]);
     let bounded = Work::NewFiles {
         arm: Arm::KernelBounded,
@@ -92,7 +92,7 @@ fn every_arm_is_warmed_up_once_and_that_is_said() {
         assert!(
             plan.announcement()
                 .iter()
-                .any(|line| line.contains("warm the arms up; they do not count"))
+                .any(|line| line.contains("warm up the arms and do not count"))
         );
     }
     let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
@@ -224,7 +224,7 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     let completion = |scale| plan_of("completion", 0, &Wish { scale, ..wish(Form::Full) }).unwrap();
     let plan = completion(None);
     assert_eq!(plan.jobs.iter().map(|job| job.name.as_str()).collect::<String>(), "ABCDEF");
-    assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C rand 4k qd32", 10));
+    assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C random 4 KiB writes, depth 32", 10));
     let work = jobs_work(&plan, "B", "forebay-delay");
     assert_eq!((work.extent.file_bytes, work.shape.cache_bytes), (320 * MIB, 64 * MIB));
     assert!((work.extent.seconds - 1.8).abs() < 1e-9);
@@ -280,7 +280,9 @@ fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
     let plan = plan_of("completion", 0, &wish).unwrap();
     let own = &jobs_work(&plan, "C", "forebay-delay").settings;
     assert_eq!(own.last().unwrap().1, "delay=1000");
-    assert!(plan.notes[0].starts_with("--set completion=immediate does not reach forebay-delay, "));
+    assert!(
+        plan.notes[0].starts_with("--set completion=immediate does not apply to forebay-delay, ")
+    );
     let beside = plan_of("completion", 2, &wish).unwrap();
     assert_eq!(jobs_work(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
     let copy = plan_of("completion", 1, &wish).unwrap();

@@ -78,12 +78,10 @@ pub(crate) fn find(name: &str) -> Result<&'static Simulation, Failure> {
 
 /// The end of the help: what there is, and what can be set.
 pub(crate) fn in_full() -> String {
-    let mut text = "Nothing is measured: the machine is not looked at, and a seed gives the same\n\
-                    figures everywhere.\n"
-        .to_owned();
+    let mut text = "A seed gives the same figures on every machine.\n".to_owned();
     for simulation in &SIMULATIONS {
         text.push_str(&format!(
-            "\n{}: {}\nSettings, and what they are unless set:\n",
+            "\n{}: {}\nParameters and their defaults:\n",
             simulation.name, simulation.what
         ));
         for [name, what, value] in (simulation.settings)() {

@@ -8,23 +8,20 @@ use super::{page, scene::Line};
 
 /// What the words of the first column mean, in the order of a bio's life.
 const LEGEND: [(&str, &str); 14] = [
-    ("submitted", "a caller gave a bio to the queue; bios are numbered as they come"),
-    ("plugged", "it is held with its neighbours; so many are held now"),
-    (
-        "merged",
-        "it touches others, and joins their request, which has the number of its oldest bio",
-    ),
-    ("waits", "something in flight must end before; the request stays back"),
-    ("tagged", "so many tags were taken, in one sweep; no tag, no flight"),
-    ("dispatched", "the device has the request, under its tag; it goes with the next doorbell"),
-    ("refused", "the device's queue was full; the request goes first next time"),
-    ("rung", "the doorbell: one costly call hands over so many requests (none: it only waits)"),
-    ("completed", "the device is done with a request, for better or worse"),
-    ("held", "so many completions are kept back for a moment, as more are about to come"),
-    ("again", "short, interrupted, or it would have blocked: the rest is asked again"),
-    ("apart", "a merged request failed: each bio of it is asked again alone"),
-    ("ended", "a bio has its result, and its caller is told"),
-    ("run", "a completion run is over, in which so many bios ended"),
+    ("submitted", "a caller gives a bio to the queue; bios are numbered in this order"),
+    ("plugged", "the bio waits for its neighbours; the number of bios that wait"),
+    ("merged", "the bio touches others and joins their request, named after its oldest bio"),
+    ("waits", "the request waits for another one in flight"),
+    ("tagged", "the number of tags taken in one sweep; a request needs a tag to be in flight"),
+    ("dispatched", "the device gets the request; it starts with the next doorbell"),
+    ("refused", "the queue of the device is full; the request goes first next time"),
+    ("rung", "one system call hands over this number of requests (0: it only waits)"),
+    ("completed", "the device has finished a request, with success or an error"),
+    ("held", "the number of completions that wait briefly because more are expected"),
+    ("again", "short, interrupted or would block: the rest is submitted again"),
+    ("apart", "a merged request failed: each of its bios is submitted again alone"),
+    ("ended", "a bio has its result, and its caller gets it"),
+    ("run", "a completion run is over; the number of bios that it ended"),
 ];
 
 /// All of it.

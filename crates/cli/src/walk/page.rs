@@ -83,30 +83,28 @@ struct Walk<D: Device> {
 impl<D: Device> Walk<D> {
     fn acts(&mut self) -> Result<(), Errno> {
         let page = PAGE as u64;
-        self.act("the file gets its length, 8 pages: from now on no write moves its end");
+        self.act("set the length of the file to 8 pages, so that no write moves its end");
         self.ask(Request::SetLength(PAGES * page), "set-length")?;
-        self.act(
-            "two pages are written, and synced; one is written again while it is at the device",
-        );
+        self.act("write two pages and sync; write one of them again while it is in flight");
         self.write(0, 2 * page, Caching::Cached);
         let sync = self.cache.ask(Request::FlushData);
-        self.note("asked", None, "sync: it covers what was accepted before it".to_owned());
+        self.note("asked", None, "sync: it covers the writes accepted before it".to_owned());
         self.send(Reason::Sync);
         self.write(page, page, Caching::Cached);
         self.wait(sync)?;
-        self.act("what was written again is too old: it goes by itself");
+        self.act("the page written again reaches dirty_age and is written back");
         self.cache.age();
         self.send(Reason::Periodic);
         self.finish()?;
-        self.act("more is dirty than the background level; one page goes when it is written");
+        self.act("exceed the background level; drop one page once it is written");
         self.write(2 * page, page, Caching::Cached);
         self.write(4 * page, page, Caching::Uncached);
         self.send(Reason::Background);
         self.finish()?;
-        self.act("100 bytes of the page that went: no read is waited for; the rest comes before it is sent");
+        self.act("write 100 bytes of the dropped page: the write does not wait; the rest is read before the page is sent");
         self.write(4 * page + 200, 100, Caching::Cached);
         self.ask(Request::FlushData, "sync")?;
-        self.act("a page that the device refuses, once: it stays dirty and fails the sync; the next one tries again");
+        self.act("the device fails one page write: the page stays dirty, the sync fails, the next sync retries");
         self.write(BAD * page, page, Caching::Cached);
         self.ask(Request::WriteOut, "write out")?;
         self.write(BAD * page, page, Caching::Cached);
@@ -137,7 +135,7 @@ impl<D: Device> Walk<D> {
         for copy in &copies {
             for (page, frame) in copy.pages().zip(copy.frame.0..) {
                 let what = if touched {
-                    format!("frame {frame}, a new one: what is at the device does not change")
+                    format!("frame {frame}, a new one: the page in flight does not change")
                 } else {
                     format!("frame {frame}; the caller's bytes are copied, without a lock")
                 };

@@ -70,22 +70,22 @@ fn acts() -> [Act; 4] {
     writes.iter_mut().zip(1..).for_each(|(bio, owner)| bio.owner = owner);
     [
         Act {
-            title: "the file gets its size, 9 pages: no bytes move",
+            title: "set the size of the file to 9 pages: no data moves",
             bios: vec![size],
             requests: 1,
         },
         Act {
-            title: "four writes come together; three of them touch, and the plug makes one request of these",
+            title: "four writes at once; three are adjacent, and the plug merges them into one request",
             bios: writes.into(),
             requests: 2,
         },
         Act {
-            title: "a flush: it covers what has ended",
+            title: "a flush: it covers the writes that have ended",
             bios: vec![bio(Operation::FlushData, 0, 0)],
             requests: 1,
         },
         Act {
-            title: "a read of pages 7 to 10, where the file ends after page 8: short, so the rest is asked again",
+            title: "read pages 7 to 10 of a file that ends after page 8: the read is short, so the rest is read again",
             bios: vec![Placed { page: 7, pages: 4, frame: 4 }.read()],
             requests: 1,
         },

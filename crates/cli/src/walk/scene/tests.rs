@@ -39,7 +39,7 @@ One context, the simulated disk
 
        us  step        bio  tag operation      file      offset   length how many of what
 
-           -- the file gets its size, 9 pages: no bytes move
+           -- set the size of the file to 9 pages: no data moves
       0.0  submitted     0      set-length        0       36864        0
       0.0  plugged       0                                                      1 held
       0.0  tagged                                                               1 tag
@@ -49,7 +49,7 @@ One context, the simulated disk
      80.0  ended         0                                                      0 bytes
      80.0  run                                                                  1 bio ended
 
-           -- four writes come together; three of them touch, and the plug makes one request of these
+           -- four writes at once; three are adjacent, and the plug merges them into one request
      80.0  submitted     1      write             0           0     4096
      80.0  plugged       1                                                      1 held
      80.0  submitted     2      write             0       32768     4096
@@ -72,7 +72,7 @@ One context, the simulated disk
     160.0  ended         2                                                   4096 bytes
     160.0  run                                                                  4 bios ended
 
-           -- a flush: it covers what has ended
+           -- a flush: it covers the writes that have ended
     160.0  submitted     5      flush-data        0           0        0
     160.0  plugged       5                                                      1 held
     160.0  tagged                                                               1 tag
@@ -82,7 +82,7 @@ One context, the simulated disk
     240.0  ended         5                                                      0 bytes
     240.0  run                                                                  1 bio ended
 
-           -- a read of pages 7 to 10, where the file ends after page 8: short, so the rest is asked again
+           -- read pages 7 to 10 of a file that ends after page 8: the read is short, so the rest is read again
     240.0  submitted     6      read              0       28672    16384
     240.0  plugged       6                                                      1 held
     240.0  tagged                                                               1 tag

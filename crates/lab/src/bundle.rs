@@ -29,13 +29,13 @@ pub struct Bundle {
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// Something is in it.
-    #[error("{0}: not empty (give a new directory, or an empty one)")]
+    #[error("{0}: not empty; give a new or an empty directory")]
     NotEmpty(String),
     /// It is something else.
-    #[error("{0}: not a directory (give a new directory, or an empty one)")]
+    #[error("{0}: not a directory; give a new or an empty directory")]
     NotADirectory(String),
     /// There is nothing it could be in.
-    #[error("{path}: {source} (give a directory in an existing one)")]
+    #[error("{path}: {source}; give a directory inside an existing one")]
     Parent {
         /// Which.
         path: String,
@@ -152,21 +152,21 @@ fn readme(document: &Document) -> String {
     let text = report::any(document, Format::Text);
     format!(
         "# {title}\n\n\
-         Taken {date} with forebay {version}. The whole text is below, and in `result.txt`.\n\n\
-         | file | what it is |\n|---|---|\n\
+         Recorded {date} with forebay {version}. The full text is below and in `result.txt`.\n\n\
+         | file | content |\n|---|---|\n\
          | `result.txt` | the tables, for a mail |\n\
-         | `result.html` | the same with pictures; needs no network |\n\
-         | `result.json` | every figure of every round, and each cell; schema {schema} |\n\
-         | `manifest.json` | what it was taken on (it is in `result.json` too) |\n\
-         | `{FIO}/` | a file for each cell, as `fio --output-format=json+` has it |\n\
-         | `{JOB_FILES}/` | what was asked, as it was read: {files} |\n\n\
-         ## To do it again\n\n\
-         It was typed:\n\n```sh\n{typed}\n```\n\n\
-         The same questions, arms, seed, order and sizes, in a directory on the disk that is meant:\n\n\
+         | `result.html` | the same with charts; needs no network |\n\
+         | `result.json` | every figure of every round and run; schema {schema} |\n\
+         | `manifest.json` | machine, disk and program (also in `result.json`) |\n\
+         | `{FIO}/` | one file for each run, in the format of `fio --output-format=json+` |\n\
+         | `{JOB_FILES}/` | the suites or job files: {files} |\n\n\
+         ## To repeat it\n\n\
+         The command was:\n\n```sh\n{typed}\n```\n\n\
+         The same questions, arms, seed, order and sizes, in a directory on the disk to compare:\n\n\
          ```sh\nforebay compare --from THIS_DIRECTORY --dir DIRECTORY --bundle NEW_DIRECTORY\n```\n\n\
-         And both side by side:\n\n```sh\nforebay report THIS_DIRECTORY NEW_DIRECTORY\n```\n\n\
+         Both results side by side:\n\n```sh\nforebay report THIS_DIRECTORY NEW_DIRECTORY\n```\n\n\
          ## The program\n\n{build}\n\n\
-         ## What came out\n\n```\n{text}```\n",
+         ## The result\n\n```\n{text}```\n",
         title = if manifest.title.is_empty() { &document.suite } else { &manifest.title },
         date = manifest.date,
         version = manifest.version,
@@ -180,10 +180,10 @@ fn readme(document: &Document) -> String {
 fn build(manifest: &Manifest) -> String {
     let commit = match manifest.commit.as_deref() {
         Some(commit) => match commit.strip_suffix('+') {
-            Some(commit) => format!("commit {commit} with changes that were not committed"),
+            Some(commit) => format!("commit {commit} with uncommitted changes"),
             None => format!("commit {commit}"),
         },
-        None => "a commit that the build did not know".to_owned(),
+        None => "an unknown commit".to_owned(),
     };
     let how = manifest.build.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
     let checkout =
@@ -254,7 +254,7 @@ mod tests {
         for words in [
             "forebay compare 'a b'",
             "git checkout abc123\n",
-            "not committed",
+            "uncommitted changes",
             "--from THIS_DIRECTORY",
         ] {
             assert!(readme.contains(words), "{words}: {readme}");

@@ -107,7 +107,7 @@ fn run_watched_in_child_of(
         processors: processors.to_vec(),
         batching: watch.batching,
     })
-    .map_err(|error| CellError::invalid(format!("the cell cannot be told: {error}")))?;
+    .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
         .stdin(Stdio::piped())
@@ -175,7 +175,7 @@ pub fn cell_main() -> ExitCode {
     match told.and_then(|text| std::io::stdout().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("could not tell the outcome: {error}");
+            eprintln!("cannot report the result: {error}");
             ExitCode::FAILURE
         }
     }

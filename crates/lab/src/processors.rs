@@ -9,10 +9,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessorsError {
     /// It is no list.
-    #[error("{0}: not a list of processors (as 0-3,6)")]
+    #[error("{0}: not a list of processors; use a form like 0-3,6")]
     List(String),
     /// This process may not run there.
-    #[error("there is no processor {number} for this process (there are: {there})")]
+    #[error("no processor {number} for this process; use some of {there}")]
     Missing {
         /// Which.
         number: u32,

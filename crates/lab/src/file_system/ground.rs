@@ -86,7 +86,7 @@ fn refuse_without_space(directory: &Path, spec: &Spec) -> Result<(), FileSystemE
     }
     let (wanted, free) = (spec.size_bytes >> 20, free_bytes >> 20);
     Err(FileSystemError::Refused(format!(
-        "--scratch {spec}: an image of {wanted} MiB where {free} MiB are free, of which 1024 stay so (give a smaller \
-         size, or another --dir)"
+        "--scratch {spec}: an image of {wanted} MiB needs 1024 MiB more than its size, and {free} MiB are free; give a \
+         smaller size, or another --dir"
     )))
 }

@@ -206,7 +206,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "openfiles" => WithoutEffect("all files of a job are open at once");
     "unique_filename" => WithoutEffect("there are no network clients");
     "lockfile" => WithoutEffect("jobs do not lock their files against each other");
-    "fadvise_hint" => WithoutEffect("no hint is given; arms differ in what they do, not in what they hope for");
+    "fadvise_hint" => WithoutEffect("ignored: no hint is given");
     "write_hint" => WithoutEffect("no lifetime hint is given");
     "create_serialize" | "create_fsync" => WithoutEffect("files are laid out one after the other and synced");
     "allow_file_create" => WithoutEffect("files that are missing are made");
@@ -387,7 +387,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     // What is written, and whether it came back.
     "verify" => Honoured(|draft, value| {
         draft.verify = !matches!(value.text()?, "0" | "none" | "null");
-        Ok(if draft.verify { Effect::Reduced("every byte written is compared, whatever the method") } else { Effect::Whole })
+        Ok(if draft.verify { Effect::Reduced("ignored: every byte written is compared") } else { Effect::Whole })
     });
     "do_verify" => Honoured(|draft, value| {
         draft.do_verify = value.boolean()?;
@@ -443,7 +443,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "lat_percentiles" => WithoutEffect(REPORTING);
     "percentile_list" => WithoutEffect(REPORTING);
     "significant_figures" => WithoutEffect(REPORTING);
-    "unified_rw_reporting" => WithoutEffect("reads and writes are told apart");
+    "unified_rw_reporting" => WithoutEffect("reads and writes are reported apart");
     "disk_util" => WithoutEffect(REPORTING);
     "gtod_reduce" | "gtod_cpu" | "clocksource" => WithoutEffect("the clock is read twice an operation");
     "disable_lat" | "disable_clat" | "disable_slat" | "disable_bw_measurement" | "disable_bw" =>

@@ -300,14 +300,12 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
             );
             if deepest > 1 {
                 notes.push(format!(
-                    "iodepth={deepest}: so many futures, polled by their job's own thread"
+                    "iodepth={deepest}: {deepest} futures, polled by the job's own thread"
                 ));
             }
         }
         Arm::KernelDirectPrealloc if deepest < DIRECT_DEPTH => {
-            notes.push(format!(
-                "direct at depth {DIRECT_DEPTH} per job; the job asks for {deepest}"
-            ));
+            notes.push(format!("runs at depth {DIRECT_DEPTH} per job, not {deepest}"));
         }
         Arm::KernelDirectPrealloc
         | Arm::KernelDirect1m
@@ -315,14 +313,13 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
         | Arm::RawDevice1m
         | Arm::Null => {}
         _ if plans.iter().any(single) => {
-            notes.push("iodepth has no effect on an ioengine of single calls".into());
+            notes.push("iodepth has no effect: this ioengine makes single calls".into());
         }
         _ => {}
     }
     if plans.iter().any(|plan| repeats_offsets(&plan.job)) {
         notes.push(
-            "mixed block sizes: random offsets are drawn with replacement, some blocks twice, some never"
-                .into(),
+            "mixed block sizes: random offsets may repeat, and some blocks are never used".into(),
         );
     }
     if plans.iter().any(|plan| plan.job.ramp_us > 0) {

@@ -68,7 +68,7 @@ pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {
 /// The answer to a job that would write a device unasked.
 pub(crate) fn refuse_device(path: &Path) -> CellError {
     CellError::invalid(format!(
-        "{}: a block device; what is on it would be lost. Give --allow-write-device if that is meant",
+        "{}: a block device, whose data would be lost; add --allow-write-device to confirm",
         path.display()
     ))
 }

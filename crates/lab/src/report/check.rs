@@ -74,11 +74,11 @@ pub fn itself(found: &Itself, format: Format) -> String {
     let lines = found.same.iter().chain(&found.planted).map(itself_line).collect();
     let blocks = [
         Block::Lines(vec![
-            "Requests per second of a thing against itself, and of a slower device".to_owned(),
+            "Requests per second of an arm against itself, and of a slower device".to_owned(),
         ]),
         Block::Table(Table { columns: ITSELF_COLUMNS.as_slice().into(), lines }),
         Block::Text(format!(
-            "Of {} comparisons of a thing with itself {} were shown as a difference; {MOST_FALSE} may be. A device \
+            "Of {} comparisons of an arm with itself {} were shown as a difference; {MOST_FALSE} may be. A device \
              that is 5 % slower was found {} times of {}.",
             found.same.len(),
             found.false_verdicts(),
@@ -151,7 +151,7 @@ mod tests {
         let found = Itself { same, planted, rows: Vec::new() };
         let text = itself(&found, Format::Text);
         assert!(text.contains("1.04 [1.03-1.05] 0.3125  not shown"), "{text}");
-        assert!(text.contains("1 comparisons of a thing with itself 0 were shown"), "{text}");
+        assert!(text.contains("1 comparisons of an arm with itself 0 were shown"), "{text}");
         assert!(text.contains("found 1 times of 1"), "{text}");
     }
 }

@@ -10,8 +10,8 @@ use super::table::{Column, Table, column, label, mean_of, spread_of};
 use super::{Block, of_arms, to_base};
 
 /// Below the second table.
-const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of the whole system; \
-    bells = calls that hand requests over; written: by the device, for what was asked";
+const COSTS_LEGEND: &str = "cs: context switches of the arm's process and of the whole system; \
+    bells: system calls that submit requests; written / asked: bytes of the device per byte of the caller";
 
 /// The widths, with the spaces between and the two before, make the width of a text.
 const MAIN: &[Column] = &[

@@ -21,8 +21,8 @@ const ARMS: &[Column] = &[
     column(17, "", "B/A [95 %]"),
 ];
 
-const LEGEND: &str = "Ratios are not paired by round: what differed between the two runs besides is in them. ~ = not \
-    shown: the interval has 1 in it, or it is within the noise floor of one of them, or there are too few rounds.";
+const LEGEND: &str = "Ratios are not paired by round: they include every other difference between the two runs. ~ = not \
+    shown: the interval includes 1, or the ratio is within a noise floor, or there are too few rounds.";
 
 /// What of a manifest is no difference of the machine or of the question.
 const PASSING: [&str; 9] = [
@@ -136,6 +136,10 @@ fn of_rows(first: &Row, second: &Row) -> Option<Apart> {
 
 fn marked(found: &Apart, floor: Option<f64>) -> String {
     let mark = if found.is_shown(floor) { "" } else { "~" };
+    // One round has no interval.
+    if found.low == found.high {
+        return format!("{mark}{}", ratio(found.ratio));
+    }
     format!("{mark}{} [{}-{}]", ratio(found.ratio), ratio(found.low), ratio(found.high))
 }
 
@@ -144,8 +148,8 @@ fn unlike((first, part): Side<'_>, (second, other): Side<'_>) -> Option<String> 
     let mib = |bytes: Option<u64>| {
         bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
     };
-    let scale = |scale: Option<f64>| scale.map_or("not told".to_owned(), |scale| scale.to_string());
-    let form = |form: Option<Form>| form.map_or("not told".to_owned(), |form| form.to_string());
+    let scale = |scale: Option<f64>| scale.map_or("unknown".to_owned(), |scale| scale.to_string());
+    let form = |form: Option<Form>| form.map_or("unknown".to_owned(), |form| form.to_string());
     let pairs = [
         ("cells wrote", mib(part.cell_bytes), mib(other.cell_bytes)),
         ("the file had", mib(part.data_bytes), mib(other.data_bytes)),

@@ -303,13 +303,13 @@ pub struct Arm {
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
     /// There is none of that name.
-    #[error("{name}: no such suite (there are: {shipped}; or give the path of a file)", shipped = names())]
+    #[error("{name}: no such suite; use one of {shipped}, or the path of a file", shipped = names())]
     Unknown {
         /// What was asked for.
         name: String,
     },
     /// The file cannot be read.
-    #[error("{path}: {source} (give the path of a suite's file, or one of: {shipped})", path = path.display(), shipped = names())]
+    #[error("{path}: {source}; give the path of a suite's file, or one of {shipped}", path = path.display(), shipped = names())]
     Read {
         /// The file.
         path: PathBuf,
@@ -317,7 +317,7 @@ pub enum SuiteError {
         source: std::io::Error,
     },
     /// The suite has no such part.
-    #[error("--part {part}: {suite} has no such part{meant} (there are: {known})")]
+    #[error("--part {part}: {suite} has no such part{meant}; it has {known}")]
     Part {
         /// What was asked for.
         part: String,

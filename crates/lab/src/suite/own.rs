@@ -159,13 +159,9 @@ fn goes_somewhere<'a>(
     here.sort_unstable();
     here.dedup();
     let nowhere = if here.is_empty() {
-        "no part that is run takes arms of one's own".to_owned()
+        "no part of this suite takes own arms".to_owned()
     } else {
-        format!(
-            "no part that is run has such work for {} (it has for: {})",
-            own.engine,
-            here.join(", ")
-        )
+        format!("no part of this suite has work for {}; it has for {}", own.engine, here.join(", "))
     };
     Err(OwnArmError(format!("--arm {name}: {}", refused.unwrap_or(nowhere))))
 }

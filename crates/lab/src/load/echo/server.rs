@@ -124,7 +124,7 @@ impl Server {
                 Ok(Self { address, describe, served, thread, stop, ended })
             }
             Err(mpsc::RecvError) => match ended.join() {
-                Ok(ended) => Err(ended.expect_err("a server that serves has told so")),
+                Ok(ended) => Err(ended.expect_err("a server that serves has reported it")),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }

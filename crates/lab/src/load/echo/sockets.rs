@@ -65,7 +65,7 @@ impl EchoSockets {
         let listener = sockets.listen(address, BACKLOG).map_err(listening)?;
         let address = sockets.local(listener);
         let address = address
-            .map_err(|error| CellError::system("where it listens cannot be told", &error))?;
+            .map_err(|error| CellError::system("cannot read the address of the socket", &error))?;
         Ok(Self { sockets, address, work, served, begun: HashMap::new() })
     }
 

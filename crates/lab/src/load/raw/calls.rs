@@ -19,7 +19,7 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
     let mut offsets = Offsets::new(spec);
     let mut tally = Tally::new(spec);
     if spec.depth > 1 {
-        tally.notes.push("a call at a time, whatever the depth".into());
+        tally.notes.push("one call at a time; the depth has no effect".into());
     }
     let mut now = Instant::now();
     while tally.goes_on(&mut now) {

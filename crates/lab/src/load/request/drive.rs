@@ -266,7 +266,7 @@ impl Drive {
             self.blocks.check(ended)?;
             let place = ended.bio.owner;
             let since = mem::replace(&mut self.submitted[place as usize], NOT_THERE);
-            assert!(since != NOT_THERE, "the bio of place {place} was told twice");
+            assert!(since != NOT_THERE, "the bio of place {place} ended twice");
             self.free.push(place as u32);
             if since != alike.since {
                 alike.record(now, &mut self.latencies);

@@ -189,7 +189,7 @@ impl<D: Device> Context<'_, D> {
             self.blocks.check(&ended)?;
             let place = ended.bio.owner;
             let was = mem::take(&mut self.on_their_way[place as usize]);
-            assert!(was, "the bio of place {place} was told twice");
+            assert!(was, "the bio of place {place} ended twice");
             run.push(place as u32);
         }
         if count > 0 {

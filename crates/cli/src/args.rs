@@ -1,19 +1,28 @@
-//! What was typed. Nothing here looks at the machine; what it means is [`crate::meaning`]'s.
+//! The command line as it was typed. Nothing here looks at the machine; [`crate::meaning`] checks
+//! what it means.
+//!
+//! `-h` shows the options that people use most, `--help` all of them, in groups and with examples.
+//! Both are made from the same table: an option with `hide_short_help` appears in the long form
+//! only.
 
-use std::ffi::OsString;
+mod help;
+mod parse;
+mod values;
+
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use forebay_lab::plan::MOST_ROUNDS;
-use forebay_lab::suite::Bytes;
-
 use crate::build::version;
-use crate::failure::Failure;
 use crate::simulate;
+use help::{
+    COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, NETBENCH_IN_FULL, RECOVER_IN_FULL,
+    REPORT_IN_FULL, TOP_IN_FULL, ctl_in_full, run_in_full,
+};
+pub(crate) use parse::{Parsed, command, parse};
+use values::{bytes, count, percent, rounds, seconds, share};
 
-/// Buffered file I/O from user space: run jobs, and compare with the kernel's ways.
+/// Buffered file I/O from user space: compare it with the kernel, and run jobs
 #[derive(Parser, Debug)]
 #[command(
     name = "forebay",
@@ -21,141 +30,79 @@ use crate::simulate;
     max_term_width = 80,
     disable_help_subcommand = true,
     disable_help_flag = true,
-    after_help = "Exit codes: 0 done, 1 it failed, 2 it cannot be meant or done here, 130 interrupted."
+    after_help = "Start with `forebay doctor` and `forebay compare`. More: `forebay --help`.",
+    after_long_help = TOP_IN_FULL
 )]
 pub(crate) struct Typed {
     #[command(subcommand)]
     pub(crate) verb: Verb,
-    /// Print help.
-    // The short form in any case: one line for each option.
+    /// Print help (--help: in full, with examples)
     #[arg(short, long, global = true, display_order = 99, action = ArgAction::HelpShort)]
     help: Option<bool>,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
-    /// Compare Forebay with the kernel's own ways on this machine.
-    #[command(after_help = COMPARE_IN_FULL)]
+    /// Compare Forebay with the kernel's own ways on this machine
+    #[command(after_help = MORE, after_long_help = COMPARE_IN_FULL)]
     Compare(Box<CompareArgs>),
-    /// Run a fio job file through Forebay or the kernel.
-    #[command(after_help = run_in_full())]
-    Run(RunArgs),
-    /// Show a result again, or two side by side.
-    #[command(after_help = REPORT_IN_FULL)]
-    Report(ReportArgs),
-    /// Get and set the knobs of an engine that runs, and read its numbers.
-    #[command(after_help = CTL_IN_FULL)]
-    Ctl(CtlArgs),
-    /// Tell what this machine and a place for files offer, and what is in the way.
-    #[command(after_help = DOCTOR_IN_FULL)]
+    /// Report what limits Forebay on this machine, and the remedies
+    #[command(after_long_help = DOCTOR_IN_FULL)]
     Doctor(DoctorArgs),
-    /// Show a few bios on their way, step by step.
-    Walk(WalkArgs),
-    /// Work through a model in virtual time.
-    #[command(after_help = simulate::in_full())]
-    Simulate(SimulateArgs),
-    /// Ask an echo server over sockets, in a closed loop.
-    #[command(after_help = NETBENCH_IN_FULL)]
-    Netbench(NetbenchArgs),
-    /// Write what a keeper could not, from where it saved it.
-    #[command(after_help = RECOVER_IN_FULL)]
+    /// Show a saved result, or two side by side
+    #[command(after_long_help = REPORT_IN_FULL)]
+    Report(ReportArgs),
+    /// Run a fio job file through Forebay or the kernel
+    #[command(after_long_help = run_in_full())]
+    Run(RunArgs),
+    /// Read and set the knobs of a running engine, and read its counters
+    #[command(after_long_help = ctl_in_full())]
+    Ctl(CtlArgs),
+    /// Write the data that a keeper saved but could not write
+    #[command(after_long_help = RECOVER_IN_FULL)]
     Recover(RecoverArgs),
-    /// Stand by a program: started by it, not by hand.
+    /// Show a few requests or pages step by step
+    Walk(WalkArgs),
+    /// Run a model in virtual time, without measuring
+    #[command(after_long_help = simulate::in_full())]
+    Simulate(SimulateArgs),
+    /// Load an echo server over sockets
+    #[command(after_long_help = NETBENCH_IN_FULL)]
+    Netbench(NetbenchArgs),
+    /// Print a completion script for a shell
+    #[command(after_long_help = COMPLETIONS_IN_FULL)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages to a directory
+    Man(ManArgs),
+    /// Run as the keeper of a program (started by the library, not by hand)
     #[command(hide = true)]
     Keeper(KeeperArgs),
 }
 
-const COMPARE_IN_FULL: &str = "\
-Every round runs every arm once, in a random order; figures are paired by round.
-Suites: `layout` is random 4k writes into 12 new files, until synced; `plug` is
-what batching requests costs and saves, by device and depth; `completion` is six
-jobs by when their completions are ended: at --scale 1 a minute each on 2 GiB, at
-0.03 of that unless told, an hour; `writeback` is what writing out from
-several contexts is worth, and why; `order` is an echo server over sockets, by
-the order of its work. A suite is a file: give the path of your own. Without
-one it is a short look at the first three: a minute and a half, at most 6 GiB
-and what job C writes. Files are in a directory of their own that is removed at
-the end, after Ctrl-C too. --set takes the engine's knobs (see `forebay run
---help`) and, for requests, the queue's: plug, merge, tags, clock, doorbell,
-completion, order. Where an arm has its own, that stands.
---scratch xfs,size=16g,agcount=16 makes and mounts a file system before each
-cell, on a loop device over an image in --dir, and takes it away again (root).
-Also ext4, btrfs; keys: size, agcount, inode32 (XFS), aged (nine tenths full, in
-pieces), keep (one for all cells), sparse (an image that is not written first),
-device=/dev/NAME in place of an image, with --allow-write-device.
---target PATH is read in place of a laid-out file, by `plug` (where it may be
-mounted) and by job files that read. With --allow-write-device it is the block
-device that job E of `completion` and the raw arms of `writeback` write over.
---arm NAME=ENGINE,KEY=VALUE,... adds an arm to each part that has such an engine
-(kernel-buffered, kernel-direct, forebay, fio, ...: an unknown one tells them).
-Keys: the engine's knobs; for requests batch; and settings of the machine, put
-back after each of its cells (root): sysctl.vm.dirty_bytes=64000000,
-queue.scheduler=none. --arms none leaves out all others; the first is the base.
---until 2% looks after each round from the fourth on, up to 20 or --rounds;
---resume FILE keeps rounds as they end: the same command goes on with it.
---max-writes is looked at before anything is done: it counts files that are laid
-out, and the image of --scratch, too.
-JOB.fio: its jobs through the kernel, fio and Forebay, in new directories; fio is
-left out where it would do more than that, as remove the file it reads.
---from takes from a bundle what decides the figures; --cpus, --until, --max-writes
-can be given anew. An --arm of it that sets the machine has to be given again.
---check-against-fio runs the kernel's own paths by our load generator and by
-fio: direct and buffered, reads and writes, 4k and 128k, depth 1 and 32; exit
-code 1 where rates or latencies are apart by more than 5 % and the noise. About
-ten minutes, and 20 GiB and more are written; --scale and --rounds make it less.
---check-against-itself makes 20 comparisons of a thing with itself, and three of
-a device with one that is 5 % slower: two minutes.";
-
-const DOCTOR_IN_FULL: &str = "\
-Each finding: how much of it is there (full, degraded, missing), what was found,
-what follows, and what to do. Nothing is changed. What has to be tried is tried on
-a file without a name in the directory, or beside the file; a block device is only
-read. Root sees more, but is not needed.
-Exit codes: 0 full strength, 1 something is lost, 2 Forebay does not work there.";
-
-/// With the knobs there are, by name.
-fn run_in_full() -> String {
-    let knobs = forebay::Engine::builder().knobs();
-    let names: Vec<_> = knobs.iter().map(|knob| knob.name.as_str()).collect();
-    format!(
-        "Every clock stops after the final sync. Files stay where the job puts them, unless it says unlink=1. A \
-         mounted device is never written.\n\
-         Knobs of --set: {}. What each can be is told where a value cannot be, and by `forebay ctl`.",
-        names.join(", ")
-    )
+/// `forebay completions`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// bash, elvish, fish, powershell or zsh
+    #[arg(value_name = "SHELL", hide_possible_values = true)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
-const REPORT_IN_FULL: &str = "\
-A result is the file of --json or the directory of --bundle. Of two, ratios are
-told where both ran the same arms on the same work in the same sizes; else that
-is said. They are not paired by round: so are only arms of one comparison.";
-
-const CTL_IN_FULL: &str = "\
-What is set holds from then on, in the engine alone that is asked: each group of
-a job file has its own. Names of numbers that end in _bytes are in bytes, in _us
-in microseconds; they count from the engine's start.";
-
-const NETBENCH_IN_FULL: &str = "\
-A line each second: messages and bytes that came to the server, and of that
-second the time in which its one thread had nothing to do and was in the program
-itself. Percentiles at the end. Both ends are here unless --listen or --connect
-is given. An ADDRESS is HOST:PORT, or a path (with a slash) of a Unix socket.";
-
-const RECOVER_IN_FULL: &str = "\
-A line for each file that something is to be written to. A file is written only
-where its path names the same file as when it was opened, nobody else has it
-open, and nobody has changed it since the image was saved. All that is written
-is synced; then the image can go.";
+/// `forebay man`.
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Existing directory for forebay.1, forebay-compare.1 and the others
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
 
 /// `forebay recover`.
 #[derive(Args, Debug)]
 pub(crate) struct RecoverArgs {
-    /// The image, as the keeper's log names it; or the memory of a program that
-    /// is stopped, as /proc/PID/fd/N.
+    /// Image named in the keeper's log, or /proc/PID/fd/N of a stopped program
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
-    /// Only tell what would be written.
+    /// Print what would be written, and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -163,13 +110,13 @@ pub(crate) struct RecoverArgs {
 /// `forebay keeper`.
 #[derive(Args, Debug)]
 pub(crate) struct KeeperArgs {
-    /// The descriptor by which it hears.
+    /// Descriptor of the channel to the program
     #[arg(long, value_name = "FD")]
     pub(crate) channel: i32,
 }
 
-/// What a check of the lab does not know: said, rather than left out in silence.
-const NOT_OF_A_CHECK: [&str; 22] = [
+/// Options that a check of the lab does not take.
+const NOT_OF_A_CHECK: [&str; 23] = [
     "suite",
     "suite_file",
     "list",
@@ -192,194 +139,218 @@ const NOT_OF_A_CHECK: [&str; 22] = [
     "bundle",
     "batching",
     "profile",
+    "verbose",
 ];
+
+const WORK: &str = "Work";
+const LENGTH: &str = "Length";
+const PLACE: &str = "Place";
+const OUTPUT: &str = "Output";
+const KERNEL: &str = "Kernel counters and profiles";
+const CHECKS: &str = "Checks of the lab, instead of a comparison";
 
 /// `forebay compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
-    /// A suite, `all`, or JOB.fio [default: quick ones].
+    /// Suite, `all`, FILE.toml or JOB.fio [default: a summary of three]
     pub(crate) suite: Option<PathBuf>,
-    /// The file of a suite of your own.
-    #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite")]
-    pub(crate) suite_file: Option<PathBuf>,
-    /// Tell which suites there are.
-    #[arg(long)]
+    /// List the suites and exit
+    #[arg(long, help_heading = WORK)]
     pub(crate) list: bool,
-    /// Where the files go.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
-    /// Rounds; below 4 no verdict [default: 10, quick 5].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
-    pub(crate) rounds: Option<u32>,
-    /// Most time, in seconds [default: no limit].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    pub(crate) seconds: Option<u64>,
-    /// Small files, even where a suite is named.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Share of full sizes and times, above 0 [default: 1, or the suite's].
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(crate) scale: Option<f64>,
-    /// A file or device to read, never written [see below].
-    #[arg(long, value_name = "PATH")]
-    pub(crate) target: Option<PathBuf>,
-    /// Write over the target: what is on it is lost.
-    #[arg(long)]
-    pub(crate) allow_write_device: bool,
-    /// Make a file system for each cell [see below].
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) scratch: Option<String>,
-    /// An arm of one's own, as often as needed [see below].
-    #[arg(long = "arm", value_name = "NAME=ENGINE,..")]
-    pub(crate) own_arms: Vec<String>,
-    /// Of the suite's arms these alone, or `none`.
-    #[arg(long = "arms", value_name = "NAME,..", value_delimiter = ',')]
-    pub(crate) kept_arms: Option<Vec<String>>,
-    /// Processors of the cells, as 0-3,6 [default: all].
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<String>,
-    /// Go on until every interval is narrower, as 2%.
-    #[arg(long, value_name = "SHARE", value_parser = percent)]
-    pub(crate) until: Option<f64>,
-    /// Keep rounds there; go on with those that are.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) resume: Option<PathBuf>,
-    /// Most bytes written in all, as 20g.
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    pub(crate) max_writes: Option<u64>,
-    /// Of the suite this part alone.
-    #[arg(long, value_name = "NAME")]
+    /// Run only this part of the suite
+    #[arg(long, value_name = "NAME", help_heading = WORK)]
     pub(crate) part: Option<String>,
-    /// A knob of the forebay arms, as often as needed.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    /// Keep only these arms of the suite, or `none`
+    #[arg(long = "arms", value_name = "NAME,..", value_delimiter = ',', help_heading = WORK)]
+    pub(crate) kept_arms: Option<Vec<String>>,
+    /// Set a knob of the Forebay arms (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = WORK)]
     pub(crate) settings: Vec<String>,
-    /// Write the result there, too, as JSON.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) json: Option<PathBuf>,
-    /// Repeat an earlier order and data [default: new].
-    #[arg(long, value_name = "HEX")]
-    pub(crate) seed: Option<String>,
-    /// Do again what a bundle is of [its directory].
-    #[arg(long, value_name = "DIR", conflicts_with_all = [
+    /// Add an arm (repeatable; see Arms below)
+    #[arg(long = "arm", value_name = "SPEC", help_heading = WORK, hide_short_help = true)]
+    pub(crate) own_arms: Vec<String>,
+    /// Read the suite from FILE, whatever its name
+    #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
+    pub(crate) suite_file: Option<PathBuf>,
+    /// Repeat the run recorded in a bundle
+    #[arg(long, value_name = "DIR", help_heading = WORK, hide_short_help = true, conflicts_with_all = [
         "suite", "suite_file", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed", "kept_arms",
     ])]
     pub(crate) from: Option<PathBuf>,
-    /// Write a page with pictures there, too.
-    #[arg(long, value_name = "FILE")]
+    /// Repeat the order and data of an earlier run
+    #[arg(long, value_name = "HEX", help_heading = WORK, hide_short_help = true)]
+    pub(crate) seed: Option<String>,
+
+    /// Run N rounds [default: 10, short form 5]
+    #[arg(long, value_name = "N", value_parser = rounds, help_heading = LENGTH)]
+    pub(crate) rounds: Option<u32>,
+    /// Stop after N seconds [default: no limit]
+    #[arg(long, value_name = "N", value_parser = seconds, help_heading = LENGTH)]
+    pub(crate) seconds: Option<u64>,
+    /// Run the quick form of the suite, on small files
+    #[arg(long, help_heading = LENGTH)]
+    pub(crate) quick: bool,
+    /// Scale sizes and times [default: 1, or the suite's]
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = LENGTH)]
+    pub(crate) scale: Option<f64>,
+    /// Repeat until all intervals are narrower, as 2%
+    #[arg(long, value_name = "SHARE", value_parser = percent, help_heading = LENGTH, hide_short_help = true)]
+    pub(crate) until: Option<f64>,
+    /// Write at most SIZE bytes in all, as 20g
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = LENGTH, hide_short_help = true)]
+    pub(crate) max_writes: Option<u64>,
+    /// Save finished rounds to FILE and continue from it
+    #[arg(long, value_name = "FILE", help_heading = LENGTH, hide_short_help = true)]
+    pub(crate) resume: Option<PathBuf>,
+
+    /// Put the files in DIR
+    #[arg(long, value_name = "DIR", default_value = ".", help_heading = PLACE)]
+    pub(crate) dir: PathBuf,
+    /// Read this file or device instead of a new file
+    #[arg(long, value_name = "PATH", help_heading = PLACE)]
+    pub(crate) target: Option<PathBuf>,
+    /// Run on these processors, as 0-3,6 [default: all]
+    #[arg(long, value_name = "LIST", help_heading = PLACE)]
+    pub(crate) cpus: Option<String>,
+    /// Make a file system for each run (see below)
+    #[arg(long, value_name = "SPEC", help_heading = PLACE, hide_short_help = true)]
+    pub(crate) scratch: Option<String>,
+    /// Erase --target or the device of --scratch
+    #[arg(long, help_heading = PLACE, hide_short_help = true)]
+    pub(crate) allow_write_device: bool,
+
+    /// Save the result as JSON to PATH
+    #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
+    pub(crate) json: Option<PathBuf>,
+    /// Save a page with charts to FILE
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) html: Option<PathBuf>,
-    /// Write each cell there as fio's JSON, too.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) fio_json: Option<PathBuf>,
-    /// Write all that another needs there, too.
-    #[arg(long, value_name = "DIR")]
+    /// Print the full tables and a line for each run
+    #[arg(short, long, help_heading = OUTPUT)]
+    pub(crate) verbose: bool,
+    /// Save everything that another person needs to DIR
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) bundle: Option<PathBuf>,
-    /// Tell in the result what this machine is called.
-    #[arg(long)]
-    pub(crate) host_name: bool,
-    /// Count in the kernel what it batches (root).
-    #[arg(long)]
-    pub(crate) batching: bool,
-    /// Leave a profile of each cell there (perf).
-    #[arg(long, value_name = "DIR")]
-    pub(crate) profile: Option<PathBuf>,
-    /// Print the tables as markdown.
-    #[arg(long)]
+    /// Save each run in fio's JSON format to DIR
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
+    pub(crate) fio_json: Option<PathBuf>,
+    /// Print the full tables as markdown
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) markdown: bool,
-    /// Instead: is the load generator one with fio?
-    #[arg(long, conflicts_with = "check_against_itself", conflicts_with_all = NOT_OF_A_CHECK)]
+    /// Record the host name in the result
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
+    pub(crate) host_name: bool,
+
+    /// Count how the kernel batches requests (root)
+    #[arg(long, help_heading = KERNEL, hide_short_help = true)]
+    pub(crate) batching: bool,
+    /// Save a perf profile of each run to DIR
+    #[arg(long, value_name = "DIR", help_heading = KERNEL, hide_short_help = true)]
+    pub(crate) profile: Option<PathBuf>,
+
+    /// Check the load generator against fio and exit
+    #[arg(long, help_heading = CHECKS, hide_short_help = true,
+        conflicts_with = "check_against_itself", conflicts_with_all = NOT_OF_A_CHECK)]
     pub(crate) check_against_fio: bool,
-    /// Instead: are verdicts right where the answer is known?
-    #[arg(long, conflicts_with_all = NOT_OF_A_CHECK)]
+    /// Check the verdicts on known differences and exit
+    #[arg(long, help_heading = CHECKS, hide_short_help = true, conflicts_with_all = NOT_OF_A_CHECK)]
     pub(crate) check_against_itself: bool,
 }
 
 /// `forebay report`.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// A result, or a bundle.
-    pub(crate) result: PathBuf,
-    /// Another, to set beside it.
+    /// File of --json, or directory of --bundle
+    #[arg(required_unless_present = "last")]
+    pub(crate) result: Option<PathBuf>,
+    /// Second result, to compare with the first
     pub(crate) other: Option<PathBuf>,
-    /// Write a page with pictures there, too.
-    #[arg(long, value_name = "FILE")]
+    /// Show the last comparison that this user ran
+    #[arg(long, conflicts_with = "result")]
+    pub(crate) last: bool,
+    /// Save a page with charts to FILE
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) html: Option<PathBuf>,
-    /// Write each cell there as fio's JSON, too.
-    #[arg(long, value_name = "DIR")]
+    /// Save each run in fio's JSON format to DIR
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub(crate) fio_json: Option<PathBuf>,
-    /// Print the tables as markdown.
-    #[arg(long)]
+    /// Print the tables as markdown
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) markdown: bool,
 }
 
 /// `forebay run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// The job file.
+    /// fio job file
     #[arg(value_name = "JOB.fio")]
     pub(crate) job: PathBuf,
-    /// forebay, kernel (as the job says), null.
-    #[arg(long, value_enum, default_value_t = Engine::Forebay, hide_possible_values = true)]
+    /// Run through forebay, kernel (as the job says) or null
+    #[arg(long, value_enum, default_value_t = Engine::Forebay, hide_possible_values = true, help_heading = WORK)]
     pub(crate) engine: Engine,
-    /// Where files with relative names go.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
-    /// A knob of forebay, as often as needed.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    /// Set a knob of Forebay (repeatable; see Knobs below)
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = WORK)]
     pub(crate) settings: Vec<String>,
-    /// Serve a control socket there while a group runs: see `forebay ctl`.
-    #[arg(long, value_name = "SOCKET")]
-    pub(crate) control: Option<PathBuf>,
-    /// Write the result there, too, as JSON.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) json: Option<PathBuf>,
-    /// Repeat earlier offsets and data [default: new].
-    #[arg(long, value_name = "HEX")]
-    pub(crate) seed: Option<String>,
-    /// Count in the kernel what it batches (root).
-    #[arg(long)]
-    pub(crate) batching: bool,
-    /// Leave a profile of each group there (perf).
-    #[arg(long, value_name = "DIR")]
-    pub(crate) profile: Option<PathBuf>,
-    /// Unknown options are warnings, not errors.
-    #[arg(long)]
-    pub(crate) lenient: bool,
-    /// Let the job write to block devices.
-    #[arg(long)]
-    pub(crate) allow_write_device: bool,
-    /// Have a keeper stand by forebay: what is written survives its death.
-    #[arg(long)]
+    /// Run a keeper, so that written data survives kill -9
+    #[arg(long, help_heading = WORK)]
     pub(crate) survive: bool,
+    /// Warn about unknown options instead of failing
+    #[arg(long, help_heading = WORK)]
+    pub(crate) lenient: bool,
+    /// Repeat the offsets and data of an earlier run [default: new]
+    #[arg(long, value_name = "HEX", help_heading = WORK, hide_short_help = true)]
+    pub(crate) seed: Option<String>,
+    /// Put files with relative names in DIR
+    #[arg(long, value_name = "DIR", default_value = ".", help_heading = PLACE)]
+    pub(crate) dir: PathBuf,
+    /// Let the job write to block devices
+    #[arg(long, help_heading = PLACE)]
+    pub(crate) allow_write_device: bool,
+    /// Save the result as JSON to PATH
+    #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
+    pub(crate) json: Option<PathBuf>,
+    /// Serve a control socket at SOCKET for `forebay ctl`
+    #[arg(long, value_name = "SOCKET", help_heading = OUTPUT, hide_short_help = true)]
+    pub(crate) control: Option<PathBuf>,
+    /// Count how the kernel batches requests (root)
+    #[arg(long, help_heading = KERNEL, hide_short_help = true)]
+    pub(crate) batching: bool,
+    /// Save a perf profile of each group to DIR
+    #[arg(long, value_name = "DIR", help_heading = KERNEL, hide_short_help = true)]
+    pub(crate) profile: Option<PathBuf>,
 }
 
 /// `forebay ctl`.
 #[derive(Args, Debug)]
 pub(crate) struct CtlArgs {
-    /// The engine's control socket: that of `forebay run --control`, or of a
-    /// program that serves one.
+    /// Control socket of `forebay run --control` or of a program
     #[arg(value_name = "SOCKET")]
     pub(crate) socket: PathBuf,
     #[command(subcommand)]
     pub(crate) ask: Ask,
 }
 
-/// What to ask it.
+/// What to ask of a running engine.
 #[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
-    /// What a knob stands at [default: all, with what they can be set to].
+    /// Print the value of a knob [default: all knobs and their choices]
     Get {
+        /// Name of the knob
         #[arg(value_name = "KEY")]
         name: Option<String>,
     },
-    /// Change a knob.
+    /// Set a knob
     Set {
+        /// Name of the knob
         #[arg(value_name = "KEY")]
         name: String,
+        /// New value
         #[arg(value_name = "VALUE", allow_hyphen_values = true)]
         value: String,
     },
-    /// One of its numbers [default: all].
+    /// Print a counter [default: all counters]
     Stats {
+        /// Name of the counter
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
@@ -388,10 +359,13 @@ pub(crate) enum Ask {
 /// `forebay doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// A file, a directory or a block device.
+    /// File, directory or block device
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
-    /// Print the findings as JSON.
+    /// Print every passed check as well
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -399,10 +373,10 @@ pub(crate) struct DoctorArgs {
 /// `forebay walk`.
 #[derive(Args, Debug)]
 pub(crate) struct WalkArgs {
-    /// The way: `request`, from a bio to its end; `page`, from a write to a clean page.
+    /// `request`: from a bio to its end; `page`: from a write to a clean page
     #[arg(hide_possible_values = true)]
     pub(crate) way: Way,
-    /// Where the file is for the time [default: that for temporary files].
+    /// Put the file in DIR [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -410,59 +384,59 @@ pub(crate) struct WalkArgs {
 /// `forebay netbench`.
 #[derive(Args, Debug)]
 pub(crate) struct NetbenchArgs {
-    /// Connections.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    /// Open N connections
+    #[arg(long, value_name = "N", value_parser = count, default_value_t = 4)]
     pub(crate) connections: u32,
-    /// Messages on their way on each.
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    /// Keep N messages in flight on each connection
+    #[arg(long, value_name = "N", value_parser = count, default_value_t = 2)]
     pub(crate) in_flight: u32,
-    /// Bytes of a message.
-    #[arg(long, value_name = "BYTES", default_value_t = 9)]
+    /// Send messages of this size
+    #[arg(long, value_name = "BYTES", value_parser = count, default_value_t = 9)]
     pub(crate) size: u32,
-    /// All messages of a connection go when all are answered.
+    /// Send all messages of a connection once all are answered
     #[arg(long)]
     pub(crate) together: bool,
-    /// What the server works for a message, on average, in us; it varies.
-    #[arg(long, value_name = "MICROS", default_value_t = 0)]
+    /// Work this long on each message in the server, on average
+    #[arg(long, value_name = "MICROS", value_parser = count, default_value_t = 0)]
     pub(crate) work: u32,
-    /// By what means the server asks the kernel: ring, epoll.
+    /// Serve through ring or epoll
     #[arg(long, value_enum, default_value_t = ServerMeans::Ring, hide_possible_values = true)]
     pub(crate) server: ServerMeans,
-    /// In which order it works off what came: fifo, lifo.
+    /// Serve messages in this order: fifo or lifo
     #[arg(long, value_enum, default_value_t = ServerOrder::Fifo, hide_possible_values = true)]
     pub(crate) order: ServerOrder,
-    /// Over a Unix socket in the directory for temporary files.
+    /// Use a Unix socket in the directory for temporary files
     #[arg(long, conflicts_with_all = ["listen", "connect"])]
     pub(crate) unix: bool,
-    /// Only the server, there.
+    /// Run only the server, at ADDRESS
     #[arg(long, value_name = "ADDRESS", conflicts_with = "connect")]
     pub(crate) listen: Option<String>,
-    /// Only the client, of a server there.
+    /// Run only the client, of a server at ADDRESS
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["server", "order", "work"])]
     pub(crate) connect: Option<String>,
-    /// How long [default: 5; a server alone: no end].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    /// Stop after N seconds [default: 5; a server alone: never]
+    #[arg(long, value_name = "N", value_parser = seconds)]
     pub(crate) seconds: Option<u64>,
-    /// Repeat how the work varied [default: new].
+    /// Repeat the work times of an earlier run [default: new]
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
 }
 
-/// By what means a server asks the kernel.
+/// How the server of `netbench` asks the kernel.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerMeans {
     Ring,
     Epoll,
 }
 
-/// In which order a server works off what came.
+/// The order in which the server of `netbench` serves messages.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerOrder {
     Fifo,
     Lifo,
 }
 
-/// The ways there are.
+/// What `walk` shows.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Request,
@@ -472,129 +446,23 @@ pub(crate) enum Way {
 /// `forebay simulate`.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// The model.
+    /// Model: writeback or order
     pub(crate) name: String,
-    /// Something of the model, as often as needed.
+    /// Set a parameter of the model (repeatable; see --help)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
-    /// What is at random in it.
+    /// Seed of everything random in the model
     #[arg(long, value_name = "HEX", default_value = "1")]
     pub(crate) seed: String,
-    /// Print all figures as JSON, instead of the tables.
+    /// Print all figures as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Through what `run` does its I/O.
+/// The engine of `run`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Engine {
     Forebay,
     Kernel,
     Null,
-}
-
-/// A share in percent, as `2%`.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let percent: f64 =
-        number.parse().map_err(|_| "not a share in percent, such as 2%".to_owned())?;
-    if percent > 0.0 && percent <= 100.0 {
-        return Ok(percent / 100.0);
-    }
-    Err("not between 0% and 100%, such as 2%".to_owned())
-}
-
-/// Bytes, as `20g`.
-fn bytes(text: &str) -> Result<u64, String> {
-    let Bytes(bytes) = text.to_lowercase().try_into()?;
-    if bytes > 0 { Ok(bytes) } else { Err("nothing can be written in no bytes".to_owned()) }
-}
-
-/// A share of a whole.
-fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "not a number, such as 0.1".to_owned())?;
-    if share > 0.0 && share <= 1.0 {
-        Ok(share)
-    } else {
-        Err("not between 0 and 1, such as 0.1".to_owned())
-    }
-}
-
-/// What was typed, or what to show instead (help, version).
-#[derive(Debug)]
-pub(crate) enum Parsed {
-    Typed(Box<Typed>),
-    Show(String),
-}
-
-/// Parses a command line.
-pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
-    match Typed::try_parse_from(words) {
-        Ok(typed) => Ok(Parsed::Typed(Box::new(typed))),
-        Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                Ok(Parsed::Show(error.render().to_string()))
-            }
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-                Err(Failure::usage("nothing to do (try `forebay compare`, or `forebay --help`)"))
-            }
-            _ => Err(Failure::Usage(one_line(&error.render().to_string()))),
-        },
-    }
-}
-
-/// The parser's complaint without its usage block: what is wrong, and its tip as the remedy.
-fn one_line(complaint: &str) -> String {
-    let mut what = Vec::new();
-    let mut remedy = "see `forebay --help`";
-    for line in complaint.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        if line.starts_with("Usage:") || line.starts_with("For more information") {
-            break;
-        }
-        match line.strip_prefix("tip: ") {
-            Some(tip) => remedy = tip,
-            None => what.push(line.strip_prefix("error: ").unwrap_or(line)),
-        }
-    }
-    format!("{} ({remedy})", what.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_table_of_arguments_is_sound() {
-        Typed::command().debug_assert();
-    }
-
-    #[test]
-    fn help_is_no_wider_than_a_terminal() {
-        for words in [
-            &["--help"][..],
-            &["run", "--help"],
-            &["compare", "--help"],
-            &["report", "--help"],
-            &["ctl", "--help"],
-            &["doctor", "--help"],
-        ] {
-            let Ok(Parsed::Show(text)) = parse(["forebay"].iter().chain(words).map(Into::into))
-            else {
-                panic!("{words:?}")
-            };
-            assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_complaint_becomes_one_line() {
-        let complaint = "error: unexpected argument '--round' found\n\n  tip: a similar argument exists: '--rounds'\n\n\
-                         Usage: forebay compare --rounds <N>\n\nFor more information, try '--help'.\n";
-        assert_eq!(
-            one_line(complaint),
-            "unexpected argument '--round' found (a similar argument exists: '--rounds')"
-        );
-    }
 }

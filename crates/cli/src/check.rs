@@ -1,11 +1,12 @@
-//! `forebay compare --check-against-fio` and `--check-against-itself`: may the lab be believed?
-//! Exit code 1 where it may not.
+//! `forebay compare --check-against-fio` and `--check-against-itself`: checks of the lab. Exit code 1
+//! if a check fails.
 
 use std::time::Duration;
 
 use forebay_lab::check::{CheckError, Ground, Load, Mark, against_fio, against_itself, shapes};
 use forebay_lab::fio_program;
 use forebay_lab::manifest::Manifest;
+use forebay_lab::plan::counted;
 use forebay_lab::report::{Format, check as report};
 use forebay_lab::request::Operation;
 use forebay_lab::schema::{Comparison, Document, Row};
@@ -41,8 +42,9 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     let needed = load.file_bytes * 2;
     if manifest.storage.free_bytes < needed {
         let (free, needed) = (manifest.storage.free_bytes >> 20, needed.div_ceil(1 << 20));
-        return Err(Failure::failed(format!(
-            "{free} MiB free: use --dir with {needed} MiB or more free"
+        let directory = request.directory.display();
+        return Err(Failure::usage(format!(
+            "{directory}: only {free} MiB free; use --dir with at least {needed} MiB free"
         )));
     }
     let scratch = Scratch::new_in(&request.directory)
@@ -92,9 +94,8 @@ fn of_fio(found: forebay_lab::check::Fio, format: Format) -> Outcome {
     let apart = found.marked(Mark::Apart);
     Outcome {
         text: report::fio(&found, format),
-        fails: (apart > 0).then(|| {
-            format!("{apart} of {} figures do not agree with fio", found.agreements.len())
-        }),
+        fails: (apart > 0)
+            .then(|| format!("{apart} of {} figures differ from fio", found.agreements.len())),
         rows: found.rows,
         comparisons: found.agreements.into_iter().map(|agreement| agreement.comparison).collect(),
     }
@@ -103,7 +104,11 @@ fn of_fio(found: forebay_lab::check::Fio, format: Format) -> Outcome {
 fn of_itself(found: forebay_lab::check::Itself, format: Format) -> Outcome {
     let fails = (!found.holds()).then(|| {
         let (shown, missed) = (found.false_verdicts(), found.planted.len() - found.found());
-        format!("{shown} false verdicts of {}; {missed} differences missed", found.same.len())
+        format!(
+            "{shown} of {} verdicts are false; {} missed",
+            found.same.len(),
+            counted(missed as u64, "difference")
+        )
     });
     let said = found.same.iter().chain(&found.planted);
     Outcome {
@@ -121,7 +126,8 @@ fn announce(request: &CheckRequest, version: Option<&str>, load: &Load) {
     let seed = format!("seed {:x}", request.seed);
     let Some(version) = version else {
         say(&format!(
-            "20 comparisons of a thing with itself, {rounds} rounds each, on a file of {file} MiB; {seed}"
+            "20 comparisons of an arm with itself, {} each, on a file of {file} MiB; {seed}",
+            counted(rounds.into(), "round")
         ));
         return;
     };
@@ -131,9 +137,10 @@ fn announce(request: &CheckRequest, version: Option<&str>, load: &Load) {
     let buffered = writes().filter(|shape| !shape.is_direct()).count() as u64 * cells;
     let direct = writes().filter(|shape| shape.is_direct()).count() as u64 * cells;
     say(&format!(
-        "{} loads by our generator and by {version}, both twice in each of {rounds} rounds, on a file of {file} MiB; {seed}",
-        all.len()
+        "{} loads through the lab and through {version}, each twice a round, {}, on a file of {file} MiB; {seed}",
+        all.len(),
+        counted(rounds.into(), "round")
     ));
     let direct = Duration::from_secs_f64(direct as f64 * load.seconds).as_secs();
-    say(&format!("Writes {} MiB, and what the disk takes in {direct} s.", buffered * file));
+    say(&format!("Writes {} MiB, and as much as the disk accepts in {direct} s.", buffered * file));
 }

@@ -13,7 +13,7 @@ mod writes;
 use std::cell::RefCell;
 use std::io;
 use std::mem;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_lab::compare::judge::{Judging, judge};
@@ -21,15 +21,17 @@ use forebay_lab::compare::record::{PartOfRecord, Record};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
 use forebay_lab::file_system::{FileSystemError, Spec};
 use forebay_lab::manifest::{self, Manifest};
-use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
-use forebay_lab::progress::Progress;
-use forebay_lab::report;
+use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed, spoken};
+use forebay_lab::progress::{Progress, Verbosity};
+use forebay_lab::report::{self, Format};
 use forebay_lab::schema::{self, Document};
 use forebay_lab::scratch::{Scratch, Stop, leftovers};
 use forebay_lab::suite::{Form, Part, Suite};
+use forebay_lab::terminal;
 
 use crate::build;
 use crate::failure::Failure;
+use crate::kept;
 use crate::meaning::{CompareRequest, TargetAsked, check_size};
 use crate::output::{print, say, write_json};
 use crate::wiring;
@@ -61,7 +63,7 @@ impl Planned<'_> {
     }
 }
 
-/// Whether what is noted has to say of which part.
+/// Whether notes name their part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Parts {
     One,
@@ -83,11 +85,12 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     if let (Some(_), Some(shared)) = (&request.scratch, shared) {
         let part = &shared.part.name;
         return Err(Failure::usage(format!(
-            "--scratch: {part} works on one file for all its cells (leave --scratch out, or take another suite)"
+            "--scratch: part {part} reads one file in all its runs, but each run would get a file system of its \
+             own; leave --scratch out, or use another suite"
         )));
     }
     if let Some(budget_bytes) = planned.iter().find_map(|planned| planned.plan.budget_bytes()) {
-        // Its arms are left out where it has none; the kernel's can still be compared.
+        // If it has none, its arms are left out and the kernel's are still compared.
         manifest.engine = wiring::describe_engine(Some(budget_bytes), &settings.engine, None)?
             .unwrap_or_else(|error| format!("no engine: {error}"));
     }
@@ -105,26 +108,47 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
         (&request.target, planned.iter().all(|planned| planned.plan.target.is_none()))
     {
         return Err(Failure::usage(format!(
-            "--target {target}: nothing that is run reads a file that is there (`plug` does, and job files that read; \
-             to write over a device give --allow-write-device)"
+            "--target {target}: no part of this suite reads an existing file; use `plug` or a job file that reads, \
+             or --allow-write-device to write over a device"
         )));
     }
     tunings::check_before(request, planned.iter().map(|planned| &planned.plan))?;
     let writes = writes::check(request, planned.iter().map(|planned| &planned.plan))?;
     let record = resume::open(request, &planned, &manifest)?;
-    planned
-        .iter()
-        .flat_map(|planned| planned.plan.announcement())
-        .chain(writes)
-        .for_each(|line| say(&line));
+    announce(request, &planned, writes);
 
     let document = measure(request, &settings, planned, manifest, (&stop, record))?;
-    // The file before the table: a reader of the table may have gone.
+    // The files before the table: a reader of the table may have closed the pipe.
     let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));
     let outputs = request.outputs.write(&document);
-    print(&report::comparison(&document, request.format))?;
+    let everything = kept::keep(&document).or_else(|| {
+        let path = request.json.as_deref().filter(|_| written.is_ok())?;
+        Some(format!("forebay report {}", path.display()))
+    });
+    let is_brief = request.form == Form::Bare
+        && request.format == Format::Text
+        && request.verbosity == Verbosity::Brief;
+    let width = terminal::columns(io::stdout()).unwrap_or(terminal::WIDTH);
+    print(&match is_brief {
+        true => report::summary(&document, everything.as_deref(), width),
+        false => report::comparison(&document, request.format),
+    })?;
     written.and(outputs)?;
     left_out::failure(&document.manifest)
+}
+
+/// Prints what will be done: all of it in one line, or each plan in full.
+fn announce(request: &CompareRequest, planned: &[Planned<'_>], writes: Option<String>) {
+    if request.verbosity == Verbosity::Verbose {
+        let lines = planned.iter().flat_map(|planned| planned.plan.announcement());
+        lines.chain(writes).for_each(|line| say(&line));
+        return;
+    }
+    let time: Duration = planned.iter().map(|planned| planned.plan.expected(None)).sum();
+    let bytes: u64 = planned.iter().map(|planned| planned.plan.most_written_bytes()).sum();
+    let writes = writes.unwrap_or_else(|| writes::at_most(bytes));
+    let removed = if writes.is_empty() { "" } else { " All files are removed again." };
+    say(format!("About {}. {writes}{removed}", spoken(time)).trim_end());
 }
 
 /// What is known of where it will run, and of what is asked.
@@ -156,6 +180,7 @@ fn plan<'a>(
         TargetAsked::None | TargetAsked::Write(_) => None,
     };
     let rounds = request.rounds.or(request.until.map(|_| ROUNDS_UNTIL));
+    let directory = request.directory.display();
     let mut planned = Vec::new();
     for (suite, part) in
         request.suites.iter().flat_map(|suite| suite.parts.iter().map(move |part| (suite, part)))
@@ -174,7 +199,7 @@ fn plan<'a>(
             target,
         };
         let plan = Plan::new(suite, part, &wish).map_err(|error| match error {
-            PlanError::NoSpace { .. } => Failure::failed(error),
+            PlanError::NoSpace { .. } => Failure::usage(format!("{directory}: {error}")),
             PlanError::TooManyRounds { .. }
             | PlanError::Rounds { .. }
             | PlanError::Target(_)
@@ -187,7 +212,7 @@ fn plan<'a>(
     if planned.is_empty() {
         let form = request.form;
         return Err(Failure::usage(format!(
-            "the suite has nothing in its {form} form (add [part.{form}])"
+            "no part of the suite has a {form} form; add [part.{form}] to the suite's file"
         )));
     }
     Ok(planned)
@@ -212,30 +237,34 @@ fn measure(
     let scratch = Scratch::new_in(&request.directory)
         .map_err(|error| not_writable(&request.directory, &error))?;
     // What has ended is kept where rounds are.
-    let left_behind =
-        if record.is_some() { "what had ended goes on with --resume" } else { NOTHING_LEFT };
+    let left_behind = if record.is_some() {
+        "the same command with --resume continues after the last finished round"
+    } else {
+        NOTHING_LEFT
+    };
+    let mut made_on = None;
     if let Some(spec) = &request.scratch {
-        say(&format!("Making {spec} ..."));
+        say(&format!("Making the file system {spec} ..."));
         let (storage, made) =
             scratch.make_file_system(spec, stop).map_err(|error| match error {
                 FileSystemError::Refused(_) => Failure::usage(error),
                 FileSystemError::Failed { .. } => Failure::failed(error),
                 FileSystemError::Interrupted => Failure::Interrupted(left_behind),
             })?;
-        tunings::check_made(
-            Path::new(&storage.device),
-            planned.iter().map(|planned| &planned.plan),
-        )?;
+        made_on = Some(PathBuf::from(&storage.device));
         manifest.storage = storage;
         manifest.file_system = Some(made);
-        manifest.ground = format!("made for this: {spec}");
+        manifest.ground = format!("made for this comparison: {spec}");
     }
+    let plans: Vec<&Plan> = planned.iter().map(|planned| &planned.plan).collect();
+    let claim = tunings::claim(request, &plans, made_on.as_deref(), scratch.path())?;
     let writes = Writes::up_to(request.max_writes);
     writes.add(request.scratch.as_ref().map_or(0, Spec::image_bytes));
     let names: Vec<&str> = request.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut document = Document::new(manifest, names.join("+"), Vec::new(), Vec::new());
     document.manifest.settings.clone_from(&request.settings);
     let parts = if planned.len() == 1 { Parts::One } else { Parts::Several };
+    let all = planned.len();
     let mut fruitless = None;
     // Time that a part did not need goes to those after it.
     let began = Instant::now();
@@ -258,16 +287,22 @@ fn measure(
             stop,
             metric: planned.part.metric,
             processors: &request.processors,
+            claim: &claim,
             writes: &writes,
             record: record.as_ref().map(|record| PartOfRecord { record, part }),
             until: request.until.map(|width| Until { width, judging: planned.judging() }),
         };
-        let mut progress = Progress::new(plan);
+        let started = Instant::now();
+        let mut progress = Progress::new(plan, (part + 1, all), request.verbosity);
         let mut runner = wiring::runner(stop, &request.processors, &request.watching);
         let outcome = run_rounds(&setting, &mut runner, &mut progress);
         progress.finish();
         match outcome {
-            Ok(outcome) => add(&mut document, &planned, &outcome, parts),
+            Ok(outcome) => {
+                add(&mut document, &planned, &outcome, parts);
+                let seconds = started.elapsed().as_secs_f64();
+                document.parts.last_mut().expect("it was added").seconds = Some(seconds);
+            }
             Err(CompareError::Interrupted) => {
                 return Err(Failure::Interrupted(left_behind));
             }
@@ -346,6 +381,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         metric: part.metric.to_owned(),
         again: part.again.clone(),
         rounds,
+        seconds: None,
         cell_bytes: plan.size.map(|size| size.data_bytes()),
         form: Some(planned.form),
         scale: planned.scale,
@@ -369,10 +405,10 @@ pub(crate) fn remove_leftovers(directory: &Path) {
             continue;
         }
         match leftover.remove() {
-            Ok(()) => say(&format!("Removed {path}, left by a run{owner} that was killed.")),
-            Err(error) => {
-                say(&format!("{path} was left by a killed run{owner}: {error} (rm -r it)"))
-            }
+            Ok(()) => say(&format!("Removed {path}, left by a killed run{owner}.")),
+            Err(error) => say(&format!(
+                "cannot remove {path}, left by a killed run{owner}: {error}; remove it with rm -r"
+            )),
         }
     }
 }
@@ -381,9 +417,11 @@ pub(crate) fn not_writable(directory: &Path, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::ResourceBusy {
         let directory = directory.display();
         return Failure::failed(format!(
-            "{directory}: another comparison runs there, and they would measure each other (wait for its end)"
+            "{directory}: another comparison is running there and would disturb this one; wait until it ends"
         ));
     }
-    let remedy = "use --dir with a directory you may write to";
-    Failure::failed(format!("{}: {error} ({remedy})", directory.display()))
+    let directory = directory.display();
+    Failure::failed(format!(
+        "cannot write in {directory}: {error}; use --dir with a writable directory"
+    ))
 }

@@ -1,4 +1,4 @@
-//! `forebay ctl`: the knobs and numbers of an engine that runs, by its control socket.
+//! `forebay ctl`: the knobs and counters of a running engine, over its control socket.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn meant(control: &mut Control, ask: &Ask) -> Option<String> {
         Ask::Stats { name: Some(name) } => {
             let stats = control.stats().ok()?;
             let names: Vec<_> = stats.iter().map(|(name, _)| name.as_str()).collect();
-            no_such("number", name, &names)
+            no_such("counter", name, &names)
         }
         Ask::Get { name: None } | Ask::Stats { name: None } => None,
     }
@@ -110,7 +110,7 @@ mod tests {
             (set("cash", "x"), "there is no knob `cash` (there are: plug, merge"),
             (
                 Ask::Stats { name: Some("dorbells".into()) },
-                "dorbells: no such number; did you mean doorbells?",
+                "dorbells: no such counter; did you mean doorbells?",
             ),
         ] {
             let (code, what) = failed(ctl(&socket, &ask));

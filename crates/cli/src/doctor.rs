@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use forebay_lab::doctor::{Strength, examine};
+use forebay_lab::progress::Verbosity;
 
 use crate::failure::Failure;
 use crate::output::print;
@@ -11,7 +12,10 @@ use crate::output::print;
 /// How the findings are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
+    /// Problems, and the number of passed checks.
     Text,
+    /// Every check.
+    Verbose,
     Json,
 }
 
@@ -19,7 +23,8 @@ pub(crate) enum Form {
 pub(crate) fn doctor(path: &Path, form: Form) -> Result<ExitCode, Failure> {
     let report = examine(path).map_err(Failure::usage)?;
     print(&match form {
-        Form::Text => report.text(),
+        Form::Text => report.text(Verbosity::Brief),
+        Form::Verbose => report.text(Verbosity::Verbose),
         Form::Json => report.json(),
     })?;
     Ok(match report.strength {

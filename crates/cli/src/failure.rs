@@ -1,21 +1,24 @@
-//! How the program ends when it does not end well: one line with the remedy, and a code.
+//! A failure of the program: one sentence with the remedy, and an exit code.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// It did not end well.
+use forebay_lab::report::folded_to;
+use forebay_lab::terminal;
+
+/// Why the program fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
-    /// What was typed cannot be meant, or not here.
+    /// Invalid arguments, or not possible on this machine: exit code 2.
     Usage(String),
-    /// It went wrong.
+    /// Something went wrong: exit code 1.
     Failed(String),
-    /// The user ended it; what became of the files.
+    /// A signal ended it: exit code 130. What became of the files.
     Interrupted(&'static str),
 }
 
 impl Failure {
-    /// Something typed that cannot be meant.
+    /// Invalid arguments, or not possible on this machine.
     pub(crate) fn usage(what: impl ToString) -> Self {
         Self::Usage(what.to_string())
     }
@@ -25,14 +28,20 @@ impl Failure {
         Self::Failed(what.to_string())
     }
 
-    /// Says it on standard error, where somebody may read it, and gives the code.
+    /// Writes the sentence to standard error and returns the exit code. In a pipe it is one line,
+    /// so that a search finds it.
     pub(crate) fn tell(&self) -> ExitCode {
         let (line, code) = match self {
             Failure::Usage(what) => (what.clone(), 2),
             Failure::Failed(what) => (what.clone(), 1),
             Failure::Interrupted(files) => (format!("interrupted; {files}"), 130),
         };
-        let _ = writeln!(std::io::stderr(), "forebay: {}", line.replace('\n', " "));
+        let line = format!("forebay: {}", line.replace('\n', " "));
+        let line = match terminal::columns(io::stderr()) {
+            Some(width) => folded_to(width, &line).join("\n"),
+            None => line,
+        };
+        let _ = writeln!(io::stderr(), "{line}");
         ExitCode::from(code)
     }
 }

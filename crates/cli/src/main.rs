@@ -1,8 +1,8 @@
 //! The program `forebay`.
 //!
-//! What was typed (`args`) becomes what is meant (`meaning`), which is then done. Exit codes: 0
-//! done, 1 it failed, 2 what was typed cannot be meant, 130 the user ended it; of `doctor` 0, 1 and
-//! 2 say how well Forebay does.
+//! `args` parses the command line, `meaning` checks it, and a module for each subcommand does it.
+//! Exit codes: 0 success, 1 failure, 2 invalid arguments or not supported here, 130 interrupted.
+//! `doctor` uses 0 for full strength, 1 for degraded, 2 for not working.
 
 mod args;
 mod build;
@@ -11,6 +11,8 @@ mod compare;
 mod ctl;
 mod doctor;
 mod failure;
+mod generated;
+mod kept;
 mod meaning;
 mod netbench;
 mod output;
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Doctor { path, form } => return doctor::doctor(&path, form),
+        Command::Completions(shell) => generated::completions(shell),
+        Command::Manual(directory) => generated::manual(&directory),
         Command::Compare(request) => compare::compare(&request),
         Command::Check(request) => check::check(&request),
         Command::Run(request) => run::run(&request),

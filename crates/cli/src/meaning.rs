@@ -1,5 +1,5 @@
-//! What it means. Everything typed that cannot be meant is refused here, before anything is done: a
-//! comparison of ten minutes must not end with "no such directory".
+//! From the command line to a request. Invalid arguments are refused here, before anything is done:
+//! a comparison of ten minutes must not end with "no such directory".
 
 mod repeat;
 
@@ -19,6 +19,7 @@ use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
 use forebay_lab::profile;
+use forebay_lab::progress::Verbosity;
 use forebay_lab::report::Format;
 use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::own::{self, Choice, OwnArm};
@@ -73,6 +74,10 @@ pub(crate) enum Command {
     Netbench(Netbench),
     /// Write what a keeper saved.
     Recover { image: PathBuf, run: Run },
+    /// Print a completion script.
+    Completions(clap_complete::Shell),
+    /// Write the manual pages to a directory.
+    Manual(PathBuf),
     /// Be a keeper.
     Keeper {
         /// The descriptor by which it hears.
@@ -102,6 +107,7 @@ pub(crate) struct CompareRequest {
     pub(crate) json: Option<PathBuf>,
     pub(crate) outputs: Outputs,
     pub(crate) format: Format,
+    pub(crate) verbosity: Verbosity,
     pub(crate) watching: Watching,
     /// The files of the suites, as they were read.
     pub(crate) job_files: Vec<JobFile>,
@@ -174,10 +180,16 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
                 report::meant(typed).map(|request| Command::Report(Box::new(request)))
             }
             Verb::Ctl(CtlArgs { socket, ask }) => Ok(Command::Control { socket, ask }),
-            Verb::Doctor(DoctorArgs { path, json }) => {
-                let form = if json { doctor::Form::Json } else { doctor::Form::Text };
+            Verb::Doctor(DoctorArgs { path, json, verbose }) => {
+                let form = match (json, verbose) {
+                    (true, _) => doctor::Form::Json,
+                    (false, true) => doctor::Form::Verbose,
+                    (false, false) => doctor::Form::Text,
+                };
                 Ok(Command::Doctor { path, form })
             }
+            Verb::Completions(typed) => Ok(Command::Completions(typed.shell)),
+            Verb::Man(typed) => directory("DIR", typed.directory).map(Command::Manual),
             Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory("--dir", dir.unwrap_or_else(std::env::temp_dir))?;
@@ -224,7 +236,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         && typed.suite.as_deref().map(Path::new).is_some_and(job_file::is_job_file)
     {
         return Err(Failure::usage(
-            "--scale: a job file has its own sizes and times (change those)",
+            "--scale: a job file has sizes and times of its own; change them in the file",
         ));
     }
     let suites = match named {
@@ -247,7 +259,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
             .collect::<Result<_, _>>()?,
         (Some(_), _) => {
             return Err(Failure::usage(
-                "--part: of which suite? (name it: `forebay compare SUITE`)",
+                "--part: no suite is named; use `forebay compare SUITE --part NAME`",
             ));
         }
     };
@@ -256,7 +268,9 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     let choice = Choice { own: &own, kept: typed.kept_arms.as_deref() };
     let suites = own::choose(suites, form, choice).map_err(Failure::usage)?;
     if suites.is_empty() {
-        return Err(Failure::usage("--arms: no arm is left (name one, or give one with --arm)"));
+        return Err(Failure::usage(
+            "--arms: no arm is left; name one of the suite, or add one with --arm",
+        ));
     }
     let processors = typed.cpus.as_deref().map(processors::parse).transpose();
     Ok(CompareRequest {
@@ -284,6 +298,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         settings: settings(&typed.settings)?,
         json: typed.json.map(json).transpose()?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },
+        verbosity: if typed.verbose { Verbosity::Verbose } else { Verbosity::Brief },
         watching: watching(typed.batching, typed.profile)?,
     })
 }
@@ -302,11 +317,11 @@ fn check(typed: CompareArgs, against: Against) -> Result<Command, Failure> {
 
 fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
     if let Err(error) = fs::metadata(&typed.job) {
-        return Err(refused("the job file", &typed.job, error, "give the path of a fio job file"));
+        return Err(refused("job file", &typed.job, error, "give the path of a fio job file"));
     }
     if typed.engine != args::Engine::Forebay && typed.survive {
         return Err(Failure::usage(
-            "--survive: only forebay has a keeper (leave it away, or use --engine forebay)",
+            "--survive: only forebay has a keeper; leave it out, or use --engine forebay",
         ));
     }
     let engine = match typed.engine {
@@ -317,12 +332,12 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
     };
     if !engine.is_forebay() && !typed.settings.is_empty() {
         return Err(Failure::usage(
-            "--set: only forebay has knobs (leave it away, or use --engine forebay)",
+            "--set: only forebay has knobs; leave it out, or use --engine forebay",
         ));
     }
     if !engine.is_forebay() && typed.control.is_some() {
         return Err(Failure::usage(
-            "--control: only forebay has knobs (leave it away, or use --engine forebay)",
+            "--control: only forebay has knobs; leave it out, or use --engine forebay",
         ));
     }
     let directory = directory("--dir", typed.dir)?;
@@ -357,9 +372,7 @@ fn scratch(text: &str, may_write_device: bool) -> Result<Spec, Failure> {
     let refused = |what: String| Failure::usage(format!("--scratch {text}: {what}"));
     let spec: Spec = text.parse().map_err(|error| refused(format!("{error}")))?;
     if spec.device.is_some() && !may_write_device {
-        return Err(refused(
-            "what is on the device is lost (give --allow-write-device if that is meant)".into(),
-        ));
+        return Err(refused("this erases the device; add --allow-write-device to confirm".into()));
     }
     spec.looked_at().map_err(|error| refused(error.to_string()))
 }
@@ -447,7 +460,7 @@ fn file_to_write(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
 fn seed(text: &str) -> Result<u64, Failure> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|_| {
-        Failure::usage(format!("--seed {text}: not a seed (give up to 16 hexadecimal digits)"))
+        Failure::usage(format!("--seed {text}: not a seed; give 1 to 16 hexadecimal digits"))
     })
 }
 
@@ -459,14 +472,14 @@ fn settings(typed: &[String]) -> Result<Vec<(String, String)>, Failure> {
                 Ok((key.trim().to_owned(), value.trim().to_owned()))
             }
             _ => Err(Failure::usage(format!(
-                "--set {text}: not KEY=VALUE (for example --set flight=32)"
+                "--set {text}: not KEY=VALUE; use a form like --set flight=32"
             ))),
         })
         .collect()
 }
 
 fn refused(what: &str, path: &Path, why: impl std::fmt::Display, remedy: &str) -> Failure {
-    Failure::usage(format!("{what} {}: {why} ({remedy})", path.display()))
+    Failure::usage(format!("{what} {}: {why}; {remedy}", path.display()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use forebay_lab::progress;
 use forebay_lab::schema::Document;
 
 use crate::failure::Failure;
@@ -12,18 +13,18 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("the result could not be printed: {error}")))
+            Err(Failure::failed(format!("cannot write to standard output: {error}")))
         }
         _ => Ok(()),
     }
 }
 
-/// Says something beside the result.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// Writes a message to standard error, in lines of at most 80 columns.
+pub(crate) fn say(message: &str) {
+    progress::to_stderr(message);
 }
 
-/// As [`say`], for who wants to write.
+/// A writer to standard error that ignores errors, as [`say`] does.
 #[derive(Debug)]
 pub(crate) struct Beside;
 
@@ -42,8 +43,6 @@ impl Write for Beside {
 pub(crate) fn write_json(document: &Document, path: &Path) -> Result<(), Failure> {
     document.write(path).map_err(|error| {
         let path = path.display();
-        Failure::failed(format!(
-            "{path} could not be written: {error} (give --json a path that can)"
-        ))
+        Failure::failed(format!("cannot write {path}: {error}; give --json a writable path"))
     })
 }

@@ -1,5 +1,5 @@
-//! Where a result goes besides the terminal and `--json`: a page, fio's own files, a bundle. What
-//! could not be written there is refused before anything is run.
+//! The outputs besides the terminal and `--json`: a page, fio's format, a bundle. A path that cannot
+//! be written is refused before anything runs.
 
 use std::fs;
 use std::io::{self, Write};
@@ -48,7 +48,7 @@ impl Outputs {
             let path = path.display().to_string();
             move |error: io::Error| {
                 Failure::failed(format!(
-                    "{path} could not be written: {error} (is the disk full, or read-only?)"
+                    "cannot write {path}: {error}; free some space or choose another path"
                 ))
             }
         };
@@ -70,12 +70,12 @@ impl Outputs {
 /// Why no file can be written there.
 pub(crate) fn file(path: &Path) -> Result<(), String> {
     if path.is_dir() || path.file_name().is_none() {
-        return Err("a directory (name a file in it)".to_owned());
+        return Err("is a directory; name a file in it".to_owned());
     }
     match fs::metadata(whole_file::directory_of(path)) {
         Ok(data) if data.is_dir() => whole_file::may_be_written(path)
-            .map_err(|error| format!("{error} (name a file in a directory you may write to)")),
-        Ok(_) => Err("not in a directory (name a file in an existing one)".to_owned()),
-        Err(error) => Err(format!("{error} (name a file in an existing directory)")),
+            .map_err(|error| format!("{error}; name a file in a writable directory")),
+        Ok(_) => Err("not in a directory; name a file in an existing directory".to_owned()),
+        Err(error) => Err(format!("{error}; name a file in an existing directory")),
     }
 }

@@ -19,8 +19,10 @@ pub(crate) fn recover(image: &Path, run: Run) -> Result<(), Failure> {
     print(&lines(&files, run))?;
     match files.iter().filter(|file| file.result.is_err()).count() {
         0 => Ok(()),
-        1 => Err(Failure::failed("one file was not written")),
-        failed => Err(Failure::failed(format!("{failed} files were not written"))),
+        1 => Err(Failure::failed("1 file was not written; the lines above name it and the reason")),
+        failed => Err(Failure::failed(format!(
+            "{failed} files were not written; the lines above name them and the reasons"
+        ))),
     }
 }
 
@@ -32,10 +34,10 @@ fn lines(files: &[Recovered], run: Run) -> String {
     let line = |file: &Recovered| match &file.result {
         Ok(()) => format!("{}: {} bytes {done}\n", file.path.display(), file.bytes),
         // It begins with the path.
-        Err(error) => format!("{error}; {} bytes are not in it\n", file.bytes),
+        Err(error) => format!("{error}; {} bytes were not written\n", file.bytes),
     };
     if files.is_empty() {
-        return "everything in it was written\n".to_owned();
+        return "nothing to write: the image holds no unwritten data\n".to_owned();
     }
     files.iter().map(line).collect()
 }

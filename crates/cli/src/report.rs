@@ -8,6 +8,7 @@ use forebay_lab::schema::Document;
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
+use crate::kept;
 use crate::output::print;
 use crate::outputs::Outputs;
 
@@ -25,11 +26,15 @@ pub(crate) struct ReportRequest {
 pub(crate) fn meant(typed: ReportArgs) -> Result<ReportRequest, Failure> {
     if typed.other.is_some() && (typed.html.is_some() || typed.fio_json.is_some()) {
         return Err(Failure::usage(
-            "--html and --fio-json are of one result (leave the other out)",
+            "--html and --fio-json show one result; leave the second one out",
         ));
     }
+    let result = match typed.result {
+        Some(path) => read(&path)?,
+        None => kept::last()?,
+    };
     Ok(ReportRequest {
-        result: read(&typed.result)?,
+        result,
         other: typed.other.as_deref().map(read).transpose()?,
         outputs: Outputs::meant(typed.html, typed.fio_json, None)?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },

@@ -66,7 +66,7 @@ fn document(mut manifest: Manifest, options: &RunOptions, report: &RunReport) ->
 fn failure(error: RunError) -> Failure {
     match error {
         RunError::Interrupted => {
-            Failure::Interrupted("the job's files stay as they are, but those of unlink=1 are gone")
+            Failure::Interrupted("the job's files stay as they are, except those of unlink=1")
         }
         RunError::Read { .. }
         | RunError::Parse(_)

@@ -36,7 +36,7 @@ fn every_load_is_set_beside_fio() {
         check(&["--check-against-fio", "--rounds", "1"], directory.path(), &json);
     let apart = out.matches(" APART\n").count();
     assert_eq!(code, Some(i32::from(apart > 0)), "{out}{err}");
-    assert_eq!(apart > 0, err.contains("figures do not agree with fio"), "{out}{err}");
+    assert_eq!(apart > 0, err.contains("figures differ from fio"), "{out}{err}");
     assert!(out.starts_with("Forebay's load generator beside fio-"), "{out}");
     for load in [
         "direct read 4k 1 ",
@@ -48,7 +48,7 @@ fn every_load_is_set_beside_fio() {
     }
     assert!(out.contains("Of 48 figures "), "{out}");
     assert!(
-        err.contains("16 loads by our generator and by fio-") && err.contains("Writes "),
+        err.contains("16 loads through the lab and through fio-") && err.contains("Writes "),
         "{err}"
     );
 
@@ -87,7 +87,7 @@ fn verdicts_are_tried_where_the_answer_is_known() {
     let (code, out, err) =
         check(&["--check-against-itself", "--rounds", "1"], directory.path(), &json);
     assert!(
-        out.contains("20 comparisons of a thing with itself 0 were shown"),
+        out.contains("20 comparisons of an arm with itself 0 were shown"),
         "one round shows nothing: {out}"
     );
     assert_eq!(code, Some(i32::from(!out.contains("was found 3 times of 3"))), "{out}{err}");

@@ -47,7 +47,7 @@ fn figure(block: &str, line: &str) -> f64 {
 fn the_quick_form_comes_to_its_end_with_every_table() {
     let directory = directory();
     let (out, err, json) = compare("completion", directory.path());
-    for job in ["A seq 128k qd1", "C rand 4k qd32"] {
+    for job in ["A sequential 128 KiB writes, depth 1", "C random 4 KiB writes, depth 32"] {
         let block = block(&out, job);
         for line in ["BW (MB/s)", "p99 (us)", "p999 (us)", "ctx-switches", "cs / io"] {
             assert!(figure(block, line) > 0.0, "{line}: {block}");
@@ -105,11 +105,12 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
     let suite = directory.path().join("mine.toml");
     fs::write(&suite, own).unwrap();
     let (out, err, _) = compare(suite.to_str().unwrap(), directory.path());
-    for job in ["B seq 128k qd128", "F mem-pressure (dirty 64 MiB, 4 writers)"] {
+    for job in ["B sequential 128 KiB writes, depth 128", "F four writers, at most 64 MiB dirty"] {
         assert!(figure(block(&out, job), "BW (MB/s)") > 0.0, "{out}");
     }
-    if let Some(skipped) =
-        err.lines().find(|line| line.starts_with("E raw 128k qd128 is skipped: "))
+    if let Some(skipped) = err
+        .lines()
+        .find(|line| line.starts_with("E 128 KiB writes to a device, depth 128 is skipped: "))
     {
         // Nobody but root makes a loop device, and not everywhere.
         eprintln!("{skipped}");

@@ -214,7 +214,7 @@ fn a_directory_a_file_and_nothing_are_places() {
     assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 20]);
 
     let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .arg("doctor")
+        .args(["doctor", "--verbose"])
         .current_dir(directory.path())
         .output()
         .unwrap();
@@ -234,14 +234,15 @@ fn what_is_no_place_is_refused_in_one_line() {
     for (path, expected) in [
         (
             "/no/such/place",
-            "No such file or directory (os error 2) (give an existing file, directory or block device)",
+            "cannot look at /no/such/place: No such file or directory (os error 2); give an existing \
+             file, directory or block device",
         ),
-        ("/dev/null", "neither a file nor a directory nor a block device (give one)"),
+        ("/dev/null", "/dev/null: not a file, directory or block device; give one of these"),
     ] {
         let Output { status, stdout, stderr } = forebay(&[], Path::new(path)).output().unwrap();
         let stderr = String::from_utf8(stderr).unwrap();
         assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{stderr}");
-        assert_eq!(stderr, format!("forebay: {path}: {expected}\n"));
+        assert_eq!(stderr, format!("forebay: {expected}\n"));
     }
 }
 

@@ -158,9 +158,7 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     assert_eq!(fs::read_to_string(bundle.join("job-files/01-small.toml")).unwrap(), SUITE);
     let page = fs::read_to_string(bundle.join("result.html")).unwrap();
     assert_eq!(fs::read_to_string(here.join("page.html")).unwrap(), page);
-    for heading in
-        ["round by round", "How long a write took", "What was written from moment to moment"]
-    {
+    for heading in ["round by round", "Latency of a write", "Bytes written over time"] {
         assert!(page.contains(heading), "{heading}");
     }
 
@@ -244,17 +242,20 @@ fn what_cannot_be_is_refused_before_anything_runs() {
     fs::write(here.join("later.json"), r#"{"schema": 2, "cells": 7}"#).unwrap();
     fs::write(here.join("other.json"), r#"{"anything": 1}"#).unwrap();
     let cases: [(&[&str], &str); 11] = [
-        (&["compare", "--bundle", "full"], "--bundle full: not empty (give a new directory"),
+        (
+            &["compare", "--bundle", "full"],
+            "--bundle full: not empty; give a new or an empty directory",
+        ),
         (&["compare", "--bundle", "full/file"], "--bundle full/file: not a directory"),
         (&["compare", "--bundle", "no/such"], "--bundle no: No such file"),
         (&["compare", "--fio-json", "full"], "--fio-json full: not empty"),
         (&["compare", "--html", "no/such.html"], "--html no/such.html: No such file"),
-        (&["compare", "--html", "full"], "--html full: a directory (name a file in it)"),
+        (&["compare", "--html", "full"], "--html full: is a directory; name a file in it"),
         (&["compare", "--from", "full"], "full/result.json: No such file"),
         (&["compare", "plug", "--from", "full"], "cannot be used with"),
         (&["report", "later.json"], "later.json has schema 2, this program reads 1"),
         (&["report", "other.json"], "other.json is not a result of forebay"),
-        (&["report", "later.json", "other.json", "--html", "x.html"], "are of one result"),
+        (&["report", "later.json", "other.json", "--html", "x.html"], "show one result"),
     ];
     for (words, expected) in cases {
         let Said { code, out, err } = forebay(words, here);
@@ -289,17 +290,20 @@ fn a_target_is_never_taken_from_a_bundle() {
     let Said { code, err, .. } = forebay(&["compare", "--from", "target"], here);
     assert!(
         code == Some(2)
-            && err.contains("it was taken with --target /dev/null: say which it is here"),
+            && err.contains(
+                "it was taken with --target /dev/null; give the --target of this machine"
+            ),
         "{err}"
     );
     bundle("scratch", &["--scratch", "ext4,size=1g,device=/dev/null", "--allow-write-device"]);
     let Said { code, err, .. } = forebay(&["compare", "--from", "scratch"], here);
     assert!(
-        code == Some(2) && err.contains("it made file systems on a device: say on which here"),
+        code == Some(2)
+            && err.contains("it made file systems on a device; give the --scratch of this machine"),
         "{err}"
     );
     bundle("run", &[]);
     fs::remove_file(here.join("run/job-files/01-small.toml")).unwrap();
     let Said { code, err, .. } = forebay(&["compare", "--from", "run"], here);
-    assert!(code == Some(2) && err.contains("it has no job files"), "{err}");
+    assert!(code == Some(2) && err.contains("job-files is empty"), "{err}");
 }

@@ -75,7 +75,7 @@ fn every_job_runs_through_every_engine() {
             assert!(out.lines().all(|line| line.chars().count() <= 72), "{out}");
             assert!(out.contains(&format!("{name}.fio on {engine}, until synced")), "{out}");
             assert!(out.contains("total") && out.contains("elapsed, until synced"), "{out}");
-            assert_eq!(out.contains("io_uring: "), engine == "forebay", "{out}");
+            assert_eq!(out.contains("io_uring"), engine == "forebay", "{out}");
             assert_eq!(out.contains("total                        read "), name == "d", "{out}");
             let json = fs::read_to_string(&json).unwrap();
             for word in [r#""schema": 1"#, r#""comparisons": []"#, r#""job": "total""#, "elapsed_s"]
@@ -198,7 +198,7 @@ fn block_devices_are_written_neither_unasked_nor_mounted() {
     let job = |path: &Path| format!("[a]\nsize=4k\nrw=write\nfilename={}\n", path.display());
     let said = Bench::new().refused(&job(&device), &[]);
     assert!(
-        said.contains("a block device; what is on it would be lost. Give --allow-write-device"),
+        said.contains("a block device, whose data would be lost; add --allow-write-device"),
         "{said}"
     );
 

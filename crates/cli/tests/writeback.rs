@@ -64,7 +64,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
         "kernel-direct-prealloc ",
         "forebay-one-context ",
         "pieces",
-        "Concurrency, affinity and layout, each by itself",
+        "Concurrency, affinity and layout, each alone",
         "concurrency         2 hash : 1          holes",
         "affinity          group : hash",
         "layout         written : holes",
@@ -145,7 +145,7 @@ fn what_cannot_be_had_is_refused_before_anything_is_done() {
     let cases: &[(&[&str], &str)] = &[
         (&["--scratch", "xsf"], "did you mean xfs?"),
         (&["--scratch", "xfs,agcuont=4"], "agcuont: no such key; did you mean agcount?"),
-        (&["--scratch", "xfs,device=/dev/null"], "give --allow-write-device if that is meant"),
+        (&["--scratch", "xfs,device=/dev/null"], "add --allow-write-device to confirm"),
         (&["--part", "factor"], "--part factor: writeback has no such part; did you mean factors?"),
         (&["--set", "contexts=0"], "contexts = 0"),
         (&["--set", "contexts=10000"], "contexts = 10000"),
@@ -172,5 +172,5 @@ fn what_cannot_be_had_is_refused_before_anything_is_done() {
         .args(["compare", "--part", "ways"])
         .output()
         .unwrap();
-    assert!(said(plain).2.contains("--part: of which suite?"));
+    assert!(said(plain).2.contains("--part: no suite is named"));
 }

@@ -32,11 +32,11 @@ use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, CellResult, Verify};
 use crate::load::raw::data;
-use crate::plan::{Plan, PlannedArm, Turn, Work, spoken};
+use crate::plan::{Plan, PlannedArm, Turn, Work, counted, spoken};
 use crate::progress::{Left, Progress, Speed};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
-use crate::tuning::{Held, Journal, Places};
+use crate::tuning::{Claim, Held, Journal, Places};
 use cells::Turned;
 use device::{Device, Found};
 use judge::Judging;
@@ -67,6 +67,8 @@ pub struct Setting<'a> {
     /// Where cells run that say so themselves; everywhere if none. The others are placed by the
     /// runner.
     pub processors: &'a [u32],
+    /// The machine's settings that this comparison has locked.
+    pub claim: &'a Claim,
     /// What may be written in all, by all parts together.
     pub writes: &'a Writes,
     /// Where rounds are written down as they end, and where they are from that ended before.
@@ -138,7 +140,7 @@ pub enum CompareError {
         left_out: Vec<LeftOut>,
     },
     /// Not one round fit.
-    #[error("not one round fit in {limit} (give --seconds {needed} or more, or leave it out)")]
+    #[error("no round was complete within {limit}; use --seconds {needed} or more, or no limit")]
     NoRound {
         /// The limit.
         limit: String,
@@ -147,8 +149,8 @@ pub enum CompareError {
     },
     /// More would be written than may be, before one round was whole.
     #[error(
-        "not one round fits in the {most} MiB that may be written: {done} MiB were (give --max-writes more, or a \
-         smaller --scale)"
+        "no round was complete within the {most} MiB of --max-writes ({done} MiB were written); raise \
+         --max-writes or use a smaller --scale"
     )]
     NoWrites {
         /// MiB that may be.
@@ -160,7 +162,9 @@ pub enum CompareError {
     #[error(transparent)]
     Record(#[from] RecordError),
     /// The scratch directory failed.
-    #[error("{path}: {source} (is the disk full, or read-only?)")]
+    #[error(
+        "cannot write in {path}: {source}; use --dir with a writable directory that has free space"
+    )]
     Scratch {
         /// Where.
         path: String,
@@ -247,8 +251,8 @@ impl Comparison<'_, '_> {
                 Round::OutOfWrites => {
                     let most = self.setting.writes.most().unwrap_or_default() >> 20;
                     let note = format!(
-                        "{round} rounds of {} fit in the {most} MiB of --max-writes",
-                        plan.rounds
+                        "{round} of {} fit in the {most} MiB of --max-writes",
+                        counted(plan.rounds.into(), "round")
                     );
                     self.outcome.notes.push(note);
                     break;
@@ -290,10 +294,9 @@ impl Comparison<'_, '_> {
         let skipped: Vec<String> = jobs.map(|job| job.name.clone()).filter(without).collect();
         self.outcome.measured.retain(|one| !skipped.contains(&one.job));
         self.skipped.extend(skipped);
-        self.progress.say(&format!("Going on after round {many}, which had ended."));
-        self.outcome
-            .notes
-            .push(format!("rounds 1 to {many} are of an earlier run that was gone on with"));
+        self.progress.say(&format!("Resuming after round {many}."));
+        let resumed = counted(u64::from(many), "round");
+        self.outcome.notes.push(format!("the first {resumed} ran earlier and were resumed"));
         Ok(many)
     }
 
@@ -332,8 +335,8 @@ impl Comparison<'_, '_> {
             return false;
         }
         self.outcome.notes.push(format!(
-            "ended after {rounds} rounds of at most {}, when every interval was below {asked} % (the widest {widest:.1} \
-             %): who looks after each round stops a little too often by luck",
+            "stopped after {rounds} of at most {} rounds: every interval is below {asked} % (the widest is \
+             {widest:.1} %); a test after every round stops slightly too early by chance",
             plan.rounds
         ));
         self.narrow = true;
@@ -483,7 +486,8 @@ impl Comparison<'_, '_> {
         let of_cell = || cell.works_on().or_else(|| cells::directory_of(cell)).map(Path::to_owned);
         let on = on.or_else(of_cell);
         let places = Places::under(on.as_deref().unwrap_or(scratch.path()));
-        let held = Held::new(&arm.tunings, &places, &Journal::of(scratch.path()));
+        let journal = Journal::of(scratch.path());
+        let held = Held::new(&arm.tunings, &places, &journal, self.setting.claim);
         let held = held.map_err(|error| RunError::Refused(error.to_string()))?;
         let ran = self.runner.run(cell);
         held.release().map_err(RunError::Failed)?;
@@ -578,18 +582,19 @@ impl Comparison<'_, '_> {
         self.outcome.states.retain(|state| state.round < rounds);
         if let (true, false, Some(limit)) = (rounds < plan.rounds, self.narrow, plan.time_limit) {
             let limit = spoken(limit);
-            self.outcome.notes.push(format!("{rounds} rounds of {} fit in {limit}", plan.rounds));
+            let planned = counted(plan.rounds.into(), "round");
+            self.outcome.notes.push(format!("{rounds} of {planned} fit in {limit} (--seconds)"));
         }
         if let (Some(until), false) = (self.setting.until, self.narrow || self.is_narrow(rounds)) {
             let asked = until.width * 100.0;
-            self.outcome
-                .notes
-                .push(format!("after {rounds} rounds not every interval is below {asked} %"));
+            self.outcome.notes.push(format!(
+                "some intervals are still wider than {asked} % after {rounds} rounds"
+            ));
         }
         if self.busy_cells > 0 {
             self.outcome.notes.push(format!(
-                "the disk was not at rest before {} of the cells: something else uses it",
-                self.busy_cells
+                "another program used the disk before {}; stop it and repeat",
+                counted(self.busy_cells.into(), "run")
             ));
         }
         let noted = notes::of_arms(&self.outcome.measured);
@@ -664,14 +669,15 @@ impl Comparison<'_, '_> {
         let fit = rounds.min((more as u32).saturating_add(done));
         if fit < rounds {
             self.progress.say(&format!(
-                "a round takes {}: {fit} of {rounds} rounds fit in the time given",
-                spoken(round_takes)
+                "a round takes {}: {fit} of {} fit in the time limit",
+                spoken(round_takes),
+                counted(rounds.into(), "round")
             ));
             if (fit as usize) < ROUNDS_FOR_A_VERDICT {
                 let needed =
                     self.started.elapsed() + round_takes * (ROUNDS_FOR_A_VERDICT as u32 - done);
                 self.progress.say(&format!(
-                    "below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given (--seconds {} would do)",
+                    "fewer than {ROUNDS_FOR_A_VERDICT} rounds show no difference; use --seconds {}",
                     seconds_with_slack(needed)
                 ));
             }

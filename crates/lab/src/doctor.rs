@@ -54,6 +54,7 @@ use tree::Tree;
 use trial::Trial;
 
 use crate::manifest::{self, Machine, Storage};
+use crate::progress::Verbosity;
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
@@ -95,7 +96,7 @@ pub enum Strength {
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
     /// There is no such path, or nobody may look at it.
-    #[error("{}: {source} (give an existing file, directory or block device)", path.display())]
+    #[error("cannot look at {}: {source}; give an existing file, directory or block device", path.display())]
     Path {
         /// The path.
         path: PathBuf,
@@ -103,7 +104,7 @@ pub enum DoctorError {
         source: io::Error,
     },
     /// Forebay serves no such thing.
-    #[error("{}: neither a file nor a directory nor a block device (give one)", .0.display())]
+    #[error("{}: not a file, directory or block device; give one of these", .0.display())]
     Kind(PathBuf),
 }
 
@@ -166,10 +167,11 @@ impl Strength {
 }
 
 impl Report {
-    /// As text of 72 columns. Words that cannot be broken, such as paths, may reach beyond.
+    /// The report as text of 72 columns, problems first. Words that cannot be broken, such as
+    /// paths, may be longer.
     #[must_use]
-    pub fn text(&self) -> String {
-        text::text(self)
+    pub fn text(&self, verbosity: Verbosity) -> String {
+        text::text(self, verbosity)
     }
 
     /// As JSON, with a line end.

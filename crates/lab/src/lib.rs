@@ -35,6 +35,7 @@ pub mod shape;
 pub mod statistics;
 pub mod suite;
 pub mod target;
+pub mod terminal;
 pub mod through;
 pub mod tuning;
 pub mod whole_file;

@@ -143,9 +143,7 @@ pub struct PlannedArm {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     /// Not even the smallest files fit in a quarter of the free space.
-    #[error(
-        "{free} MiB free: too little for a comparison (use --dir with {needed} MiB or more free)"
-    )]
+    #[error("only {free} MiB free; use --dir with at least {needed} MiB free")]
     NoSpace {
         /// MiB that are free.
         free: u64,
@@ -154,8 +152,8 @@ pub enum PlanError {
     },
     /// So many rounds cannot be written within the form's bound.
     #[error(
-        "{rounds} rounds would write more than the {gib} GiB of this form (use `forebay compare {suite}`, or \
-         --rounds {most} or less)"
+        "{rounds} rounds write more than the {gib} GiB of this form; use `forebay compare {suite}`, or \
+         --rounds {most} or less"
     )]
     TooManyRounds {
         /// Rounds asked for.
@@ -172,15 +170,15 @@ pub enum PlanError {
     Target(String),
     /// Forebay could not open what was to be read.
     #[error(
-        "{path}: in use, as a mounted device is, and Forebay has a device for itself alone (unmount it, or leave Forebay \
-         out: --arms none with an --arm of each other engine)"
+        "{path}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay out \
+         (--arms none with an --arm for each other engine)"
     )]
     Held {
         /// The device.
         path: String,
     },
     /// Nothing is measured in no rounds.
-    #[error("--rounds {rounds} is out of range (1 to {MOST_ROUNDS})")]
+    #[error("--rounds {rounds}: out of range; give 1 to {MOST_ROUNDS}")]
     Rounds {
         /// Rounds asked for.
         rounds: u32,
@@ -225,7 +223,9 @@ impl Plan {
         }
         let mut notes = planner.notes;
         if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
-            notes.push(format!("below {ROUNDS_FOR_A_VERDICT} rounds no verdict is given"));
+            notes.push(format!(
+                "fewer than {ROUNDS_FOR_A_VERDICT} rounds show no difference; use --rounds 5 or more"
+            ));
         }
         let warm_up = warm_up(&jobs);
         let contrast = |one: &Contrast| Pair { arm: one.arm.clone(), base: one.base.clone() };
@@ -372,56 +372,56 @@ impl Plan {
         self.time_limit.map_or(whole, |limit| limit.min(whole))
     }
 
-    /// What is told before anything is done.
+    /// Describes the plan in full, one sentence a line.
     #[must_use]
     pub fn announcement(&self) -> Vec<String> {
-        let rounds =
-            format!("{} {}", self.rounds, if self.rounds == 1 { "round" } else { "rounds" });
+        let rounds = counted(self.rounds.into(), "round");
         let mut lines = match self.size {
             Some(size) => vec![
                 format!(
-                    "Going to write {} new files of {} MiB on {} arms in {rounds}, {} MiB of memory for bounded \
-                     arms.",
+                    "{}: {} new files of {} MiB, {} arms, {rounds}, {} MiB of memory for bounded arms.",
+                    self.title,
                     size.files,
                     size.file_bytes / MIB,
                     self.cells_in_a_round(),
                     size.budget_bytes / MIB,
                 ),
                 format!(
-                    "Writes {:.1} GiB at most, {} MiB of it on the disk at a time; all of it is removed again.",
+                    "Writes at most {:.1} GiB, {} MiB of it at a time; all files are removed again.",
                     self.most_written_bytes() as f64 / GIB as f64,
                     size.data_bytes() / MIB,
                 ),
             ],
             None => vec![format!(
-                "{}: going to run {} cells in {rounds}{}.",
+                "{}: {} in {rounds}{}.",
                 self.title,
-                self.cells(),
+                counted(self.cells(), "run"),
                 self.ground(),
             )],
         };
         lines.push(match self.time_limit {
             None if self.writes_so_much() => format!(
-                "Should take about {}, at {:.0} MB/s; the first cells tell better.",
+                "Takes about {} at {:.0} MB/s.",
                 spoken(self.expected(None)),
                 ASSUMED_BYTES_PER_S / 1e6
             ),
-            None => format!("Should take about {}.", spoken(self.expected(None))),
+            None => format!("Takes about {}.", spoken(self.expected(None))),
             Some(limit) => {
-                format!("Takes {} at most; rounds that do not fit are left out.", spoken(limit))
+                format!("Takes at most {}; rounds that do not fit are left out.", spoken(limit))
             }
         });
         let each = self.arms_to_warm_up().len();
         if each > 0 {
             lines.push(format!(
-                "Before the first round {each} short cells warm the arms up; they do not count."
+                "{} before the first round warm up the arms and do not count.",
+                counted(each as u64, "short run")
             ));
         }
         lines.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         lines
     }
 
-    /// On what its cells run.
+    /// Where its cells run, and on how much data.
     fn ground(&self) -> String {
         let arms = self.jobs.iter().flat_map(|job| &job.arms);
         let writers = arms.clone().find_map(|arm| match &arm.work {
@@ -431,7 +431,7 @@ impl Plan {
         if let Some(bytes) = writers {
             let all = self.most_written_bytes() as f64 / GIB as f64;
             return format!(
-                ", {} MiB each and {all:.1} GiB in all, in files that are removed again",
+                ", {} MiB each and {all:.1} GiB in all; all files are removed again",
                 bytes / MIB
             );
         }
@@ -440,19 +440,19 @@ impl Plan {
             _ => None,
         });
         if let Some(target) = &self.target {
-            return format!(", on {target}, which is only read");
+            return format!(", reading {target}");
         }
         match (jobs, self.data_bytes) {
             (Some(work), _) => format!(
-                ", {:.1} s each, on files of {} MiB that are removed again",
+                ", {:.1} s each, on files of {} MiB; all files are removed again",
                 work.extent.seconds,
                 work.extent.file_bytes / MIB
             ),
             (None, Some(bytes)) => {
-                format!(", on a file of {} MiB that is removed again", bytes / MIB)
+                format!(", on a file of {} MiB; it is removed again", bytes / MIB)
             }
             (None, None) if arms.clone().any(|arm| arm.work.on_disk()) => {
-                ", on small files that are removed again".to_owned()
+                ", on small files; they are removed again".to_owned()
             }
             (None, None) => ", without touching the disk".to_owned(),
         }
@@ -468,7 +468,14 @@ pub struct Turn {
     pub arm: usize,
 }
 
-/// A duration as one says it.
+/// A number with its noun, in the plural unless it is 1.
+#[must_use]
+pub fn counted(number: u64, noun: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{ending}")
+}
+
+/// A duration in seconds, minutes or hours.
 #[must_use]
 pub fn spoken(duration: Duration) -> String {
     match duration.as_secs() {

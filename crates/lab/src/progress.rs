@@ -1,7 +1,11 @@
-//! How far it is. On a terminal one line that moves, with the time left; on a pipe one line per
-//! cell. To standard error, always: standard output is for results.
+//! Progress of a comparison, on standard error: standard output is for results.
 //!
-//! Nothing here is printed with `eprintln!`: that panics when nobody reads any more.
+//! | | brief | verbose |
+//! |---|---|---|
+//! | terminal | one line in place, with the time left | the same, and what the warm-up showed |
+//! | pipe | one line for each question | one line for each run besides |
+//!
+//! Nothing here uses `eprintln!`, which panics if the reader has closed the pipe.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -9,12 +13,25 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::plan::{Plan, spoken};
+use crate::plan::{Plan, counted, spoken};
+use crate::report::folded_to;
+use crate::terminal;
 
-/// The moving line, or the lines.
+/// How much is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Verbosity {
+    /// One line for each question.
+    #[default]
+    Brief,
+    /// The plan of each question and a line for each run besides.
+    Verbose,
+}
+
+/// The line in place, or the lines.
 #[derive(Debug)]
 pub struct Progress {
     show: Show,
+    verbosity: Verbosity,
     rounds: u32,
     cells: u64,
     cells_done: u64,
@@ -57,35 +74,48 @@ enum Show {
     Nothing,
 }
 
+/// The line of one question: its number of all of them, what it asks, and how long it takes.
+#[must_use]
+pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
+    let runs = counted(plan.cells(), "run");
+    let rounds = counted(plan.rounds.into(), "round");
+    let time = spoken(plan.expected(None));
+    format!("[{number}/{all}] {}: {rounds}, {runs}, {time}", plan.title)
+}
+
 impl Progress {
-    /// For a plan, as standard error can show it.
+    /// Starts the progress of one plan of several: a line in place if standard error is a
+    /// terminal, else the question's line.
     #[must_use]
-    pub fn new(plan: &Plan) -> Self {
+    pub fn new(plan: &Plan, place: (usize, usize), verbosity: Verbosity) -> Self {
         let show = if io::stderr().is_terminal() {
             let bar =
                 ProgressBar::with_draw_target(Some(plan.cells()), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{spinner} [{bar:20}] {pos}/{len} {wide_msg}");
-            bar.set_style(style.expect("the template is fixed").progress_chars("=> "));
+            let (number, all) = place;
+            let template = format!("[{number}/{all}] [{{bar:20}}] {{pos}}/{{len}} {{wide_msg}}");
+            let style = ProgressStyle::with_template(&template);
+            bar.set_style(style.expect("the template is sound").progress_chars("=> "));
             bar.enable_steady_tick(Duration::from_millis(120));
             Show::Bar(bar)
         } else {
+            to_stderr(&heading(plan, place));
             Show::Lines
         };
-        Self::with(plan, show)
+        Self::with(plan, show, verbosity)
     }
 
     /// Shows nothing.
     #[must_use]
     pub fn hidden(plan: &Plan) -> Self {
-        Self::with(plan, Show::Nothing)
+        Self::with(plan, Show::Nothing, Verbosity::Brief)
     }
 
-    fn with(plan: &Plan, show: Show) -> Self {
+    fn with(plan: &Plan, show: Show, verbosity: Verbosity) -> Self {
         let (rounds, cells) = (plan.rounds, plan.cells());
-        Self { show, rounds, cells, cells_done: 0, began: None, cell: String::new() }
+        Self { show, verbosity, rounds, cells, cells_done: 0, began: None, cell: String::new() }
     }
 
-    /// Says something that stays on the screen.
+    /// Prints a line that stays on the screen.
     pub fn say(&self, line: &str) {
         match &self.show {
             Show::Bar(bar) => bar.suspend(|| to_stderr(line)),
@@ -94,25 +124,22 @@ impl Progress {
         }
     }
 
-    /// The cell before the first round has started.
+    /// Shows that the runs before the first round have started.
     pub fn warm_up(&mut self) {
         if let Show::Bar(bar) = &self.show {
-            bar.set_message("warm-up, not counted");
+            bar.set_message("warm-up");
         }
     }
 
-    /// The warm-up has shown how long the rest should take.
+    /// Reports the speed of the warm-up and the time that the rest takes at this speed.
     pub fn expect(&self, whole: Duration, bytes_per_s: Option<f64>) {
-        if let Some(speed) = bytes_per_s {
-            self.say(&format!(
-                "Warm-up: {:.0} MB/s, so about {} from here.",
-                speed / 1e6,
-                spoken(whole)
-            ));
+        if let (Some(speed), Verbosity::Verbose) = (bytes_per_s, self.verbosity) {
+            let (speed, whole) = (speed / 1e6, spoken(whole));
+            self.say(&format!("Warm-up: {speed:.0} MB/s; about {whole} left."));
         }
     }
 
-    /// A cell has started.
+    /// Shows that a cell has started.
     pub fn cell(&mut self, round: u32, job: &str, arm: &str) {
         self.began.get_or_insert_with(Instant::now);
         self.cell = format!("round {}/{}  {job}{arm:<24}", round + 1, self.rounds);
@@ -121,21 +148,21 @@ impl Progress {
         }
     }
 
-    /// It has ended.
+    /// Shows that the cell has ended.
     pub fn done(&mut self, speed: Option<Speed>) {
         self.cells_done += 1;
         match &self.show {
             Show::Bar(bar) => bar.set_position(self.cells_done),
-            Show::Lines => {
+            Show::Lines if self.verbosity == Verbosity::Verbose => {
                 let speed = speed.map(|speed| speed.to_string()).unwrap_or_default();
                 let count = format!("[{:>3}/{}]", self.cells_done, self.cells);
                 to_stderr(format!("{count} {} {speed}  {}", self.cell, self.left()).trim_end());
             }
-            Show::Nothing => {}
+            Show::Lines | Show::Nothing => {}
         }
     }
 
-    /// It comes to less than planned: an arm is left out, or rounds do not fit in the time.
+    /// Lowers the number of cells: an arm is left out, or rounds do not fit in the time.
     pub fn shorten(&mut self, left: Left) {
         self.rounds = left.rounds_in_all;
         self.cells = self.cells_done + left.cells;
@@ -144,7 +171,7 @@ impl Progress {
         }
     }
 
-    /// Leaves the screen to the results.
+    /// Removes the line in place.
     pub fn finish(self) {}
 
     fn left(&self) -> String {
@@ -167,6 +194,9 @@ impl Drop for Progress {
     }
 }
 
-fn to_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// Writes a message to standard error, in lines no wider than the terminal or 80 columns.
+pub fn to_stderr(message: &str) {
+    let width = terminal::columns(io::stderr()).unwrap_or(terminal::WIDTH);
+    let lines = folded_to(width, message).join("\n");
+    let _ = writeln!(io::stderr(), "{lines}");
 }

@@ -17,6 +17,7 @@ mod pair;
 mod reading;
 mod requests;
 mod run;
+mod summary;
 mod table;
 mod writers;
 
@@ -25,6 +26,7 @@ use std::borrow::Cow;
 use crate::compare::judge::{Floor, floor_of};
 use crate::file_system::Made;
 use crate::manifest::Manifest;
+use crate::plan::counted;
 use crate::schema::{Against, Document, Part, PartJob};
 use crate::suite::TableKind;
 
@@ -32,6 +34,7 @@ pub use fio::{FioFile, fio_files};
 pub use html::html;
 pub use pair::side_by_side;
 pub use run::run;
+pub use summary::{WIDTH as SUMMARY_WIDTH, summary};
 
 pub(crate) use figures::bytes;
 use figures::percent;
@@ -171,8 +174,8 @@ fn heading(document: &Document, part: &Part) -> Vec<String> {
         }
         _ => part.title.clone(),
     };
-    let rounds = if part.rounds == 1 { "round" } else { "rounds" };
-    apart(asked, format!("{} {rounds}, seed {}", part.rounds, document.manifest.seed))
+    let rounds = counted(part.rounds.into(), "round");
+    apart(asked, format!("{rounds}, seed {}", document.manifest.seed))
 }
 
 /// File system, kernel, processors, and the engine that ran.
@@ -185,8 +188,10 @@ fn place(manifest: &Manifest) -> String {
         machine.short_release(),
         machine.cpus
     );
-    if !manifest.engine.is_empty() {
-        place = format!("{place}, {}", manifest.engine);
+    // Full strength is what a reader expects; less is described.
+    let engine = manifest.engine.strip_suffix(": full").unwrap_or(&manifest.engine);
+    if !engine.is_empty() {
+        place = format!("{place}, {engine}");
     }
     place
 }
@@ -225,7 +230,7 @@ fn noise(document: &Document, part: &Part, job: &str) -> String {
     let floor = floor_of(&document.rows, Floor { job, again: &part.again }, &part.metric);
     let floor = match floor {
         Some(floor) => format!("noise floor {}.", percent(floor)),
-        None => "noise floor unknown, so nothing is shown.".to_owned(),
+        None => "noise floor unknown, so no difference is shown.".to_owned(),
     };
     format!("{floor}  ~ = not shown")
 }
@@ -248,12 +253,19 @@ fn made(made: &Made) -> String {
     format!("file system ({}): {}; mounted {}{aged}", made.spec, made.command, made.options)
 }
 
-/// Breaks a paragraph at its spaces into lines of at most [`WIDTH`] characters. Double spaces stay.
+/// Breaks a paragraph at its spaces into lines of at most [`WIDTH`] characters.
 fn folded(paragraph: &str) -> Vec<String> {
+    folded_to(WIDTH, paragraph)
+}
+
+/// Breaks a paragraph at its spaces into lines of at most `width` characters, unless one word is
+/// longer. Double spaces stay.
+#[must_use]
+pub fn folded_to(width: usize, paragraph: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for word in paragraph.replace(['\n', '\r'], " ").split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             lines.push(line.trim_end().to_owned());
             line = String::new();
         } else if !line.is_empty() {

@@ -100,7 +100,7 @@ pub enum RunError {
     #[error("interrupted")]
     Interrupted,
     /// What there was to say could not be said.
-    #[error("could not write a message: {0}")]
+    #[error("cannot write to standard error: {0}")]
     Tell(io::Error),
 }
 

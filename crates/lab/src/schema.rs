@@ -166,7 +166,7 @@ impl From<Better> for Direction {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be read.
-    #[error("{path}: {source}")]
+    #[error("cannot read {path}: {source}; give a file of --json or a directory of --bundle")]
     File {
         /// Which.
         path: PathBuf,
@@ -174,7 +174,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// It is something else.
-    #[error("{path} is not a result of forebay: {source} (give a file that --json has written)")]
+    #[error("{path} is not a result of forebay: {source}; give a file of --json")]
     Content {
         /// Which.
         path: PathBuf,
@@ -183,7 +183,7 @@ pub enum ReadError {
     },
     /// It is of another version.
     #[error(
-        "{path} has schema {schema}, this program reads {SCHEMA} (use the forebay that wrote it, or a newer one)"
+        "{path} has schema {schema}, this program reads {SCHEMA}; use the forebay that wrote it"
     )]
     Version {
         /// Which.

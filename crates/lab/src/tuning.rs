@@ -2,16 +2,18 @@
 //! files queues its requests.
 //!
 //! ```text
-//! check all  |  per cell:  lock, read, journal -> write -> read back  ... cell ...  write back -> read back -> no journal
+//! check, claim  |  per cell:  read, journal -> write -> read back  ... cell ...  write back -> read back -> no journal
 //! ```
 //!
-//! They belong to the whole machine, so leaving one changed would be worse than any figure is
-//! worth. What is to be set is looked at before the first cell: that the file is there and may be
-//! written. Around a cell [`Held`] sets it and puts it back when it is dropped: at the end of the
-//! cell, on an error, after Ctrl-C (which only sets a flag), in a panic. What SIGKILL leaves is in
-//! a [`Journal`] that was on the disk before anything was set: the next comparison in that
-//! directory finds it and puts everything back ([`recover`]).
+//! They belong to the whole machine, so a setting that stays changed would cost more than any
+//! result is worth. Before the first cell, [`Places::check`] checks that the files exist and may be
+//! written, and a [`Claim`] locks them for the whole comparison and tries each value once. Around a
+//! cell [`Held`] sets the values and restores the old ones when it is dropped: at the end of the
+//! cell, on an error, after Ctrl-C (which only sets a flag), in a panic. After SIGKILL the old
+//! values are in a [`Journal`], written to the disk before anything was set: the next comparison in
+//! that directory finds it and restores them ([`recover`]).
 
+mod claim;
 mod held;
 mod journal;
 
@@ -26,6 +28,7 @@ use rustix::fs::{Access, access};
 use crate::manifest::mount;
 use crate::nearest;
 
+pub use claim::Claim;
 pub use held::Held;
 pub use journal::{Journal, Recovered, recover};
 
@@ -70,7 +73,7 @@ impl fmt::Display for Knob {
 
 /// A name that leads nowhere below the directory it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no name of a setting (as sysctl.vm.dirty_bytes or queue.nomerges)")]
+#[error("not the name of a setting; use a form like sysctl.vm.dirty_bytes or queue.nomerges")]
 pub struct NoKnob;
 
 impl FromStr for Knob {
@@ -161,14 +164,14 @@ fn meant(knob: &Knob, file: &Path) -> String {
 pub enum TuningError {
     /// The files are on no device of their own.
     #[error(
-        "{knob}: the files are on no block device of their own (use --dir, --scratch or --target on one)"
+        "{knob}: the files are not on a block device of their own; use --dir, --scratch or --target on one"
     )]
     NoQueue {
         /// Which.
         knob: String,
     },
     /// There is no such setting here.
-    #[error("{knob}: there is no such setting here{meant}")]
+    #[error("{knob}: no such setting on this machine{meant}")]
     Missing {
         /// Which.
         knob: String,
@@ -176,7 +179,7 @@ pub enum TuningError {
         meant: String,
     },
     /// It may not be written.
-    #[error("{knob}: {why} (settings of the machine need root: use sudo, or leave the key out)")]
+    #[error("{knob}: {why}; machine settings need root: use sudo, or leave the key out")]
     Forbidden {
         /// Which.
         knob: String,
@@ -184,13 +187,13 @@ pub enum TuningError {
         why: String,
     },
     /// Another comparison holds it.
-    #[error("{knob}: another comparison holds it (wait for its end)")]
+    #[error("{knob}: another comparison uses this setting; wait until it ends")]
     Busy {
         /// Which.
         knob: String,
     },
     /// The kernel did not take the value.
-    #[error("{knob}={value}: {source}")]
+    #[error("{knob}={value}: the kernel refuses this value: {source}; give another one")]
     Refused {
         /// Which.
         knob: String,
@@ -200,7 +203,7 @@ pub enum TuningError {
         source: io::Error,
     },
     /// The kernel made another value of it.
-    #[error("{knob}={value}: it reads back as {found} (give that, or another value)")]
+    #[error("{knob}={value}: the kernel changes this to {found}; give that, or another value")]
     Other {
         /// Which.
         knob: String,
@@ -210,13 +213,16 @@ pub enum TuningError {
         found: String,
     },
     /// The journal could not be written, so nothing was set.
-    #[error("{path}: {source}; without a journal nothing is set", path = path.display())]
+    #[error("cannot write the journal {path}: {source}; nothing was set", path = path.display())]
     Journal {
         /// The journal.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
+    /// It was set, and could not be restored.
+    #[error("{0}")]
+    NotRestored(String),
 }
 
 /// What is set, as it would be written: of `none [mq-deadline]` the word in brackets.

@@ -1,10 +1,10 @@
-//! `--resume FILE`: the rounds in it, and what has to be as it was for them to be gone on with.
+//! `--resume FILE`: the rounds in it, and the surroundings that must be unchanged to continue them.
 
 use std::cell::RefCell;
 
 use forebay_lab::compare::record::{Record, RecordError, Surroundings};
 use forebay_lab::manifest::Manifest;
-use forebay_lab::plan::Plan;
+use forebay_lab::plan::{Plan, counted};
 
 use super::Planned;
 use crate::build;
@@ -23,7 +23,8 @@ pub(super) fn open(
     match Record::open(path, &plans, &surroundings(request, manifest)) {
         Ok(record) => {
             if record.rounds() > 0 {
-                say(&format!("{}: {} rounds have ended before.", path.display(), record.rounds()));
+                let rounds = counted(record.rounds() as u64, "finished round");
+                say(&format!("{}: {rounds}.", path.display()));
             }
             Ok(Some(RefCell::new(record)))
         }

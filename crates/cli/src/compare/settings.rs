@@ -25,7 +25,7 @@ impl Settings {
         let files = cuts().any(|cut| cut.devices.is_empty() && !cut.is_of_echoes());
         if let (false, false, Some((key, value))) = (requests, files, request.settings.first()) {
             return Err(Failure::usage(format!(
-                "--set {key}={value}: no arm of this suite has knobs (leave it out)"
+                "--set {key}={value}: no arm of this suite has knobs; leave --set out"
             )));
         }
         let mut settings = Self::default();

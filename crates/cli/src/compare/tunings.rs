@@ -1,70 +1,93 @@
-//! Settings of the machine that arms want: looked at before anything runs, and put back where a
-//! killed run has left them.
+//! Settings of the machine that arms change: checked and claimed before the first run, and restored
+//! after a run that was killed.
 
 use std::path::Path;
 
 use forebay_lab::plan::Plan;
-use forebay_lab::tuning::{Knob, Places, Recovered, Tuning, recover};
+use forebay_lab::tuning::{Claim, Journal, Knob, Places, Recovered, Tuning, TuningError, recover};
 
 use crate::failure::Failure;
 use crate::meaning::{CompareRequest, TargetAsked};
 use crate::output::say;
 
-/// Refuses what could not be set, as far as that can be known before a file system is made.
+/// Refuses settings that do not exist or may not be written, as far as that is known before a file
+/// system is made.
 pub(super) fn check_before<'a>(
     request: &CompareRequest,
     plans: impl Iterator<Item = &'a Plan>,
 ) -> Result<(), Failure> {
-    let made_later = request.scratch.as_ref().is_some_and(|spec| spec.device.is_none());
     for plan in plans {
-        let device = request.scratch.as_ref().and_then(|spec| spec.device.as_deref());
-        let target = plan.target.as_ref().map(forebay_lab::target::Target::path);
-        let places = Places::under(target.or(device).unwrap_or(&request.directory));
-        // Some arms then work on one device, some on another: each is looked at when it comes.
-        let mut works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.work);
-        let outside = plan.target.is_none() && works.any(forebay_lab::plan::Work::works_outside);
-        let several = outside || matches!(request.target, TargetAsked::Write(_));
-        let known =
-            |tuning: &Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);
-        check(&places, plan, known)?;
+        let places = places(request, plan, None);
+        for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
+            places.check(&known(request, plan, &arm.tunings, None)).map_err(refused(&arm.name))?;
+        }
     }
     Ok(())
 }
 
-/// The same of the queue of a device that is there now.
-pub(super) fn check_made<'a>(
-    device: &Path,
-    plans: impl Iterator<Item = &'a Plan>,
-) -> Result<(), Failure> {
-    let places = Places::under(device);
-    plans.into_iter().try_for_each(|plan| check(&places, plan, |_| true))
-}
-
-fn check(places: &Places, plan: &Plan, known: impl Fn(&Tuning) -> bool) -> Result<(), Failure> {
-    for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-        let tunings: Vec<Tuning> =
-            arm.tunings.iter().filter(|tuning| known(tuning)).cloned().collect();
-        places
-            .check(&tunings)
-            .map_err(|error| Failure::usage(format!("--arm {}: {error}", arm.name)))?;
+/// Locks the settings of all arms for the whole comparison and tries each value once. `made_on` is
+/// the device of the file system that was made.
+pub(super) fn claim(
+    request: &CompareRequest,
+    plans: &[&Plan],
+    made_on: Option<&Path>,
+    scratch: &Path,
+) -> Result<Claim, Failure> {
+    let mut claim = Claim::none();
+    let journal = Journal::of(scratch);
+    for plan in plans {
+        let places = places(request, plan, made_on);
+        for arm in plan.jobs.iter().flat_map(|job| &job.arms).filter(|arm| !arm.tunings.is_empty())
+        {
+            let tunings = known(request, plan, &arm.tunings, made_on);
+            claim.add(&tunings, &places, &journal).map_err(refused(&arm.name))?;
+        }
     }
-    Ok(())
+    Ok(claim)
 }
 
-/// Puts back what a killed run had set, and says so.
+fn places(request: &CompareRequest, plan: &Plan, made_on: Option<&Path>) -> Places {
+    let device = request.scratch.as_ref().and_then(|spec| spec.device.as_deref());
+    let target = plan.target.as_ref().map(forebay_lab::target::Target::path);
+    Places::under(target.or(made_on).or(device).unwrap_or(&request.directory))
+}
+
+/// Those whose device is known: a queue is not if a file system is made later, or if the arms work
+/// on several devices. These are checked when the turn of their arm comes.
+fn known(
+    request: &CompareRequest,
+    plan: &Plan,
+    tunings: &[Tuning],
+    made_on: Option<&Path>,
+) -> Vec<Tuning> {
+    let by_image = request.scratch.as_ref().is_some_and(|spec| spec.device.is_none());
+    let made_later = by_image && made_on.is_none();
+    let mut works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.work);
+    let outside = plan.target.is_none() && works.any(forebay_lab::plan::Work::works_outside);
+    let several = outside || matches!(request.target, TargetAsked::Write(_));
+    let is_known =
+        |tuning: &&Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);
+    tunings.iter().filter(is_known).cloned().collect()
+}
+
+fn refused(arm: &str) -> impl Fn(TuningError) -> Failure {
+    move |error| Failure::usage(format!("--arm {arm}: {error}"))
+}
+
+/// Restores the settings that a killed run had changed, and reports it.
 pub(super) fn put_back(directory: &Path) -> Result<(), String> {
     for recovered in recover(directory)? {
         match recovered {
             Recovered::PutBack { file, value } => {
                 say(&format!(
-                    "Put {} back to {value}, as it was before a run that was killed.",
+                    "Restored {} to {value}, which a killed run had changed.",
                     file.display()
                 ));
             }
             Recovered::SetSince { file, before } => {
                 let file = file.display();
                 say(&format!(
-                    "{file} was {before} before a run that was killed; set since, so it stays."
+                    "{file} was {before} before a killed run; it was changed since and stays as it is."
                 ));
             }
         }

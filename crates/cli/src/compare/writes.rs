@@ -16,25 +16,31 @@ pub(super) fn check<'a>(
     let given = request.scratch.is_some() || matches!(request.target, TargetAsked::Write(_));
     let devices: u64 = plans.clone().filter(|_| !given).filter_map(Plan::device_bytes).sum();
     let all = image + devices + plans.clone().map(Plan::most_written_bytes).sum::<u64>();
-    let gib = |bytes: u64| match bytes >> 20 {
-        mib @ 0..1024 => format!("{mib} MiB"),
-        _ => format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64),
-    };
-    let besides = if plans.clone().any(Plan::writes_for_a_time) {
-        ", and besides what jobs for a time can"
-    } else {
-        ""
-    };
+    let besides =
+        if plans.clone().any(Plan::writes_for_a_time) { ", and what timed jobs write" } else { "" };
     // Rounds that are not fixed end where no more may be written; what comes before them is.
     let fixed = if request.until.is_none() { all } else { image };
     let told = plans.count() > 1 || request.max_writes.is_some() || image + devices > 0;
     match request.max_writes {
         Some(most) if fixed > most => Err(Failure::usage(format!(
-            "--max-writes {}: it would write {} (give --rounds or --scale less, a smaller --scratch, or more bytes)",
+            "--max-writes {}: this comparison writes {}; use fewer --rounds, a smaller --scale or --scratch, or \
+             raise --max-writes",
             gib(most),
             gib(fixed)
         ))),
-        _ => Ok(told.then(|| format!("Writes {} at most in all{besides}.", gib(all)))),
+        _ => Ok(told.then(|| format!("Writes at most {}{besides}.", gib(all)))),
+    }
+}
+
+/// The announcement of a number of bytes.
+pub(super) fn at_most(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!("Writes at most {}.", gib(bytes)) }
+}
+
+fn gib(bytes: u64) -> String {
+    match bytes >> 20 {
+        mib @ 0..1024 => format!("{mib} MiB"),
+        _ => format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64),
     }
 }
 
@@ -95,12 +101,12 @@ mod tests {
         // Six arms and one of them twice, each once more before the first round.
         let told = refused(&request(&[path, "--rounds", "2", "--max-writes", "10g"]));
         assert!(
-            told.contains("it would write 20.0 GiB") && told.contains("give --rounds"),
+            told.contains("this comparison writes 20.0 GiB") && told.contains("fewer --rounds"),
             "{told}"
         );
         let enough =
             checked(&request(&[path, "--rounds", "2", "--max-writes", "30g"])).unwrap().unwrap();
-        assert_eq!(enough, "Writes 20.0 GiB at most in all.");
+        assert_eq!(enough, "Writes at most 20.0 GiB.");
     }
 
     #[test]
@@ -118,12 +124,12 @@ mod tests {
         assert!(checked(&image).is_ok());
         let spec: Spec = "xfs,size=16g".parse().unwrap();
         image.scratch = Some(spec.clone());
-        assert!(refused(&image).contains("it would write 16.0 GiB"), "{}", refused(&image));
+        assert!(refused(&image).contains("comparison writes 16.0 GiB"), "{}", refused(&image));
         image.scratch = Some("xfs,size=16g,sparse".parse().unwrap());
         assert!(checked(&image).is_ok());
         let bytes = |request: &CompareRequest| {
             let told = checked(request).unwrap().unwrap();
-            told.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
+            told.split_whitespace().nth(3).unwrap().parse::<f64>().unwrap()
         };
         let mut device = request(&["completion", "--scale", "1", "--max-writes", "9000g"]);
         let own = bytes(&device);

@@ -38,9 +38,7 @@ pub(super) fn from_bundle(
     let document = report::read(directory)?;
     let words = document.manifest.command_line.iter().map(OsString::from);
     let not_such = || {
-        refused(
-            "it was not made by `forebay compare` (give the directory of its --bundle)".to_owned(),
-        )
+        refused("not a bundle of `forebay compare`; give the directory of its --bundle".to_owned())
     };
     let then = match args::parse(words).map_err(|_| not_such())? {
         Parsed::Typed(typed) => match typed.verb {
@@ -49,15 +47,15 @@ pub(super) fn from_bundle(
         },
         Parsed::Show(_) => return Err(not_such()),
     };
-    let job_files =
-        job_files_in(directory).map_err(|error| refused(format!("its job files: {error}")))?;
+    let job_files = job_files_in(directory)
+        .map_err(|error| refused(format!("cannot read job-files: {error}")))?;
     if job_files.is_empty() {
-        return Err(refused("it has no job files".to_owned()));
+        return Err(refused("job-files is empty; give a complete bundle".to_owned()));
     }
     if let (Some(target), None) = (&then.target, &typed.target) {
         return Err(refused(format!(
-            "it was taken with --target {}: say which it is here (give --target, and --allow-write-device if it may \
-             be written over)",
+            "it was taken with --target {}; give the --target of this machine (and --allow-write-device if it may be \
+             written)",
             target.display()
         )));
     }
@@ -65,7 +63,7 @@ pub(super) fn from_bundle(
     let device = then.scratch.as_deref().is_some_and(|spec| spec.contains("device="));
     if device && typed.scratch.is_none() {
         return Err(refused(
-            "it made file systems on a device: say on which here (give --scratch)".to_owned(),
+            "it made file systems on a device; give the --scratch of this machine".to_owned(),
         ));
     }
     // A name that is no path stays: it says which form is meant where none is given.
@@ -93,6 +91,7 @@ pub(super) fn from_bundle(
         fio_json: typed.fio_json,
         bundle: typed.bundle,
         markdown: typed.markdown,
+        verbose: typed.verbose,
         host_name: typed.host_name,
         from: None,
         ..then
@@ -104,7 +103,7 @@ pub(super) fn from_bundle(
 fn confirm_arms(then: &[String], typed: &[String]) -> Result<(), String> {
     if let Some(other) = typed.iter().find(|arm| !then.contains(arm)) {
         return Err(format!(
-            "--arm {other}: it has no such arm (leave it out, or repeat one of it as it was)"
+            "--arm {other}: the bundle has no such arm; leave it out, or repeat one of the bundle unchanged"
         ));
     }
     let sets_the_machine = |arm: &&String| {
@@ -113,7 +112,7 @@ fn confirm_arms(then: &[String], typed: &[String]) -> Result<(), String> {
     };
     match then.iter().filter(sets_the_machine).find(|arm| !typed.contains(arm)) {
         Some(arm) => {
-            Err(format!("an arm of it sets something of the machine (give --arm {arm} if it may)"))
+            Err(format!("one of its arms changes machine settings; add --arm {arm} to confirm"))
         }
         None => Ok(()),
     }

@@ -79,8 +79,8 @@ fn drift(job: &str, metric: &str, arms: &[(&str, Vec<f64>)]) -> Option<String> {
     }
     let (word, share) = (if change > 0.0 { "rose" } else { "fell" }, change.abs() * 100.0);
     Some(format!(
-        "drift in {job}: {metric} of all arms {word} by {share:.0} % from the first rounds to the last (by chance: p \
-         {chance:.3}); ratios are paired by round, means are not (let the machine come to rest before, or --rounds more)"
+        "drift in {job}: {metric} of all arms {word} by {share:.0} % over the rounds (p {chance:.3}); ratios are \
+         paired by round, means are not; let the machine rest first, or use more --rounds"
     ))
 }
 
@@ -152,7 +152,7 @@ impl<'a> Apart<'a> {
     fn told(&self, metric: &str) -> String {
         let rounds = self.rounds.iter().map(|(round, share)| told_round(*round, *share));
         let rounds = rounds.collect::<Vec<_>>().join(", ");
-        format!("outliers, kept: {} in {}, {metric}: {rounds}", self.arm, self.job)
+        format!("outliers (kept): {} in {}, {metric}: {rounds}", self.arm, self.job)
     }
 }
 
@@ -166,7 +166,7 @@ fn told_together(apart: &[Apart<'_>], metric: &str) -> String {
         format!("; the furthest is {arm} in {job}: {}", told_round(round, share))
     });
     format!(
-        "outliers, kept: {} values of {metric}, of {} arms in their jobs (--html shows them){}",
+        "outliers (kept): {} values of {metric} in {} arms (--html shows them){}",
         each().count(),
         apart.len(),
         furthest.unwrap_or_default()
@@ -174,7 +174,7 @@ fn told_together(apart: &[Apart<'_>], metric: &str) -> String {
 }
 
 fn told_round(round: usize, share: f64) -> String {
-    format!("round {} with {share:.2} of the median", round + 1)
+    format!("round {} at {share:.2} of the median", round + 1)
 }
 
 #[cfg(test)]
@@ -227,15 +227,15 @@ mod tests {
     fn what_stands_apart_is_marked_and_kept() {
         let one = [measured("a", &[100.0, 101.0, 99.0, 40.0, 100.0, 102.0])];
         let told = notes(&one, "iops");
-        assert_eq!(told, ["outliers, kept: a in job, iops: round 4 with 0.40 of the median"]);
+        assert_eq!(told, ["outliers (kept): a in job, iops: round 4 at 0.40 of the median"]);
         assert_eq!(one[0].rounds.len(), 6);
         let many: Vec<Measured> = (0..7)
             .map(|arm| {
                 measured(&arm.to_string(), &[100.0, 99.0, 101.0, 100.0, 40.0 + f64::from(arm)])
             })
             .collect();
-        let together = "outliers, kept: 7 values of iops, of 7 arms in their jobs (--html shows them); the furthest is \
-                        0 in job: round 5 with 0.40 of the median";
+        let together = "outliers (kept): 7 values of iops in 7 arms (--html shows them); the furthest is \
+                        0 in job: round 5 at 0.40 of the median";
         assert_eq!(notes(&many, "iops"), [together]);
     }
 }

@@ -96,13 +96,13 @@ pub enum RecordError {
         source: io::Error,
     },
     /// It is something else.
-    #[error("{path}: not a record of a comparison (name a new file, or one that --resume has made)", path = path.display())]
+    #[error("{path}: not a file of --resume; name a new file, or one that --resume wrote", path = path.display())]
     Other {
         /// Which.
         path: PathBuf,
     },
     /// It is of another comparison.
-    #[error("{path}: of another comparison: {what} (repeat the command as it was, or name a new file)", path = path.display())]
+    #[error("{path}: from another comparison: {what}; repeat the same command, or name a new file", path = path.display())]
     Differs {
         /// Which.
         path: PathBuf,
@@ -110,7 +110,7 @@ pub enum RecordError {
         what: String,
     },
     /// Another comparison has it.
-    #[error("{path}: another comparison is writing it (wait for its end)", path = path.display())]
+    #[error("{path}: another comparison is writing this file; wait until it ends", path = path.display())]
     Busy {
         /// Which.
         path: PathBuf,

@@ -149,8 +149,8 @@ fn waited_micros(resource: &str) -> Option<u64> {
     some.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// What a reader has to know of all of them, with what would do.
-pub(super) fn notes(states: &[CellState]) -> Vec<String> {
+/// Describes what disturbed these cells, each with its remedy.
+pub(crate) fn notes(states: &[CellState]) -> Vec<String> {
     let all = states.len();
     let mut notes = Vec::new();
     let mut note = |of: &dyn Fn(&CellState) -> Option<f64>,
@@ -162,25 +162,25 @@ pub(super) fn notes(states: &[CellState]) -> Vec<String> {
         }
     };
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    note(&|state| state.pressure.processor, MUCH_PROCESSOR, &|many, worst| {
+        let worst = percent(worst);
+        format!(
+            "{many} of {all} runs competed for CPU (up to {worst} of the time); rerun on an idle machine or \
+             with --cpus"
+        )
+    });
     note(&|state| state.steal, MUCH_STEAL, &|many, worst| {
         let worst = percent(worst);
         format!(
-            "in {many} of {all} cells the hypervisor took up to {worst} of the processors' time (more rounds, or a \
-             machine of one's own)"
+            "the hypervisor took up to {worst} of the CPU time in {many} of {all} runs; use more --rounds or a \
+             machine without neighbours"
         )
     });
     note(&|state| state.pressure.memory, MUCH_MEMORY, &|many, worst| {
         let worst = percent(worst);
         format!(
-            "in {many} of {all} cells tasks waited for memory up to {worst} of the time (a smaller --scale, or end \
-             what else runs)"
-        )
-    });
-    note(&|state| state.pressure.processor, MUCH_PROCESSOR, &|many, worst| {
-        let worst = percent(worst);
-        format!(
-            "in {many} of {all} cells tasks waited for a processor up to {worst} of the time, those of the cell among \
-             them (--cpus, or end what else runs)"
+            "{many} of {all} runs waited for memory (up to {worst} of the time); use a smaller --scale or stop \
+             other programs"
         )
     });
     note(
@@ -189,15 +189,15 @@ pub(super) fn notes(states: &[CellState]) -> Vec<String> {
         &|many, worst| {
             let mib = worst / (1u64 << 20) as f64;
             format!(
-                "before {many} of {all} cells up to {mib:.0} MiB were dirty that no cell had written (end what else writes)"
+                "up to {mib:.0} MiB of other programs' data were dirty before {many} of {all} runs; stop other writers"
             )
         },
     );
     note(&|state| state.fill, FULL, &|many, worst| {
         let worst = percent(worst);
         format!(
-            "before {many} of {all} cells the file system was up to {worst} full, where finding space is another job \
-             (free some, or --scratch)"
+            "the file system was up to {worst} full before {many} of {all} runs, which slows allocation; free \
+             space or use --scratch"
         )
     });
     notes
@@ -246,7 +246,8 @@ mod tests {
         };
         let told = notes(&[calm, rough]);
         assert_eq!(told.len(), 5, "{told:?}");
-        assert!(told[0].starts_with("in 1 of 2 cells the hypervisor took up to 20 %"), "{told:?}");
-        assert!(told.iter().all(|note| note.ends_with(')')), "each has a remedy: {told:?}");
+        assert!(told[0].starts_with("1 of 2 runs competed for CPU (up to 50 % of the time)"));
+        assert!(told[1].starts_with("the hypervisor took up to 20 % of the CPU time in 1 of 2"));
+        assert!(told.iter().all(|note| note.contains("; ")), "each has a remedy: {told:?}");
     }
 }

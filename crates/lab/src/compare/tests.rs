@@ -79,7 +79,9 @@ fn run(
     run_as(plan, stop, Options::default(), machine)
 }
 
-/// What else a comparison is told.
+static NO_CLAIM: Claim = Claim::none();
+
+/// What else a comparison gets.
 #[derive(Default)]
 struct Options<'a> {
     writes: Writes,
@@ -105,6 +107,7 @@ fn run_as(
         stop,
         metric: "write_bytes_per_s",
         processors: &[],
+        claim: &NO_CLAIM,
         writes: &options.writes,
         record: options.record,
         until: options.until,
@@ -327,7 +330,7 @@ fn rounds_that_do_not_fit_are_left_out_and_said() {
     let rounds = outcome.orders.len();
     assert!((1..40).contains(&rounds), "{rounds}");
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == rounds));
-    assert!(outcome.notes.iter().any(|note| note.contains(&format!("{rounds} rounds of 40 fit"))));
+    assert!(outcome.notes.iter().any(|note| note.contains(&format!("{rounds} of 40 rounds fit"))));
 }
 
 #[test]
@@ -338,7 +341,7 @@ fn not_even_a_round_names_the_time_it_needs() {
         Ok(fixed_speed(cell))
     });
     let text = ended.result.unwrap_err().to_string();
-    assert!(text.contains("not one round fit") && text.contains("--seconds"), "{text}");
+    assert!(text.contains("no round was complete") && text.contains("--seconds"), "{text}");
 }
 
 #[test]
@@ -428,6 +431,7 @@ fn a_device_of_the_user_s_is_the_one_that_is_written() {
         stop: &stop,
         metric: "write_bytes_per_s",
         processors: &[],
+        claim: &NO_CLAIM,
         writes: &Writes::default(),
         record: None,
         until: None,
@@ -466,9 +470,12 @@ fn rounds_go_on_until_every_interval_is_narrow() {
     let outcome =
         run_as(&plan, &Stop::default(), until(), |cell| Ok(fixed_speed(cell))).result.unwrap();
     assert_eq!(outcome.orders.len(), ROUNDS_FOR_A_VERDICT, "no claim is made of fewer");
-    let note = "ended after 4 rounds of at most 12, when every interval was below 5 %";
+    let note = "stopped after 4 of at most 12 rounds: every interval is below 5 %";
     assert!(
-        outcome.notes.iter().any(|one| one.starts_with(note) && one.contains("by luck")),
+        outcome
+            .notes
+            .iter()
+            .any(|one| one.starts_with(note) && one.contains("too early by chance")),
         "{:?}",
         outcome.notes
     );
@@ -477,7 +484,7 @@ fn rounds_go_on_until_every_interval_is_narrow() {
     let outcome = run_as(&plan, &Stop::default(), until(), |cell| Ok(restless(cell, &mut cells)));
     let outcome = outcome.result.unwrap();
     assert_eq!(outcome.orders.len(), 12);
-    let note = "after 12 rounds not every interval is below 5 %";
+    let note = "some intervals are still wider than 5 % after 12 rounds";
     assert!(outcome.notes.iter().any(|one| one == note), "{:?}", outcome.notes);
 }
 
@@ -628,7 +635,7 @@ fn no_more_is_written_than_may_be() {
     let outcome = ended.result.unwrap();
     assert!(outcome.measured.iter().all(|measured| measured.rounds.len() == 2));
     assert!(
-        outcome.notes.iter().any(|note| note.starts_with("2 rounds of 6 fit in the ")),
+        outcome.notes.iter().any(|note| note.starts_with("2 of 6 rounds fit in the ")),
         "{:?}",
         outcome.notes
     );
@@ -717,6 +724,7 @@ fn on_scratch<'a>(
         stop,
         metric: "write_bytes_per_s",
         processors: &[],
+        claim: &NO_CLAIM,
         writes,
         record: None,
         until: None,

@@ -110,8 +110,8 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
         ),
         ("discard", _) if value != "async" => {
             let lost = lost(
-                "space that is given back, of each file at its close, is discarded at once, before writes that \
-                 wait; fstrim, weekly, does the same at a better time",
+                "freed space, such as the reserve of each closed file, is discarded at once while writes wait; the \
+                 weekly fstrim does this at a better time",
             );
             // XFS takes the remount, and goes on as before.
             if kind == "xfs" { again(lost, storage) } else { remount(lost, "nodiscard") }

@@ -101,7 +101,7 @@ mod tests {
         );
         assert_eq!(
             told("/dev/null"),
-            "/dev/null: neither a file nor a directory nor a block device (give one)"
+            "/dev/null: not a file, directory or block device; give one of these"
         );
     }
 }

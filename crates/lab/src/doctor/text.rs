@@ -1,4 +1,5 @@
-//! A report as text, in 72 columns.
+//! A report as text, in 72 columns: problems first, the gravest one on top, each with its remedy.
+//! The passed checks are counted in one line, or listed by their part if the user asks for them.
 //!
 //! ```text
 //! degraded   scheduler: mq-deadline
@@ -9,6 +10,7 @@
 
 use super::finding::{By, Command, Finding, Level, Part};
 use super::{Report, Strength};
+use crate::progress::Verbosity;
 
 const WIDTH: usize = 72;
 
@@ -16,19 +18,35 @@ const WIDTH: usize = 72;
 const MARGIN: usize = 11;
 const INDENT: usize = 13;
 
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report, verbosity: Verbosity) -> String {
     let mut lines = folded(&report.heading, 0, "");
+    let of = |level: Level| report.findings.iter().filter(move |finding| finding.level == level);
+    for level in [Level::Missing, Level::Degraded, Level::NotKnown] {
+        if of(level).next().is_some() {
+            lines.push(String::new());
+        }
+        lines.extend(of(level).flat_map(of_finding));
+    }
+    lines.push(String::new());
+    lines.extend(folded(&summary(report, verbosity), 0, ""));
+    if verbosity == Verbosity::Verbose {
+        lines.extend(passed(report));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Every check that passed, by its part.
+fn passed(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
     let mut parts: Vec<Part> = Vec::new();
-    for finding in &report.findings {
+    for finding in report.findings.iter().filter(|finding| finding.level == Level::Full) {
         if parts.last() != Some(&finding.part) {
             parts.push(finding.part);
             lines.extend([String::new(), finding.part.title().to_owned()]);
         }
         lines.extend(of_finding(finding));
     }
-    lines.push(String::new());
-    lines.extend(folded(&summary(report), 0, ""));
-    lines.join("\n") + "\n"
+    lines
 }
 
 fn of_finding(finding: &Finding) -> Vec<String> {
@@ -42,7 +60,7 @@ fn of_finding(finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// In lines that a shell takes for one.
+/// The command, in lines that a shell reads as one.
 fn of_command(command: &Command) -> Vec<String> {
     let prompt = match command.by {
         By::Root => "# ",
@@ -57,24 +75,20 @@ fn of_command(command: &Command) -> Vec<String> {
     lines.iter().enumerate().map(|(at, line)| format!("{indent}{}{line}", begin(at))).collect()
 }
 
-fn summary(report: &Report) -> String {
-    let many = |level| report.findings.iter().filter(|finding| finding.level == level).count();
-    let (lost, missing, unknown) =
-        (many(Level::Degraded), many(Level::Missing), many(Level::NotKnown));
-    let of = format!(
-        "{} findings: {} full, {lost} degraded, {missing} missing, {unknown} not known.",
-        report.findings.len(),
-        many(Level::Full)
-    );
+fn summary(report: &Report, verbosity: Verbosity) -> String {
+    let passed = report.findings.iter().filter(|finding| finding.level == Level::Full).count();
+    let all = report.findings.len();
+    let hint = if verbosity == Verbosity::Brief { " (--verbose lists them)" } else { "" };
+    let of = format!("{passed} of {all} checks passed{hint}.");
     let word = match report.strength {
-        Strength::Full => "Full strength.",
-        Strength::Degraded => "Forebay works here, with something lost.",
+        Strength::Full => "Forebay works at full strength here.",
+        Strength::Degraded => "Forebay works here, but not at full strength.",
         Strength::None => "Forebay does not work here.",
     };
     let mut commands =
         report.findings.iter().filter_map(|finding| finding.remedy.as_ref()?.command.as_ref());
     let is_roots = commands.any(|command| command.by == By::Root);
-    let root = if is_roots { " Commands after `#` are root's." } else { "" };
+    let root = if is_roots { " Run commands after `#` as root." } else { "" };
     format!("{word} {of}{root}")
 }
 
@@ -97,7 +111,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// In lines of at most so many letters, if its words are no longer.
+/// Breaks words into lines of at most `width` letters, unless one word is longer.
 fn broken<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words {

@@ -300,7 +300,7 @@ impl<'a> Planner<'a> {
             if !own.is_empty() {
                 let arms = own.join(", ");
                 self.notes.push(format!(
-                    "--set {knob}={value} does not reach {arms}: the suite says their {knob}"
+                    "--set {knob}={value} does not apply to {arms}: the suite sets their {knob}"
                 ));
             }
         }

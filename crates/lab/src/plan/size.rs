@@ -138,7 +138,7 @@ pub(super) fn of_files(
         notes.push(smaller("smaller files", Lengths { fits, wanted }, wish, "a cell"));
     } else if may < wanted {
         notes.push(format!(
-            "smaller files ({} MiB, not {}): the {} form writes {} GiB at most in all",
+            "smaller files ({} MiB, not {}): the {} form writes at most {} GiB",
             file_bytes / MIB,
             wanted / MIB,
             wish.form,
@@ -224,7 +224,7 @@ pub(super) fn of_writers(
     }
     if fits < steps {
         let note = format!(
-            "smaller files ({} MiB a cell, not {}): {} MiB are free, and a cell takes {} at most",
+            "smaller files ({} MiB a run, not {}): {} MiB are free, and a run uses at most {}",
             fits * smallest_cell / MIB,
             steps * smallest_cell / MIB,
             wish.free_bytes / MIB,

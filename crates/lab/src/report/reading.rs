@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         };
         let floor = Floor { job: &comparison.job, again: &self.part.again };
         let why = match doubt(&seen, floor_of(&self.document.rows, floor, &comparison.metric)) {
-            Some(Doubt::NoNoiseFloor) => "with no noise floor to tell it from".to_owned(),
+            Some(Doubt::NoNoiseFloor) => "without a noise floor".to_owned(),
             Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
             Some(Doubt::MayBeChance) => format!("which may be chance (p = {:.2})", comparison.p),
             Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),

@@ -40,9 +40,13 @@ pub(super) fn label(arm: &str) -> String {
     arm.replace('-', " ")
 }
 
-/// `1.69 [1.60-1.80]`.
+/// `1.69 [1.60-1.80]`; one round has no interval.
 pub(super) fn with_interval(comparison: &Comparison) -> String {
-    let Comparison { ratio: middle, ci_low, ci_high, .. } = comparison;
+    let Comparison { ratio: middle, ci_low, ci_high, p, .. } = comparison;
+    // The test over one round always gives 1.
+    if ci_low == ci_high && *p >= 1.0 {
+        return ratio(*middle);
+    }
     format!("{} [{}-{}]", ratio(*middle), ratio(*ci_low), ratio(*ci_high))
 }
 

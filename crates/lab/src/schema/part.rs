@@ -26,6 +26,9 @@ pub struct Part {
     pub again: String,
     /// Rounds that count.
     pub rounds: u32,
+    /// Seconds from the first warm-up to the end of the last round.
+    #[serde(default)]
+    pub seconds: Option<f64>,
     /// Bytes a cell writes, where that is fixed.
     pub cell_bytes: Option<u64>,
     /// How much of it was run: full, quick or bare.

@@ -1,12 +1,12 @@
 //! Settings as an arm wants them, as long as the value lives.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, FlockOperation, access, flock};
-use rustix::io::Errno;
+use rustix::fs::{Access, access};
 
+use super::claim::{Claim, Lock, lock};
 use super::journal::{Change, Journal};
 use super::{Knob, Places, Tuning, TuningError, read, same};
 
@@ -31,23 +31,9 @@ pub struct Held {
     _locks: Vec<Lock>,
 }
 
-/// A file that is locked. Closing it would not do: a child that another thread has just begun has
-/// it too, for a moment.
-#[derive(Debug)]
-struct Lock {
-    path: PathBuf,
-    file: File,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = flock(&self.file, FlockOperation::Unlock);
-    }
-}
-
 impl Held {
-    /// Sets all of it and looks whether the kernel has it so. Blocks until the journal is on the
-    /// disk.
+    /// Sets all of it and checks that the kernel took it. Locks the settings that are not in the
+    /// claim. Blocks until the journal is on the disk.
     ///
     /// # Errors
     /// The first that could not be set; those before it are as they were.
@@ -55,12 +41,13 @@ impl Held {
         tunings: &[Tuning],
         places: &Places,
         journal: &Journal,
+        claim: &Claim,
     ) -> Result<Self, TuningError> {
         let mut tunings: Vec<&Tuning> = tunings.iter().collect();
         // Another scheduler sets others anew: what is wanted of those comes after it.
         tunings.sort_by_key(|tuning| tuning.knob != Knob::Queue("scheduler".to_owned()));
         let mut changes: Vec<Change> = Vec::new();
-        let mut locks = Vec::new();
+        let mut locks: Vec<Lock> = Vec::new();
         for tuning in &tunings {
             let file = places.look(&tuning.knob)?;
             let refused = |source: io::Error| TuningError::Refused {
@@ -72,8 +59,9 @@ impl Held {
             // for the one before.
             let along = changed_along(&file);
             for file in along.iter().chain([&file]) {
-                if !lock(file, &mut locks).map_err(refused)? {
-                    return Err(TuningError::Busy { knob: tuning.knob.to_string() });
+                let is_ours = |locks: &[Lock]| locks.iter().any(|lock| lock.is_on(file));
+                if !claim.has(file) && !is_ours(&locks) {
+                    locks.extend(lock(file, tuning)?);
                 }
             }
             // Those before the one they belong to: so they are put back after it.
@@ -127,21 +115,6 @@ impl Drop for Held {
     }
 }
 
-/// Whether a file is ours: one that this arm has locked already is.
-fn lock(path: &Path, locks: &mut Vec<Lock>) -> io::Result<bool> {
-    if locks.iter().any(|lock| lock.path == path) {
-        return Ok(true);
-    }
-    let file = File::open(path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => locks.push(Lock { path: path.to_owned(), file }),
-        Err(Errno::WOULDBLOCK) => return Ok(false),
-        // Where nothing can be locked, nobody else can either.
-        Err(_) => {}
-    }
-    Ok(true)
-}
-
 fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
     let (knob, value) = (tuning.knob.to_string(), tuning.value.clone());
     let set = fs::write(file, &tuning.value).and_then(|()| read(file));
@@ -154,7 +127,7 @@ fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
 
 /// All that the kernel changes along with a file. What has to be there before something else comes
 /// last.
-fn changed_along(file: &Path) -> Vec<PathBuf> {
+pub(super) fn changed_along(file: &Path) -> Vec<PathBuf> {
     if file.file_name().is_none_or(|name| name != "scheduler") {
         return partner(file).into_iter().collect();
     }
@@ -197,7 +170,7 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
         // back, and is set once more after that.
         let is = match read(&change.file) {
             Ok(now) if same(&now, &change.before) => continue,
-            Ok(now) => format!("it is {now}"),
+            Ok(now) => format!("it reads {now}"),
             Err(error) => error.to_string(),
         };
         let why = refused.iter().find(|(one, _)| *one == change).map_or(is, |(_, why)| why.clone());
@@ -205,7 +178,7 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     }
     let said = |(change, why): (&Change, String)| {
         let (file, before) = (change.file.display(), &change.before);
-        format!("{file} could not be put back: {why} (write {before} to it)")
+        format!("{file} cannot be restored: {why}; write {before} to it")
     };
     if wrong.is_empty() {
         Ok(())

@@ -67,17 +67,17 @@ fn what_is_not_there_names_the_nearest_and_nothing_is_changed() {
     let refused = |knob: &str| machine.places.check(&[tuning(knob, "1")]).unwrap_err().to_string();
     assert_eq!(
         refused("queue.nomerge"),
-        "queue.nomerge: there is no such setting here; did you mean queue.nomerges?"
+        "queue.nomerge: no such setting on this machine; did you mean queue.nomerges?"
     );
     assert!(refused("sysctl.vm.swapiness").ends_with("did you mean sysctl.vm.swappiness?"));
-    assert!(refused("queue.something-else").ends_with("no such setting here"));
+    assert!(refused("queue.something-else").ends_with("no such setting on this machine"));
     let nowhere = Places { queue: None, ..machine.places.clone() };
     assert!(
         nowhere
             .check(&[tuning("queue.nomerges", "2")])
             .unwrap_err()
             .to_string()
-            .contains("no block device")
+            .contains("not on a block device")
     );
     machine
         .places
@@ -89,7 +89,7 @@ fn what_is_not_there_names_the_nearest_and_nothing_is_changed() {
 fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
     let machine = Machine::new();
     let tunings = [tuning("sysctl.vm.swappiness", "1"), tuning("queue.nomerges", "2")];
-    let held = Held::new(&tunings, &machine.places, &machine.journal()).unwrap();
+    let held = Held::new(&tunings, &machine.places, &machine.journal(), &Claim::none()).unwrap();
     assert_eq!(
         (machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")),
         ("1".into(), "2".into())
@@ -98,8 +98,9 @@ fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
         &tunings[1..],
         &machine.places,
         &Journal::of(&machine.directory.path().join("sys")),
+        &Claim::none(),
     );
-    assert!(busy.unwrap_err().to_string().contains("another comparison holds it"));
+    assert!(busy.unwrap_err().to_string().contains("another comparison uses this setting"));
     held.release().unwrap();
     assert_eq!(
         (machine.at("sys/vm/swappiness"), machine.at("queue/nomerges")),
@@ -109,7 +110,7 @@ fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
 
     let (places, journal) = (machine.places.clone(), machine.journal());
     let panicked = std::thread::spawn(move || {
-        let _held = Held::new(&tunings, &places, &journal).unwrap();
+        let _held = Held::new(&tunings, &places, &journal, &Claim::none()).unwrap();
         panic!("on purpose");
     });
     assert!(panicked.join().is_err());
@@ -123,7 +124,9 @@ fn it_is_set_as_long_as_it_is_held_and_in_a_panic_too() {
 fn what_a_killed_run_has_left_is_put_back_but_not_what_was_set_since() {
     let machine = Machine::new();
     let tunings = [tuning("sysctl.vm.swappiness", "1"), tuning("queue.nomerges", "2")];
-    std::mem::forget(Held::new(&tunings, &machine.places, &machine.journal()).unwrap());
+    std::mem::forget(
+        Held::new(&tunings, &machine.places, &machine.journal(), &Claim::none()).unwrap(),
+    );
     fs::write(machine.directory.path().join("sys/vm/swappiness"), "30\n").unwrap();
     let recovered = recover(machine.directory.path()).unwrap();
     assert_eq!(
@@ -140,9 +143,13 @@ fn what_a_killed_run_has_left_is_put_back_but_not_what_was_set_since() {
 fn what_a_switch_of_the_scheduler_sets_anew_is_put_back_too() {
     for killed in [false, true] {
         let machine = Machine::new();
-        let held =
-            Held::new(&[tuning("queue.scheduler", "none")], &machine.places, &machine.journal())
-                .unwrap();
+        let held = Held::new(
+            &[tuning("queue.scheduler", "none")],
+            &machine.places,
+            &machine.journal(),
+            &Claim::none(),
+        )
+        .unwrap();
         machine.becomes("queue/nr_requests", "256");
         machine.becomes("queue/iosched/read_expire", "500");
         if killed {
@@ -165,16 +172,25 @@ fn the_other_of_a_pair_is_held_as_well() {
     let [bytes, ratio] =
         [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.dirty_ratio", "5")];
     let other = Journal::of(&machine.directory.path().join("sys"));
-    let held =
-        Held::new(std::slice::from_ref(&bytes), &machine.places, &machine.journal()).unwrap();
-    let busy =
-        Held::new(std::slice::from_ref(&ratio), &machine.places, &other).unwrap_err().to_string();
-    assert_eq!(busy, "sysctl.vm.dirty_ratio: another comparison holds it (wait for its end)");
+    let held = Held::new(
+        std::slice::from_ref(&bytes),
+        &machine.places,
+        &machine.journal(),
+        &Claim::none(),
+    )
+    .unwrap();
+    let busy = Held::new(std::slice::from_ref(&ratio), &machine.places, &other, &Claim::none())
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        busy,
+        "sysctl.vm.dirty_ratio: another comparison uses this setting; wait until it ends"
+    );
     machine.becomes("sys/vm/dirty_ratio", "0");
     machine.becomes("sys/vm/dirty_bytes", "0");
     held.release().unwrap();
     assert_eq!(machine.at("sys/vm/dirty_ratio"), "20");
-    let both = Held::new(&[bytes, ratio], &machine.places, &machine.journal());
+    let both = Held::new(&[bytes, ratio], &machine.places, &machine.journal(), &Claim::none());
     assert!(both.is_ok(), "one's own is no other's: {both:?}");
     machine.becomes("sys/vm/dirty_bytes", "0");
 }
@@ -184,7 +200,9 @@ fn the_other_of_a_pair_goes_back_with_its_own_alone() {
     let machine = Machine::new();
     let tunings =
         [tuning("sysctl.vm.dirty_bytes", "64000000"), tuning("sysctl.vm.swappiness", "1")];
-    std::mem::forget(Held::new(&tunings, &machine.places, &machine.journal()).unwrap());
+    std::mem::forget(
+        Held::new(&tunings, &machine.places, &machine.journal(), &Claim::none()).unwrap(),
+    );
     machine.becomes("sys/vm/dirty_ratio", "0");
     machine.becomes("sys/vm/dirty_bytes", "1000000000");
     let recovered = recover(machine.directory.path()).unwrap();
@@ -198,7 +216,13 @@ fn the_other_of_a_pair_goes_back_with_its_own_alone() {
 fn a_journal_of_another_start_or_cut_short_is_no_order() {
     let machine = Machine::new();
     std::mem::forget(
-        Held::new(&[tuning("queue.nomerges", "2")], &machine.places, &machine.journal()).unwrap(),
+        Held::new(
+            &[tuning("queue.nomerges", "2")],
+            &machine.places,
+            &machine.journal(),
+            &Claim::none(),
+        )
+        .unwrap(),
     );
     let path = machine.directory.path().join("settings.json");
     let text = fs::read_to_string(&path).unwrap();
@@ -223,7 +247,7 @@ fn a_value_the_kernel_does_not_take_leaves_all_as_it_was() {
     };
     // What has been set before goes back.
     let tunings = [tuning("queue.iostats", other), tuning("queue.scheduler", "no-such-scheduler")];
-    let refused = Held::new(&tunings, &places, &journal).unwrap_err().to_string();
+    let refused = Held::new(&tunings, &places, &journal, &Claim::none()).unwrap_err().to_string();
     assert!(refused.starts_with("queue.scheduler=no-such-scheduler: "), "{refused}");
     assert_eq!(read(&queue.join("iostats")).unwrap(), before);
     assert!(!directory.path().join("settings.json").exists());
@@ -259,7 +283,7 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
             tuning("queue.nr_requests", "32"),
             tuning("queue.scheduler", other),
         ];
-        let held = Held::new(&tunings, &places, &journal).unwrap();
+        let held = Held::new(&tunings, &places, &journal, &Claim::none()).unwrap();
         assert_eq!(all.each_ref().map(|file| read(file).unwrap()), ["2", "64", other, "32"]);
         held.release().unwrap();
         assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
@@ -267,7 +291,7 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
             continue;
         }
         // And after a run that was killed; what it forgets stays locked.
-        std::mem::forget(Held::new(&tunings, &places, &journal).unwrap());
+        std::mem::forget(Held::new(&tunings, &places, &journal, &Claim::none()).unwrap());
         assert_eq!(recover(directory.path()).unwrap().len(), 4);
         assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
     }
@@ -289,7 +313,7 @@ fn a_pair_of_sysctls_is_put_back_by_the_one_that_was_set() {
         .map(|name| places.sysctl.join("vm").join(name));
     let before = files.each_ref().map(|file| read(file).unwrap());
     let tunings = [tuning("sysctl.vm.dirty_background_bytes", "1073741824")];
-    let held = match Held::new(&tunings, &places, &Journal::of(directory.path())) {
+    let held = match Held::new(&tunings, &places, &Journal::of(directory.path()), &Claim::none()) {
         Ok(held) => held,
         Err(error) => {
             eprintln!("skipped: {error}");
@@ -312,4 +336,33 @@ fn device() -> Option<(tempfile::NamedTempFile, LoopDevice)> {
             None
         }
     }
+}
+
+#[test]
+fn a_claim_finds_what_cannot_be_set_before_the_first_cell() {
+    let machine = Machine::new();
+    let merges = [tuning("queue.nomerges", "2")];
+    let mut claim = Claim::none();
+    claim.add(&merges, &machine.places, &machine.journal()).unwrap();
+    assert_eq!(machine.at("queue/nomerges"), "0", "the trial restores the value");
+    assert!(!machine.directory.path().join("settings.json").exists());
+    // Another comparison is refused at its start, also while no cell of the first one runs.
+    let other = Journal::of(&machine.directory.path().join("sys"));
+    let busy = Claim::none().add(&merges, &machine.places, &other).unwrap_err();
+    assert!(busy.to_string().contains("another comparison uses this setting"), "{busy}");
+    // The first one's own cells may set it.
+    let held = Held::new(&merges, &machine.places, &machine.journal(), &claim).unwrap();
+    assert_eq!(machine.at("queue/nomerges"), "2");
+    held.release().unwrap();
+    drop(claim);
+    Claim::none().add(&merges, &machine.places, &other).unwrap();
+}
+
+#[test]
+fn a_value_that_reads_back_as_another_is_refused_by_the_claim() {
+    let machine = Machine::new();
+    // A file whose content is not what was written: the word in brackets is what is set.
+    let value = tuning("queue.scheduler", "none [bfq]");
+    let refused = Claim::none().add(&[value], &machine.places, &machine.journal()).unwrap_err();
+    assert!(refused.to_string().contains("the kernel changes this to bfq"), "{refused}");
 }

@@ -1,0 +1,369 @@
+//! The answer of the default comparison on one screen: at most 40 lines of 80 columns.
+//!
+//! The first question is a table, each further one a few sentences. One line of warnings and the
+//! command that shows everything follow. The arm that measures noise and every column that no
+//! sentence uses are left to [`super::comparison`]. Made from the document alone.
+
+use crate::arm::Arm;
+use crate::compare::judge::{Floor, THROUGHPUT, floor_of};
+use crate::compare::state::{self, CellState};
+use crate::plan::{again, spoken};
+use crate::schema::{Against, Comparison, Document, Part, PartJob};
+use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
+use crate::suite::TableKind;
+
+use super::completion::{ADAPTIVE, POLICIES};
+use super::figures::{ABSENT, bytes, microseconds, percent, ratio};
+use super::{folded_to, place};
+
+/// The widest line: two columns less than a terminal has.
+pub const WIDTH: usize = 78;
+
+/// Below this width the table has no intervals.
+const WIDE: usize = 76;
+
+/// A space at which no line is broken.
+const UNBROKEN: &str = "\u{a0}";
+
+/// How a comparison without a shown difference begins.
+const NO_DIFFERENCE: &str = "shows no difference from ";
+
+/// Width of the column of names.
+const NAME: usize = 17;
+
+/// The summary of a comparison. `everything` is the command that shows the full tables; none if the
+/// result was not kept. Lines have at most `width` characters, from 60 on. Ends with a newline.
+#[must_use]
+pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> String {
+    let width = width.min(WIDTH);
+    let mut lines = Vec::new();
+    for (number, part) in document.parts.iter().enumerate() {
+        let question = match part.table {
+            TableKind::Files => format!("{}{}, until synced", part.title, size(part)),
+            _ => part.question.clone().unwrap_or_else(|| part.title.clone()),
+        };
+        lines.extend(ends(question, time(part), width));
+        if number == 0 {
+            lines.extend(folded_to(width, &place(&document.manifest)));
+        }
+        match part.table {
+            TableKind::Files => lines.extend(files(document, part, width)),
+            TableKind::Arms => lines.extend(sentences(document, part, width, batching)),
+            TableKind::Completion => lines.extend(sentences(document, part, width, completion)),
+            _ => {}
+        }
+        lines.push(String::new());
+    }
+    lines.extend(warning(document).iter().flat_map(|text| folded_to(width, text)));
+    lines.extend(everything.map(|command| format!("All tables and notes: {command}")));
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.join("\n") + "\n"
+}
+
+fn size(part: &Part) -> String {
+    part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default()
+}
+
+fn time(part: &Part) -> String {
+    let rounds = crate::plan::counted(part.rounds.into(), "round");
+    match part.seconds {
+        Some(seconds) => {
+            format!("{rounds}, {}", spoken(std::time::Duration::from_secs_f64(seconds)))
+        }
+        None => rounds,
+    }
+}
+
+/// One text at each end of a line, or each on a line of its own.
+fn ends(left: String, right: String, width: usize) -> Vec<String> {
+    match width.checked_sub(left.chars().count() + right.chars().count()) {
+        Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
+        _ => folded_to(width, &left).into_iter().chain([right]).collect(),
+    }
+}
+
+/// An arm by the name a reader knows it by.
+pub(super) fn name(arm: &str) -> String {
+    let known = [
+        (Arm::KernelBuffered, "kernel page cache"),
+        (Arm::KernelBoundedPrealloc, "kernel bounded"),
+        (Arm::KernelDirectPrealloc, "kernel O_DIRECT"),
+        (Arm::Forebay, "Forebay"),
+        (Arm::ForebaySurvive, "Forebay + keeper"),
+        (Arm::ForebayDeclared, "Forebay, set_len"),
+    ];
+    let found = known.iter().find(|(known, _)| known.name() == arm);
+    found.map_or_else(|| arm.to_owned(), |(_, name)| (*name).to_owned())
+}
+
+/// A table of one job, the fastest arm first, and what its figures mean.
+fn files(document: &Document, part: &Part, width: usize) -> Vec<String> {
+    let Some(job) = part.jobs.first() else { return Vec::new() };
+    let mean =
+        |arm: &str, metric: &str| document.row_of(&job.name, arm, metric).map(|row| row.mean);
+    let twin = again(&part.again);
+    let mut arms: Vec<(&str, f64)> = document
+        .arms_of(&job.name)
+        .into_iter()
+        .filter(|arm| *arm != twin)
+        .filter_map(|arm| Some((arm, mean(arm, THROUGHPUT)?)))
+        .collect();
+    arms.sort_by(|left, right| right.1.total_cmp(&left.1));
+    let is_wide = width >= WIDE;
+    let head = match is_wide {
+        true => format!(
+            "  {:<NAME$} {:>9}  {:<18} {:>8}   {}",
+            "", "speed", "vs best bounded", "memory", "small sync beside"
+        ),
+        false => {
+            format!("  {:<NAME$} {:>9}  {:<6} {:>8} {:>8}", "", "speed", "vs", "memory", "sync")
+        }
+    };
+    let mut lines = vec![String::new(), head];
+    let mut unshown = false;
+    for (arm, speed) in &arms {
+        let mut against = against_base(document, part, job, arm);
+        if !is_wide {
+            against.truncate(against.find(" (").unwrap_or(against.len()));
+        }
+        unshown |= against.starts_with('~');
+        let memory = mean(arm, "peak_memory_bytes").map_or_else(absent, bytes);
+        let sync = mean(arm, "sync_probe_p99_us").map_or_else(absent, microseconds);
+        let is_unbounded = *arm == Arm::KernelBuffered.name() && is_wide;
+        let remark = if is_unbounded { "  unbounded" } else { "" };
+        let ratio_width = if is_wide { 18 } else { 6 };
+        let line = format!(
+            "  {:<NAME$} {:>9}  {against:<ratio_width$} {memory:>8} {sync:>8}{remark}",
+            name(arm),
+            format!("{:.0} MB/s", speed / 1e6),
+        );
+        lines.push(line.trim_end().to_owned());
+    }
+    lines.push(String::new());
+    let legend = folded_to(width, &legend(document, part, job, unshown));
+    lines.extend(legend.into_iter().map(|line| line.replace(UNBROKEN, " ")));
+    lines
+}
+
+/// `2.0x (1.7-2.2)`, with `~` in front if no difference is shown.
+fn against_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
+    let Some(base) = job.base.as_deref() else { return absent() };
+    if base == arm {
+        return "1 (best bounded)".to_owned();
+    }
+    let found = document.compared(&job.name, &part.metric, Against { arm, base });
+    found.map_or_else(absent, |found| {
+        let mark = if found.verdict == Verdict::NotShown { "~" } else { "" };
+        format!("{mark}{}", factor(found, part.rounds, tenths))
+    })
+}
+
+/// The ratio, and its interval unless it rests on one round.
+fn factor(found: &Comparison, rounds: u32, shown: fn(f64, bool) -> String) -> String {
+    let near = (0.95..1.05).contains(&found.ratio);
+    let [middle, low, high] = [found.ratio, found.ci_low, found.ci_high].map(|it| shown(it, near));
+    if rounds < 2 { format!("{middle}x") } else { format!("{middle}x ({low}-{high})") }
+}
+
+/// `2.0`; `0.97` near 1, so that it does not read as equal.
+fn tenths(value: f64, near: bool) -> String {
+    if near || value >= 99.5 { ratio(value) } else { format!("{value:.1}") }
+}
+
+fn hundredths(value: f64, _near: bool) -> String {
+    ratio(value)
+}
+
+fn legend(document: &Document, part: &Part, job: &PartJob, unshown: bool) -> String {
+    let mut said = Vec::new();
+    let arms = document.arms_of(&job.name);
+    let ran = |arm: Arm| arms.contains(&arm.name());
+    if arms.iter().any(|arm| document.row_of(&job.name, arm, "sync_probe_p99_us").is_some()) {
+        said.push("Small sync: p99 of another thread's 4 KiB write + fdatasync.".to_owned());
+    }
+    let floor =
+        floor_of(&document.rows, Floor { job: &job.name, again: &part.again }, &part.metric);
+    said.push(match floor {
+        Some(floor) if part.rounds > 1 => {
+            format!("Differences below {} are noise.", percent(floor))
+        }
+        _ => "The noise is unknown.".to_owned(),
+    });
+    if unshown {
+        said.push("~: no difference is shown.".to_owned());
+    }
+    if !ran(Arm::Forebay) {
+        let mut left_out = document.manifest.left_out.iter();
+        let why = left_out.find(|one| one.arm == Arm::Forebay.name());
+        let why = why.map(|one| format!(": {}", one.reason)).unwrap_or_default();
+        said.push(format!("Forebay did not run{why}."));
+    } else if ran(Arm::ForebaySurvive) {
+        said.push(
+            format!(
+                "Until a sync returns, only \"+{UNBROKEN}keeper\" and the kernel survive kill{UNBROKEN}-9; nothing \
+                 survives a power cut."
+            ),
+        );
+    } else {
+        said.push(
+            "Until a sync returns, data written through Forebay without a keeper does not survive \
+             kill -9; nothing survives a power cut."
+                .to_owned(),
+        );
+    }
+    said.join(" ")
+}
+
+fn absent() -> String {
+    ABSENT.to_owned()
+}
+
+/// The sentences on each job of a part.
+fn sentences(
+    document: &Document,
+    part: &Part,
+    width: usize,
+    on: fn(&Document, &Part, &PartJob) -> Option<String>,
+) -> Vec<String> {
+    let said: Vec<String> = part.jobs.iter().filter_map(|job| on(document, part, job)).collect();
+    folded_to(width - 2, &said.join(" ")).into_iter().map(|line| format!("  {line}")).collect()
+}
+
+/// What adaptive batching saves against submitting requests one by one, and how it compares with
+/// the best of the kernel's paths.
+fn batching(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
+    let (adaptive, single) = ("adaptive", "never");
+    let depth = job.depth.map(|depth| format!("At depth {depth}, ")).unwrap_or_default();
+    let compared = |metric: &str, base: &str| {
+        document.compared(&job.name, metric, Against { arm: adaptive, base })
+    };
+    let calls = |arm: &str| document.row_of(&job.name, arm, "doorbells_per_io").map(|row| row.mean);
+    let rate = |base: &str| Some(shown(compared("iops", base)?, part.rounds));
+    let own = rate(single)?;
+    let kernel = job.base.as_deref().filter(|base| base.starts_with("kernel-"));
+    let kernel =
+        kernel.and_then(|base| Some((format!("the best kernel path ({base})"), rate(base)?)));
+    let said = match (own, kernel) {
+        (Some(own), None) => format!("batching gives {own} the IOPS of single submission"),
+        (Some(own), Some((path, Some(other)))) => {
+            format!(
+                "batching gives {own} the IOPS of single submission and {other} those of {path}"
+            )
+        }
+        (Some(own), Some((path, None))) => format!(
+            "batching gives {own} the IOPS of single submission and shows no difference from {path}"
+        ),
+        (None, None) => "batching shows no difference from single submission".to_owned(),
+        (None, Some((path, Some(other)))) => format!(
+            "batching shows no difference from single submission and gives {other} the IOPS of {path}"
+        ),
+        (None, Some((path, None))) => {
+            format!("batching shows no difference from single submission or from {path}")
+        }
+    };
+    let saved = match (calls(adaptive), calls(single)) {
+        (Some(batched), Some(single)) if (single - batched).abs() >= 0.005 => {
+            let [batched, single] = [batched, single].map(ratio);
+            format!("; it makes {batched} system calls per I/O instead of {single}")
+        }
+        _ => String::new(),
+    };
+    Some(format!("{depth}{said}{saved}."))
+}
+
+/// Adaptive completion against each fixed policy and against the best bounded kernel arm.
+fn completion(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
+    let against = |base: &str, called: &str| {
+        let found =
+            |metric: &str| document.compared(&job.name, metric, Against { arm: ADAPTIVE, base });
+        let bandwidth = found(THROUGHPUT)?;
+        let latency = found("write_latency_p99_us").and_then(|found| shown(found, part.rounds));
+        let differs: Vec<String> = shown(bandwidth, part.rounds)
+            .map(|times| format!("{times} the bandwidth"))
+            .into_iter()
+            .chain(latency.map(|times| format!("{times} the p99 latency")))
+            .collect();
+        Some(match differs.as_slice() {
+            [] => format!("{NO_DIFFERENCE}{called}"),
+            differs => format!("gives {} of {called}", differs.join(" and ")),
+        })
+    };
+    let [delay, immediate, _] = POLICIES;
+    let kernel = job.base.as_deref().map(|base| {
+        let memory = |arm: &str| {
+            let row = document.row_of(&job.name, arm, "peak_memory_bytes");
+            row.map(|row| bytes(row.mean))
+        };
+        let memory = match (memory(ADAPTIVE), memory(base)) {
+            (Some(own), Some(other)) => format!(" ({own} of memory against {other})"),
+            _ => String::new(),
+        };
+        (base, format!("the best bounded kernel arm, {}{memory}", name(base)))
+    });
+    let fixed =
+        [against(immediate, "ending each write at once"), against(delay, "holding it for 1 ms")];
+    let fixed: Vec<String> = fixed.into_iter().flatten().collect();
+    let kernel = kernel.and_then(|(base, called)| against(base, &called));
+    if fixed.is_empty() && kernel.is_none() {
+        return None;
+    }
+    // The name of the job stands before its title.
+    let title = job.title.strip_prefix(&job.name).unwrap_or(&job.title);
+    let title = capitalized(title.trim_start_matches([':', ' ']));
+    let fixed = match fixed.as_slice() {
+        [first, second] => match second.strip_prefix(NO_DIFFERENCE) {
+            Some(rest) if first.starts_with(NO_DIFFERENCE) => format!("{first} or from {rest}"),
+            _ => format!("{first}, and {second}"),
+        },
+        other => other.concat(),
+    };
+    let said = [fixed, kernel.unwrap_or_default()];
+    let said = said.iter().filter(|clause| !clause.is_empty());
+    let said: Vec<String> = said.map(|clause| format!("adaptive completion {clause}")).collect();
+    Some(match said.as_slice() {
+        [first, second] => {
+            let second = second.replacen("adaptive completion", "It", 1);
+            format!("{title}: {first}. {second}.")
+        }
+        said => format!("{title}: {}.", said.concat()),
+    })
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// The ratio of a difference that is shown.
+fn shown(found: &Comparison, rounds: u32) -> Option<String> {
+    (found.verdict != Verdict::NotShown).then(|| factor(found, rounds, hundredths))
+}
+
+/// The gravest thing that may spoil the figures, with its remedy, and how many others there are.
+fn warning(document: &Document) -> Option<String> {
+    let manifest = &document.manifest;
+    let cells: Vec<CellState> =
+        document.parts.iter().flat_map(|part| part.cells.iter().cloned()).collect();
+    let failed = manifest.left_out.iter().filter(|one| one.failed);
+    let failed = failed.map(|one| format!("{} failed: {}", name(&one.arm), one.reason));
+    let rounds = document.parts.iter().map(|part| part.rounds).min();
+    let few = rounds.filter(|rounds| (*rounds as usize) < ROUNDS_FOR_A_VERDICT).map(|_| {
+        format!(
+            "fewer than {ROUNDS_FOR_A_VERDICT} rounds show no difference; use --rounds 5 or more"
+        )
+    });
+    let missing = manifest.left_out.iter().filter(|one| !one.failed);
+    let missing = missing.map(|one| format!("{} is left out: {}", name(&one.arm), one.reason));
+    let all: Vec<String> = failed.chain(few).chain(state::notes(&cells)).chain(missing).collect();
+    let first = all.first()?;
+    let more = match all.len() - 1 {
+        0 => String::new(),
+        more => format!(" ({})", crate::plan::counted(more as u64, "further warning")),
+    };
+    Some(format!("Warning: {first}{more}."))
+}
+
+#[cfg(test)]
+mod tests;

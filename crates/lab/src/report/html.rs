@@ -1,9 +1,9 @@
-//! A result as one page: the tables, and what tables have no room for. It needs nothing but itself:
-//! no network, no script, no font that is not there. Pictures are SVG in it, each with a title and
-//! a description; light or dark as the reader has it.
+//! A result as one page: a picture for each question, then the tables, then the details of every
+//! round. It needs nothing but itself: no network, no script, no font. Pictures are inline SVG, each
+//! with a title and a description, and follow the reader's light or dark scheme.
 //!
-//! The page is well-formed XML besides, so that other programs can read it. Whether it is pleasant
-//! is for eyes; in both schemes (0 is dark, 1 is light), with Debian's `chromium`:
+//! The page is well-formed XML, so that other programs can read it. To look at it in both schemes
+//! (0 is dark, 1 is light), with Debian's `chromium`:
 //!
 //! ```text
 //! chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars
@@ -11,6 +11,7 @@
 //! ```
 
 mod axis;
+mod bars;
 mod batches;
 mod course;
 mod curves;
@@ -25,13 +26,13 @@ use std::fmt::Write;
 
 use crate::schema::{Document, Part, PartJob};
 
-use super::{Block, Table, blocks_of, figures, parts_of, table};
+use super::{Block, Table, blocks_of, figures, parts_of, place, table};
 use strips::{Strip, Strips};
 use svg::escape;
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// So many jobs are shown at once; of more each is opened by the reader.
+/// Jobs that are shown at once; of more, the reader opens each.
 const OPEN_JOBS: usize = 6;
 
 /// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands
@@ -42,7 +43,7 @@ type Beside = (&'static str, &'static str, &'static str);
 const BESIDES: &[Beside] = &[
     ("requests_per_doorbell", "Requests handed over together", "mean of a cell"),
     ("bios_per_run", "Bios ended together", "mean of a completion run"),
-    ("hold_p99_us", "How long completions were held", "99th percentile"),
+    ("hold_p99_us", "Time that completions were held", "99th percentile"),
     ("sync_probe_p99_us", "A small sync beside it", "99th percentile"),
     ("extents_per_file", "Extents of a file", "mean of the files of a cell"),
     ("mean_extent_bytes", "Length of an extent", "mean"),
@@ -51,8 +52,8 @@ const BESIDES: &[Beside] = &[
 /// Those that are counted in the kernel, where they are: the tables have their means.
 const OF_KERNEL: &[Beside] = &[
     ("kernel_requests_per_unplug", "Requests unplugged together", "mean of an unplug"),
-    ("kernel_plugged_share", "Requests that came through a plug", "share of those made"),
-    ("kernel_insert_share", "Requests that the scheduler had", "share of those issued"),
+    ("kernel_plugged_share", "Requests from a plug", "share of those made"),
+    ("kernel_insert_share", "Requests that went through the scheduler", "share of those issued"),
     ("kernel_bios_per_request", "Bios of a request", "mean of those issued"),
     ("kernel_requests_per_run", "Requests ended together", "mean of an interrupt"),
     (
@@ -94,21 +95,29 @@ pub fn html(document: &Document) -> String {
     put(&format!("<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n", escape(&title)));
     put(&format!("<header>\n<h1>{}</h1>\n", escape(&title)));
     put(&format!("<p>{}</p>\n</header>\n<main>\n", escape(&dateline(document))));
-    put("<section id=\"summary\">\n<h2>Summary</h2>\n");
+    put(&format!("<p>{}</p>\n", escape(&place(&document.manifest))));
+    for (number, part) in parts.iter().enumerate() {
+        let title = part.question.as_ref().unwrap_or(&part.title);
+        put(&format!("<section id=\"part-{}\">\n<h2>{}</h2>\n", number + 1, escape(title)));
+        put(&jobs(document, part, |job| answer(document, part, job, &mut numbers)));
+        put("</section>\n");
+    }
+    put("<section id=\"tables\">\n<h2>Tables</h2>\n");
     put(&summary(&blocks_of(document)));
     put("</section>\n");
     for (number, part) in parts.iter().enumerate() {
-        put(&format!("<section id=\"part-{}\">\n<h2>{}</h2>\n", number + 1, escape(&part.title)));
-        put(&pictures(document, part, &mut numbers));
+        let title = escape(&part.title);
+        put(&format!("<section id=\"rounds-{}\">\n<h2>{title}: every round</h2>\n", number + 1));
+        put(&jobs(document, part, |job| of_job(document, part, job, &mut numbers)));
         put("</section>\n");
     }
-    put("<section id=\"manifest\">\n<h2>What it was taken on</h2>\n");
+    put("<section id=\"manifest\">\n<h2>Machine, disk and program</h2>\n");
     put(&manifest::table(&document.manifest));
     put("</section>\n</main>\n</body>\n</html>\n");
     page
 }
 
-/// Of what, when, and with which program.
+/// The suite, the date and the program.
 fn dateline(document: &Document) -> String {
     let manifest = &document.manifest;
     let commit = manifest.commit.as_deref().unwrap_or("commit unknown");
@@ -118,7 +127,7 @@ fn dateline(document: &Document) -> String {
     )
 }
 
-/// What the text says, as paragraphs and tables.
+/// The text report as paragraphs and tables.
 fn summary(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
@@ -161,19 +170,36 @@ fn table_of(table: &Table) -> String {
     )
 }
 
-/// The pictures of each job of a part.
-fn pictures(document: &Document, part: &Part, numbers: &mut Numbers) -> String {
+/// Something of each job of a part that ran.
+fn jobs(document: &Document, part: &Part, mut of: impl FnMut(&PartJob) -> String) -> String {
     let ran: Vec<&PartJob> =
         part.jobs.iter().filter(|job| !document.arms_of(&job.name).is_empty()).collect();
     let open = if ran.len() <= OPEN_JOBS { " open=\"open\"" } else { "" };
+    // The heading of the part has named it.
+    if let [only] = ran.as_slice()
+        && (only.title.is_empty() || only.title == part.title)
+    {
+        return of(only);
+    }
     let mut text = String::new();
     for job in ran {
         let title = if job.title.is_empty() { &job.name } else { &job.title };
         let _ = writeln!(text, "<details{open}>\n<summary>{}</summary>", escape(title));
-        text.push_str(&of_job(document, part, job, numbers));
+        text.push_str(&of(job));
         text.push_str("</details>\n");
     }
     text
+}
+
+/// The answer to a question: the arms as bars, then the latencies.
+fn answer(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers) -> String {
+    let arms = document.arms_of(&job.name);
+    let mut drawn: Vec<String> = bars::bars(document, part, job, numbers).into_iter().collect();
+    let twin = crate::plan::again(&part.again);
+    for direction in ["read", "write"] {
+        drawn.extend(curves::curves(document, job, (&arms, &twin), direction, numbers));
+    }
+    drawn.concat()
 }
 
 fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers) -> String {
@@ -181,7 +207,6 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
     let mut drawn = Vec::new();
     drawn.extend(rounds(document, part, job, numbers));
     for direction in ["read", "write"] {
-        drawn.extend(curves::curves(document, job, &arms, direction, numbers));
         drawn.extend(course::courses(document, job, &arms, direction, numbers));
     }
     drawn.extend(batches::batches(document, job, &arms, numbers));
@@ -196,7 +221,7 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
     let of_kernel = strips(OF_KERNEL);
     if !of_kernel.is_empty() {
         drawn.push(format!(
-            "<details open=\"open\">\n<summary>What the kernel batched</summary>\n{of_kernel}</details>\n"
+            "<details open=\"open\">\n<summary>Batches counted in the kernel</summary>\n{of_kernel}</details>\n"
         ));
     }
     drawn.concat()

@@ -29,7 +29,7 @@ pub(super) fn batches(
     }
     Histograms {
         title: "How many requests were handed over together",
-        below: "requests of a call, and the share of calls that had so many, all rounds together",
+        below: "requests per call, as a share of the calls of all rounds",
         counted: "calls",
         panels,
     }

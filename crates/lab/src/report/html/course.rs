@@ -104,5 +104,5 @@ fn picture(panels: &[Panel<'_>], direction: &str, numbers: &mut Numbers) -> Stri
     });
     let verb = if direction == "read" { "read" } else { "written" };
     let description = format!("{below}. {}", told.collect::<Vec<_>>().join("; "));
-    svg.figure(numbers, &format!("What was {verb} from moment to moment"), &description)
+    svg.figure(numbers, &format!("Bytes {verb} over time"), &description)
 }

@@ -35,11 +35,12 @@ struct Curve<'a> {
     bins: Bins,
 }
 
-/// The picture of a direction; none where nobody kept latencies of it.
+/// The picture of a direction, without the arm `twin`, which measures noise; none if no latencies
+/// were kept.
 pub(super) fn curves(
     document: &Document,
     job: &PartJob,
-    arms: &[&str],
+    (arms, twin): (&[&str], &str),
     direction: &str,
     numbers: &mut Numbers,
 ) -> Option<String> {
@@ -50,7 +51,8 @@ pub(super) fn curves(
         let bins = Bins::sum(flows.map(|(_, flow)| &flow.latency.bins));
         (bins.count() >= LEAST).then_some((arm, bins))
     };
-    let found: Vec<(usize, Bins)> = arms.iter().enumerate().filter_map(curve).collect();
+    let arms_shown = arms.iter().enumerate().filter(|(_, name)| **name != twin);
+    let found: Vec<(usize, Bins)> = arms_shown.filter_map(curve).collect();
     let curves: Vec<Curve<'_>> =
         found.into_iter().map(|(arm, bins)| Curve { arm, name: arms[arm], bins }).collect();
     (!curves.is_empty()).then(|| picture(&curves, direction, numbers))
@@ -97,7 +99,7 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
         format!("{}: p50 {}, p99 {}, p99.9 {}", curve.name, at(0.5), at(0.99), at(0.999))
     });
     let description = told.collect::<Vec<_>>().join("; ");
-    svg.figure(numbers, &format!("How long a {direction} took"), &description)
+    svg.figure(numbers, &format!("Latency of a {direction}"), &description)
 }
 
 /// Beyond it a percentile would be of less than one operation.

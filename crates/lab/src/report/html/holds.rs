@@ -1,4 +1,4 @@
-//! How long completions were held to end together, where any arm held some: a panel for each arm
+//! Time that completions were held to end together, where any arm held some: a panel for each arm
 //! that counts that, all with the same ranges, so that one can be set against the other.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(super) fn holds(
         Panel { arm: *arm, name: arms[*arm], bars: bars.collect() }
     };
     Histograms {
-        title: "How long completions were held to end together",
+        title: "Time that completions were held to end together",
         below: "how long, and the share of completions that were held so long, all rounds together",
         counted: "completions",
         panels: arms_held.iter().map(panel).collect(),

@@ -170,13 +170,13 @@ fn it_is_well_formed_complete_and_alone() {
     }
     for heading in [
         "Bytes written per second, round by round against kernel-direct",
-        "How long a write took",
-        "What was written from moment to moment",
+        "Latency of a write",
+        "Bytes written over time",
         "How many requests were handed over together",
-        "How long completions were held to end together",
+        "Time that completions were held to end together",
         "forebay: not held: 90 %, 16.4-32.8us: 9.5 %, ",
         "0.52-1.05ms: 25 completions",
-        "What the kernel batched",
+        "Batches counted in the kernel",
         "Requests unplugged together",
         "forebay: 90 %",
         "Extents of a file",
@@ -198,7 +198,7 @@ fn nothing_is_drawn_of_what_was_not_kept() {
     document.cells.clear();
     let page = html(&document);
     tags(&page);
-    assert!(!page.contains("How long a write took") && page.contains("round by round"));
+    assert!(!page.contains("Latency of a write") && page.contains("round by round"));
     document.rows.clear();
     document.comparisons.clear();
     document.parts.clear();
@@ -209,7 +209,7 @@ fn nothing_is_drawn_of_what_was_not_kept() {
 #[test]
 fn what_nobody_did_is_not_drawn() {
     let mut document = document();
-    let held = "How long completions were held to end together";
+    let held = "Time that completions were held to end together";
     assert_eq!(html(&document).matches(&format!("<figcaption>{held}")).count(), 1);
     assert!(!html(&document).contains("kernel-direct: not held"));
     for holds in [Holds(vec![(0, 1000)]), Holds::default()] {
@@ -217,7 +217,7 @@ fn what_nobody_did_is_not_drawn() {
         assert!(!html(&document).contains(held));
     }
     document.rows.retain(|row| !row.metric.starts_with(crate::batching::PREFIX));
-    assert!(!html(&document).contains("What the kernel batched"));
+    assert!(!html(&document).contains("Batches counted in the kernel"));
 }
 
 /// Also where an arm before it has no such picture.

@@ -1,0 +1,125 @@
+//! The answer to a question as bars: the mean of each arm from zero, and a line for the interval of
+//! its ratio to the base. The arm that measures noise is left out.
+
+use super::Numbers;
+use super::axis::Axis;
+use super::key::{class_of, fill};
+use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
+use crate::plan::again;
+use crate::report::summary::name;
+use crate::report::{figures, table};
+use crate::schema::{Against, Direction, Document, Part, PartJob, Row};
+
+/// Letters of an arm's name.
+const NAME: usize = 24;
+
+/// Letters to the right of a bar.
+const VALUE: usize = 28;
+
+/// Height of a bar with the space around it.
+const STRIP: f64 = 28.0;
+
+/// Height of the bar itself.
+const BAR: f64 = 16.0;
+
+/// One arm: its place among the arms of the job, its mean, and the interval of the mean.
+struct Bar<'a> {
+    arm: usize,
+    row: &'a Row,
+    interval: Option<[f64; 2]>,
+    value: String,
+}
+
+/// The picture of a job; none if it has no figures.
+pub(super) fn bars(
+    document: &Document,
+    part: &Part,
+    job: &PartJob,
+    numbers: &mut Numbers,
+) -> Option<String> {
+    let twin = again(&part.again);
+    let arms = document.arms_of(&job.name);
+    let bar = |(arm, name): (usize, &&str)| {
+        let row = document.row_of(&job.name, name, &part.metric)?;
+        let (interval, ratio) = against_base(document, part, job, name);
+        let value = format!("{} {ratio}", told(&part.metric, row.mean));
+        (**name != twin).then_some(Bar { arm, row, interval, value })
+    };
+    let bars: Vec<Bar<'_>> = arms.iter().enumerate().filter_map(bar).collect();
+    (!bars.is_empty()).then(|| picture(part, job, &bars, numbers))
+}
+
+/// The interval in the metric's own unit, and the ratio as text.
+fn against_base(
+    document: &Document,
+    part: &Part,
+    job: &PartJob,
+    arm: &str,
+) -> (Option<[f64; 2]>, String) {
+    let Some(base) = job.base.as_deref() else { return (None, String::new()) };
+    if base == arm {
+        return (None, "1 (base)".to_owned());
+    }
+    let found = document.compared(&job.name, &part.metric, Against { arm, base });
+    let base = document.row_of(&job.name, base, &part.metric);
+    let interval = found.zip(base).filter(|(found, _)| found.ci_low < found.ci_high);
+    let interval =
+        interval.map(|(found, base)| [found.ci_low, found.ci_high].map(|end| end * base.mean));
+    (interval, found.map_or_else(String::new, |found| table::marked(Some(found))))
+}
+
+fn picture(part: &Part, job: &PartJob, bars: &[Bar<'_>], numbers: &mut Numbers) -> String {
+    let left = (NAME as f64 + 1.0) * LETTER;
+    let right = WIDTH - (VALUE as f64 + 1.0) * LETTER;
+    let bottom = 8.0 + STRIP * bars.len() as f64;
+    let mut svg = Svg::new(bottom + 2.0 * LINE + 8.0);
+    let ends = bars.iter().flat_map(|bar| {
+        let interval = bar.interval.map_or(bar.row.mean, |[_, high]| high);
+        [bar.row.mean, interval]
+    });
+    let axis = Axis::from_zero(ends.fold(0.0, f64::max), [left, right]);
+    for mark in axis.marks() {
+        let x = axis.place(mark);
+        svg.line("grid", [x, 4.0], [x, bottom]);
+        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &told(&part.metric, mark));
+    }
+    for (place, bar) in bars.iter().enumerate() {
+        let y = 8.0 + STRIP * (place as f64 + 0.5);
+        let name = name(&bar.row.arm);
+        svg.text("name", [left - LETTER, y + 4.0], Anchor::End, &shortened(&name, NAME));
+        let about = format!("{name}: {}", bar.value);
+        let size = [axis.place(bar.row.mean) - left, BAR];
+        svg.rectangle(&format!("bar {}", fill(bar.arm)), [left, y - BAR / 2.0], size, &about);
+        if let Some(interval) = bar.interval {
+            let [low, high] = interval.map(|end| axis.place(end));
+            svg.line(&format!("whisker {}", class_of(bar.arm)), [low, y], [high, y]);
+            for x in [low, high] {
+                svg.line(&format!("whisker {}", class_of(bar.arm)), [x, y - 5.0], [x, y + 5.0]);
+            }
+        }
+        svg.text("told", [WIDTH - 2.0, y + 4.0], Anchor::End, &bar.value);
+    }
+    let better = match bars[0].row.better {
+        Direction::Higher => "more is better",
+        Direction::Lower => "less is better",
+    };
+    let base = job.base.as_deref().map(name);
+    let base = base.map(|base| format!("; line: 95 % interval of the ratio to {base}"));
+    let below = format!("{better}{}", base.unwrap_or_default());
+    svg.text("mark", [WIDTH / 2.0, bottom + 2.0 * LINE], Anchor::Middle, &below);
+    let each = bars.iter().map(|bar| format!("{}: {}", name(&bar.row.arm), bar.value));
+    let description = format!("{below}. {}", each.collect::<Vec<_>>().join("; "));
+    svg.figure(numbers, &super::spoken(&part.metric), &description)
+}
+
+/// A value with its unit.
+fn told(metric: &str, value: f64) -> String {
+    match metric {
+        name if name.ends_with("bytes_per_s") => format!("{:.0} MB/s", value / 1e6),
+        "iops" => format!("{} IOPS", figures::short(value)),
+        "ns_per_io" => figures::microseconds(value / 1e3),
+        name if name.ends_with("_us") => figures::microseconds(value),
+        name if name.ends_with("_per_s") => format!("{}/s", figures::short(value)),
+        _ => figures::short(value),
+    }
+}

@@ -91,18 +91,19 @@ pub(super) fn ctl_in_full() -> String {
          forebay ctl /run/app.ctl get\n  \
          forebay ctl /run/app.ctl set dirty_bytes 64m\n  \
          forebay ctl /run/app.ctl stats doorbells\n\n\
-         Knobs [default]:\n{}\n\
+         Knobs:\n{}\n\
          Exit codes: 0 success, 1 no answer, 2 invalid arguments.",
         knobs()
     )
 }
 
-/// A knob in two lines: its name, purpose and default; then its values.
+/// Each knob: its name and meaning, its values, its default.
 fn knobs() -> String {
+    let indented = |text: &str| folded_to(58, text).join(&format!("\n{:<20}", ""));
     let line = |knob: forebay::Knob| {
-        let forebay::Knob { name, value, choices, .. } = &knob;
-        let choices = folded_to(56, choices).join(&format!("\n{:<22}", ""));
-        format!("  {name:<17} {} [{value}]\n{:<22}{choices}\n", knob.what(), "")
+        let (help, values) = (indented(&knob.help), indented(&format!("Values: {}", knob.choices)));
+        let default = indented(&format!("[default: {}]", knob.default));
+        format!("  {:<17} {help}\n{:<20}{values}\n{:<20}{default}\n", knob.name, "", "")
     };
     forebay::Engine::builder().knobs().into_iter().map(line).collect()
 }

@@ -524,6 +524,14 @@ impl File {
         lease.as_ref().is_some_and(Leased::is_whole)
     }
 
+    /// Returns whether the lease is held, even if another program waits for it. False if the kernel
+    /// has taken it, or does not list it. Reads a file of `/proc`.
+    #[must_use]
+    pub fn has_lease_still(&self) -> bool {
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.as_ref().is_some_and(Leased::is_there)
+    }
+
     /// Gives up the lease, which lets waiting programs continue. Does nothing without a lease.
     pub fn release_lease(&self) {
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();

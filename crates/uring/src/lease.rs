@@ -188,6 +188,11 @@ impl Leased {
         !is_breaking(self.descriptor)
     }
 
+    /// Whether it is held, though somebody may be waiting for it.
+    pub(crate) fn is_there(&self) -> bool {
+        !is_breaking(self.descriptor) || is_listed_as_breaking(self.descriptor)
+    }
+
     /// The watch hears no more of it, and it stays with the open file.
     pub(crate) fn leave(mut self) {
         self.is_left = true;
@@ -319,6 +324,15 @@ fn is_breaking(descriptor: RawFd) -> bool {
     // SAFETY: the command takes no argument.
     let lease = unsafe { libc::fcntl(descriptor, libc::F_GETLEASE) };
     lease != libc::F_WRLCK
+}
+
+/// Whether the kernel lists a lease of the descriptor that somebody waits for. (`F_GETLEASE` says
+/// the same of such a lease, which is to become none, as of none. It comes first: it has the
+/// kernel take what is overdue.)
+fn is_listed_as_breaking(descriptor: RawFd) -> bool {
+    let listed = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"));
+    let is_one = |line: &str| line.starts_with("lock:") && line.contains("LEASE  BREAKING");
+    listed.is_ok_and(|listed| listed.lines().any(is_one))
 }
 
 fn set_lease(descriptor: RawFd, kind: libc::c_int) -> io::Result<()> {

@@ -24,6 +24,7 @@ use forebay_block::{Bio, Class, Frame, Operation};
 
 use crate::file::{CachedFile, Liberties};
 use crate::limits::PAGE;
+use crate::partial::Mask;
 use crate::write::Copy;
 use crate::writeback::settle::Settled;
 
@@ -68,6 +69,13 @@ impl CachedFile {
     /// Records copies after they were published, zeroed and patched.
     pub fn tell_copied(&self, copies: &[Copy], account: &mut impl Account) {
         for copy in copies {
+            let touches_one_in_flight = self.displaced.contains_key(&copy.page);
+            if let Some(exact) = self.exact.get(&copy.page)
+                && !touches_one_in_flight
+            {
+                publish_parts(copy.page, copy.frame, &exact.dirty, account);
+                continue;
+            }
             if self.is_partial(copy.page) {
                 publish_part(copy.page, copy.frame, copy.at..copy.at + copy.length, account);
                 continue;
@@ -78,9 +86,11 @@ impl CachedFile {
         }
     }
 
-    /// Records that a partial page is complete in this frame.
-    pub fn tell_filled(frame: Frame, account: &mut impl Account) {
-        if account.said(frame) == Some(Said::Partial) {
+    /// Records that a partial page is complete in this frame. On a shared file the bytes read into it
+    /// must not be written, so nothing is recorded.
+    pub fn tell_filled(&self, page: u64, frame: Frame, account: &mut impl Account) {
+        let is_ours = !self.exact.contains_key(&page);
+        if is_ours && account.said(frame) == Some(Said::Partial) {
             account.add_to_mask(frame, 0..PAGE as usize);
         }
     }
@@ -89,7 +99,10 @@ impl CachedFile {
     /// entries that are needed for nothing else.
     pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
         for (page, frame) in settled.dirty_again.drain(..) {
-            publish_whole(page, frame, account);
+            match self.exact.get(&page) {
+                Some(exact) => publish_parts(page, frame, &exact.dirty, account),
+                None => publish_whole(page, frame, account),
+            }
         }
         settled.written.drain(..).for_each(|frame| account.retire(frame));
         if self.liberties == Liberties::Exclusive {
@@ -118,12 +131,16 @@ fn publish_whole(page: u64, frame: Frame, account: &mut impl Account) {
     }
 }
 
+fn publish_parts(page: u64, frame: Frame, mask: &Mask, account: &mut impl Account) {
+    mask.runs().into_iter().for_each(|bytes| publish_part(page, frame, bytes, account));
+}
+
 fn publish_part(page: u64, frame: Frame, bytes: Range<usize>, account: &mut impl Account) {
     match account.said(frame) {
         Some(Said::Partial) => account.add_to_mask(frame, bytes),
-        Some(Said::Dirty | Said::Clean) => {
-            unreachable!("a page of which bytes are missing was never whole")
-        }
+        // Whole under the lease, and not written since.
+        Some(Said::Dirty) => {}
+        Some(Said::Clean) => unreachable!("a clean page that is written into is retired before"),
         None => {
             account.clear_mask(frame);
             account.add_to_mask(frame, bytes);

@@ -8,6 +8,7 @@ use std::ops::Range;
 use forebay_block::Frame;
 
 use crate::bits::{bits, parts};
+use crate::exact::WHOLE;
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRun;
 use crate::limits::PAGE;
@@ -50,6 +51,7 @@ impl CachedFile {
         self.adopt_unwritten(page, frame);
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.present |= 1 << slot;
+        self.own_all(page);
     }
 
     /// Adopts a partly written dirty page. `spare` is the frame for reading the other bytes; it is
@@ -63,7 +65,10 @@ impl CachedFile {
     ) {
         let mut mask = Box::new(Mask::new());
         written.iter().for_each(|bytes| mask.add(bytes.clone()));
-        let inside = self.size.saturating_sub(page * PAGE).min(PAGE) as usize;
+        let inside = match self.liberties {
+            Liberties::Exclusive => self.size.saturating_sub(page * PAGE).min(PAGE) as usize,
+            Liberties::Shared => PAGE as usize,
+        };
         if mask.holds(0..inside) {
             settled.freed.push(spare);
             return self.adopt_dirty(page, frame);
@@ -71,7 +76,11 @@ impl CachedFile {
         self.adopt_unwritten(page, frame);
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.partial |= 1 << slot;
+        chunk.spans[slot] = WHOLE;
         self.partials.insert(page, Partial { mask, rest: Rest::OnDevice(spare) });
+        if self.liberties == Liberties::Shared {
+            self.claim(page);
+        }
     }
 
     fn adopt_unwritten(&mut self, page: u64, frame: Frame) {
@@ -237,11 +246,17 @@ mod tests {
     #[test]
     fn a_part_that_reaches_the_end_is_all_of_its_page() {
         let mut settled = Settled::default();
-        let mut file = CachedFile::new(Target(0), Origin::Existing(4096), Liberties::Shared);
+        let part = std::slice::from_ref(&(0..50));
+        let mut file = CachedFile::new(Target(0), Origin::Existing(4096), Liberties::Exclusive);
         file.adopt_size(4096 + 50);
-        file.adopt_partial(1, (Frame(1), Frame(2)), std::slice::from_ref(&(0..50)), &mut settled);
+        file.adopt_partial(1, (Frame(1), Frame(2)), part, &mut settled);
         assert_eq!(file.page_state(1), PageState::Dirty);
         assert_eq!(settled.freed.frames().collect::<Vec<_>>(), [Frame(2)]);
+        // Unless another program may have moved it.
+        let mut file = CachedFile::new(Target(0), Origin::Existing(4096), Liberties::Shared);
+        file.adopt_size(4096 + 50);
+        file.adopt_partial(1, (Frame(1), Frame(2)), part, &mut settled);
+        assert_eq!(file.page_state(1), PageState::Partial);
     }
 
     #[test]

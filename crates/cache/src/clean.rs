@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::bits::runs;
+use crate::bits::{runs, slots};
 use crate::evict::{Candidate, Verdict};
 use crate::file::CachedFile;
 use crate::frames::FrameRun;
@@ -81,9 +81,18 @@ impl CachedFile {
     /// Drops the clean pages of a range that nobody uses.
     pub(crate) fn drop_clean_in(&mut self, pages: &Range<u64>, settled: &mut Settled) {
         let chunks = self.index.chunks_in(pages);
-        let idle = chunks.map(|(first, mask, chunk)| (first, chunk.idle_clean() & mask));
+        let idle = |chunk: &Chunk| chunk.idle_clean() | chunk.idle_partial();
+        let idle = chunks.map(|(first, mask, chunk)| (first, idle(chunk) & mask));
         let idle: Vec<(u64, u64)> = idle.filter(|(_, mask)| *mask != 0).collect();
-        idle.into_iter().for_each(|(first, mask)| self.drop_clean(first, mask, settled));
+        idle.into_iter().for_each(|(first, mask)| self.drop_idle(first, mask, settled));
+    }
+
+    /// Drops pages that nobody uses, of the chunk that begins with page `first`: clean ones, and
+    /// those of which only some bytes are here, which were written and kept for a flush before.
+    pub(crate) fn drop_idle(&mut self, first: u64, mask: u64, settled: &mut Settled) {
+        let partial = self.index.get(first).map_or(0, |(chunk, _)| chunk.partial) & mask;
+        slots(partial).for_each(|slot| self.drop_page(first + slot as u64, settled));
+        self.drop_clean(first, mask & !partial, settled);
     }
 
     /// Drops clean pages that nobody uses, of the chunk that begins with page `first`.

@@ -64,6 +64,7 @@ impl CachedFile {
         }
         self.overdue = None;
         self.draining = false;
+        self.look.cuts += 1;
         assert!(self.epochs.is_empty() && self.charged == 0 && self.failing_pages == 0);
         dirty.len() as u64
     }

@@ -18,6 +18,7 @@ use std::ops::Range;
 use forebay_block::{Bio, Errno, Frame, Operation, Target};
 
 use crate::epochs::Epochs;
+use crate::exact::Exact;
 use crate::fence::Fence;
 use crate::growth::Growth;
 use crate::holes::Holes;
@@ -89,6 +90,15 @@ pub enum Gaps {
     OverReserved,
 }
 
+/// Marks when the size of a file was read from its file system, relative to our own changes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Look {
+    /// Times that we have set the length.
+    pub(crate) cuts: u64,
+    /// Requests that have ended; each may have moved the end.
+    pub(crate) writes: u64,
+}
+
 /// One file in the cache. All methods must be called under the lock of the file.
 #[derive(Debug)]
 pub struct CachedFile {
@@ -113,6 +123,12 @@ pub struct CachedFile {
     pub(crate) parked: BTreeMap<u64, Frame>,
     /// Pages of which only some bytes are here.
     pub(crate) partials: BTreeMap<u64, Partial>,
+    /// Pages of a shared file that are ours in part only.
+    pub(crate) exact: BTreeMap<u64, Box<Exact>>,
+    /// Those pages that are at the device in the frames they have.
+    pub(crate) sending_exact: Range<u64>,
+    /// Counts what may make a look at the file's size out of date.
+    pub(crate) look: Look,
     /// Frames that are being read into and are not the page's own, by fill and page.
     pub(crate) arriving: BTreeMap<(u32, u64), Frame>,
     /// Epochs of pages whose write failed while a copy over it was being made: what is published
@@ -195,6 +211,9 @@ impl CachedFile {
             displaced: BTreeMap::new(),
             parked: BTreeMap::new(),
             partials: BTreeMap::new(),
+            exact: BTreeMap::new(),
+            sending_exact: 0..0,
+            look: Look::default(),
             arriving: BTreeMap::new(),
             owed: BTreeMap::new(),
             flights: Flights::default(),
@@ -379,10 +398,24 @@ impl CachedFile {
         self.leaves_space || self.reserved_beyond_end() > 0
     }
 
-    /// Records the size in the file system of a shared file, which other programs may have changed.
-    pub fn observe_disk_size(&mut self, disk_size: u64, settled: &mut Settled) {
-        let is_shared = self.liberties == Liberties::Shared;
-        if is_shared
+    /// Returns a mark to take before asking the file system for the size without the lock.
+    #[must_use]
+    pub fn look(&self) -> Look {
+        self.look
+    }
+
+    /// Records the size in the file system of a shared file, read after `look` was taken. Other
+    /// programs may have moved the end. A larger size is adopted at once. A smaller size is adopted
+    /// only if nothing of ours could have made the file longer since, and no unwritten data will.
+    pub fn observe_disk_size(&mut self, disk_size: u64, look: Look, settled: &mut Settled) {
+        let is_cut = look.cuts != self.look.cuts || self.is_being_cut();
+        if self.liberties == Liberties::Exclusive || is_cut {
+            return;
+        }
+        if disk_size >= self.size {
+            self.size = disk_size;
+            self.disk_size = disk_size;
+        } else if look.writes == self.look.writes
             && !self.is_dirty()
             && self.flights.is_empty()
             && self.may_follow_cut(disk_size, settled)
@@ -390,6 +423,12 @@ impl CachedFile {
             self.size = disk_size;
             self.disk_size = disk_size;
         }
+    }
+
+    /// Returns whether a change of length is requested or in flight.
+    #[must_use]
+    pub fn is_being_cut(&self) -> bool {
+        self.tickets.first_set_length().is_some()
     }
 
     /// Returns the offset and error of a failed page write that a handle has not reported yet. `seen`
@@ -450,8 +489,10 @@ impl CachedFile {
 
     /// The page that contains the end of the file, if the end is inside a page. A device has none:
     /// its last page is written direct like the others, as long as it is.
+    /// Nor has a shared file: only the written bytes of its last page are sent (`exact.rs`).
     pub(crate) fn tail_page(&self) -> Option<u64> {
-        (!self.is_device && !self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
+        let has_end = !self.is_device && self.liberties == Liberties::Exclusive;
+        (has_end && !self.size.is_multiple_of(PAGE)).then_some(self.size / PAGE)
     }
 
     /// Pages below this one do not move the end of the file when they are written.
@@ -495,6 +536,7 @@ impl CachedFile {
         chunk.unwritable &= !bit;
         self.unread -= u64::from(chunk.uses.forget(bit));
         settled.freed.extend(chunk.take_frame(slot));
+        self.disown(page);
         if was_dirty {
             self.index.clear_dirty(page);
             self.epochs.remove(epoch, 1);

@@ -18,7 +18,8 @@
 //! | flight | zeroes, or an older frame, are being written here | as the rest says | yes | no |
 //! | dirty, failing | could not be written | yes | yes | when somebody asks again |
 //! | dirty, unwritable | could not be written the last time | as the rest says | yes | as the rest says |
-//! | present, kept or covered | written, and kept for a flush (`kept.rs`) | yes | yes, in place | no |
+//! | present or partial, kept or covered | written, and kept for a flush (`kept.rs`) | as the rest says | yes, in place | no |
+//! | exact | as the rest says; only some bytes of it are ours (`exact.rs`) | as the rest says | unless in `flight` | those bytes |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,6 +27,7 @@ use std::ops::Range;
 use forebay_block::Frame;
 
 use crate::bits::{bits, runs, slots};
+use crate::exact::WHOLE;
 use crate::frames::FrameRun;
 use crate::uses::Uses;
 
@@ -56,6 +58,10 @@ pub(crate) struct Chunk {
     pub(crate) kept: u64,
     /// Kept for the flush that was sent last.
     pub(crate) covered: u64,
+    /// Only some of their bytes are ours: which, the file knows (`exact.rs`).
+    pub(crate) exact: u64,
+    /// Of dirty pages the first byte that was written, and the end of the last one.
+    pub(crate) spans: [(u16, u16); CHUNK_PAGES as usize],
     /// How often they were read, and whether they stay.
     pub(crate) uses: Uses,
 }
@@ -78,6 +84,8 @@ impl Chunk {
             unwritable: 0,
             kept: 0,
             covered: 0,
+            exact: 0,
+            spans: [WHOLE; CHUNK_PAGES as usize],
             uses: Uses::default(),
         }
     }
@@ -163,9 +171,14 @@ impl Chunk {
             & !(self.dirty | self.busy | self.filling | self.flight | self.pinned | self.held())
     }
 
-    /// The dirty pages that may be sent.
+    /// Partial pages that nobody uses, and that need not be written.
+    pub(crate) fn idle_partial(&self) -> u64 {
+        self.partial & !(self.dirty | self.busy | self.flight | self.pinned | self.held())
+    }
+
+    /// The dirty pages that may be sent whole.
     pub(crate) fn sendable(&self) -> u64 {
-        self.dirty & !(self.busy | self.flight | self.failing | self.partial)
+        self.dirty & !(self.busy | self.flight | self.failing | self.partial | self.exact)
     }
 
     /// Those of `mask` that became dirty in this epoch or before.

@@ -20,15 +20,14 @@
 //! up, and to opening a shared file that was there ([`CachedFile::lacks_frames`]). And a second
 //! flush that fails with nothing but writes through the kernel's cache before it is a failure.
 
-use forebay_block::{Bio, Class, Errno, Operation};
+use forebay_block::{Bio, Errno, Operation};
 
 use crate::bits::slots;
 use crate::file::{CachedFile, Liberties};
 use crate::index::Chunk;
-use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::limits::PAGE;
 use crate::ticket::Failure;
-use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
-use crate::writeback::segments::Segments;
+use crate::writeback::flight::FlushStep;
 use crate::writeback::settle::Settled;
 
 /// What is kept of a file, beside the bits in its chunks.
@@ -222,9 +221,13 @@ impl CachedFile {
             self.charged -= u64::from(free.count_ones());
             settled.uncharged += u64::from(free.count_ones());
             // Who is reading one lets go of it.
-            dropped.push((first, free & chunk.idle_clean()));
+            let idle = chunk.idle_clean() | chunk.idle_partial();
+            dropped.push((first, free & idle, ended & chunk.exact));
         }
-        dropped.into_iter().for_each(|(first, mask)| self.drop_clean(first, mask, settled));
+        for (first, idle, exact) in dropped {
+            slots(exact).for_each(|slot| self.end_keeping_exact(first + slot as u64));
+            self.drop_idle(first, idle, settled);
+        }
     }
 
     /// A flush failed. True where that is got over: what was written since the last good one is
@@ -253,6 +256,7 @@ impl CachedFile {
     /// stands for it, and every sync that waits, waits for that.
     fn redo_from_start(&mut self, page: u64, settled: &mut Settled) {
         const OLDEST: u64 = 0;
+        self.redo_exact(page);
         let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
         let bit = 1 << slot;
         if let Some((_, epoch)) = self.displaced.get_mut(&page) {
@@ -263,6 +267,8 @@ impl CachedFile {
         let frame = chunk.frame(slot).expect("a kept page has a frame");
         if chunk.dirty & bit != 0 || chunk.sending & bit != 0 {
             self.epochs.remove(chunk.epoch(slot), 1);
+            // More of it than was said before.
+            settled.dirty_again.extend((chunk.dirty & bit != 0).then_some((page, frame)));
         } else if chunk.busy & bit != 0 {
             // In place, unless what was written is in a frame of its own.
             if !self.parked.contains_key(&page) {
@@ -291,38 +297,6 @@ impl CachedFile {
     /// A direct write has ended that was on its way when a flush failed.
     pub(crate) fn note_direct(&mut self) {
         self.kept.rewriting = Some(Rewriting::SomeDirect);
-    }
-
-    /// The next run through the kernel's cache, of pages not after `covers`. It is alone at the
-    /// device, so it is sent when all else has ended.
-    pub(crate) fn next_rewrite(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
-        let which = |_: u64, chunk: &Chunk| match covers {
-            Some(covers) => chunk.not_after(chunk.sendable(), covers),
-            None => chunk.sendable(),
-        };
-        let first = self.index.next_dirty(0, u64::MAX, which)?;
-        self.draining = !self.flights.is_empty();
-        if self.draining {
-            return None;
-        }
-        let mut run = Pages::starting_at(first);
-        let mut segments = Segments::default();
-        while run.count < GATHER_PAGES && segments.count() + 1 < GATHER_SEGMENTS {
-            let page = first + run.count;
-            let sendable = self.index.get(page).map_or(0, |(chunk, slot)| chunk.sendable() >> slot);
-            let most = u64::from(sendable.trailing_ones()).min(GATHER_PAGES - run.count);
-            if most == 0 {
-                break;
-            }
-            let room = GATHER_SEGMENTS - segments.count() - 1;
-            let sent = self.send_data(page, most as u32, room, &mut segments);
-            run.push(sent, Carries::Data);
-        }
-        let end = self.size.min((first + run.count) * PAGE);
-        let length = end - first * PAGE;
-        let flight = self.flights.start(Flight::Rewrite { run, end });
-        let segments = segments.cut_to(length);
-        Some(self.bio(Operation::WriteBuffered, first * PAGE, length, segments, class, flight))
     }
 
     /// Others have cut a file that we keep pages of: those beyond are theirs to lose, unless

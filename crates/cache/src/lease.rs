@@ -14,7 +14,7 @@
 //! never while a request is at the device that only its holder may make: zeroes that land after the
 //! other program's bytes would destroy them.
 
-use crate::file::{CachedFile, Liberties};
+use crate::file::{CachedFile, Liberties, Look};
 use crate::limits::PAGE;
 use crate::ticket::Request;
 use crate::writeback::settle::Settled;
@@ -30,15 +30,22 @@ impl CachedFile {
     /// and takes the current size.
     ///
     /// Returns `false` and changes nothing if a page is dirty, kept, in use or at the device, because
-    /// a page being read may be older than the last write of another program. Release the lease then.
+    /// a page being read may be older than the last write of another program; or if something else
+    /// changed `disk_size` after it was read ([`CachedFile::look`]). Release the lease then.
     #[must_use]
-    pub fn own(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
+    pub fn own(&mut self, disk_size: u64, look: Look, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
-        if self.breaking.is_some() || self.has_tickets() || self.awaits_flush() || !is_quiet {
+        let is_stale = look != self.look;
+        if self.breaking.is_some()
+            || self.has_tickets()
+            || self.awaits_flush()
+            || !is_quiet
+            || is_stale
+        {
             return false;
         }
         self.drop_clean_in(&(0..u64::MAX), settled);
-        self.observe_disk_size(disk_size, settled);
+        self.observe_disk_size(disk_size, look, settled);
         self.origin_pages = disk_size.div_ceil(PAGE);
         self.liberties = Liberties::Exclusive;
         true
@@ -52,6 +59,7 @@ impl CachedFile {
         }
         self.liberties = Liberties::Shared;
         self.holes.forget();
+        self.claim_dirty();
         self.drop_clean_in(&(0..u64::MAX), settled);
         // Those that somebody uses stay a moment longer.
         for (_, chunk) in self.index.chunks_mut() {

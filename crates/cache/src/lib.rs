@@ -21,7 +21,8 @@
 // past the cache, `holes` ranges known to be zero, `space` reserved space and `growth` how much,
 // `lease` whether another program has the file open, `writeback` which page is written next, why, and
 // the result, `kept` pages kept for a flush, `ticket` requests of callers, `epochs` which writes a
-// sync covers, `discard` dropping dirty pages, `fence` ranges being discarded, `readahead`, `clean`
+// sync covers, `discard` dropping dirty pages, `fence` ranges being discarded, `exact` the bytes of a
+// page that are ours on a shared file, `readahead`, `clean`
 // and `uses` which clean pages may be dropped, `evict` their order, `samples` latencies, `account`
 // records for a keeper, `adopt` taking them over, `state` the state of a page, `bits` sets of pages.
 
@@ -33,6 +34,7 @@ pub mod clean;
 pub mod discard;
 pub mod epochs;
 pub mod evict;
+mod exact;
 mod fence;
 pub mod file;
 pub mod frames;

@@ -37,10 +37,50 @@ impl Mask {
         Self { words: [0; WORDS] }
     }
 
+    pub(crate) fn full() -> Self {
+        Self { words: [u64::MAX; WORDS] }
+    }
+
+    pub(crate) fn of(range: Range<usize>) -> Self {
+        let mut mask = Self::new();
+        mask.add(range);
+        mask
+    }
+
     pub(crate) fn add(&mut self, range: Range<usize>) {
         for (word, mask) in words(range) {
             self.words[word] |= mask;
         }
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
+    }
+
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
+        for (word, mask) in words(range) {
+            self.words[word] &= !mask;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.words.iter().all(|word| *word == u64::MAX)
+    }
+
+    /// The first stretch that is here.
+    pub(crate) fn first_run(&self) -> Option<Range<usize>> {
+        let start = self.next(0, 0);
+        (start < PAGE as usize).then(|| start..self.next(start, u64::MAX))
+    }
+
+    /// Stretches that are here, in order.
+    pub(crate) fn runs(&self) -> Vec<Range<usize>> {
+        let missing = Self { words: self.words.map(|word| !word) };
+        missing.missing()
     }
 
     pub(crate) fn holds(&self, range: Range<usize>) -> bool {
@@ -135,6 +175,15 @@ mod tests {
                 plain[range.clone()].fill(true);
                 prop_assert!(mask.holds(range));
             }
+            let runs = mask.runs();
+            prop_assert_eq!(mask.first_run(), runs.first().cloned());
+            let mut here = vec![false; PAGE as usize];
+            runs.iter().for_each(|run| here[run.clone()].fill(true));
+            prop_assert_eq!(&here, &plain);
+            prop_assert_eq!(mask.is_empty(), runs.is_empty());
+            let mut rest = mask.clone();
+            runs.into_iter().for_each(|run| rest.remove(run));
+            prop_assert!(rest.is_empty() && !mask.is_full());
             let mut missing = vec![false; PAGE as usize];
             for range in mask.missing() {
                 prop_assert!(!range.is_empty());

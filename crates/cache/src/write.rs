@@ -4,10 +4,13 @@
 //! drops these pages until they are published. So a slow copy (the source may fault) delays only
 //! users of the same pages.
 
+use std::ops::Range;
+
 use forebay_block::Frame;
 
-use crate::bits::{bits, parts, runs};
-use crate::file::CachedFile;
+use crate::bits::{bits, parts, runs, slots};
+use crate::exact::WHOLE;
+use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRuns;
 use crate::limits::{PAGE, STEP_PAGES};
 use crate::partial::{Mask, Partial, Patch, Rest};
@@ -33,7 +36,7 @@ pub struct Copy {
 impl Copy {
     /// Returns the pages written.
     #[must_use]
-    pub fn pages(&self) -> std::ops::Range<u64> {
+    pub fn pages(&self) -> Range<u64> {
         self.page..self.page + ((self.at + self.length) as u64).div_ceil(PAGE)
     }
 
@@ -94,7 +97,7 @@ impl CachedFile {
             let position = offset + planned as u64;
             let (page, at) = (position / PAGE, (position % PAGE) as usize);
             let left = length - planned;
-            let unfenced = self.unfenced_from(page);
+            let unfenced = self.unfenced_from(page).min(self.unsent_from(page));
             if unfenced == 0 {
                 break WriteStop::Busy;
             }
@@ -179,6 +182,7 @@ impl CachedFile {
         let (chunk, slot) = self.index.chunk_mut(page);
         let bit = 1 << slot;
         if chunk.partial & bit != 0 {
+            self.charged += u64::from((chunk.dirty | chunk.held()) & bit == 0);
             chunk.partial &= !bit;
             self.fill_errors.remove(&page);
             let partial = self.partials.remove(&page).expect("a partial page has its mask");
@@ -219,8 +223,11 @@ impl CachedFile {
         if self.is_frozen() {
             return Err(WriteStop::Busy);
         }
-        // Nothing of the old content is left when the write reaches the file's end.
-        let replaces = at == 0 && page * PAGE + length as u64 >= self.size;
+        // Nothing of the old content is left when the write reaches the file's end. On a shared
+        // file another program may have moved that since it was looked at.
+        let replaces = self.liberties == Liberties::Exclusive
+            && at == 0
+            && page * PAGE + length as u64 >= self.size;
         let rest_is_zero = replaces || self.absent_is_zero(page);
         let (chunk, slot) = self.index.chunk_mut(page);
         let bit = 1 << slot;
@@ -291,8 +298,9 @@ impl CachedFile {
         for copy in copies {
             let end = copy.page * PAGE + (copy.at + copy.length) as u64;
             self.size = self.size.max(end);
+            let part = (copy.length < PAGE as usize).then_some(copy.at..copy.at + copy.length);
             for (page, slot, count) in parts(copy.pages()) {
-                self.publish_pages((page, slot, count), caching, settled);
+                self.publish_pages((page, slot, count), part.clone(), caching, settled);
             }
             if !self.partials.is_empty() {
                 self.grow_partial(copy, settled);
@@ -304,6 +312,7 @@ impl CachedFile {
     fn publish_pages(
         &mut self,
         (page, slot, count): (u64, usize, u32),
+        part: Option<Range<usize>>,
         caching: Caching,
         settled: &mut Settled,
     ) {
@@ -322,6 +331,17 @@ impl CachedFile {
             (newly, chunk.uses.write(mask, caching))
         });
         self.unread -= u64::from(read);
+        match part {
+            Some(bytes) => {
+                self.publish_exact(page, bytes, newly != 0, self.owed.contains_key(&page));
+            }
+            None => {
+                let (chunk, _) = self.index.get_mut(page).expect("a published page has a chunk");
+                chunk.spans[slot..slot + count as usize].fill(WHOLE);
+                slots(chunk.exact & mask)
+                    .for_each(|at| self.disown(page - slot as u64 + at as u64));
+            }
+        }
         let mut counted = newly.count_ones() as usize;
         if !self.owed.is_empty() {
             for page in pages.clone() {
@@ -342,8 +362,11 @@ impl CachedFile {
     fn grow_partial(&mut self, copy: &Copy, settled: &mut Settled) {
         let Some(partial) = self.partials.get_mut(&copy.page) else { return };
         partial.mask.add(copy.at..copy.at + copy.length);
-        // Beyond the end there is nothing to be read.
-        let used = (self.size - copy.page * PAGE).min(PAGE) as usize;
+        // Beyond the end there is nothing to be read, unless another program moves it.
+        let used = match self.liberties {
+            Liberties::Exclusive => (self.size - copy.page * PAGE).min(PAGE) as usize,
+            Liberties::Shared => PAGE as usize,
+        };
         if let Rest::Here(from, filled) = partial.rest {
             self.make_whole(copy.page, from, filled, settled);
         } else if partial.mask.holds(0..used) {

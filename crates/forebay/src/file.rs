@@ -197,7 +197,10 @@ impl File {
     /// Writes all of `data` at the end of the file and returns its offset. Blocks as
     /// [`File::write_at`].
     ///
-    /// Concurrent appends, by any handle of the engine, never overlap or interleave.
+    /// Concurrent appends, by any handle of the engine, never overlap or interleave, and
+    /// [`File::set_len`] waits for those under way. If other programs have the file open, the end is
+    /// looked up when the call starts: bytes that they append before this data is written out are
+    /// overwritten.
     ///
     /// # Errors
     /// As [`File::write_at`]; `Unsupported` on a block device.
@@ -287,11 +290,13 @@ impl File {
         has_plenty.then(|| self.inode.volume.pledge())
     }
 
-    /// Returns the size of the file in bytes, including accepted data that is not written yet.
+    /// Returns the size of the file in bytes, including accepted data that is not written yet. Asks
+    /// the file system each time if other programs may have the file open, or if it is open for
+    /// reading only.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is there")]
     pub fn len(&self) -> u64 {
-        self.inode.lock().cache.size()
+        self.inode.length(&self.shared)
     }
 
     /// Returns whether the size of the file is 0.
@@ -362,11 +367,17 @@ impl File {
         self.may_write()?;
         self.may_move_end("cannot change the size of a block device", "its size is fixed")?;
         self.check_end(Some(length), length)?;
-        self.ask(Request::SetLength(length)).await
+        self.set_len_in_turn(length).await
     }
 
     pub(crate) fn set_len_unchecked(&self, length: u64) -> Result<()> {
-        wait::block_on(self.ask(Request::SetLength(length)))
+        wait::block_on(self.set_len_in_turn(length))
+    }
+
+    /// Between appends: one that has found out where the end is has written there before.
+    async fn set_len_in_turn(&self, length: u64) -> Result<()> {
+        let _turn = poll_fn(|context| self.poll_append(context)).await;
+        self.ask(Request::SetLength(length)).await
     }
 
     /// Tells a block device that a range is no longer needed (discard, or TRIM). Blocks until the
@@ -478,11 +489,14 @@ impl File {
     /// As [`File::discard_dirty`].
     pub async fn discard_dirty_async(&self) -> Result<u64> {
         self.may_write()?;
+        // The end may move: not in the midst of an append.
+        let turn = poll_fn(|context| self.poll_append(context)).await;
         let hold = Hold::new(&self.inode, &self.shared);
         let dropped =
             poll_fn(|context| plugged_no_more(self.inode.poll_discard(&self.shared, context)))
                 .await;
         drop(hold);
+        drop(turn);
         let pages = dropped?;
         // It knows.
         let _ = self.and_untold(Ok(()));

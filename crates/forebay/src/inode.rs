@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use forebay_block::{Bio, Ended, Errno, Moment, Operation, Target};
 use forebay_cache::discard::DISCARDED;
+use forebay_cache::file::Look;
 use forebay_cache::limits::{GATHER_PAGES, MAX_OFFSET, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
@@ -536,7 +537,8 @@ impl Inode {
         self.lock().cache.abandon(id);
     }
 
-    /// The exclusive right to append; `None` while somebody else has it.
+    /// The exclusive right to append, or to set the length: an append looks up the end and writes
+    /// there before anybody moves it back. Also waits for a change of length whose caller is gone.
     pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let mut state = self.lock();
@@ -544,8 +546,37 @@ impl Inode {
             state.append_wakers.push(waker);
             return Poll::Pending;
         }
+        if state.cache.is_being_cut() && !state.is_orphan {
+            state.page_wakers.push(context.waker().clone());
+            return Poll::Pending;
+        }
         state.appending = true;
         Poll::Ready(())
+    }
+
+    /// Bytes in the file, with everything accepted so far. Where other programs may have it open
+    /// the file system is asked, on the calling thread.
+    pub(crate) fn length(&self, shared: &Shared) -> u64 {
+        let state = self.lock();
+        if state.cache.liberties() == Liberties::Exclusive {
+            return state.cache.size();
+        }
+        let look = state.cache.look();
+        drop(state);
+        let found = self.file.length();
+        let mut after = After::default();
+        let mut state = self.lock();
+        match found {
+            Ok(length) => state.cache.observe_disk_size(length, look, &mut after.settled),
+            Err(error) => {
+                tracing::debug!(path = %self.path.display(), %error, "could not look at the size");
+            }
+        }
+        state.tell_arena(shared, &mut after);
+        let size = state.cache.size();
+        drop(state);
+        after.finish(shared);
+        size
     }
 
     /// Only those who wait for this are woken: whoever gives the turn up because it has to wait for
@@ -719,7 +750,7 @@ impl State {
         }
         for patch in after.settled.patches.drain(..) {
             shared.pool.patch(&patch);
-            self.tell_filled(shared, patch.to);
+            self.tell_filled(shared, patch.page, patch.to);
         }
     }
 
@@ -800,8 +831,13 @@ impl State {
     }
 
     /// Its lease is ours now; false where it has to be let go.
-    pub(crate) fn own(&mut self, shared: &Shared, disk_size: u64, after: &mut After) -> bool {
-        let is_owned = self.cache.own(disk_size, &mut after.settled);
+    pub(crate) fn own(
+        &mut self,
+        shared: &Shared,
+        (disk_size, look): (u64, Look),
+        after: &mut After,
+    ) -> bool {
+        let is_owned = self.cache.own(disk_size, look, &mut after.settled);
         self.tell_arena(shared, after);
         is_owned
     }

@@ -6,6 +6,9 @@
 //! what was accepted before it was asked for, so each change has a number and a sync that ends well
 //! names one.
 //!
+//! For a file that another program has had open this holds for each byte, not for each sector: the
+//! written bytes of a sector go out in several requests if another program's bytes lie between.
+//!
 //! A failed flush takes guarantees back: what was not covered by a sync before it may be gone for
 //! good, whatever later syncs say. Then it is not later syncs but later writes that make a sector
 //! sure again.
@@ -50,6 +53,8 @@ pub struct Ledger {
     name_is_forsaken: bool,
     /// What is being discarded: it may be found so from now on.
     discarding: Vec<Range<u64>>,
+    /// Another program has, or had, it open.
+    is_shared: bool,
 }
 
 impl Ledger {
@@ -66,6 +71,7 @@ impl Ledger {
             name_is_synced: false,
             name_is_forsaken: false,
             discarding: Vec::new(),
+            is_shared: false,
         }
     }
 
@@ -74,6 +80,11 @@ impl Ledger {
     pub fn of_device(bytes: u64) -> Self {
         let sizes = vec![Accepted { change: 0, value: bytes }];
         Self { bytes: vec![0; bytes as usize], sizes, name_is_synced: true, ..Self::new() }
+    }
+
+    /// Another program opens it.
+    pub fn share(&mut self) {
+        self.is_shared = true;
     }
 
     /// The file as it must be read.
@@ -255,6 +266,14 @@ impl Ledger {
         let is_possible =
             possible.any(|version| bytes_of(&version.value)[..seen] == content[..seen]);
         if is_possible || base.is_none() && content[..seen] == [0; SECTOR][..seen] {
+            return Ok(());
+        }
+        let possible = &versions[base.unwrap_or(0)..];
+        let is_byte_possible = |at: usize| {
+            let mut found = possible.iter().map(|version| bytes_of(&version.value)[at]);
+            found.any(|byte| byte == content[at]) || base.is_none() && content[at] == 0
+        };
+        if self.is_shared && (0..seen).all(is_byte_possible) {
             return Ok(());
         }
         let changes: Vec<u64> = versions.iter().map(|version| version.change).collect();

@@ -12,8 +12,8 @@ pub(crate) enum Flight {
     Pages(Pages),
     /// The page that contains the end of the file, up to the end.
     Tail { page: u64, length: u64 },
-    /// Pages that go through the kernel's cache, up to this byte.
-    Rewrite { run: Pages, end: u64 },
+    /// These bytes of a shared file, through the kernel's cache.
+    Exact { bytes: Range<u64> },
     /// Pages being read; for whoever waits for them, or ahead of a reader.
     Fill { pages: Range<u64>, waited: bool },
     /// A caller's own write, past the cache.
@@ -169,7 +169,7 @@ impl Flights {
     fn count(&mut self, flight: &Flight, by: isize) {
         let counter = match flight {
             Flight::Tail { .. }
-            | Flight::Rewrite { .. }
+            | Flight::Exact { .. }
             | Flight::Allocate(_)
             | Flight::Punch
             | Flight::GiveBack { .. }

@@ -50,10 +50,12 @@ impl CachedFile {
                     return Some(bio);
                 }
                 if self.is_rewriting() {
-                    return self.next_rewrite(None, reason.class());
+                    return self.next_exact(None, reason.class());
                 }
-                let first = self.sweep()?;
-                Some(self.send_run(first, reason.class()))
+                match self.sweep() {
+                    Some(first) => Some(self.send_run(first, reason.class())),
+                    None => self.next_exact(None, reason.class()),
+                }
             }
             Reason::Reclaim => self.next_reclaim(),
         }
@@ -90,19 +92,22 @@ impl CachedFile {
             return Some(bio);
         }
         if self.is_rewriting() {
-            return self.next_rewrite(Some(covers), reason.class());
+            return self.next_exact(Some(covers), reason.class());
         }
         if let Some(first) = self.pick(Some(covers)) {
             return Some(self.send_run(first, reason.class()));
+        }
+        if self.liberties == Liberties::Shared {
+            return self.next_exact(Some(covers), reason.class());
         }
         let page = self.dirty_tail(covers)?;
         self.draining = !self.flights.is_empty();
         if self.draining { None } else { Some(self.send_tail(page, reason.class())) }
     }
 
-    /// A page of which a part was written has to be read before it is sent.
+    /// A partial page has to be read before it is sent whole.
     fn next_fill(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
-        if self.draining || self.partials.is_empty() {
+        if self.draining || self.partials.is_empty() || self.liberties == Liberties::Shared {
             return None;
         }
         let is_due = |page: u64, partial: &Partial| {

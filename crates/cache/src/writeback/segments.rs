@@ -1,5 +1,7 @@
 //! The memory of a bio, as it is gathered: written, or read into.
 
+use std::ops::Range;
+
 use forebay_block::{Frame, Segment};
 
 use crate::frames::FrameRun;
@@ -18,6 +20,12 @@ impl Segments {
 
     pub(crate) fn push_frames(&mut self, run: FrameRun) {
         self.push(Segment::frames(run.first, run.count * PAGE as u32));
+    }
+
+    /// Some bytes of a frame.
+    pub(crate) fn push_part(&mut self, first: Frame, bytes: Range<usize>) {
+        let (offset, length) = (bytes.start as u32, (bytes.end - bytes.start) as u32);
+        self.push(Segment::Frames { first, offset, length });
     }
 
     pub(crate) fn push_zeroes(&mut self, pages: u64) {
@@ -43,10 +51,10 @@ impl Segments {
         let have: u64 = self.list.iter().map(|segment| u64::from(segment.length())).sum();
         if have > length {
             let last = self.list.last_mut().expect("what is too long has a segment");
-            let Segment::Frames { first, length: whole, .. } = *last else {
+            let Segment::Frames { length: whole, .. } = last else {
                 unreachable!("zeroes are not written up to an end")
             };
-            *last = Segment::frames(first, whole - (have - length) as u32);
+            *whole -= (have - length) as u32;
         }
         self.list
     }

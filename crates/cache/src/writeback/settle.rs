@@ -67,6 +67,7 @@ impl CachedFile {
     ) {
         let (target, flight) = Self::flight_of(bio);
         assert_eq!(target, self.target, "a bio comes back to its file");
+        self.look.writes += 1;
         // What ended short was sent again by the request path; less than all of it here is a
         // failure. A read may have come to the end of the file, which others may have moved; a
         // device that ends before its end has shrunk.
@@ -88,12 +89,7 @@ impl CachedFile {
                 // The page that is appended to next stays, whatever else has to go.
                 self.settle_run(&run, result, Keep::All, settled);
             }
-            Flight::Rewrite { run, end } => {
-                if result.is_ok() {
-                    self.disk_size = self.disk_size.max(end);
-                }
-                self.settle_run(&run, result, keep, settled);
-            }
+            Flight::Exact { bytes } => self.settle_exact(&bytes, result, settled),
             Flight::Fill { pages, waited } => {
                 self.settle_fill(flight, (pages, waited), result, settled)
             }
@@ -202,7 +198,7 @@ impl CachedFile {
         }
     }
 
-    fn tell_failure(&mut self, offset: u64, errno: Errno) {
+    pub(crate) fn tell_failure(&mut self, offset: u64, errno: Errno) {
         self.write_error = Some((offset, errno));
         self.error_sequence += 1;
         self.tickets.fail_pages(Failure::Write { offset, errno });
@@ -242,6 +238,8 @@ impl CachedFile {
         if is_shared {
             settled.written.extend(chunk.frames_of(own));
             self.keep(first, mask);
+            slots(own).for_each(|slot| self.keep_exact(first + slot as u64, false));
+            slots(touched).for_each(|slot| self.keep_exact(first + slot as u64, true));
         } else {
             let goes = match keep {
                 Keep::Nothing => own,
@@ -269,6 +267,9 @@ impl CachedFile {
             self.charged -= 1;
             settled.uncharged += 1;
         }
+        if displaced.is_some() {
+            self.own_all(page);
+        }
         let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let bit = 1 << slot;
         if let Some((_, epoch)) = displaced {
@@ -288,10 +289,14 @@ impl CachedFile {
             self.mark_failing(page);
         }
         self.index.mark_dirty(page);
+        if self.liberties == Liberties::Shared {
+            // It may have been sent under the lease.
+            self.claim(page);
+        }
     }
 
     /// A page stays dirty that was to be written.
-    fn mark_failing(&mut self, page: u64) {
+    pub(crate) fn mark_failing(&mut self, page: u64) {
         let (chunk, slot) = self.index.get_mut(page).expect("a dirty page has a chunk");
         let bit = 1 << slot;
         self.failing_pages += u64::from(chunk.failing & bit == 0);
@@ -396,14 +401,19 @@ impl CachedFile {
                     partial.rest = Rest::Here(frame, filled as usize);
                 } else {
                     self.make_whole(page, frame, filled as usize, settled);
+                    let (chunk, slot) = self.index.get(page).expect("a whole page has a chunk");
+                    // Kept for a flush that has ended meanwhile: the evictor does not know it.
+                    let clean = chunk.idle_clean() & (1 << slot);
+                    self.drop_clean(page - slot as u64, clean, settled);
                 }
             }
             Err(errno) => {
                 partial.rest = Rest::OnDevice(frame);
                 self.fill_errors.insert(page, errno);
                 let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
-                // One that is being copied into for the first time is not dirty yet.
-                if chunk.dirty & (1 << slot) != 0 {
+                // One that is being copied into for the first time is not dirty yet; of a shared
+                // file what was written can be sent without the rest.
+                if chunk.dirty & (1 << slot) != 0 && self.liberties == Liberties::Exclusive {
                     self.mark_failing(page);
                 }
             }
@@ -433,18 +443,28 @@ impl CachedFile {
         }
     }
 
+    /// The file ends within a page from now on.
+    fn cut_page(&mut self, page: u64, from: usize, settled: &mut Settled) {
+        let Some((chunk, slot)) = self.index.get(page) else { return };
+        let Some(frame) = chunk.frame(slot) else { return };
+        if let Some(partial) = self.partials.get_mut(&page) {
+            partial.mask.remove(from..PAGE as usize);
+            if partial.mask.is_empty() {
+                // No written byte is left.
+                return self.drop_page(page, settled);
+            }
+            if self.liberties == Liberties::Exclusive {
+                partial.mask.add(from..PAGE as usize);
+            }
+        }
+        settled.zero.push((frame, from));
+    }
+
     fn cut_or_grow(&mut self, length: u64, settled: &mut Settled) {
         if length < self.size {
             self.drop_pages(length.div_ceil(PAGE)..u64::MAX, settled);
-            if !length.is_multiple_of(PAGE)
-                && let Some((chunk, slot)) = self.index.get(length / PAGE)
-                && let Some(frame) = chunk.frame(slot)
-            {
-                let from = (length % PAGE) as usize;
-                settled.zero.push((frame, from));
-                if let Some(partial) = self.partials.get_mut(&(length / PAGE)) {
-                    partial.mask.add(from..PAGE as usize);
-                }
+            if !length.is_multiple_of(PAGE) {
+                self.cut_page(length / PAGE, (length % PAGE) as usize, settled);
             }
             // Space allocated for a write since the cut was made is there still.
             self.littered = self.littered.max(self.space.end());
@@ -452,8 +472,13 @@ impl CachedFile {
             self.holes.cut(length.div_ceil(PAGE));
             self.origin_pages = self.origin_pages.min(length.div_ceil(PAGE));
         }
+        let is_cut = length < self.size && !length.is_multiple_of(PAGE);
         self.size = length;
         self.disk_size = length;
         self.unflushed = true;
+        self.look.cuts += 1;
+        if is_cut {
+            self.cut_exact(length / PAGE, settled);
+        }
     }
 }

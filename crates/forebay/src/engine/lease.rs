@@ -36,11 +36,12 @@ impl Engine {
             self.flush_what_was_there(inode);
             return Ok(());
         }
+        let look = inode.lock().cache.look();
         let length = inode.file.length().map_err(cannot_look)?;
         let reserving = self.reserving(&inode.file, length);
         let mut after = After::default();
         let mut state = inode.lock();
-        let is_owned = state.own(&self.owner.shared, length, &mut after);
+        let is_owned = state.own(&self.owner.shared, (length, look), &mut after);
         if is_owned {
             state.cache.set_reserving(reserving);
             // It may have been changed for all files meanwhile.

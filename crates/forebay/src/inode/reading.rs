@@ -42,15 +42,13 @@ impl Reading {
 impl Inode {
     /// A read of a range starts: others' bytes are looked at anew on a shared file.
     pub(crate) fn start_read(&self, shared: &Shared, offset: u64, length: usize) {
+        let size = self.length(shared);
         let mut state = self.lock();
         if state.cache.liberties() == Liberties::Exclusive {
             return;
         }
         let mut after = After::default();
-        if let Ok(disk_size) = self.file.length() {
-            state.cache.observe_disk_size(disk_size, &mut after.settled);
-        }
-        let end = offset.saturating_add(length as u64).min(state.cache.size());
+        let end = offset.saturating_add(length as u64).min(size);
         state.cache.start_read(&(offset.min(end)..end), &mut after.settled);
         state.tell_arena(shared, &mut after);
         drop(state);

@@ -111,9 +111,9 @@ impl State {
     }
 
     /// A page of which bytes were missing has them.
-    pub(super) fn tell_filled(&mut self, shared: &Shared, frame: Frame) {
+    pub(super) fn tell_filled(&mut self, shared: &Shared, page: u64, frame: Frame) {
         if let Some(record) = &mut self.record {
-            CachedFile::tell_filled(frame, &mut record.account(shared));
+            self.cache.tell_filled(page, frame, &mut record.account(shared));
         }
     }
 

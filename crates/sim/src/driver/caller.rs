@@ -204,6 +204,9 @@ impl Driver {
             // Left by a write that failed: it is not ours to give back.
             inode.keeps_space = stored.allocated_beyond_end().is_some();
             self.paths[path].inode = Some(inode);
+            if is_shared {
+                self.paths[path].ledger.share();
+            }
             self.accounts.enter(path, size);
             self.disk.open(target);
             // What was written before is not kept.

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 
 use forebay_block::{Frame, Knobs, Queue, Target};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Candidate, Evictor, Frames, Liberties, Settled};
+use forebay_cache::{Candidate, Evictor, Frames, Liberties, Settled};
 
 use crate::account::Accounts;
 use crate::disk::Disk;
@@ -292,13 +292,14 @@ impl Driver {
             Liberties::Exclusive => {
                 inode.cache.begin_break(&mut settled);
                 inode.broken_at = Some(change);
+                self.paths[path].ledger.share();
                 self.kick(path);
                 self.marks.hit("lease broken");
                 self.note(path, "lease broken", 0, 0, 0);
             }
             Liberties::Shared => {
                 let size = self.disk.file(Target(path as u32)).size();
-                if inode.cache.own(size, &mut settled) {
+                if inode.cache.own(size, inode.cache.look(), &mut settled) {
                     self.disk.set_others(Target(path as u32), false);
                     inode.origin_end = size.next_multiple_of(PAGE);
                     self.marks.hit("lease had");
@@ -312,10 +313,12 @@ impl Driver {
 
     /// Zeroes and copies what the cache tells to.
     fn finish_memory(&mut self, path: usize, settled: &mut Settled) {
-        let filled: Vec<Frame> = settled.patches.iter().map(|patch| patch.to).collect();
+        let filled = settled.patches.iter().map(|patch| (patch.page, patch.to));
+        let filled: Vec<(u64, Frame)> = filled.collect();
         self.disk.arena().finish(settled);
         let mut account = self.accounts.tell(path);
-        filled.into_iter().for_each(|frame| CachedFile::tell_filled(frame, &mut account));
+        let cache = &self.paths[path].inode.as_ref().expect("an open file").cache;
+        filled.into_iter().for_each(|(page, frame)| cache.tell_filled(page, frame, &mut account));
     }
 
     /// What the cache of a file has told of frames is said.

@@ -48,7 +48,7 @@ impl Driver {
         let size = self.disk.file(Target(path as u32)).size();
         let inode = self.inode(path);
         if inode.cache.liberties() == Liberties::Shared {
-            inode.cache.observe_disk_size(size, &mut settled);
+            inode.cache.observe_disk_size(size, inode.cache.look(), &mut settled);
             let end = (offset + length).min(inode.cache.size());
             inode.cache.start_read(&(offset.min(end)..end), &mut settled);
             self.tell(path, &mut settled);

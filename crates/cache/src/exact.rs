@@ -1,0 +1,322 @@
+//! Which bytes of a dirty page are ours, where that is not all of them: on a shared file only those
+//! are written.
+//!
+//! Another program may change any byte that we did not write, at any time, also one of a page that
+//! we hold. So the rest of such a page is never sent, however recently it was read. The bytes go
+//! through the kernel's page cache ([`Flight::Exact`]), which merges them with the page as it is
+//! then, under the inode's lock. A page that was written in whole goes direct, as under the lease.
+//!
+//! ```text
+//!  page      |#####..##.......|################|####............|
+//!              exact  exact     direct            exact                 # written by the program
+//! ```
+//!
+//! The guarantee: a shared file gets no byte that the program did not write, also when what was
+//! kept for a flush is written once more. The price: such a write is alone at the device.
+//!
+//! Under the lease nobody else changes anything, and whole pages are sent. For the moment it is
+//! lost at, each page remembers the first and the last byte written since it became dirty
+//! ([`Chunk::spans`]): exact where the writes of a page touch each other, and as for one write over
+//! all of them where they do not.
+
+use std::ops::Range;
+
+use forebay_block::{Bio, Class, Errno, Operation};
+
+use crate::file::{CachedFile, Liberties};
+use crate::index::Chunk;
+use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::partial::Mask;
+use crate::writeback::flight::Flight;
+use crate::writeback::segments::Segments;
+use crate::writeback::settle::Settled;
+
+/// All bytes of a page.
+pub(crate) const WHOLE: (u16, u16) = (0, PAGE as u16);
+
+/// Bytes of a page of a shared file that are ours. Where a page has none of this, all of it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Exact {
+    /// To be written.
+    pub(crate) dirty: Mask,
+    /// Written, and kept for a flush.
+    pub(crate) kept: Mask,
+}
+
+impl CachedFile {
+    /// A part of a page was written. `newly`: it was not dirty before. `is_owed`: an older write of
+    /// it has failed meanwhile, which what is published now stands for.
+    pub(crate) fn publish_exact(
+        &mut self,
+        page: u64,
+        bytes: Range<usize>,
+        newly: bool,
+        is_owed: bool,
+    ) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a published page has a chunk");
+        let (start, end) = (bytes.start as u16, bytes.end as u16);
+        let span = &mut chunk.spans[slot];
+        let is_exact = chunk.exact & (1 << slot) != 0;
+        *span = match (is_owed && !is_exact, newly) {
+            (true, _) => WHOLE,
+            (false, true) => (start, end),
+            (false, false) => (span.0.min(start), span.1.max(end)),
+        };
+        if self.liberties == Liberties::Exclusive {
+            return;
+        }
+        if is_exact {
+            let exact = self.exact.get_mut(&page).expect("a page with the bit has an entry");
+            exact.dirty.add(bytes);
+            if exact.dirty.is_full() {
+                self.own_all(page);
+            }
+        } else if newly && !is_owed {
+            let kept = if chunk.held() & (1 << slot) != 0 { Mask::full() } else { Mask::new() };
+            self.own_part(page, Exact { dirty: Mask::of(bytes), kept });
+        }
+    }
+
+    /// These bytes of a page are ours, and no others.
+    fn own_part(&mut self, page: u64, exact: Exact) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
+        chunk.exact |= 1 << slot;
+        self.exact.insert(page, Box::new(exact));
+    }
+
+    /// All bytes of a page are ours, as far as the file goes.
+    pub(crate) fn own_all(&mut self, page: u64) {
+        self.disown(page);
+        let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
+        chunk.spans[slot] = WHOLE;
+        let inside = self.bytes_inside(page);
+        if self.liberties == Liberties::Shared && inside < PAGE as usize {
+            let (dirty, kept) = (Mask::of(0..inside), Mask::of(0..inside));
+            self.own_part(page, Exact { dirty, kept });
+        }
+    }
+
+    /// Nothing is known of the bytes of a page any more.
+    pub(crate) fn disown(&mut self, page: u64) {
+        if self.exact.remove(&page).is_some()
+            && let Some((chunk, slot)) = self.index.get_mut(page)
+        {
+            chunk.exact &= !(1 << slot);
+        }
+    }
+
+    /// Bytes of a page before the end of the file.
+    fn bytes_inside(&self, page: u64) -> usize {
+        self.size.saturating_sub(page * PAGE).min(PAGE) as usize
+    }
+
+    /// The lease goes: of each dirty page only what was written is ours from now on.
+    pub(crate) fn claim_dirty(&mut self) {
+        for page in self.index.dirty_pages() {
+            self.claim(page);
+        }
+    }
+
+    /// A page of a shared file is dirty that was written under the lease.
+    pub(crate) fn claim(&mut self, page: u64) {
+        let (chunk, slot) = self.index.get(page).expect("a dirty page has a chunk");
+        let (start, end) = chunk.spans[slot];
+        let partial = self.partials.get(&page);
+        if chunk.exact & (1 << slot) != 0 || partial.is_none() && (start, end) == WHOLE {
+            return;
+        }
+        let span = || Mask::of(usize::from(start)..usize::from(end));
+        let mut dirty = partial.map_or_else(span, |partial| (*partial.mask).clone());
+        dirty.remove(self.bytes_inside(page)..PAGE as usize);
+        self.own_part(page, Exact { dirty, kept: Mask::new() });
+    }
+
+    /// A page was written whole, or up to the end of the file, and is kept.
+    pub(crate) fn keep_exact(&mut self, page: u64, is_touched: bool) {
+        let (chunk, slot) = self.index.get(page).expect("a written page has a chunk");
+        let (start, end) = chunk.spans[slot];
+        if let Some(exact) = self.exact.get_mut(&page) {
+            exact.kept = Mask::full();
+        } else if !is_touched && (start, end) != WHOLE {
+            let kept = Mask::of(usize::from(start)..usize::from(end));
+            self.own_part(page, Exact { dirty: Mask::new(), kept });
+        }
+    }
+
+    /// The kept bytes of a page are durable, or were given up.
+    pub(crate) fn end_keeping_exact(&mut self, page: u64) {
+        let (chunk, slot) = self.index.get(page).expect("a kept page has a chunk");
+        let is_dirty = chunk.dirty & (1 << slot) != 0;
+        match self.exact.get_mut(&page) {
+            Some(exact) if is_dirty => exact.kept = Mask::new(),
+            Some(_) => self.disown(page),
+            None => {}
+        }
+    }
+
+    /// The kept bytes of a page have to be written again.
+    pub(crate) fn redo_exact(&mut self, page: u64) {
+        let inside = self.bytes_inside(page);
+        let Some(exact) = self.exact.get_mut(&page) else {
+            return if inside < PAGE as usize {
+                self.own_all(page)
+            };
+        };
+        exact.dirty.add_all(&std::mem::replace(&mut exact.kept, Mask::new()));
+        exact.dirty.remove(inside..PAGE as usize);
+        if exact.dirty.is_full() {
+            self.own_all(page);
+        }
+    }
+
+    /// The file was cut within this page.
+    pub(crate) fn cut_exact(&mut self, page: u64, settled: &mut Settled) {
+        let inside = self.bytes_inside(page);
+        let Some((chunk, slot)) = self.index.get_mut(page) else { return };
+        if chunk.frame(slot).is_none() {
+            return;
+        }
+        let (start, end) = chunk.spans[slot];
+        let start = if usize::from(start) < inside { start } else { 0 };
+        chunk.spans[slot] = (start, end.min(inside as u16));
+        let (is_dirty, is_held) = (chunk.dirty & (1 << slot) != 0, chunk.held() & (1 << slot) != 0);
+        if self.liberties == Liberties::Exclusive || !(is_dirty || is_held) {
+            return;
+        }
+        if self.exact.contains_key(&page) {
+            let exact = self.exact.get_mut(&page).expect("looked at");
+            exact.dirty.remove(inside..PAGE as usize);
+            exact.kept.remove(inside..PAGE as usize);
+        } else {
+            let ours = |is_ours| if is_ours { Mask::of(0..inside) } else { Mask::new() };
+            self.own_part(page, Exact { dirty: ours(is_dirty), kept: ours(is_held) });
+        }
+        let Exact { dirty, kept } = &*self.exact[&page];
+        if dirty.is_empty() && kept.is_empty() {
+            // No written byte is left.
+            self.drop_page(page, settled);
+        } else if is_dirty && dirty.is_empty() {
+            self.end_dirty(page, settled);
+        }
+    }
+
+    /// The next run of bytes through the kernel's cache, of pages not after `covers`: parts of
+    /// pages, and after a flush that failed whole ones too. It is alone at the device, so it is
+    /// sent when all else has ended.
+    pub(crate) fn next_exact(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
+        if self.exact.is_empty() && !self.is_rewriting() {
+            return None;
+        }
+        let of_all = if self.is_rewriting() { u64::MAX } else { 0 };
+        let sendable = |chunk: &Chunk| {
+            chunk.dirty & (chunk.exact | of_all) & !(chunk.busy | chunk.flight | chunk.failing)
+        };
+        let which = |_: u64, chunk: &Chunk| match covers {
+            Some(covers) => chunk.not_after(sendable(chunk), covers),
+            None => sendable(chunk),
+        };
+        let first = self.index.next_dirty(0, u64::MAX, which)?;
+        self.draining = !self.flights.is_empty();
+        if self.draining {
+            return None;
+        }
+        let mut bytes = first * PAGE..first * PAGE;
+        let mut segments = Segments::default();
+        let mut page = first;
+        while page - first < GATHER_PAGES && segments.count() < GATHER_SEGMENTS {
+            let Some((chunk, slot)) = self.index.get(page) else { break };
+            let Some(frame) = chunk.frame(slot) else { break };
+            if sendable(chunk) & (1 << slot) == 0 {
+                break;
+            }
+            let run = match self.exact.get(&page) {
+                Some(exact) => exact.dirty.first_run().expect("a dirty page has bytes to write"),
+                None => 0..self.bytes_inside(page),
+            };
+            if page == first {
+                bytes = first * PAGE + run.start as u64..first * PAGE + run.start as u64;
+            } else if run.start > 0 {
+                break;
+            }
+            segments.push_part(frame, run.clone());
+            bytes.end = page * PAGE + run.end as u64;
+            page += 1;
+            if bytes.end < page * PAGE {
+                break;
+            }
+        }
+        for page in first..page {
+            let (chunk, slot) = self.index.get_mut(page).expect("looked at");
+            chunk.flight |= 1 << slot;
+        }
+        self.note_sent(bytes.end);
+        self.sending_exact = first..page;
+        let (offset, length) = (bytes.start, bytes.end - bytes.start);
+        let flight = self.flights.start(Flight::Exact { bytes });
+        let segments = segments.cut_to(length);
+        Some(self.bio(Operation::WriteBuffered, offset, length, segments, class, flight))
+    }
+
+    /// It has ended. Nobody has touched its pages meanwhile.
+    pub(crate) fn settle_exact(
+        &mut self,
+        bytes: &Range<u64>,
+        result: Result<u64, Errno>,
+        settled: &mut Settled,
+    ) {
+        self.sending_exact = 0..0;
+        self.unflushed = true;
+        if result.is_ok() {
+            self.disk_size = self.disk_size.max(bytes.end);
+        }
+        for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
+            let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
+            chunk.flight &= !(1 << slot);
+            if result.is_ok() {
+                let start = bytes.start.max(page * PAGE) - page * PAGE;
+                let end = bytes.end.min((page + 1) * PAGE) - page * PAGE;
+                self.settle_exact_page(page, start as usize..end as usize, settled);
+            } else {
+                self.mark_failing(page);
+            }
+        }
+        if let Err(errno) = result {
+            self.tell_failure(bytes.start, errno);
+        }
+    }
+
+    fn settle_exact_page(&mut self, page: u64, bytes: Range<usize>, settled: &mut Settled) {
+        let is_done = match self.exact.get_mut(&page) {
+            Some(exact) => {
+                exact.dirty.remove(bytes.clone());
+                exact.kept.add(bytes);
+                exact.dirty.is_empty()
+            }
+            None => true,
+        };
+        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
+        let bit = 1 << slot;
+        self.unwritable_pages -= u64::from(chunk.unwritable & bit != 0);
+        chunk.unwritable &= !bit;
+        if is_done {
+            self.end_dirty(page, settled);
+        }
+        self.keep(page - slot as u64, bit);
+    }
+
+    /// All dirty bytes of a page were written, or cut off.
+    fn end_dirty(&mut self, page: u64, settled: &mut Settled) {
+        let (chunk, slot) = self.index.get(page).expect("a dirty page has a chunk");
+        settled.written.extend(chunk.frame(slot));
+        let epoch = chunk.epoch(slot);
+        self.index.clear_dirty(page);
+        self.epochs.remove(epoch, 1);
+    }
+
+    /// How many pages from `page` on are not being sent from the frames they are in: none where it
+    /// is itself.
+    pub(crate) fn unsent_from(&self, page: u64) -> u64 {
+        let Range { start, end } = self.sending_exact;
+        if page < end { start.saturating_sub(page) } else { u64::MAX }
+    }
+}

@@ -55,6 +55,8 @@ pub(crate) struct Inode {
     pub(crate) fixed_size: Option<u64>,
     /// Ends up to here are known to be possible on its file system.
     reach: AtomicU64,
+    /// When it was last seen that its lease is held, in nanoseconds of the clock.
+    pub(crate) lease_looked: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -188,6 +190,7 @@ impl Inode {
             home,
             fixed_size,
             reach,
+            lease_looked: AtomicU64::new(0),
             state: Mutex::new(state),
         }
     }
@@ -230,6 +233,7 @@ impl Inode {
     ) -> Poll<Result<usize>> {
         let mut after = After::default();
         let mut copies: Vec<Copy> = Vec::new();
+        self.check_lease(shared);
         // Cloned once the write has to wait, with no lock held; then it looks again.
         let mut waker = None;
         loop {

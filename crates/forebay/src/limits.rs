@@ -128,7 +128,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long others may wait for a lease of ours while we write out.
 pub(crate) const LEASE_BREAK: Duration = Duration::from_millis(900);
 
+/// For how long a lease is taken to be held since it was last looked. The kernel takes none away
+/// before somebody has waited for it for a second (`lease-break-time` counts whole ones).
+pub(crate) const LEASE_LOOK: Duration = Duration::from_millis(100);
+
 const _: () = assert!(FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
+const _: () = assert!(LEASE_LOOK.as_millis() < 1000, "a lease lost to a stop is missed");
 const _: () = assert!(2 * FLIGHT < TAGS, "both classes fit the tags");
 
 /// Entries of the ring: every tag, and the read by which it is woken.

@@ -1,18 +1,26 @@
-//! Other programs write to files that are open here: their bytes survive, whatever we write beside
-//! them, and our appends go behind theirs.
+//! Other programs write to files that are open here: their bytes survive beside ours, and our
+//! appends go behind theirs.
 
 mod support;
 
-use std::path::Path;
-use std::time::Duration;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use forebay::{Engine, File, Open};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
-use support::{PAGE, pattern};
+use support::{MIB, PAGE, pattern, process};
 
 /// Nothing is written before somebody asks for it.
 const LATE: Duration = Duration::from_secs(3600);
+
+/// Seconds others wait for a lease in the tests that stop its holder.
+const BREAK_TIME: u64 = 2;
 
 #[test]
 fn another_program() {
@@ -31,6 +39,15 @@ fn everywhere(test: &str, run: impl Fn(&Path)) {
             run(&mount.path());
         }
     }
+}
+
+/// The same for a test that does it once for all of them.
+fn at_once(test: &str, run: impl Fn(&[PathBuf])) {
+    let directory = support::directory();
+    let kinds = [FileSystem::Xfs, FileSystem::Ext4];
+    let mounts = kinds.map(|file_system| Mount::new(test, file_system, 2 << 30));
+    let mounted = mounts.iter().flatten().map(Mount::path);
+    run(&[directory.path().to_owned()].into_iter().chain(mounted).collect::<Vec<_>>());
 }
 
 /// A file that another program has open as well.
@@ -78,7 +95,7 @@ fn contract_06_the_length_is_the_one_on_disk() {
         file.sync_data().unwrap();
         other.do_now("write 5000 2000 2");
         assert_eq!((file.len(), reader.len()), (7000, 7000), "appended by the other program");
-        // What is accepted here counts, though it is not on disk.
+        // Accepted bytes count, though they are not on disk.
         file.write_at(&pattern(3, 10), 9990).unwrap();
         assert_eq!((file.len(), reader.len()), (10_000, 10_000));
         other.do_now("write 20000 10 2");
@@ -175,8 +192,7 @@ fn contract_06_bytes_of_others_between_ours_survive() {
     });
 }
 
-/// `set_len(0)` and appends of two threads: what is appended stands together, at the start or
-/// behind other appends.
+/// `set_len(0)` and appends of two threads: records stand together, at the start or behind others.
 #[test]
 fn contract_08_an_append_is_not_behind_an_end_that_was_cut() {
     let directory = support::directory();
@@ -206,4 +222,302 @@ fn contract_08_an_append_is_not_behind_an_end_that_was_cut() {
         }
         file.close().unwrap();
     }
+}
+
+/// How long the kernel waits before it takes a lease from who does not give it up: for all of the
+/// machine, so one test at a time sets it. Put back when dropped.
+struct BreakTime {
+    before: String,
+    _turn: std::sync::MutexGuard<'static, ()>,
+}
+
+const BREAK_TIME_PATH: &str = "/proc/sys/fs/lease-break-time";
+
+impl BreakTime {
+    fn set(test: &str) -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        support::made_by_root(test, "change the kernel's settings", || {
+            let before =
+                std::fs::read_to_string(BREAK_TIME_PATH).map_err(|error| error.to_string())?;
+            std::fs::write(BREAK_TIME_PATH, BREAK_TIME.to_string())
+                .map_err(|error| error.to_string())?;
+            Ok(Self { before, _turn: turn })
+        })
+    }
+}
+
+impl Drop for BreakTime {
+    fn drop(&mut self) {
+        std::fs::write(BREAK_TIME_PATH, &self.before).unwrap();
+    }
+}
+
+/// Has a child, which waits to be stopped, do what `test` says; opens `paths` while it is stopped,
+/// so that the kernel takes its leases, and does `meanwhile` to each. Returns what the child says.
+fn while_stopped(
+    test: &str,
+    (directories, paths): (&[PathBuf], &[PathBuf]),
+    meanwhile: impl Fn(&std::fs::File),
+) -> Vec<String> {
+    let told: Vec<&str> = directories.iter().map(|path| path.to_str().unwrap()).collect();
+    let mut child = process::start_child(test, &told.join(":"));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || {
+        let told = |line: std::io::Result<String>| process::told(&line.unwrap()).map(str::to_owned);
+        lines.find_map(told)
+    };
+    let first = next().expect("the child says that it is ready");
+    if first != "ready" {
+        child.wait().unwrap();
+        return vec![first];
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    signal(&child, libc::SIGSTOP);
+    let start = Instant::now();
+    let files: Vec<std::fs::File> = std::thread::scope(|scope| {
+        let open =
+            |path| move || std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let opening: Vec<_> = paths.iter().map(|path| scope.spawn(open(path))).collect();
+        opening.into_iter().map(|opening| opening.join().unwrap()).collect()
+    });
+    assert!(start.elapsed() >= Duration::from_millis(500), "its leases were taken by force");
+    files.iter().for_each(meanwhile);
+    signal(&child, libc::SIGCONT);
+    let said: Vec<String> = std::iter::from_fn(next).collect();
+    assert!(child.wait().unwrap().success(), "{said:?}");
+    said
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: takes numbers; the child has not been waited for, so its number is its own.
+    let result = unsafe { libc::kill(child.id().cast_signed(), signal) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// In the child: says that all is ready, and returns at once when it has been stopped and goes on.
+fn wait_to_be_stopped() {
+    process::tell(format_args!("ready"));
+    let mut last = Instant::now();
+    loop {
+        let now = Instant::now();
+        if now - last > Duration::from_millis(500) {
+            return;
+        }
+        last = now;
+        std::hint::spin_loop();
+    }
+}
+
+/// Keeps the thread that hears of broken leases from a processor, until dropped: the others have
+/// to find out by themselves.
+struct HeldBack(Arc<AtomicBool>);
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn hold_the_watch_back() -> HeldBack {
+    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let watch = tasks.into_iter().find(|task| name(task).trim() == "forebay-lease").unwrap();
+    let watch: libc::pid_t = watch.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    pin(watch);
+    let idle = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to parameters that are read during the call.
+    let result = unsafe { libc::sched_setscheduler(watch, libc::SCHED_IDLE, &raw const idle) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    let held = HeldBack(Arc::new(AtomicBool::new(false)));
+    let is_over = Arc::clone(&held.0);
+    std::thread::spawn(move || {
+        pin(0);
+        while !is_over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    held
+}
+
+/// A thread runs on the first processor only; 0 is the calling one.
+fn pin(thread: libc::pid_t) {
+    // SAFETY: plain bits; all zeroes is an empty set.
+    let mut first: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set has a bit for the first processor.
+    unsafe { libc::CPU_SET(0, &mut first) };
+    // SAFETY: the pointer is to a set of the length given, which is read during the call.
+    let result =
+        unsafe { libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &raw const first) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// In the child: opens new files with leases; prints `no lease` if one has none.
+fn leased_in_child(engine: &Engine, paths: &[PathBuf]) -> Option<Vec<File>> {
+    let open = |path: &PathBuf| engine.open(path, Open::create()).unwrap();
+    let files: Vec<File> = paths.iter().map(open).collect();
+    if files.iter().any(|file| file.describe().contains("shared")) {
+        process::tell(format_args!("no lease"));
+        return None;
+    }
+    Some(files)
+}
+
+/// So many names in each directory.
+fn numbered(directories: &[PathBuf], count: u64) -> Vec<PathBuf> {
+    let names = |directory: &PathBuf| {
+        (0..count).map(|number| directory.join(number.to_string())).collect::<Vec<_>>()
+    };
+    directories.iter().flat_map(names).collect()
+}
+
+/// In the child: the same, in the directories of its task.
+fn told_to_use(count: u64) -> Option<Vec<PathBuf>> {
+    let told = process::task().filter(|task| task != other::NAME)?;
+    let directories: Vec<PathBuf> = told.split(':').map(PathBuf::from).collect();
+    Some(numbered(&directories, count))
+}
+
+const STOPPED_FILES: u64 = 12;
+const STOPPED_HOLES: u64 = 40;
+
+#[test]
+fn contract_06_what_others_wrote_into_holes_while_we_were_stopped_survives() {
+    let Some(_time) = BreakTime::set("stopped_holes") else { return };
+    at_once("stopped_holes", |directories| {
+        let paths = numbered(directories, STOPPED_FILES);
+        let places = (directories, &paths[..]);
+        let said = while_stopped("a_child_that_writes_around_holes", places, |file| {
+            for hole in 0..STOPPED_HOLES {
+                file.write_all_at(&pattern(hole, 4096), (2 * hole + 1) * PAGE).unwrap();
+            }
+            file.sync_all().unwrap();
+        });
+        if said == ["no lease"] {
+            return support::skip("stopped_holes", "no lease on this file system or for this user");
+        }
+        for path in &paths {
+            let found = std::fs::read(path).unwrap();
+            for hole in 0..STOPPED_HOLES {
+                let at = ((2 * hole + 1) * PAGE) as usize;
+                assert!(found[at..][..4096] == pattern(hole, 4096), "{path:?}: hole {hole}");
+                assert!(found[at - 4096..at] == pattern(100 + hole, 4096), "{path:?}: page {hole}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_child_that_writes_around_holes() {
+    let Some(paths) = told_to_use(STOPPED_FILES) else { return };
+    let engine = lazy_engine();
+    let Some(files) = leased_in_child(&engine, &paths) else { return };
+    for file in &files {
+        file.set_len(MIB).unwrap();
+        for hole in 0..STOPPED_HOLES {
+            file.write_at(&pattern(100 + hole, 4096), 2 * hole * PAGE).unwrap();
+        }
+    }
+    let held = hold_the_watch_back();
+    wait_to_be_stopped();
+    files.iter().for_each(|file| file.sync_data().unwrap());
+    drop(held);
+    files.into_iter().for_each(|file| file.close().unwrap());
+}
+
+/// Space beyond the end is given back by cutting the file at its end as we know it.
+#[test]
+fn contract_06_what_others_appended_while_we_were_stopped_survives() {
+    let Some(_time) = BreakTime::set("stopped_space") else { return };
+    at_once("stopped_space", |directories| {
+        let paths = numbered(directories, 1);
+        let places = (directories, &paths[..]);
+        let said = while_stopped("a_child_that_has_space_beyond_the_end", places, |file| {
+            let end = file.metadata().unwrap().len();
+            file.write_all_at(&pattern(7, 100_000), end).unwrap();
+            file.sync_all().unwrap();
+        });
+        if said == ["no lease"] {
+            return support::skip("stopped_space", "no lease on this file system or for this user");
+        }
+        println!("{said:?}");
+        for path in paths {
+            let found = std::fs::read(&path).unwrap();
+            assert_eq!(found.len(), (100 * MIB) as usize + 100_000, "{path:?}");
+            assert!(found[(100 * MIB) as usize..] == pattern(7, 100_000), "{path:?}");
+        }
+    });
+}
+
+#[test]
+fn a_child_that_has_space_beyond_the_end() {
+    let Some(paths) = told_to_use(1) else { return };
+    let engine = Engine::builder()
+        .cache_bytes(32 << 20)
+        .dirty_age(Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let Some(files) = leased_in_child(&engine, &paths) else { return };
+    for file in &files {
+        for at in 0..800 {
+            file.append(&pattern(at, 128 << 10)).unwrap();
+        }
+        file.sync_data().unwrap();
+    }
+    let marked = |path: &PathBuf| {
+        support::eventually(Duration::from_secs(2), || support::mark(path).is_some())
+    };
+    let marked = paths.iter().filter(|path| marked(path)).count();
+    wait_to_be_stopped();
+    process::tell(format_args!("files with reserved space: {marked}"));
+    std::thread::sleep(Duration::from_millis(300));
+    files.into_iter().for_each(|file| file.close().unwrap());
+}
+
+/// Clean pages are stale once the lease was taken: they are not read, and no part of a page is
+/// written into one.
+#[test]
+fn contract_06_clean_pages_are_not_used_after_the_lease_was_taken() {
+    let Some(_time) = BreakTime::set("stopped_clean") else { return };
+    at_once("stopped_clean", |directories| {
+        let paths = numbered(directories, 1);
+        paths.iter().for_each(|path| std::fs::write(path, pattern(1, 64 * 4096)).unwrap());
+        let places = (directories, &paths[..]);
+        let said = while_stopped("a_child_that_has_clean_pages", places, |file| {
+            file.write_all_at(&pattern(2, 64 * 4096), 0).unwrap();
+            file.sync_all().unwrap();
+        });
+        if said == ["no lease"] {
+            return support::skip("stopped_clean", "no lease on this file system or for this user");
+        }
+        assert!(said.iter().all(|line| line == "read anew: true"), "{said:?}");
+        let mut expected = pattern(2, 64 * 4096);
+        expected[5000..5010].copy_from_slice(&pattern(3, 10));
+        for path in paths {
+            support::assert_on_disk(&path, &expected, "a part of a page written");
+        }
+    });
+}
+
+#[test]
+fn a_child_that_has_clean_pages() {
+    let Some(paths) = told_to_use(1) else { return };
+    let engine = lazy_engine();
+    let Some(files) = leased_in_child(&engine, &paths) else { return };
+    let mut found = vec![0; 64 * 4096];
+    for file in &files {
+        file.read_at(&mut found, 0).unwrap();
+    }
+    let held = hold_the_watch_back();
+    wait_to_be_stopped();
+    let expected = &pattern(2, 64 * 4096)[8192..][..4096];
+    for file in &files {
+        file.write_at(&pattern(3, 10), 5000).unwrap();
+        let mut found = vec![0; 4096];
+        file.read_at(&mut found, 8192).unwrap();
+        process::tell(format_args!("read anew: {}", found == expected));
+    }
+    drop(held);
+    files.iter().for_each(|file| file.sync_data().unwrap());
+    files.into_iter().for_each(|file| file.close().unwrap());
 }

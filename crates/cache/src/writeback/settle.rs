@@ -120,6 +120,17 @@ impl CachedFile {
         }
     }
 
+    /// Takes back a write of pages that was made and is not sent: the pages are dirty as before.
+    ///
+    /// # Panics
+    /// If `bio` is no such write.
+    pub fn take_back(&mut self, bio: &Bio, settled: &mut Settled) {
+        let Flight::Pages(run) = self.flights.end(Self::flight_of(bio).1) else {
+            panic!("only writes of pages are taken back: {bio:?}")
+        };
+        self.settle_unwritten(&run, Failing::No, settled);
+    }
+
     /// Returns the number of tickets that have ended since the file was opened. It changes exactly when
     /// a new result can be fetched.
     #[must_use]

@@ -70,7 +70,7 @@ impl Writeback {
         {
             let Some(guest) = self.shared.contexts.idle_beside(self.number) else { break };
             let Some(bio) = state.cache.next_bio(Reason::Background) else { break };
-            if !state.cache.is_overwrite(&bio) {
+            if !state.cache.is_overwrite(&bio) || bio.zero_bytes() > 0 {
                 // A page to be filled first, or the end: it goes the usual way, one beyond what
                 // there is room for.
                 self.send(inode, state, bio);

@@ -12,7 +12,7 @@ use super::Writeback;
 use crate::counters::Counters;
 use crate::flight::free_slots;
 use crate::inode::{Inode, State};
-use crate::limits::{DIRECT_LEAVES, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::volume::Room;
 
 impl Writeback {
@@ -213,7 +213,14 @@ impl Writeback {
     }
 
     /// Sends a bio that a file's cache has made.
-    pub(super) fn send(&mut self, inode: &Inode, state: &mut State, bio: Bio) {
+    pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
+        if bio.zero_bytes() > 0 && !inode.holds_lease(state) {
+            // Another program may have written where the zeroes would go.
+            state.cache.take_back(&bio, &mut self.after.settled);
+            state.begin_break(&self.shared, Instant::now() + LEASE_BREAK, &mut self.after);
+            inode.kick(state, &mut self.after);
+            return;
+        }
         self.begin_bio(bio.target);
         if bio.operation == Operation::Allocate {
             let counters = &self.shared.counters;
@@ -235,7 +242,7 @@ impl Writeback {
         }
         let gives_back = bio.operation == Operation::Punch
             || bio.operation == Operation::SetLength && bio.class == Class::Background;
-        if gives_back && !inode.may_give_back(state) {
+        if gives_back && !inode.holds_lease(state) {
             let refused = Err(Errno(libc::EAGAIN));
             self.ended.push(Ended { bio, result: refused });
             return;

@@ -10,16 +10,17 @@
 //! file would be asked about for ever.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_block::Target;
 use forebay_cache::{Liberties, Request};
-use forebay_uring::Lock;
+use forebay_uring::{Lock, clock};
 
 use super::{Engine, cannot_look};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{After, Inode, State};
-use crate::limits::{LEASE_BREAK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
+use crate::limits::{LEASE_BREAK, LEASE_LOOK, LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::shared::Shared;
 
 impl Engine {
@@ -156,13 +157,32 @@ impl Inode {
     }
 
     /// Whether the lease is still ours, so that nobody else can have put anything where space is
-    /// given back. Not for sure by our own account: the kernel takes it from a process that was
-    /// stopped for longer than others can wait.
-    pub(crate) fn may_give_back(&self, state: &State) -> bool {
+    /// given back, or zeroes are written. The kernel is asked: it takes the lease from a process
+    /// that was stopped for longer than others wait.
+    ///
+    /// One race is left. A process that is stopped after this, and before the kernel has begun the
+    /// request, makes the request when it goes on: there is no request that depends on a lease.
+    /// Such are the requests of one pass of a context, and those that wait in its queue for a tag.
+    pub(crate) fn holds_lease(&self, state: &State) -> bool {
         match state.break_deadline {
-            Some(deadline) => Instant::now() < deadline,
-            None => self.file.has_lease(),
+            Some(deadline) => Instant::now() < deadline && self.file.has_lease_still(),
+            None => self.fixed_size.is_some() || self.file.has_lease(),
         }
+    }
+
+    /// Asks whether the lease is still held, if it has been a while, before a call uses clean pages
+    /// or known holes. In a process that was stopped the watch's thread may not have run yet.
+    pub(crate) fn check_lease(self: &Arc<Self>, shared: &Shared) {
+        let now = clock::now().nanoseconds();
+        let looked = self.lease_looked.load(Ordering::Relaxed);
+        if now.saturating_sub(looked) < LEASE_LOOK.as_nanos() as u64 || self.fixed_size.is_some() {
+            return;
+        }
+        let is_ours = self.lock().cache.liberties() == Liberties::Exclusive;
+        if is_ours && !self.file.has_lease() {
+            self.break_lease(shared);
+        }
+        self.lease_looked.store(now, Ordering::Relaxed);
     }
 
     /// The context looks whether the lease can go; true when it has gone. Otherwise when to look

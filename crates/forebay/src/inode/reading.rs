@@ -41,7 +41,8 @@ impl Reading {
 
 impl Inode {
     /// A read of a range starts: others' bytes are looked at anew on a shared file.
-    pub(crate) fn start_read(&self, shared: &Shared, offset: u64, length: usize) {
+    pub(crate) fn start_read(self: &Arc<Self>, shared: &Shared, offset: u64, length: usize) {
+        self.check_lease(shared);
         let size = self.length(shared);
         let mut state = self.lock();
         if state.cache.liberties() == Liberties::Exclusive {

@@ -1,8 +1,8 @@
-//! Whether what was asked for was found: a table that is computed from a result.
+//! Computes the tables of targets from results.
 //!
-//! A ratio is met where its whole 95 % interval is on the asked side, missed where the whole of it
-//! is on the other, and else not shown; nor is it where it is no further from what was asked than
-//! an arm is from itself, the noise floor. A figure that is no ratio counts by its mean.
+//! A ratio is met if its whole 95 % interval is on the right side, missed if the whole interval is
+//! on the other side, and not shown otherwise. It is also not shown if it is no further from the
+//! target than an arm is from itself (the noise floor). Of other figures, the mean counts.
 
 use forebay_lab::compare::judge::{Floor, floor_of};
 use forebay_lab::schema::{Against, Document, Row};
@@ -10,23 +10,23 @@ use forebay_lab::statistics::{Paired, distance, ratio};
 
 use crate::list::Aim;
 
-/// The word for what compares with what the job's table does.
+/// In a target: compare with the base of the job's table.
 const BASE: &str = "base";
 
-/// Of the intervals that are computed here: the same figures make the same table.
+/// Seed of the intervals, fixed so that the same figures make the same table.
 const SEED: u64 = 1;
 
-/// What was found.
+/// A measured figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Found {
     value: f64,
-    /// Of a ratio.
+    /// 95 % interval of a ratio.
     interval: Option<(f64, f64)>,
-    /// Of its metric, where an arm ran twice.
+    /// Noise floor of the metric, if an arm ran twice.
     floor: Option<f64>,
 }
 
-/// The lines of a table, with its heading.
+/// Returns a table with its heading.
 #[must_use]
 pub fn table(aims: &[&Aim], mut result: impl FnMut(&str) -> Option<Document>) -> String {
     let mut text = "| asked | found | |\n|---|---|---|\n".to_owned();
@@ -43,7 +43,7 @@ pub fn table(aims: &[&Aim], mut result: impl FnMut(&str) -> Option<Document>) ->
     text
 }
 
-/// The figure an aim is about, and its row.
+/// Returns the figure of a target, and its row.
 fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
     let wanted = |row: &&Row| row.arm == aim.arm && row.metric == aim.metric;
     let mut rows = document.rows.iter().filter(wanted);
@@ -70,7 +70,7 @@ fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
     Some((Found { value, interval: Some((low, high)), floor }, row))
 }
 
-/// A ratio to an arm that the comparison itself did not set it against.
+/// Returns a ratio that the comparison itself did not compute.
 fn computed(document: &Document, row: &Row, base: &str) -> Option<(f64, f64, f64)> {
     let base = document.row_of(&row.job, base, &row.metric)?;
     let rounds =
@@ -106,7 +106,7 @@ fn told(found: &Found, row: &Row) -> String {
         "B" => format!("{:.1} MiB", value / f64::from(1 << 20)),
         "B/s" => format!("{:.0} MB/s", value / 1e6),
         "1/s" if value >= 1e6 => format!("{:.1} million/s", value / 1e6),
-        // Of a count, a share.
+        // A share.
         "1" => format!("{value:.2}"),
         unit if value >= 100.0 => format!("{value:.0} {unit}"),
         unit => format!("{value:.3} {unit}"),

@@ -1,10 +1,9 @@
-//! A document with figures: comments say where outputs and tables stand, and what is between is put
-//! there anew.
+//! A document with figures: comments mark the places of outputs and tables, which are replaced.
 //!
 //! ````text
 //! <!-- measured: NAME -->                               <!-- aims: TABLE -->
 //! ```                                                   | asked | found | |
-//! the command and what it printed                       |---|---|---|
+//! the command and its output                            |---|---|---|
 //! ```                                                   ...
 //! ````
 //!
@@ -13,70 +12,70 @@
 
 use serde::Deserialize;
 
-/// What a comment asks for.
+/// The request of a comment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Marker {
     /// The output of a measurement.
     Measured {
-        /// Which.
+        /// Its name.
         name: String,
-        /// What of it.
+        /// Part to show.
         excerpt: Excerpt,
     },
     /// A table of aims.
     Aims(String),
 }
 
-/// Which lines of an output.
+/// A range of lines of an output.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excerpt {
-    /// From the first line with this; from the first of all if none.
+    /// Starts at the first line with this text; `None` means the first line.
     pub from: Option<String>,
-    /// Up to the next line with this, which is not shown; to the end if none.
+    /// Ends before the next line with this text; `None` means the end.
     pub to: Option<String>,
 }
 
-/// A document that is not of this form.
+/// Why a document was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// A comment that is no marker though it looks like one.
+    /// A comment resembles a marker but is not valid.
     #[error("line {line}: {text}: not a marker (<!-- measured: NAME --> or <!-- aims: TABLE -->)")]
     Marker {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
         /// The comment.
         text: String,
     },
-    /// A marker over something else.
-    #[error("line {line}: {what} has to follow")]
+    /// A marker is not followed by its block or table.
+    #[error("line {line}: {what} must follow the marker")]
     Follows {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What.
+        /// The expected content.
         what: &'static str,
     },
-    /// Figures that no command stands for.
-    #[error("line {line}: a block without a marker (which measurement is it?)")]
+    /// A block has no marker, so no command.
+    #[error("line {line}: a block without a marker; add <!-- measured: NAME -->")]
     Unmarked {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
     },
 }
 
-/// A marker and what stands below it.
+/// A marker and the content below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Figures {
-    /// What was asked for.
+    /// The marker.
     pub marker: Marker,
-    /// The lines below it: those inside the fence, or of the table.
+    /// Lines inside the fence, or of the table.
     pub lines: std::ops::Range<usize>,
 }
 
 const FENCE: &str = "```";
 
 impl Excerpt {
-    /// The lines it asks for; none if they are not there.
+    /// Returns the requested lines, or `None` if the output does not contain them.
     #[must_use]
     pub fn of(&self, output: &str) -> Option<String> {
         let lines: Vec<&str> = output.lines().collect();
@@ -92,7 +91,10 @@ impl Excerpt {
     }
 }
 
-/// Every marker of a document and what is below it, in order.
+/// Returns every marker of a document with its content, in order.
+///
+/// # Errors
+/// [`DocumentError`] for an invalid marker, or one without content.
 pub fn figures(document: &str) -> Result<Vec<Figures>, DocumentError> {
     let lines: Vec<&str> = document.lines().collect();
     let mut found = Vec::new();
@@ -123,7 +125,10 @@ pub fn figures(document: &str) -> Result<Vec<Figures>, DocumentError> {
     Ok(found)
 }
 
-/// That every fenced block stands below a marker.
+/// Checks that every fenced block has a marker.
+///
+/// # Errors
+/// [`DocumentError`] for the first block without one, or an invalid marker.
 pub fn all_marked(document: &str) -> Result<(), DocumentError> {
     let marked = figures(document)?;
     let inside = |line: usize| {
@@ -136,7 +141,11 @@ pub fn all_marked(document: &str) -> Result<(), DocumentError> {
     }
 }
 
-/// The document with what `content` has for each marker; what it has nothing for stays.
+/// Returns the document with the result of `content` below each marker. A result of `None` keeps
+/// the present content.
+///
+/// # Errors
+/// [`DocumentError`] for an invalid marker.
 pub fn with_figures(
     document: &str,
     mut content: impl FnMut(&Marker) -> Option<String>,
@@ -162,7 +171,7 @@ fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
     let inside = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
     let bad = || DocumentError::Marker { line: number, text: line.to_owned() };
     let Some((kind, rest)) = inside.and_then(|inside| inside.split_once(": ")) else {
-        // Other comments are nobody's business here.
+        // Other comments are ignored.
         return if line.starts_with("<!-- measured") || line.starts_with("<!-- aims") {
             Err(bad())
         } else {
@@ -189,7 +198,7 @@ mod tests {
                         | asked |\n|---|\n\nend\n";
 
     #[test]
-    fn what_is_marked_is_put_anew_and_the_rest_stays() {
+    fn marked_content_is_replaced_and_the_rest_stays() {
         assert_eq!(with_figures(TEXT, |_| None).unwrap(), TEXT);
         let new = with_figures(TEXT, |marker| {
             Some(match marker {

@@ -1,5 +1,5 @@
-//! The figures in the project's documents, made again by one command: what is measured, by which
-//! command, into which bundle, and where it is shown.
+//! Runs the measurements that the project's documents show, and writes their figures into the
+//! documents.
 //!
 //! ```text
 //! measurements.toml --list--> commands --run--> BUNDLE/NAME.txt, BUNDLE/NAME/result.json
@@ -7,9 +7,8 @@
 //! docs/measurements/*.md, README.md  <--document, aim---+
 //! ```
 //!
-//! A document says with a comment where the output of a command stands (`<!-- measured: NAME -->`)
-//! or a table of what was asked and found (`<!-- aims: TABLE -->`). Words around them are written
-//! by hand.
+//! A comment in a document marks the place of a command's output (`<!-- measured: NAME -->`) or of
+//! a table of targets (`<!-- aims: TABLE -->`). The prose around them is written by hand.
 
 pub mod aim;
 pub mod document;

@@ -1,4 +1,4 @@
-//! What is measured, and what was asked for: `docs/measurements/measurements.toml`.
+//! The list of measurements and targets: `docs/measurements/measurements.toml`.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use serde::Deserialize;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct List {
-    /// Every measurement, in the order in which they run.
+    /// Measurements, in the order they run.
     #[serde(rename = "measurement")]
     pub measurements: Vec<Measurement>,
-    /// What was asked for, in the order of the tables.
+    /// Targets, in the order of the tables.
     #[serde(rename = "aim", default)]
     pub aims: Vec<Aim>,
 }
@@ -20,63 +20,67 @@ pub struct List {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
-    /// By which documents name it.
+    /// Name, as the documents use it.
     pub name: String,
-    /// About how long it takes.
+    /// Approximate duration, in minutes.
     pub minutes: u32,
-    /// What is typed in a shell, in the project's directory; a line each. `$DIR` is where files go.
+    /// Shell commands, run in the project's directory, one per line. `$DIR` is the directory for
+    /// files.
     pub command: String,
 }
 
-/// Something that was asked for, and which figure tells whether it is so.
+/// A target, and the figure it applies to.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aim {
-    /// The table it stands in.
+    /// Table that shows it.
     pub table: String,
-    /// What was asked, in words.
+    /// The target in words.
     pub what: String,
-    /// The measurement that tells.
+    /// Name of the measurement.
     pub measurement: String,
-    /// The job; the first that has the figure if none.
+    /// Job; `None` means the first with this figure.
     pub job: Option<String>,
-    /// The metric.
+    /// Metric.
     pub metric: String,
-    /// The arm.
+    /// Arm.
     pub arm: String,
-    /// What it is compared with: an arm, or `base`, what the job's table compares with. The figure
-    /// itself counts if none.
+    /// Arm it is compared with, or `base` for the base of the job's table. `None` means that the
+    /// figure itself counts.
     pub against: Option<String>,
-    /// The least it is to be.
+    /// Lower bound.
     pub at_least: Option<f64>,
-    /// The most it is to be.
+    /// Upper bound.
     pub at_most: Option<f64>,
 }
 
-/// A list that cannot be meant.
+/// Why a list was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// It is not of this form.
+    /// Not valid TOML of this form.
     #[error("{0}")]
     Form(#[from] toml::de::Error),
-    /// Two measurements have a name, or it is none.
-    #[error("{0:?}: not the name of one measurement (a to z, 0 to 9 and -, each once)")]
+    /// A name is used twice, or has other characters.
+    #[error("invalid name {0:?}: use a to z, 0 to 9 and -, and each name once")]
     Name(String),
-    /// There is nothing to do.
+    /// The command is empty.
     #[error("{0}: no command")]
     NoCommand(String),
-    /// An aim is about something else.
+    /// A target is incomplete or names no measurement.
     #[error("{what}: {why}")]
     Aim {
-        /// Which.
+        /// The target in words.
         what: String,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
 }
 
 impl List {
-    /// Reads it, every name looked up.
+    /// Parses a list and checks every name in it.
+    ///
+    /// # Errors
+    /// [`ListError`] for a list of another form, or with wrong names.
     pub fn parse(text: &str) -> Result<Self, ListError> {
         let list: Self = toml::from_str(text)?;
         let mut names = BTreeSet::new();
@@ -102,7 +106,7 @@ impl List {
         Ok(list)
     }
 
-    /// The measurement of a name.
+    /// Returns the measurement of this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Measurement> {
         self.measurements.iter().find(|measurement| measurement.name == name)
@@ -110,7 +114,7 @@ impl List {
 }
 
 impl Measurement {
-    /// The command as a reader types it.
+    /// Returns the command as a reader types it.
     #[must_use]
     pub fn shown(&self) -> String {
         self.command.trim().lines().map(|line| format!("$ {}\n", line.trim_end())).collect()
@@ -131,15 +135,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn an_invalid_list_is_refused() {
         let aim = |rest: &str| {
             format!(
                 "{ONE}[[aim]]\ntable = 't'\nwhat = 'fast'\nmetric = 'iops'\narm = 'a'\n{rest}\n"
             )
         };
         for (text, expected) in [
-            (format!("{ONE}{ONE}"), "\"one\": not the name of one"),
-            (ONE.replace("'one'", "'One'"), "\"One\": not the name"),
+            (format!("{ONE}{ONE}"), "invalid name \"one\""),
+            (ONE.replace("'one'", "'One'"), "invalid name \"One\""),
             (ONE.replace("a\nb", ""), "one: no command"),
             (ONE.replace("minutes", "hours"), "unknown field `hours`"),
             (aim("measurement = 'two'\nat_least = 1.0"), "fast: there is no such measurement"),

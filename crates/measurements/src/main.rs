@@ -1,4 +1,4 @@
-//! Makes every figure of the documents again.
+//! Runs every measurement that the documents show.
 //!
 //! ```text
 //! cargo run --release -p forebay-measurements -- BUNDLE
@@ -15,29 +15,29 @@ use forebay_measurements::document::{Marker, with_figures};
 use forebay_measurements::list::{Aim, List};
 use forebay_measurements::run::{Bundle, Ran};
 
-/// Where the list is, and the documents but the first page.
+/// Directory of the list and of all documents except the README.
 const DOCUMENTS: &str = "docs/measurements";
 
-/// Measures everything that the documents show, and puts it into them.
+/// Run the measurements that the documents show, and write the figures into them
 #[derive(Parser, Debug)]
 #[command(
     name = "measurements",
-    after_help = "Run it in the project's directory, as root, with nothing else running. What has a result in \
-                  the bundle is not measured again; what fails is told, and the others go on."
+    after_help = "Run it in the project's directory, as root, on an idle machine. A measurement with a result in \
+                  the bundle is not run again. If one fails, the others continue."
 )]
 struct Typed {
-    /// A directory for all that comes out.
+    /// Directory for outputs and results
     bundle: PathBuf,
-    /// Where the files of measurements go [default: the bundle's `files`].
+    /// Put the files of the measurements in DIR [default: `files` in the bundle]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// These alone.
+    /// Run only these measurements
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     only: Option<Vec<String>>,
-    /// Tell what would be measured, and how long it takes.
+    /// List the measurements with their times and exit
     #[arg(long)]
     list: bool,
-    /// Measure nothing: put what is in the bundle into the documents.
+    /// Write the documents from the bundle without measuring
     #[arg(long)]
     documents: bool,
 }
@@ -56,19 +56,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does it; returns how many failed.
+/// Runs the request and returns the number of failed measurements.
 fn measure(typed: &Typed) -> Result<usize, String> {
     let path = Path::new(DOCUMENTS).join("measurements.toml");
     let text = fs::read_to_string(&path).map_err(|error| {
-        format!("{}: {error} (run it in the project's directory)", path.display())
+        format!("{}: {error}; run it in the project's directory", path.display())
     })?;
     let list = List::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     if let Some(name) = typed.only.iter().flatten().find(|name| list.find(name).is_none()) {
         let known: Vec<&str> = list.measurements.iter().map(|known| known.name.as_str()).collect();
-        return Err(format!(
-            "--only {name}: there is no such measurement (there are: {})",
-            known.join(", ")
-        ));
+        return Err(format!("--only {name}: no such measurement; known: {}", known.join(", ")));
     }
     let wanted = |name: &String| typed.only.as_ref().is_none_or(|only| only.contains(name));
     let measurements = || list.measurements.iter().filter(|measurement| wanted(&measurement.name));
@@ -85,7 +82,7 @@ fn measure(typed: &Typed) -> Result<usize, String> {
             eprintln!("{}: about {} min", measurement.name, measurement.minutes);
             match bundle.run(measurement) {
                 Ok(Ran::Done) => {}
-                Ok(Ran::WasThere) => eprintln!("{}: is there", measurement.name),
+                Ok(Ran::WasThere) => eprintln!("{}: already in the bundle", measurement.name),
                 Err(error) => {
                     eprintln!("{error}");
                     failed += 1;
@@ -105,12 +102,12 @@ fn bundle(typed: &Typed) -> Result<Bundle, String> {
     let directory = whole(&typed.bundle)?;
     let files = whole(&typed.dir.clone().unwrap_or_else(|| directory.join("files")))?;
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let programs = own.parent().ok_or("this program is nowhere")?.to_owned();
+    let programs = own.parent().ok_or("the directory of this program is unknown")?.to_owned();
     let project = std::env::current_dir().map_err(|error| error.to_string())?;
     Ok(Bundle { directory, project, files, programs: vec![programs.join("examples"), programs] })
 }
 
-/// Everything the commands run, built with what this was built with.
+/// Builds every program that the commands run, with the same cargo.
 fn build() -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let arguments = [
@@ -127,7 +124,7 @@ fn build() -> Result<(), String> {
     if status.success() { Ok(()) } else { Err("the build failed".to_owned()) }
 }
 
-/// Puts what is in the bundle into every document.
+/// Writes the figures of the bundle into every document.
 fn rewrite(list: &List, bundle: &Bundle) -> Result<(), String> {
     let entries = fs::read_dir(DOCUMENTS).map_err(|error| format!("{DOCUMENTS}: {error}"))?;
     let pages = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -139,13 +136,13 @@ fn rewrite(list: &List, bundle: &Bundle) -> Result<(), String> {
             .map_err(|error| failed(&error))?;
         if new != old {
             fs::write(&path, new).map_err(|error| failed(&error))?;
-            eprintln!("{}: written anew", path.display());
+            eprintln!("{}: updated", path.display());
         }
     }
     Ok(())
 }
 
-/// What stands below a marker; nothing where that was not measured.
+/// Returns the content for a marker, or `None` if it was not measured.
 fn content(list: &List, bundle: &Bundle, marker: &Marker) -> Option<String> {
     match marker {
         Marker::Measured { name, excerpt } => excerpt.of(&bundle.printed(name)?),

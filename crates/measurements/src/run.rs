@@ -1,10 +1,10 @@
-//! Running a measurement: its command in a shell, what it printed into the bundle.
+//! Runs the command of a measurement in a shell and keeps its output in the bundle.
 //!
 //! ```text
-//! BUNDLE/NAME.txt   the command and its output, when it ended well
-//! BUNDLE/NAME.part  its output so far, or what was left of it when it failed
-//! BUNDLE/NAME/      what `forebay compare --bundle` writes, where it is one
-//! BUNDLE/index.tsv  name, seconds it took, commit it was made with, date
+//! BUNDLE/NAME.txt   the command and its output, if it succeeded
+//! BUNDLE/NAME.part  its output so far, or until it failed
+//! BUNDLE/NAME/      for a comparison, the bundle of `forebay compare --bundle`
+//! BUNDLE/index.tsv  name, duration in seconds, commit, date
 //! ```
 
 use std::fs::{self, File, OpenOptions};
@@ -17,56 +17,59 @@ use forebay_lab::schema::Document;
 
 use crate::list::Measurement;
 
-/// What leaves a result.
+/// Start of a command that saves a result.
 const COMPARE: &str = "forebay compare";
 
-/// Where results go, and where the programs and files are that make them.
+/// The directories of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bundle {
-    /// Of the bundle.
+    /// The bundle.
     pub directory: PathBuf,
-    /// The project's, in which commands run.
+    /// The project; commands run there.
     pub project: PathBuf,
-    /// Where files of measurements go, `$DIR`.
+    /// Files of the measurements: `$DIR`.
     pub files: PathBuf,
-    /// Where the programs are.
+    /// Programs, searched before `PATH`.
     pub programs: Vec<PathBuf>,
 }
 
-/// What a measurement came to.
+/// Outcome of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ran {
-    /// Its output is there.
+    /// It ran.
     Done,
-    /// It is there from an earlier run.
+    /// An earlier run left its output.
     WasThere,
 }
 
 /// Why a measurement has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A file of the bundle.
+    /// A file or program could not be used.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
     /// The command failed.
-    #[error("{name}: {status} (what it printed is in {output})")]
+    #[error("{name}: {status}; its output is in {output}")]
     Failed {
-        /// Which measurement.
+        /// Name of the measurement.
         name: String,
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
-        /// Where its output is.
+        /// File with its output.
         output: PathBuf,
     },
 }
 
 impl Bundle {
-    /// Runs a measurement unless its output is there.
+    /// Runs a measurement unless its output exists.
+    ///
+    /// # Errors
+    /// [`RunError`] if the command fails, or a file of the bundle cannot be written.
     pub fn run(&self, measurement: &Measurement) -> Result<Ran, RunError> {
         let name = &measurement.name;
         let (whole, part) = (self.output(name), self.directory.join(format!("{name}.part")));
@@ -77,7 +80,7 @@ impl Bundle {
             let path = path.to_owned();
             move |source| RunError::File { path, source }
         };
-        // Of an attempt that did not end.
+        // Left by an unfinished attempt.
         let result = self.directory.join(name);
         if result.exists() {
             fs::remove_dir_all(&result).map_err(failed(&result))?;
@@ -103,13 +106,13 @@ impl Bundle {
         Ok(Ran::Done)
     }
 
-    /// What a measurement printed; none if it has not run.
+    /// Returns the output of a measurement, or `None` if it has not run.
     #[must_use]
     pub fn printed(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.output(name)).ok()
     }
 
-    /// The result of a measurement that has one.
+    /// Returns the result of a measurement, if it saved one.
     #[must_use]
     pub fn result(&self, name: &str) -> Option<Document> {
         Document::read(&forebay_lab::bundle::document_in(&self.directory.join(name))).ok()
@@ -123,10 +126,10 @@ impl Bundle {
         self.directory.join("index.tsv")
     }
 
-    /// The command, each comparison of it with where its bundle goes.
+    /// Returns the command, with a place for the result added to each comparison.
     fn asked(&self, measurement: &Measurement) -> String {
         let result = self.directory.join(&measurement.name);
-        // Right behind its words, for something else may follow.
+        // Directly after the words, because a pipe or `||` may follow.
         let bundled = |line: &str| {
             let option = match line.contains("--check-against") {
                 true => format!("--json '{}.json'", result.display()),
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_prints_is_kept_and_it_is_not_run_again() {
+    fn output_is_kept_and_the_command_is_not_run_again() {
         let directory = tempfile::tempdir().unwrap();
         let bundle = bundle(directory.path());
         let one = measurement("echo at $DIR\necho again; echo not this >&2\n");

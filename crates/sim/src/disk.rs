@@ -415,7 +415,10 @@ impl Disk {
         }
         let written = end - bio.offset;
         if written > 0 {
-            let pages = bio.offset / page..end.div_ceil(page);
+            // A part of a page does not bring back the rest of it.
+            let is_end = end >= file.size();
+            let whole = if is_end { end.div_ceil(page) } else { end / page };
+            let pages = bio.offset.div_ceil(page)..whole;
             self.others[bio.target.0 as usize].undone.retain(|at| !pages.contains(at));
             file.write(bio.offset, &flying.data[..written as usize], self.sequence);
         } else if length > 0 {

@@ -155,6 +155,10 @@ pub struct CachedFile {
     /// Those who wait to drop what is dirty: nothing new is started.
     pub(crate) discarding: u64,
     pub(crate) space: Space,
+    /// Writes under way whose space was allocated before.
+    pub(crate) allocated_writes: u64,
+    /// The next release gives back short stretches, too.
+    pub(crate) gives_back_all: bool,
     /// Up to here there may be space from an allocation that failed on its way.
     pub(crate) littered: u64,
     /// Space beyond the end could not be given back: the next open does.
@@ -228,6 +232,8 @@ impl CachedFile {
             overdue: None,
             discarding: 0,
             space: Space::default(),
+            allocated_writes: 0,
+            gives_back_all: false,
             littered: 0,
             leaves_space: false,
             extent_hint: 0,
@@ -326,9 +332,22 @@ impl CachedFile {
         std::mem::take(&mut self.tickets.lost)
     }
 
-    /// Records that space for a range was allocated before its bytes were accepted.
+    /// Records that space for a range was allocated before its bytes were accepted. It counts as
+    /// written from here on, so that a release does not give it back.
     pub fn note_allocated(&mut self, bytes: Range<u64>) {
+        self.holes.mark_written(bytes.start / PAGE..bytes.end.div_ceil(PAGE));
         self.space.add(bytes);
+    }
+
+    /// Begins a write whose space is allocated already. Space beyond the end stays until
+    /// [`CachedFile::end_allocated_write`].
+    pub fn begin_allocated_write(&mut self) {
+        self.allocated_writes += 1;
+    }
+
+    /// Ends a write for which space was allocated before, whether it was accepted or not.
+    pub fn end_allocated_write(&mut self) {
+        self.allocated_writes -= 1;
     }
 
     /// Records that an allocation up to this byte failed and may have left space behind, which a

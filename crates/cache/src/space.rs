@@ -34,6 +34,8 @@ pub enum ReservedFor {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reservation {
     pub(crate) bytes: Range<u64>,
+    /// Bytes still to be reserved of the span that `bytes` is a part of.
+    pub(crate) whole: u64,
     pub(crate) purpose: ReservedFor,
 }
 
@@ -48,6 +50,15 @@ impl Space {
     #[must_use]
     pub fn covers(&self, range: &Range<u64>) -> bool {
         self.ranges.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
+    }
+
+    /// Returns how many bytes of a range are not reserved.
+    #[must_use]
+    pub fn missing(&self, range: &Range<u64>) -> u64 {
+        let reserved = self.ranges.range(..range.end).rev();
+        let reserved = reserved.take_while(|(_, end)| **end > range.start);
+        let inside = |(start, end): (&u64, &u64)| (*end).min(range.end) - (*start).max(range.start);
+        range.end - range.start - reserved.map(inside).sum::<u64>()
     }
 
     /// Adds a reserved range.
@@ -130,16 +141,27 @@ impl CachedFile {
         Some(self.at_once(first, start * PAGE..end * PAGE + beyond, purpose))
     }
 
-    /// As much of a reservation as is asked for at once: all, but where that is too much the part
-    /// that the run from `first` on is for.
+    /// The part of a span that is asked for at once: all of it, or the part for the run from
+    /// `first` on if that is too much. The reservation says how much of the span is missing: a
+    /// span that does not fit as a whole must not take all free space part by part.
     fn at_once(&self, first: u64, all: Range<u64>, purpose: ReservedFor) -> Reservation {
+        let whole = self.space.missing(&all);
         let bytes = if all.end - all.start <= self.reserve_most {
             all
         } else {
             let start = (first / GATHER_PAGES * GATHER_PAGES * PAGE).max(all.start);
             start..all.end.min(start + self.reserve_most)
         };
-        Reservation { bytes, purpose }
+        Reservation { bytes, whole, purpose }
+    }
+
+    /// Has the next release give back all that was reserved and never used, in however short
+    /// stretches: a write needs the space. Whether there is anything reserved.
+    pub fn give_back_all(&mut self) -> bool {
+        let has_some = self.liberties == Liberties::Exclusive
+            && (self.space.end() > 0 || self.reserved_beyond_end() > 0);
+        self.gives_back_all |= has_some;
+        has_some
     }
 
     /// Sets the maximum of bytes per reservation; see [`at_most`].
@@ -165,11 +187,12 @@ impl CachedFile {
         self.growth.note(self.size, now);
     }
 
-    /// Returns the reason if a bio in flight reserves space.
+    /// Returns the reason if a bio in flight reserves space, and the bytes still to be reserved of
+    /// the span that it is a part of.
     #[must_use]
-    pub fn reserves_for(&self, bio: &Bio) -> Option<ReservedFor> {
+    pub fn reserves_for(&self, bio: &Bio) -> Option<(ReservedFor, u64)> {
         match self.flights.get(Self::flight_of(bio).1) {
-            Flight::Allocate(Reservation { purpose, .. }) => Some(*purpose),
+            Flight::Allocate(Reservation { purpose, whole, .. }) => Some((*purpose, *whole)),
             _ => None,
         }
     }
@@ -200,12 +223,14 @@ impl CachedFile {
     }
 
     /// The last stretch below the end that was reserved, and where a whole request's worth was
-    /// never written. A shorter one stays: giving it back would split the file.
+    /// never written. A shorter one stays, for giving it back would split the file, unless its
+    /// space is needed.
     pub(crate) fn last_unused(&self) -> Option<Range<u64>> {
         let end = self.disk_size / PAGE;
+        let least = if self.gives_back_all { 1 } else { GATHER_PAGES };
         self.space.ranges().rev().find_map(|range| {
             let pages = range.start / PAGE..(range.end / PAGE).min(end);
-            let run = self.holes.last_zero_run(pages, GATHER_PAGES)?;
+            let run = self.holes.last_zero_run(pages, least)?;
             Some(run.start * PAGE..run.end * PAGE)
         })
     }
@@ -256,8 +281,10 @@ pub fn piece_bytes(before: Option<u64>, pieces: u64, bytes: u64) -> Option<u64> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::Origin;
-    use forebay_block::Target;
+    use crate::file::{Entry, Origin};
+    use crate::ticket::Request;
+    use crate::writeback::reason::Reason;
+    use forebay_block::{Operation, Target};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -277,6 +304,9 @@ mod tests {
                 let listed: BTreeSet<u64> = space.ranges().flatten().collect();
                 prop_assert_eq!(&listed, &plain);
                 prop_assert_eq!(space.end(), plain.last().map_or(0, |at| at + 1));
+                let asked = start..start + 3 * length;
+                let missing = asked.clone().filter(|at| !plain.contains(at)).count() as u64;
+                prop_assert_eq!(space.missing(&asked), missing);
                 for at in 0..80 {
                     let range = at..at + 3;
                     prop_assert_eq!(space.covers(&range), range.clone().all(|byte| plain.contains(&byte)));
@@ -320,6 +350,55 @@ mod tests {
             let run_end = (first + GATHER_PAGES).min(end) * PAGE;
             prop_assert!(asked.start <= first * PAGE && asked.end >= run_end, "{asked:?} for {first}");
         }
+    }
+
+    #[test]
+    fn contract_09_a_part_says_how_much_of_its_span_is_missing() {
+        let mut file = CachedFile::new(Target(0), Origin::Existing(0), Liberties::Exclusive);
+        file.set_reserve_most(RESERVE_LEAST);
+        let part = file.at_once(0, 0..1 << 30, ReservedFor::Declared);
+        assert_eq!((part.bytes, part.whole), (0..RESERVE_LEAST, 1 << 30));
+        file.space.add(0..RESERVE_LEAST);
+        let next = file.at_once(RESERVE_LEAST / PAGE, 0..1 << 30, ReservedFor::Declared);
+        assert_eq!(next.whole, (1 << 30) - RESERVE_LEAST);
+    }
+
+    fn empty() -> CachedFile {
+        let origin = Origin::Empty { entry: Entry::Old };
+        CachedFile::new(Target(0), origin, Liberties::Exclusive)
+    }
+
+    /// Whether a release sends a bio first, or ends at once.
+    fn release(file: &mut CachedFile) -> Option<Operation> {
+        let ticket = file.ask(Request::Release);
+        let bio = file.next_bio(Reason::Sync);
+        assert_eq!(file.fetch(ticket).is_some(), bio.is_none());
+        bio.map(|bio| bio.operation)
+    }
+
+    #[test]
+    fn contract_09_a_release_leaves_the_space_of_a_write_under_way() {
+        let mut file = empty();
+        file.note_allocated(0..64 * PAGE);
+        file.begin_allocated_write();
+        assert_eq!(release(&mut file), None);
+        assert_eq!(file.reserved_beyond_end(), 64 * PAGE, "forgotten");
+        file.end_allocated_write();
+        assert_eq!(release(&mut file), Some(Operation::SetLength));
+    }
+
+    #[test]
+    fn contract_09_short_stretches_are_given_back_when_they_are_needed() {
+        let mut file = empty();
+        (file.size, file.disk_size) = (512 * PAGE, 512 * PAGE);
+        file.space.add(0..512 * PAGE);
+        (0..512).step_by(2).for_each(|page| file.holes.mark_written(page..page + 1));
+        file.note_allocated(511 * PAGE..512 * PAGE);
+        assert_eq!(file.last_unused(), None, "a split file");
+        assert!(file.give_back_all());
+        assert_eq!(file.last_unused(), Some(509 * PAGE..510 * PAGE), "the last is for a write");
+        assert_eq!(release(&mut file), Some(Operation::Punch));
+        assert!(!empty().give_back_all(), "nothing to give back");
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub enum ErrorKind {
     Open,
     /// The handle was opened without the right for this call, such as writing.
     NotPermitted,
-    /// The file system or quota is full, or the block device ends before the write does. Nothing
-    /// was accepted, or only a prefix.
+    /// The file system or quota is full, or the block device ends before the write does. A write
+    /// reports it before the bytes are accepted. A sync reports it if another program took the space
+    /// of accepted bytes, or if a quota is reached; those pages stay dirty.
     NoSpace,
     /// A read or write failed at the device. Cached data that could not be written stays in memory
     /// and is tried again by the next sync.

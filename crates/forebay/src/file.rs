@@ -16,14 +16,14 @@ use crate::counters::Counters;
 use crate::direct::plug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failing::Hold;
-use crate::inode::{After, Inode, Reading};
+use crate::inode::{After, Inode, Promise, Reading};
 use crate::layout::Layout;
 use crate::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::slices::{Slices, SlicesMut};
 use crate::table::Last;
-use crate::volume::{Pledge, Room};
+use crate::volume::Pledge;
 use crate::wait;
 
 /// Handle of an open file, cached in memory.
@@ -251,8 +251,8 @@ impl File {
         if length == 0 {
             return (0, Ok(()));
         }
-        let pledge = match self.make_room(offset, length).await {
-            Ok(pledge) => pledge,
+        let promise = match self.make_room(offset, length).await {
+            Ok(promise) => promise,
             Err(error) => return (0, Err(error)),
         };
         let (mut done, mut queued) = (0, None);
@@ -272,22 +272,21 @@ impl File {
                 Err(error) => break Err(error),
             }
         };
-        drop(pledge);
+        drop(promise);
         Counters::add(&self.shared.counters.accepted_bytes, done as u64);
         (done, result)
     }
 
     /// Makes sure that there will be space: a pledge while there is plenty, else an allocation now.
-    async fn make_room(&self, offset: u64, length: u64) -> Result<Option<Pledge<'_>>> {
+    async fn make_room(&self, offset: u64, length: u64) -> Result<Promise<'_>> {
         match self.pledge(length) {
-            Some(pledge) => Ok(Some(pledge)),
+            Some(_pledge) => Ok(Promise::Plenty { _pledge }),
             None => make_room(&self.shared, &self.inode, offset, length).await,
         }
     }
 
     pub(crate) fn pledge(&self, length: u64) -> Option<Pledge<'_>> {
-        let has_plenty = self.inode.room_for(&self.shared, length) == Room::Plenty;
-        has_plenty.then(|| self.inode.volume.pledge())
+        self.inode.pledge(&self.shared, length)
     }
 
     /// Returns the size of the file in bytes, including accepted data that is not written yet. Asks
@@ -427,8 +426,9 @@ impl File {
     /// created also syncs its directory. Concurrent syncs share flushes.
     ///
     /// # Errors
-    /// - `Io` or `NoSpace` while a page cannot be written. The page stays dirty, and the next sync
-    ///   tries again. An error that was overcome meanwhile is reported once to each handle.
+    /// - `Io`, or `NoSpace` if space or quota is missing, while a page cannot be written. The page
+    ///   stays dirty, and the next sync tries again. An error that was overcome meanwhile is reported
+    ///   once to each handle.
     /// - `Poisoned` after a failed flush, until all handles of the file are closed.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
@@ -704,32 +704,43 @@ impl Drop for Ticket {
     }
 }
 
-/// Where there is no plenty: writes out what others were promised space for, and then allocates.
+/// Finds room for a write where there is not plenty: writes out what others were promised space
+/// for, and then allocates. Before it refuses the write it gives back what is reserved and unused
+/// in the files of the file system.
 pub(crate) async fn make_room<'a>(
     shared: &Arc<Shared>,
     inode: &'a Arc<Inode>,
     offset: u64,
     length: u64,
-) -> Result<Option<Pledge<'a>>> {
+) -> Result<Promise<'a>> {
     let volume = &inode.volume;
+    let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
     if let Some(pledged) = volume.unredeemed() {
-        let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
         for ticket in Ticket::of_all(shared, Request::WriteOut, is_there) {
             // A page that finds no space is reported to those who sync it.
             let _ = ticket.await;
         }
         volume.redeem(&inode.file, pledged);
-        if inode.room_for(shared, length) == Room::Plenty {
-            return Ok(Some(volume.pledge()));
+        if let Some(_pledge) = inode.pledge(shared, length) {
+            return Ok(Promise::Plenty { _pledge });
         }
     }
     let made = inode.make_room(shared, offset, length);
-    if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
-        // What it took before it failed is nobody's; how the writing out goes is told to those who
-        // sync.
+    let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
+    if !made.as_ref().is_err_and(is_full) {
+        return made.map(Promise::Allocated);
+    }
+    // The space that this one took before it failed is given back, too. How the writing out goes
+    // is reported to those who sync.
+    let has_unused = |inode: &Inode| is_there(inode) && inode.lock().cache.give_back_all();
+    for ticket in Ticket::of_all(shared, Request::Release, has_unused) {
+        let _ = ticket.await;
+    }
+    let made = inode.make_room(shared, offset, length);
+    if made.as_ref().is_err_and(is_full) {
         let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)).await;
     }
-    made.map(|()| None)
+    made.map(Promise::Allocated)
 }
 
 /// Whether what is to be changed ends on a device; offset and end as the caller has them.

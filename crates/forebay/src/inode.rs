@@ -36,7 +36,7 @@ use crate::mutex::lock;
 use crate::shared::Shared;
 use crate::slices::Slices;
 use crate::user_code;
-use crate::volume::{Room, Volume};
+use crate::volume::{Pledge, Volume};
 use crate::wakers::Wakers;
 
 /// The end every file system's files can have.
@@ -61,6 +61,25 @@ pub(crate) struct Inode {
 }
 
 pub(crate) use reading::Reading;
+
+/// A write under way whose space was allocated before.
+#[derive(Debug)]
+pub(crate) struct Allocated(Arc<Inode>);
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        self.0.lock().cache.end_allocated_write();
+    }
+}
+
+/// Why there is room for a write, held while it is under way.
+#[derive(Debug)]
+pub(crate) enum Promise<'a> {
+    /// There is plenty.
+    Plenty { _pledge: Pledge<'a> },
+    /// Its space was allocated.
+    Allocated(Allocated),
+}
 
 /// What the lock of an inode guards.
 #[derive(Debug)]
@@ -414,19 +433,28 @@ impl Inode {
         shared.level.admit_all(&self.volume, length as u64 / PAGE)
     }
 
-    /// Whether a write can be accepted without space of its own.
-    pub(crate) fn room_for(&self, shared: &Shared, length: u64) -> Room {
+    /// Accepts a write without space of its own, if there is plenty.
+    pub(crate) fn pledge(&self, shared: &Shared, length: u64) -> Option<Pledge<'_>> {
         let unwritten = (shared.level.dirty() + 1) * PAGE;
-        self.volume.room_for(&self.file, length, unwritten)
+        self.volume.pledge(&self.file, length, unwritten)
     }
 
-    /// Allocates space for a write that is not accepted yet: "no space" is told there rather than
-    /// lost at the writeback.
-    pub(crate) fn make_room(&self, shared: &Shared, offset: u64, length: u64) -> Result<()> {
+    /// Allocates space for a write that is not accepted yet: "no space" is reported there rather
+    /// than at the writeback.
+    pub(crate) fn make_room(
+        self: &Arc<Self>,
+        shared: &Shared,
+        offset: u64,
+        length: u64,
+    ) -> Result<Allocated> {
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
         let mut state = self.lock();
+        // Before anything else: a release that looks from here on leaves the space alone.
+        state.cache.begin_allocated_write();
+        let allocated = Allocated(Arc::clone(self));
         if state.cache.is_allocated(&bytes) {
-            return Ok(());
+            state.cache.note_allocated(bytes);
+            return Ok(allocated);
         }
         self.mark_reserved(&mut state, bytes.end);
         drop(state);
@@ -435,7 +463,7 @@ impl Inode {
                 self.volume.look(&self.file);
                 Counters::add(&shared.counters.reserved_scarce_bytes, bytes.end - bytes.start);
                 self.lock().cache.note_allocated(bytes);
-                Ok(())
+                Ok(allocated)
             }
             Err(error) if is_full(&error) => {
                 self.lock().cache.note_litter(bytes.end);
@@ -449,7 +477,7 @@ impl Inode {
                 .remedy("free space on the file system and write again"))
             }
             // A file system without allocation ahead; whether there is room, the write will tell.
-            Err(_) => Ok(()),
+            Err(_) => Ok(allocated),
         }
     }
 
@@ -706,10 +734,11 @@ impl Inode {
     }
 
     pub(crate) fn io_error(&self, what: &str, offset: u64, errno: Errno) -> Error {
-        Error::new(ErrorKind::Io, what)
+        let cause = std::io::Error::from_raw_os_error(errno.0);
+        Error::new(ErrorKind::at_device(&cause), what)
             .at_path(&self.path)
             .at_offset(offset)
-            .because(std::io::Error::from_raw_os_error(errno.0))
+            .because(cause)
     }
 
     /// What a failed ticket means to the caller.
@@ -739,9 +768,12 @@ impl Inode {
                     .at_path(&self.path)
                     .because(std::io::Error::from_raw_os_error(errno.0))
             }
-            Failure::SetLength(errno) => Error::new(ErrorKind::Io, "could not set the length")
-                .at_path(&self.path)
-                .because(std::io::Error::from_raw_os_error(errno.0)),
+            Failure::SetLength(errno) => {
+                let cause = std::io::Error::from_raw_os_error(errno.0);
+                Error::new(ErrorKind::at_device(&cause), "could not set the length")
+                    .at_path(&self.path)
+                    .because(cause)
+            }
         }
     }
 }

@@ -155,6 +155,9 @@ pub(crate) struct Volume {
     pub(crate) share: Share,
     free: AtomicU64,
     accepted: AtomicU64,
+    /// Bytes of pledged writes under way. Some count as dirty already; the others would be
+    /// forgotten whenever the file system is looked at.
+    promised: AtomicU64,
     /// Pledges given, and up to which of them everything is written out.
     pledged: AtomicU64,
     redeemed: AtomicU64,
@@ -171,12 +174,16 @@ pub(crate) struct Volume {
 
 /// A write accepted without space of its own, while it is under way.
 #[derive(Debug)]
-pub(crate) struct Pledge<'a>(&'a Volume);
+pub(crate) struct Pledge<'a> {
+    volume: &'a Volume,
+    bytes: u64,
+}
 
 impl Drop for Pledge<'_> {
     fn drop(&mut self) {
+        self.volume.promised.fetch_sub(self.bytes, Ordering::AcqRel);
         // Once more: who wrote out meanwhile wrote a part of it.
-        self.0.pledged.fetch_add(1, Ordering::Release);
+        self.volume.pledged.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -246,26 +253,35 @@ impl Volume {
         self.free.load(Ordering::Relaxed).saturating_sub(self.accepted.load(Ordering::Relaxed))
     }
 
-    /// Is there room for `length` bytes more, with `unwritten` accepted and not yet written?
-    pub(crate) fn room_for(&self, file: &File, length: u64, unwritten: u64) -> Room {
+    /// Accepts a write of `length` bytes without space of its own, if there is plenty beside the
+    /// `unwritten` bytes accepted before.
+    pub(crate) fn pledge(&self, file: &File, length: u64, unwritten: u64) -> Option<Pledge<'_>> {
         let accepted = self.accepted.fetch_add(length, Ordering::Relaxed) + length;
         if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
             self.look(file);
         }
-        let needed = unwritten.saturating_add(length).saturating_mul(TIMES);
-        if self.free_bytes() >= needed { Room::Plenty } else { Room::Scarce }
-    }
-
-    /// Is there room for reserving `length` bytes, some of which may never be written?
-    pub(crate) fn room_ahead(&self, file: &File, length: u64) -> Room {
-        self.look(file);
-        if self.free_bytes() >= length.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
-    }
-
-    /// A write is accepted on the strength of there being plenty.
-    pub(crate) fn pledge(&self) -> Pledge<'_> {
+        // Promised before it is looked at: of two writes that ask at once, one counts the other.
+        self.promised.fetch_add(length, Ordering::AcqRel);
+        if self.room_beside(0, unwritten) == Room::Scarce {
+            self.promised.fetch_sub(length, Ordering::AcqRel);
+            return None;
+        }
         self.pledged.fetch_add(1, Ordering::Release);
-        Pledge(self)
+        Some(Pledge { volume: self, bytes: length })
+    }
+
+    /// Is there room for reserving `length` bytes, some of which may never be written, beside the
+    /// `unwritten` bytes accepted before?
+    pub(crate) fn room_ahead(&self, file: &File, length: u64, unwritten: u64) -> Room {
+        self.look(file);
+        self.room_beside(length, unwritten)
+    }
+
+    /// Whether free space is [`TIMES`] what is promised, unwritten, and asked for.
+    fn room_beside(&self, length: u64, unwritten: u64) -> Room {
+        let promised = self.promised.load(Ordering::Acquire);
+        let needed = unwritten.saturating_add(promised).saturating_add(length);
+        if self.free_bytes() >= needed.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
     }
 
     /// The last pledge that may not be written out, if there is one.

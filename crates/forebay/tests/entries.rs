@@ -94,7 +94,7 @@ impl Drop for Bound {
     }
 }
 
-/// What a sync, a second sync and a close of a handle return.
+/// The results of a sync, a second sync and a close of a handle.
 type Outcome = [Result<(), (ErrorKind, Option<i32>)>; 3];
 
 fn outcome(result: forebay::Result<()>) -> Result<(), (ErrorKind, Option<i32>)> {

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,6 +97,134 @@ fn contract_09_a_write_larger_than_all_space_is_refused_whole() {
     assert_eq!(support::allocated(&path) >> 20, 1);
 }
 
+/// Where the pages of a file of `pages` pages are written, in a random order, each once.
+fn shuffled(pages: u64, seed: u64) -> Vec<u64> {
+    let mut random = Random(seed);
+    let mut order: Vec<u64> = (0..pages).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    order
+}
+
+/// Marks a page with its place, so that it is told from all others.
+fn marked(page: u64, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![7; 4096];
+    bytes[..8].copy_from_slice(&page.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&seed.to_ne_bytes());
+    bytes
+}
+
+/// Bytes that a plain file takes when its file system is filled.
+fn room(mount: &Mount) -> u64 {
+    let filler = process::fill_up(&mount.path());
+    let bytes = support::allocated(&filler);
+    std::fs::remove_file(filler).unwrap();
+    process::shell("sync -f \"$1\"", &mount.path()).unwrap();
+    bytes
+}
+
+/// Writes random pages into several files at once, of a declared length or of none, until none of
+/// them takes any more; and once more after some space was freed. Every page that was accepted is
+/// written by a sync and found again, and they are nearly as many as a plain file would have.
+fn fill_at_random(mount: &Mount, engine: &Engine, files: u64, declared: Option<u64>) {
+    let (seed, room) = (support::seed(), room(mount));
+    let ballast = mount.path().join("ballast");
+    std::fs::write(&ballast, vec![1; 8 << 20]).unwrap();
+    process::shell("sync -f \"$1\"", &mount.path()).unwrap();
+    let pages = declared.unwrap_or(2 * room) / 4096;
+    let open = |number| {
+        let path = mount.path().join(format!("file-{number}"));
+        let file = engine.open(path, Open::create()).unwrap();
+        if let Some(length) = declared {
+            file.set_len(length).unwrap();
+        }
+        (file, shuffled(pages, seed + number), 0)
+    };
+    let mut writers: Vec<(File, Vec<u64>, usize)> = (0..files).map(open).collect();
+    for round in ["full", "full again"] {
+        std::thread::scope(|scope| {
+            for (file, order, done) in &mut writers {
+                scope.spawn(move || {
+                    loop {
+                        let page = order[*done];
+                        match file.write_at(&marked(page, seed), page * 4096) {
+                            Ok(()) => *done += 1,
+                            Err(error) => break assert_eq!(kind(&error), ErrorKind::NoSpace),
+                        }
+                    }
+                });
+            }
+        });
+        for (file, ..) in &writers {
+            file.sync_data().unwrap_or_else(|error| panic!("accepted, not written: {error}"));
+        }
+        let accepted = writers.iter().map(|(.., done)| *done as u64 * 4096).sum::<u64>();
+        println!("{round}: {} MiB accepted of {} MiB", accepted / MIB, room / MIB);
+        if ballast.exists() {
+            process::shell("rm \"$1\" && sync -f \"${1%/*}\"", &ballast).unwrap();
+        } else {
+            assert!(accepted * 10 > room * 9, "{accepted} bytes accepted where {room} have room");
+        }
+    }
+    for (file, order, done) in writers {
+        let path = file.path().to_owned();
+        file.close().unwrap();
+        let found = std::fs::File::open(path).unwrap();
+        let mut bytes = vec![0; 4096];
+        for page in &order[..done] {
+            found.read_exact_at(&mut bytes, page * 4096).unwrap();
+            assert!(bytes == marked(*page, seed), "page {page} is lost");
+        }
+    }
+}
+
+fn kind(error: &forebay::Error) -> ErrorKind {
+    println!("{error}");
+    error.kind()
+}
+
+fn fills_at_random(
+    test: &str,
+    (file_system, bytes): (FileSystem, u64),
+    (files, declared): (u64, Option<u64>),
+    knobs: &'static [(&str, &str)],
+) {
+    let Some(mount) = Mount::new(test, file_system, bytes) else { return };
+    within(Duration::from_secs(120), "filling at random", move || {
+        let builder = Engine::builder().cache_bytes(64 << 20).close_timeout(SOON);
+        let set = |builder: forebay::Builder, (name, value): &(&str, &str)| {
+            builder.set(name, value).unwrap()
+        };
+        let engine = knobs.iter().fold(builder, set).build().unwrap();
+        fill_at_random(&mount, &engine, files, declared);
+    });
+}
+
+#[test]
+fn contract_09_a_declared_length_larger_than_ext4() {
+    let declared = (1, Some(512 * MIB));
+    fills_at_random("larger_than_ext4", (FileSystem::Ext4, 256 * MIB), declared, &[]);
+}
+
+#[test]
+fn contract_09_a_declared_length_larger_than_xfs() {
+    let declared = (1, Some(512 * MIB));
+    fills_at_random("larger_than_xfs", (FileSystem::XfsOfFour, 320 * MIB), declared, &[]);
+}
+
+#[test]
+fn contract_09_several_files_that_grow_at_random() {
+    fills_at_random("grow_at_random", (FileSystem::Ext4, 96 * MIB), (3, None), &[]);
+}
+
+#[test]
+fn contract_09_several_declared_lengths_in_several_contexts() {
+    let declared = (3, Some(80 * MIB));
+    let knobs = &[("contexts", "3"), ("prealloc", "64m")];
+    fills_at_random("several_declared", (FileSystem::Ext4, 96 * MIB), declared, knobs);
+}
+
 /// Another program takes the last block after a write was accepted: the sync fails, nothing is
 /// lost, and once there is space again the same sync goes well.
 #[test]
@@ -115,7 +244,11 @@ fn contract_02_space_taken_by_others_fails_the_sync_and_comes_back() {
     file.write_at(&data, 0).unwrap();
     let filler = process::fill_up(&mount.path());
     let error = file.sync_data().unwrap_err();
-    assert_eq!((error.kind(), error.os_error()), (ErrorKind::Io, Some(libc::ENOSPC)), "{error}");
+    assert_eq!(
+        (error.kind(), error.os_error()),
+        (ErrorKind::NoSpace, Some(libc::ENOSPC)),
+        "{error}"
+    );
     assert!(error.to_string().contains("free space"), "no remedy: {error}");
     let mut through = vec![0; data.len()];
     assert_eq!(file.read_at(&mut through, 0).unwrap(), data.len());
@@ -160,7 +293,11 @@ fn contract_09_and_02_a_quota_reached_in_the_middle_of_writeback() {
     let Some((mount, path)) = quota_of_16_mib("quota_reached") else { return };
     let (_engine, file, data) = write_32_mib(&path);
     let error = file.sync_data().unwrap_err();
-    assert_eq!((error.kind(), error.os_error()), (ErrorKind::Io, Some(libc::EDQUOT)), "{error}");
+    assert_eq!(
+        (error.kind(), error.os_error()),
+        (ErrorKind::NoSpace, Some(libc::EDQUOT)),
+        "{error}"
+    );
     assert!(error.to_string().contains("free space"), "no remedy: {error}");
     let error = file.append(&[1; 4096]).unwrap_err();
     assert_eq!(

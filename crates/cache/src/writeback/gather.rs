@@ -202,6 +202,8 @@ impl CachedFile {
     /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run
     /// is too far.
     fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
+        // Where the file's holes may not fit, their zeroes would take the space of later writes.
+        let takes_holes = self.gaps == Gaps::OverHoles && self.size <= self.free_bytes;
         for gap in 0..=self.gap_pages {
             let page = page + gap;
             if page >= end {
@@ -215,9 +217,7 @@ impl CachedFile {
             if in_flight || self.liberties != Liberties::Exclusive || !self.holes.is_zero(page) {
                 return None;
             }
-            if self.gaps == Gaps::OverReserved
-                && !self.space.covers(&(page * PAGE..(page + 1) * PAGE))
-            {
+            if !takes_holes && !self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {
                 return None;
             }
         }
@@ -423,9 +423,16 @@ impl CachedFile {
     }
 
     /// Gives back what was reserved and never used: first beyond the end, then below it, from the
-    /// last stretch to the first. Only under the lease.
+    /// last stretch to the first. Only under the lease. Space beyond the end stays while writes
+    /// that were accepted since, or are under way, rely on it: a later release gives it back.
     fn next_for_release(&mut self, tickets: &[TicketId]) -> Option<Bio> {
-        let gives_back = self.may_give_back() && self.reserved_beyond_end() > 0;
+        let is_relied_on = self.size > self.disk_size || self.allocated_writes > 0;
+        let has_beyond = self.may_give_back() && self.reserved_beyond_end() > 0;
+        let gives_back = has_beyond && !is_relied_on;
+        if has_beyond && is_relied_on {
+            // What follows forgets the ranges, and must not forget that.
+            self.littered = self.littered.max(self.space.end());
+        }
         if !self.flights.is_empty() {
             // Somebody waits for the lease: nothing new is sent before it can be given up.
             self.draining |= gives_back && self.is_breaking();
@@ -462,8 +469,9 @@ impl CachedFile {
             ));
         }
         // On a shared file: the next open that has the lease gives it back.
-        self.leaves_space |= self.reserved_beyond_end() > 0;
+        self.leaves_space |= !has_beyond && self.reserved_beyond_end() > 0;
         self.space = Space::default();
+        self.gives_back_all = false;
         for id in tickets {
             self.tickets.finish(*id, Ok(()));
         }

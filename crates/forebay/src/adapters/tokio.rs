@@ -17,7 +17,7 @@ use crate::adapters::cursor::Cursor;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::file::{File, Ticket, make_room, plugged_no_more};
-use crate::inode::Reading;
+use crate::inode::{Allocated, Promise, Reading};
 use crate::level::Queued;
 use crate::slices::{Slices, SlicesMut};
 
@@ -32,15 +32,16 @@ pub(super) struct Polled {
     queued: Option<Queued>,
     /// Space is being made for these bytes ...
     making: Option<(Range<u64>, Making)>,
-    /// ... or has been, and they are not accepted yet.
-    made: Range<u64>,
+    /// ... or was allocated for them, and they are not accepted yet.
+    made: Option<(Range<u64>, Allocated)>,
     /// A read from here has started.
     reading: Option<(u64, Reading)>,
     /// What is written is being written out.
     writing_out: Option<Ticket>,
 }
 
-type Making = Pin<Box<dyn Future<Output = Result<()>> + Send + Sync>>;
+/// `None` if there is plenty again.
+type Making = Pin<Box<dyn Future<Output = Result<Option<Allocated>>> + Send + Sync>>;
 
 impl fmt::Debug for Polled {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,17 +60,25 @@ impl Polled {
         loop {
             if let Some((range, making)) = &mut self.making {
                 let result = ready!(plugged_no_more(making.as_mut().poll(context)));
-                self.made = range.clone();
+                let range = range.clone();
                 self.making = None;
-                result?;
+                match result? {
+                    Some(allocated) => self.made = Some((range, allocated)),
+                    None => return Poll::Ready(Ok(())),
+                }
             }
-            if self.made.start <= bytes.start && bytes.end <= self.made.end {
+            let covers = |made: &Range<u64>| made.start <= bytes.start && bytes.end <= made.end;
+            if self.made.as_ref().is_some_and(|(made, _)| covers(made)) {
                 return Poll::Ready(Ok(()));
             }
             let (shared, inode, range) =
                 (Arc::clone(&file.shared), Arc::clone(&file.inode), bytes.clone());
             let making = async move {
-                make_room(&shared, &inode, range.start, range.end - range.start).await.map(|_| ())
+                let made = make_room(&shared, &inode, range.start, range.end - range.start).await?;
+                Ok(match made {
+                    Promise::Allocated(allocated) => Some(allocated),
+                    Promise::Plenty { .. } => None,
+                })
             };
             self.making = Some((bytes.clone(), Box::pin(making)));
         }
@@ -107,7 +116,7 @@ impl<F: Borrow<File>> Cursor<F> {
                 end => return end,
             }
         }
-        polled.made = 0..0;
+        polled.made = None;
         Counters::add(&shared.counters.accepted_bytes, done as u64);
         Poll::Ready(Ok(done))
     }

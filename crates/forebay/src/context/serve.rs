@@ -224,7 +224,11 @@ impl Writeback {
         self.begin_bio(bio.target);
         if bio.operation == Operation::Allocate {
             let counters = &self.shared.counters;
-            let refused = if inode.volume.room_ahead(&inode.file, bio.length) == Room::Scarce {
+            let (purpose, whole) =
+                state.cache.reserves_for(&bio).expect("a bio that allocates has a reservation");
+            let unwritten = self.shared.level.dirty() * PAGE;
+            let room = inode.volume.room_ahead(&inode.file, whole, unwritten);
+            let refused = if room == Room::Scarce {
                 Some((&counters.unreserved_scarce, Errno::WOULD_BLOCK))
             } else if !inode.mark_reserved(state, bio.offset + bio.length) {
                 // Without a mark nobody would give the space back after a crash.
@@ -237,7 +241,6 @@ impl Writeback {
                 self.ended.push(Ended { bio, result: Err(errno) });
                 return;
             }
-            let purpose = state.cache.reserves_for(&bio).expect("what allocates has a reservation");
             counters.add_reserved(purpose, bio.length);
         }
         let gives_back = bio.operation == Operation::Punch

@@ -17,6 +17,7 @@ mod handover;
 mod kept;
 mod leases;
 mod list;
+mod reserve;
 mod serve;
 
 use std::collections::VecDeque;
@@ -33,14 +34,13 @@ use forebay_uring::{Backend, Waker};
 use crate::contexts::End;
 use crate::direct::flow::{self, Flow};
 use crate::flight::Flight;
-use crate::inode::{After, Inode};
+use crate::inode::{After, Inode, Unreserved};
 use crate::limits::MESSAGES_PER_PASS;
 use crate::shared::Shared;
 use guest::Guests;
 use handover::Held;
 use list::List;
-
-pub(crate) use ends::let_go_of_device;
+use reserve::Reservations;
 
 /// What threads tell the context.
 #[derive(Debug)]
@@ -57,6 +57,10 @@ pub(crate) enum Message {
     Lent(Arc<Inode>, Bio),
     /// One that was lent has ended.
     Returned(Arc<Inode>, Ended),
+    /// The aside has prepared this reservation, or found that it cannot be made.
+    Prepared(Arc<Inode>, Bio, Result<(), Unreserved>),
+    /// The file's data was found to lie in another allocation group than was known.
+    Moved(Arc<Inode>),
     /// Something about a file that is open past the cache.
     Direct(flow::Message),
     /// What the knobs stand at from now on.
@@ -117,6 +121,7 @@ pub(crate) struct Writeback {
     pending: VecDeque<(Arc<Inode>, Bio)>,
     /// What it does for other contexts, and they for it.
     guests: Guests,
+    reservations: Reservations,
     /// Files open past the cache: the first context has them.
     direct: Flow,
     /// Files somebody waits for.
@@ -163,6 +168,7 @@ impl Writeback {
             files: Vec::new(),
             pending: VecDeque::new(),
             guests: Guests::default(),
+            reservations: Reservations::default(),
             direct: Flow::default(),
             waited: List::default(),
             flights: Vec::new(),
@@ -188,13 +194,18 @@ impl Writeback {
             more |= self.hand_over();
             self.direct.take_held(&mut self.backend, &self.shared);
             self.direct.wake();
+            self.serve_reservations();
             self.serve_callers();
             self.serve_lent();
             if !self.shared.contexts.is_broken() {
                 self.serve_files();
             }
             self.end_lending();
-            let is_idle = self.pending.is_empty() && self.guests.is_idle() && self.direct.is_idle();
+            self.prepare_reservations();
+            let is_idle = self.pending.is_empty()
+                && self.guests.is_idle()
+                && self.reservations.is_idle()
+                && self.direct.is_idle();
             if self.stop && !more && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return End::Stopped;
             }
@@ -228,6 +239,9 @@ impl Writeback {
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
                 Message::Lent(inode, bio) => self.guests.lent(inode, bio),
                 Message::Returned(_, ended) => self.guests.returned(ended),
+                Message::Prepared(inode, bio, prepared) => self.prepared(inode, bio, prepared),
+                Message::Moved(inode) if self.has(&inode) => self.place(&inode),
+                Message::Moved(inode) => self.send_on(inode, Message::Moved),
                 Message::Direct(message) => {
                     self.direct.take(message, &mut self.backend, &self.shared)
                 }

@@ -122,6 +122,8 @@ impl Contexts {
             | Message::Uncached(inode)
             | Message::Attach(inode)
             | Message::Submit(inode, _)
+            | Message::Prepared(inode, ..)
+            | Message::Moved(inode)
             | Message::Returned(inode, _) => {
                 let context = inode.home.context();
                 self.send_to(context, message);

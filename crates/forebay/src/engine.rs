@@ -257,7 +257,8 @@ impl Engine {
         if self.owner.shared.table().is_direct(identity) {
             return Err(open_otherwise(path, "past the cache"));
         }
-        let Some(inode) = self.owner.shared.table().share(identity) else { return Ok(None) };
+        let inode = self.owner.shared.table_unless_closing(identity).share(identity);
+        let Some(inode) = inode else { return Ok(None) };
         let refused = if open.create_new {
             Some(already_there())
         } else if inode.file.kind() == Kind::Block
@@ -294,7 +295,7 @@ impl Engine {
         if self.owner.shared.table().is_direct(identity) {
             return Err(open_otherwise(path, "past the cache"));
         }
-        if let Some(inode) = self.owner.shared.table().share(identity) {
+        if let Some(inode) = self.owner.shared.table_unless_closing(identity).share(identity) {
             return Ok(inode);
         }
         let entry = self.take_entry(path, &mut file, created);
@@ -386,8 +387,8 @@ impl Engine {
     /// The file has one handle, and a context.
     fn insert(&self, inode: &Arc<Inode>, is_marked: bool) {
         let mut table = self.owner.shared.table();
+        inode.set_marked(is_marked);
         let mut state = inode.lock();
-        state.marked = is_marked;
         // Once more: it may have been changed for all files that were in the table meanwhile.
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);
@@ -595,6 +596,12 @@ impl Owner {
             );
             result = result.and(Err(late));
         }
+        let asides = shared.table().asides();
+        if !asides.iter().all(|aside| aside.settle(deadline)) {
+            let late = Error::new(ErrorKind::TimedOut, "files are still being closed")
+                .remedy("a file system blocks; the closing goes on when it does no longer");
+            result = result.and(Err(late));
+        }
         if let Some(keeper) = &shared.keeper {
             match &result {
                 Ok(()) => keeper.say_goodbye(),
@@ -627,7 +634,8 @@ impl Owner {
             let one = wait::block_on_until(ticket, deadline)
                 .unwrap_or_else(|| Err(Error::late(&inode.path)));
             if one.is_ok() {
-                inode.unmark();
+                let aside = Arc::clone(&inode.volume.aside);
+                aside.run(move || inode.unmark());
             }
             result = result.and(one);
         }

@@ -41,8 +41,7 @@ impl Flight {
     /// Who has most to write is swept first: it is densest, and what has little is left to gather
     /// until its age. Of those who have about as much, it is who costs the file system least.
     pub(crate) fn bring_dirtiest_forward(&mut self) {
-        let in_place =
-            self.dirty.front().is_some_and(|inode| self.volume.overwrites_in_place(&inode.file));
+        let in_place = self.volume.overwrites_in_place();
         let look = |inode: &Arc<Inode>| {
             let state = inode.lock();
             let effort = if in_place { state.cache.effort() } else { None };

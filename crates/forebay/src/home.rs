@@ -115,8 +115,8 @@ impl Home {
         self.context.store(context, Ordering::Release);
     }
 
-    /// Looks again where the file's blocks are, at what was written last. A system call. Whether
-    /// that has changed.
+    /// Looks again where the file's blocks are, at the offset of the last write. A system call,
+    /// which may block. Returns whether the group has changed.
     pub(crate) fn look(&self, file: &File, volume: &Volume, offset: u64) -> bool {
         let Some(group) = group_of_data(file, volume, offset) else { return false };
         self.is_seen.store(true, Ordering::Relaxed);
@@ -154,7 +154,13 @@ fn hashed(identity: Identity) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+
+    fn numbered(number: usize) -> Volume {
+        Volume::new(number, Arc::default())
+    }
 
     fn home(own: u64, directory: u64, group: Option<u32>) -> Home {
         let group = AtomicU32::new(group.unwrap_or(NO_GROUP));
@@ -180,7 +186,7 @@ mod tests {
 
     #[test]
     fn each_affinity_goes_by_its_own_key() {
-        let volume = Volume::new(0);
+        let volume = numbered(0);
         let file = home(5, 6, Some(3));
         let place = |affinity| file.place(affinity, 4, &volume);
         assert_eq!(place(Affinity::Single), 0);
@@ -192,7 +198,7 @@ mod tests {
             2,
             "without groups by directory"
         );
-        assert_eq!(home(5, 6, Some(0)).place(Affinity::Group, 4, &Volume::new(1)), 1);
+        assert_eq!(home(5, 6, Some(0)).place(Affinity::Group, 4, &numbered(1)), 1);
     }
 
     #[test]
@@ -200,7 +206,7 @@ mod tests {
         for active in 1..70 {
             for affinity in Affinity::ALL {
                 let file = home(u64::MAX, u64::MAX - 1, Some(u32::MAX - 1));
-                assert!(file.place(affinity, active, &Volume::new(7)) < active);
+                assert!(file.place(affinity, active, &numbered(7)) < active);
             }
         }
     }

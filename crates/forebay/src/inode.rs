@@ -8,7 +8,7 @@ pub(crate) mod adopt;
 mod reading;
 mod record;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -36,7 +36,7 @@ use crate::mutex::lock;
 use crate::shared::Shared;
 use crate::slices::Slices;
 use crate::user_code;
-use crate::volume::{Pledge, Volume};
+use crate::volume::{Pledge, Room, Volume};
 use crate::wakers::Wakers;
 
 /// The end every file system's files can have.
@@ -57,6 +57,9 @@ pub(crate) struct Inode {
     reach: AtomicU64,
     /// When it was last seen that its lease is held, in nanoseconds of the clock.
     pub(crate) lease_looked: AtomicU64,
+    /// Whether the reservation mark stands on the file. Locked while the file system is asked to
+    /// change it, which may block: no context locks it. Taken before the state's lock.
+    marked: Mutex<bool>,
     state: Mutex<State>,
 }
 
@@ -113,12 +116,10 @@ pub(crate) struct State {
     appending: bool,
     /// Who waits for that.
     append_wakers: Vec<Waker>,
-    /// The reservation mark stands on the file.
-    pub(crate) marked: bool,
     /// When its lease goes at the latest, while it is being given up.
     pub(crate) break_deadline: Option<Instant>,
-    /// The context has let go of it.
-    pub(crate) is_closed: bool,
+    /// Its file is closed.
+    is_closed: bool,
     /// There is no context any more.
     is_orphan: bool,
     /// Pages that cannot be written, as counted against the device.
@@ -132,6 +133,15 @@ pub(crate) struct Left {
     pub(crate) is_dirty_again: bool,
     /// It keeps pages for a flush.
     pub(crate) keeps: bool,
+}
+
+/// Why no space is reserved ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unreserved {
+    /// There is little left.
+    Scarce,
+    /// The file cannot be marked.
+    Unmarked,
 }
 
 /// What to do once the lock is released.
@@ -190,7 +200,6 @@ impl Inode {
             dirty_since: None,
             appending: false,
             append_wakers: Vec::new(),
-            marked: false,
             break_deadline: None,
             is_closed: false,
             is_orphan: false,
@@ -198,6 +207,7 @@ impl Inode {
         };
         let (target, identity) = (state.cache.target(), file.identity());
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
+        volume.learn(&file);
         let home = Home::new(&file, &path, &volume);
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
         Self {
@@ -210,6 +220,7 @@ impl Inode {
             fixed_size,
             reach,
             lease_looked: AtomicU64::new(0),
+            marked: Mutex::new(false),
             state: Mutex::new(state),
         }
     }
@@ -229,12 +240,17 @@ impl Inode {
         reach.is_some()
     }
 
-    /// Takes the reservation mark off, once nothing is reserved beyond the end.
+    /// The mark that stands on a file which was just opened.
+    pub(crate) fn set_marked(&self, is_marked: bool) {
+        *lock(&self.marked) = is_marked;
+    }
+
+    /// Takes the reservation mark off if nothing is reserved beyond the end. May block.
     pub(crate) fn unmark(&self) {
-        let mut state = self.lock();
-        if state.marked && !state.cache.leaves_space() {
+        let mut marked = lock(&self.marked);
+        if *marked && !self.lock().cache.leaves_space() {
             match self.file.remove_reservation_mark() {
-                Ok(()) => state.marked = false,
+                Ok(()) => *marked = false,
                 Err(error) => {
                     tracing::warn!(path = %self.path.display(), %error, "could not remove the reservation mark");
                 }
@@ -456,8 +472,8 @@ impl Inode {
             state.cache.note_allocated(bytes);
             return Ok(allocated);
         }
-        self.mark_reserved(&mut state, bytes.end);
         drop(state);
+        self.mark_reserved(bytes.end);
         match self.file.allocate(bytes.start, bytes.end - bytes.start) {
             Ok(()) => {
                 self.volume.look(&self.file);
@@ -482,13 +498,54 @@ impl Inode {
     }
 
     /// Leaves the mark by which the next open after a crash knows that space beyond the end is
-    /// ours.
-    pub(crate) fn mark_reserved(&self, state: &mut State, end: u64) -> bool {
-        if !state.marked && end > state.cache.disk_size() {
-            state.marked = self.file.set_reservation_mark(end).is_ok();
-            return state.marked;
+    /// ours; false if it is needed and cannot be set. May block.
+    fn mark_reserved(&self, end: u64) -> bool {
+        let mut marked = lock(&self.marked);
+        if !*marked && end > self.lock().cache.disk_size() {
+            *marked = self.file.set_reservation_mark(end).is_ok();
+            return *marked;
         }
         true
+    }
+
+    /// Prepares for space to be allocated ahead: looks whether there is room and sets the mark. May
+    /// block.
+    pub(crate) fn prepare_reservation(
+        &self,
+        shared: &Shared,
+        bio: &Bio,
+    ) -> std::result::Result<(), Unreserved> {
+        let reservation = self.lock().cache.reserves_for(bio);
+        let (_, whole) = reservation.expect("a bio that allocates has a reservation");
+        let unwritten = shared.level.dirty() * PAGE;
+        if self.volume.room_ahead(&self.file, whole, unwritten) == Room::Scarce {
+            return Err(Unreserved::Scarce);
+        }
+        // Without a mark nobody would give the space back after a crash.
+        self.mark_reserved(bio.end()).then_some(()).ok_or(Unreserved::Unmarked)
+    }
+
+    /// Closes the file, which the context has detached. May block.
+    pub(crate) fn finish_closing(&self, shared: &Shared, generation: Option<u16>) {
+        self.unmark();
+        self.file.release_lease();
+        if let Err(error) = self.file.ofd_unlock() {
+            tracing::debug!(path = %self.path.display(), %error, "could not unlock");
+        }
+        if let (Some(keeper), Some(generation)) = (&shared.keeper, generation) {
+            // Before it is closed here: the last close may block, and must not block the keeper.
+            // A caller that waits for the closing finds that the keeper has let go of it, too.
+            keeper.remove(self.target.0, generation);
+        }
+        close(&self.path, &self.file);
+        shared.end_closing(self.identity, self.target);
+        let mut wakers = Vec::new();
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.page_wakers.drain_into(&mut wakers);
+        wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
+        drop(state);
+        user_code::wake_all(wakers);
     }
 
     /// Asks the context for something, and returns what to wait for.
@@ -628,7 +685,7 @@ impl Inode {
         user_code::wake_all(wakers);
     }
 
-    /// Resolves when the context has let go of the file, or somebody has opened it again.
+    /// Resolves when the file is closed, or somebody has opened it again.
     pub(crate) fn poll_closed(
         self: &Arc<Self>,
         shared: &Shared,
@@ -714,22 +771,29 @@ impl Inode {
         Left { is_dirty_again, keeps: state.cache.kept_pages() > 0 }
     }
 
-    /// Space was allocated, or was to be: how much is left, and in which pieces it came.
+    /// After allocations: has the aside look at how much space is left, and in how many pieces the
+    /// allocated space lies.
     fn look_at_space(&self, shared: &Shared, ended: &[Ended]) {
         for Ended { bio, result } in
             ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
         {
-            self.volume.look(&self.file);
             match result {
-                Ok(_) => match self.file.pieces_of(bio.offset..bio.end()) {
-                    Ok(found) => self.volume.note_pieces(found),
-                    Err(error) => {
-                        tracing::debug!(%error, "the file system does not tell where a file lies")
-                    }
-                },
-                Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => {}
+                Ok(_) => {}
+                Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => continue,
                 Err(_) => Counters::add(&shared.counters.unreserved_failed, 1),
             }
+            let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&self.file));
+            let allocated = result.is_ok().then(|| bio.offset..bio.end());
+            self.volume.aside.run(move || {
+                volume.look(&file);
+                match allocated.map(|bytes| file.pieces_of(bytes)) {
+                    None => {}
+                    Some(Ok(found)) => volume.note_pieces(found),
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "the file system does not tell where a file lies")
+                    }
+                }
+            });
         }
     }
 
@@ -778,6 +842,14 @@ impl Inode {
     }
 }
 
+/// Closes the descriptor of a file that requests do not name any longer, even if the file is still
+/// referred to. May block: it deletes a file without a name, and writes a block device out.
+pub(crate) fn close(path: &Path, file: &forebay_uring::File) {
+    if let Err(error) = file.close() {
+        tracing::debug!(path = %path.display(), %error, "the file is open a moment longer");
+    }
+}
+
 impl State {
     /// Zeroes and copies what the cache tells to, under its lock.
     fn finish_memory(&mut self, shared: &Shared, after: &mut After) {
@@ -803,6 +875,11 @@ impl State {
         let now = self.cache.dirty_pages() + self.credit;
         let before = std::mem::replace(&mut self.counted, now);
         if now == before { Crossed::Nothing } else { self.volume.share.recount(before, now) }
+    }
+
+    /// Its file is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// There is no context any more.
@@ -861,9 +938,6 @@ impl State {
         self.give_back_unused(after);
         self.tell_arena(shared, after);
         self.leave_arena(shared);
-        self.is_closed = true;
-        self.page_wakers.drain_into(&mut after.wakers);
-        after.wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
     }
 
     /// Its lease is ours now; false where it has to be let go.

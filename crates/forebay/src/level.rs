@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn contract_15_room_goes_to_who_waits_longest() {
-        let (level, volume) = (level(), Arc::new(Volume::new(0)));
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         assert_eq!(add(&level, &volume, 1024), Crossed::Background);
         assert_eq!(level.admit(&volume, 900), Admission::Wait);
         let (mut first, mut second) =
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
-        let (level, volume) = (level(), Arc::new(Volume::new(0)));
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (mut mine, mut other) =
             (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
@@ -431,7 +431,8 @@ mod tests {
 
     #[test]
     fn contract_02_what_a_dead_device_holds_is_not_held_against_others() {
-        let (level, volume, dead) = (level(), Arc::new(Volume::new(0)), Volume::new(1));
+        let (level, volume, dead) =
+            (level(), Arc::new(Volume::new(0, Arc::default())), Volume::new(1, Arc::default()));
         add(&level, &dead, 960);
         add(&level, &volume, 64);
         let mut elsewhere = level.queue(Target(1), &volume);
@@ -447,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_place_given_up_gives_its_share_to_the_next() {
-        let (level, volume) = (level(), Arc::new(Volume::new(0)));
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (first, mut second) =
             (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
@@ -461,7 +462,7 @@ mod tests {
     #[test]
     fn contract_15_a_slow_file_system_holds_up_no_other() {
         let level = level();
-        let [slow, fast] = [0, 1].map(|number| Arc::new(Volume::new(number)));
+        let [slow, fast] = [0, 1].map(|number| Arc::new(Volume::new(number, Arc::default())));
         slow.share.set_rate(0, 10);
         fast.share.set_rate(0, 100_000);
         level.share_out(&[&slow, &fast]);
@@ -496,7 +497,7 @@ mod tests {
 
     #[test]
     fn what_is_granted_and_not_taken_is_nobodys() {
-        let (level, volume) = (level(), Arc::new(Volume::new(0)));
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         volume.share.set_rate(0, 100_000);
         add(&level, &volume, 1024);
         let queued = level.queue(Target(0), &volume);

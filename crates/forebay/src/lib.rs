@@ -140,6 +140,7 @@ compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 // files past the cache, `adapters` standard traits, `keeper` survival of the process.
 
 mod adapters;
+mod aside;
 mod builder;
 mod context;
 mod contexts;

@@ -18,6 +18,10 @@ pub(crate) const CONTEXTS: usize = 64;
 /// call for as many large requests as make it nothing.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 
+/// How long the thread beside the contexts of a file system waits for its next job: long against
+/// the pause between two closings, short against an idle engine.
+pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);
+
 /// Bios of others' files that an idle context has at most: enough for a device to have work, and
 /// little for one whose own files become dirty to wait for.
 pub(crate) const LENT: usize = 16;

@@ -2,13 +2,14 @@
 //! open inodes, and the way to the contexts.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use forebay_block::Target;
 use forebay_cache::file::Reserving;
 use forebay_cache::{Caching, Candidate, FrameRuns, Settled, Verdict};
-use forebay_uring::Buffers;
 use forebay_uring::fork::ForkGuard;
+use forebay_uring::{Buffers, Identity};
 
 use crate::context::Message;
 use crate::contexts::Contexts;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) level: Arc<Level>,
     pub(crate) table: Mutex<Table>,
+    /// A file was closed.
+    closed: Condvar,
     pub(crate) counters: Counters,
     on_error: OnError,
     /// Aligned memory for direct I/O.
@@ -86,6 +89,7 @@ impl Shared {
             buffers,
             level: Arc::new(level),
             table: Mutex::new(Table::default()),
+            closed: Condvar::new(),
             counters: Counters::default(),
             on_error,
             contexts,
@@ -139,7 +143,8 @@ impl Shared {
         self.mark_orphaned();
         // Not under the table's lock: a waker is the caller's code, and may come back here.
         let table = self.table();
-        let (direct, cached) = (table.direct_inodes(), table.inodes());
+        let (direct, mut cached) = (table.direct_inodes(), table.inodes());
+        cached.extend(table.closing_inodes());
         drop(table);
         direct.iter().for_each(|inode| inode.wake_all());
         cached.iter().for_each(|inode| inode.orphan());
@@ -341,7 +346,20 @@ impl Shared {
         self.level.remove(std::mem::take(&mut settled.uncharged), wakers);
     }
 
-    pub(crate) fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
+    }
+
+    /// Returns the table once a file is not being closed: an open of it finds it gone altogether or
+    /// there altogether. Waits as long as the closing takes; no context calls this.
+    pub(crate) fn table_unless_closing(&self, identity: Identity) -> MutexGuard<'_, Table> {
+        let closing = |table: &mut Table| table.is_closing(identity);
+        self.closed.wait_while(self.table(), closing).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file is closed: wakes the callers that wait to open it.
+    pub(crate) fn end_closing(&self, identity: Identity, target: Target) {
+        self.table().end_closing(identity, target);
+        self.closed.notify_all();
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_block::Target;
 use forebay_uring::{Identity, Kind};
 
+use crate::aside::Aside;
 use crate::direct::inode::DirectInode;
 use crate::entries::Entries;
 use crate::inode::Inode;
@@ -19,11 +20,14 @@ pub(crate) struct Table {
     by_target: HashMap<Target, Arc<Inode>>,
     /// Those open past the cache.
     direct: HashMap<Identity, DirectEntry>,
+    /// Those without handles whose files are being closed, with the inodes that have a cache.
+    closing: HashMap<Identity, Option<Arc<Inode>>>,
     /// Of files that are not open any more.
     pub(crate) unsynced: Entries,
     free_targets: Vec<u32>,
     next_target: u32,
     volumes: HashMap<(u64, Kind), Arc<Volume>>,
+    asides: HashMap<(u64, Kind), Arc<Aside>>,
 }
 
 #[derive(Debug)]
@@ -77,16 +81,29 @@ impl Table {
         entry.handles -= 1;
     }
 
-    /// Takes an inode out if it has no handle.
-    pub(crate) fn remove_unused(&mut self, inode: &Arc<Inode>) -> bool {
+    /// If an inode has no handle, takes it out; until [`Table::end_closing`] its file is being
+    /// closed, and an open of it waits.
+    pub(crate) fn begin_closing(&mut self, inode: &Arc<Inode>) -> bool {
         let entry = self.by_identity.get(&inode.identity);
         let unused =
             entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
             self.by_identity.remove(&inode.identity);
             self.by_target.remove(&inode.target);
+            self.closing.insert(inode.identity, Some(Arc::clone(inode)));
         }
         unused
+    }
+
+    /// A file is closed, and its target's number free.
+    pub(crate) fn end_closing(&mut self, identity: Identity, target: Target) {
+        self.closing.remove(&identity);
+        self.free_targets.push(target.0);
+    }
+
+    /// Whether a file is being closed.
+    pub(crate) fn is_closing(&self, identity: Identity) -> bool {
+        self.closing.contains_key(&identity)
     }
 
     /// Whether an inode has handles: it may have been opened again while it was being let go of.
@@ -125,13 +142,14 @@ impl Table {
         entry.handles == 0
     }
 
-    /// As [`Table::remove_unused`], past the cache.
-    pub(crate) fn remove_unused_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
+    /// As [`Table::begin_closing`], past the cache.
+    pub(crate) fn begin_closing_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
         let entry = self.direct.get(&inode.identity);
         let unused =
             entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
             self.direct.remove(&inode.identity);
+            self.closing.insert(inode.identity, None);
         }
         unused
     }
@@ -148,6 +166,11 @@ impl Table {
 
     pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {
         self.by_identity.values().map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    /// Those whose files are being closed.
+    pub(crate) fn closing_inodes(&self) -> Vec<Arc<Inode>> {
+        self.closing.values().flatten().map(Arc::clone).collect()
     }
 
     pub(crate) fn by_target(&self, target: Target) -> Option<Arc<Inode>> {
@@ -175,10 +198,19 @@ impl Table {
 
     /// The file system of a device number, or the device itself.
     pub(crate) fn volume(&mut self, device: u64, kind: Kind) -> Arc<Volume> {
-        let number = self.volumes.len();
-        Arc::clone(
-            self.volumes.entry((device, kind)).or_insert_with(|| Arc::new(Volume::new(number))),
-        )
+        let (number, aside) = (self.volumes.len(), self.aside(device, kind));
+        let volume = self.volumes.entry((device, kind));
+        Arc::clone(volume.or_insert_with(|| Arc::new(Volume::new(number, aside))))
+    }
+
+    /// The thread for calls that may block on a file system or device.
+    pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Aside> {
+        Arc::clone(self.asides.entry((device, kind)).or_default())
+    }
+
+    /// All such threads.
+    pub(crate) fn asides(&self) -> Vec<Arc<Aside>> {
+        self.asides.values().map(Arc::clone).collect()
     }
 
     /// The most allocation groups of a file system here; as many as can be where one does not tell.

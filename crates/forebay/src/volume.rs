@@ -9,13 +9,14 @@
 //! first allocation near the end, pledges are redeemed by writing them out; else the allocations
 //! would take their space away.
 
-use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_cache::limits::MOST_GAP_PAGES;
 use forebay_cache::{CachedFile, Gaps, Part, space};
 use forebay_uring::{Extents, File, Geometry};
 
+use crate::aside::Aside;
 use crate::failing::Failing;
 use crate::level::Crossed;
 
@@ -150,6 +151,10 @@ impl Share {
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
     number: usize,
+    /// The thread for calls that may block on it.
+    pub(crate) aside: Arc<Aside>,
+    /// A context has asked for a look at the free space, and it was not made yet.
+    is_look_due: AtomicBool,
     /// Callers that wait for a change of a page of its files.
     waiting: AtomicIsize,
     pub(crate) share: Share,
@@ -189,8 +194,8 @@ impl Drop for Pledge<'_> {
 
 impl Volume {
     /// A file system; its number is its own within an engine, counted from zero.
-    pub(crate) fn new(number: usize) -> Self {
-        Self { number, ..Self::default() }
+    pub(crate) fn new(number: usize, aside: Arc<Aside>) -> Self {
+        Self { number, aside, ..Self::default() }
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -212,9 +217,16 @@ impl Volume {
         *self.geometry.get_or_init(|| file.geometry())
     }
 
-    /// Whether it overwrites in place; asked once, by a file on it.
-    pub(crate) fn overwrites_in_place(&self, file: &File) -> bool {
-        *self.in_place.get_or_init(|| file.overwrites_in_place())
+    /// Asks the file system what never changes, by a file on it. For the thread that opens a file:
+    /// a context finds it known, and never asks.
+    pub(crate) fn learn(&self, file: &File) {
+        let _ = self.geometry(file);
+        self.in_place.get_or_init(|| file.overwrites_in_place());
+    }
+
+    /// Whether it is known to overwrite in place.
+    pub(crate) fn overwrites_in_place(&self) -> bool {
+        self.in_place.get().copied().unwrap_or(false)
     }
 
     /// Space was reserved in it, which lies in these pieces.
@@ -297,16 +309,24 @@ impl Volume {
     }
 
     /// Where gaps of so many pages between dirty ones may be written along: only over reserved
-    /// space, unless all that is dirty has room with its gaps too.
-    pub(crate) fn gaps(&self, file: &File, unwritten: u64, longest: u64) -> Gaps {
+    /// space, unless all that is dirty has room with its gaps too. Decided by the last look
+    /// at the free space. If that was close, the aside looks again, for the next decision.
+    pub(crate) fn gaps(self: &Arc<Self>, file: &Arc<File>, unwritten: u64, longest: u64) -> Gaps {
         let needed = unwritten.saturating_mul(times_with_gaps(longest));
-        if self.free_bytes() < needed.saturating_mul(2) {
-            self.look(file);
+        if self.free_bytes() < needed.saturating_mul(2)
+            && !self.is_look_due.swap(true, Ordering::AcqRel)
+        {
+            let (volume, file) = (Arc::clone(self), Arc::clone(file));
+            self.aside.run(move || {
+                volume.is_look_due.store(false, Ordering::Release);
+                volume.look(&file);
+            });
         }
         if self.free_bytes() >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
     }
 
-    /// Asks the file system anew: space was allocated, or enough was accepted since.
+    /// Asks the file system anew: space was allocated, or enough was accepted since. It may block;
+    /// no context calls this.
     pub(crate) fn look(&self, file: &File) {
         // A file system that does not tell counts as full: the allocation will tell.
         let free = file.free_bytes().unwrap_or(0);

@@ -572,15 +572,14 @@ impl File {
         }
     }
 
-    /// Closes a block device before this is dropped, so that other programs can open it exclusively and
-    /// mount it. No request may use the file afterwards. Does nothing for a regular file.
+    /// Closes the descriptor, even if this file is still shared: the caller waits if the close blocks,
+    /// and a later drop does not. After it, other programs can open a block device exclusively and
+    /// mount it (on old kernels, once a ring that it was registered with has noticed). No request
+    /// may name the file afterwards.
     ///
     /// # Errors
-    /// The error of the kernel; the device is then closed when this is dropped.
-    pub fn let_go_of_device(&self) -> io::Result<()> {
-        if self.kind != Kind::Block {
-            return Ok(());
-        }
+    /// The error of the kernel; the descriptor is then closed when this is dropped.
+    pub fn close(&self) -> io::Result<()> {
         let nothing = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         // SAFETY: the number is that of a descriptor which stays open during the call and after it:
         // what it names is exchanged in one step. It is never closed twice, for this second owner

@@ -105,7 +105,7 @@ fn contract_10_a_device_is_opened_exclusively_and_tells_its_size() {
     assert_eq!((told.logical_block(), told.polls()), (Some(512), Some(false)));
     let file = Arc::new(file);
     let shared = Arc::clone(&file);
-    file.let_go_of_device().unwrap();
+    file.close().unwrap();
     drop(File::open(device.path(), &WRITE).unwrap());
     drop((file, shared));
     let reader = File::open(device.path(), &READ).unwrap().file;

@@ -1,7 +1,6 @@
 //! What has ended: completions, told to their files in runs, and files without handles, which are
 //! let go of.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use forebay_block::{Device, Ended, Moment};
@@ -77,6 +76,9 @@ impl Writeback {
         }
     }
 
+    /// Lets go of a file without handles, and has it closed. That is done beside the context,
+    /// because a file system may block there; meanwhile the table says that it is being closed,
+    /// and who opens the same file waits.
     fn close_unused(&mut self, inode: &Arc<Inode>) {
         if self.is_leaving(inode) {
             // The next one looks.
@@ -89,45 +91,25 @@ impl Writeback {
         }
         // What the last handle asked for with its going is on its way; it was not there yet at the
         // first look.
-        if inode.lock().is_busy() || !table.remove_unused(inode) {
+        if inode.lock().is_busy() || !table.begin_closing(inode) {
             return;
-        }
-        // Under the table's lock, so that an open of the same file finds it gone altogether or
-        // there altogether.
-        inode.unmark();
-        inode.file.release_lease();
-        if let Err(error) = inode.file.ofd_unlock() {
-            tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
         }
         let mut state = inode.lock();
         if state.cache.entry() == Entry::New {
             table.unsynced.remember(inode.identity);
         }
+        drop(table);
         drop(self.backend.detach(inode.target));
-        let_go_of_device(&inode.path, &inode.file);
         self.files[inode.target.0 as usize] = None;
-        table.free_target(inode.target);
         let generation = state.generation();
         state.close(&self.shared, &mut self.after);
         inode.count_failing(&self.shared, &mut state, &mut self.after);
         self.shared.pool.evictor().forget(inode.target);
         let is_listed = state.listed;
-        drop(table);
-        if let (Some(keeper), Some(generation)) = (&self.shared.keeper, generation) {
-            // Before the file's lock goes: whoever waits for the closing finds that the keeper has
-            // let go of it, too.
-            keeper.remove(inode.target.0, generation);
-        }
         drop(state);
         self.unlist(inode, is_listed);
         self.after.finish(&self.shared);
-    }
-}
-
-/// A block device can be mounted, or opened by others, once its last handle is closed, whoever
-/// still knows the file.
-pub(crate) fn let_go_of_device(path: &Path, file: &forebay_uring::File) {
-    if let Err(error) = file.let_go_of_device() {
-        tracing::debug!(path = %path.display(), %error, "the device is held a moment longer");
+        let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
+        inode.volume.aside.run(move || closing.finish_closing(&shared, generation));
     }
 }

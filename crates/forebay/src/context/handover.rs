@@ -145,7 +145,7 @@ impl Writeback {
     }
 
     /// Looks where a file belongs.
-    fn place(&mut self, inode: &Arc<Inode>) {
+    pub(super) fn place(&mut self, inode: &Arc<Inode>) {
         let to = self.shared.contexts.place(&inode.home, &inode.volume);
         let held = self.files[inode.target.0 as usize]
             .as_mut()
@@ -156,7 +156,7 @@ impl Writeback {
         }
     }
 
-    /// Much was written of a file: whether it still goes where it is thought to.
+    /// Much was written of a file: has it looked whether it still goes where it is thought to.
     pub(super) fn look_where_it_goes(&mut self, inode: &Arc<Inode>) {
         let contexts = &self.shared.contexts;
         let held = self.files[inode.target.0 as usize]
@@ -170,9 +170,13 @@ impl Writeback {
         }
         held.unlooked = 0;
         let offset = held.written_at;
-        if inode.home.look(&inode.file, &inode.volume, offset) {
-            self.place(inode);
-        }
+        let (shared, inode) = (Arc::clone(&self.shared), Arc::clone(inode));
+        let aside = Arc::clone(&inode.volume.aside);
+        aside.run(move || {
+            if inode.home.look(&inode.file, &inode.volume, offset) {
+                shared.send(Message::Moved(inode));
+            }
+        });
     }
 
     /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be

@@ -13,7 +13,6 @@ use crate::counters::Counters;
 use crate::flight::free_slots;
 use crate::inode::{Inode, State};
 use crate::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
-use crate::volume::Room;
 
 impl Writeback {
     /// Bios that callers made themselves.
@@ -223,25 +222,7 @@ impl Writeback {
         }
         self.begin_bio(bio.target);
         if bio.operation == Operation::Allocate {
-            let counters = &self.shared.counters;
-            let (purpose, whole) =
-                state.cache.reserves_for(&bio).expect("a bio that allocates has a reservation");
-            let unwritten = self.shared.level.dirty() * PAGE;
-            let room = inode.volume.room_ahead(&inode.file, whole, unwritten);
-            let refused = if room == Room::Scarce {
-                Some((&counters.unreserved_scarce, Errno::WOULD_BLOCK))
-            } else if !inode.mark_reserved(state, bio.offset + bio.length) {
-                // Without a mark nobody would give the space back after a crash.
-                Some((&counters.unreserved_unmarked, Errno::UNSUPPORTED))
-            } else {
-                None
-            };
-            if let Some((counter, errno)) = refused {
-                Counters::add(counter, 1);
-                self.ended.push(Ended { bio, result: Err(errno) });
-                return;
-            }
-            counters.add_reserved(purpose, bio.length);
+            return self.reservations.make(inode, bio);
         }
         let gives_back = bio.operation == Operation::Punch
             || bio.operation == Operation::SetLength && bio.class == Class::Background;

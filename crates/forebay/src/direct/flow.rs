@@ -17,7 +17,6 @@ use std::time::Instant;
 
 use forebay_block::{Bio, Ended, Errno, Target};
 
-use crate::context::let_go_of_device;
 use crate::direct::active::{Active, Next};
 use crate::direct::inode::{DirectInode, Handle};
 use crate::direct::lane::{Lane, Manner, Step};
@@ -90,7 +89,7 @@ struct File {
 
 impl Flow {
     /// Takes a message.
-    pub(crate) fn take(&mut self, message: Message, backend: &mut Backend, shared: &Shared) {
+    pub(crate) fn take(&mut self, message: Message, backend: &mut Backend, shared: &Arc<Shared>) {
         match message {
             Message::Attach(inode) => self.attach(inode, backend),
             Message::Operation(operation) => self.submit(*operation, backend, shared),
@@ -124,7 +123,7 @@ impl Flow {
     }
 
     /// Starts what threads have held for long enough.
-    pub(crate) fn take_held(&mut self, backend: &mut Backend, shared: &Shared) {
+    pub(crate) fn take_held(&mut self, backend: &mut Backend, shared: &Arc<Shared>) {
         if self.held.is_empty() {
             return;
         }
@@ -170,7 +169,7 @@ impl Flow {
     }
 
     /// A bio of a direct file has ended.
-    pub(crate) fn end(&mut self, ended: &Ended, backend: &mut Backend, shared: &Shared) {
+    pub(crate) fn end(&mut self, ended: &Ended, backend: &mut Backend, shared: &Arc<Shared>) {
         self.on_their_way -= 1;
         let index = usize::try_from(ended.bio.owner).expect("a place in the table");
         let active = self.active[index].as_mut().expect("a bio's operation is active");
@@ -202,7 +201,7 @@ impl Flow {
     }
 
     /// An operation has come.
-    fn submit(&mut self, mut operation: Operation, backend: &mut Backend, shared: &Shared) {
+    fn submit(&mut self, mut operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let (target, pass) = (operation.inode.target, self.pass);
         if operation.verb.closes() {
             // What other threads hold in their plugs was submitted before, as they see it.
@@ -229,7 +228,7 @@ impl Flow {
     }
 
     /// Everything before a sync has ended.
-    fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
+    fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let file = self.file(operation.inode.target);
         match (operation.verb, file.poisoned) {
             (Verb::Settle, _) => self.tell(operation, Ok(0), backend, shared),
@@ -246,7 +245,7 @@ impl Flow {
     }
 
     /// A flush has ended: those that joined it have too, and the next one is for all that waited.
-    fn end_flush(&mut self, active: &Active, backend: &mut Backend, shared: &Shared) {
+    fn end_flush(&mut self, active: &Active, backend: &mut Backend, shared: &Arc<Shared>) {
         let file = self.file(active.operation().inode.target);
         if active.failed() {
             file.poisoned = file.poisoned.or(active.flush_failure());
@@ -268,7 +267,7 @@ impl Flow {
             .for_each(|operation| self.tell(operation, active.result(), backend, shared));
     }
 
-    fn start(&mut self, operation: Operation, backend: &mut Backend, shared: &Shared) {
+    fn start(&mut self, operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
             self.active.len() - 1
@@ -284,7 +283,7 @@ impl Flow {
     }
 
     /// All bios of a stage have ended.
-    fn advance(&mut self, index: usize, backend: &mut Backend, shared: &Shared) {
+    fn advance(&mut self, index: usize, backend: &mut Backend, shared: &Arc<Shared>) {
         let active = self.active[index].as_mut().expect("looked at by the caller");
         let target = active.operation().inode.target;
         let file =
@@ -298,7 +297,7 @@ impl Flow {
         }
     }
 
-    fn finish(&mut self, index: usize, backend: &mut Backend, shared: &Shared) {
+    fn finish(&mut self, index: usize, backend: &mut Backend, shared: &Arc<Shared>) {
         let active = self.active[index].take().expect("looked at by the caller");
         self.free.push(index);
         let file = self.file(active.operation().inode.target);
@@ -327,7 +326,7 @@ impl Flow {
         operation: Operation,
         result: Result<usize>,
         backend: &mut Backend,
-        shared: &Shared,
+        shared: &Arc<Shared>,
     ) {
         let (target, epoch) = (operation.inode.target, operation.epoch);
         // Told before who waits for it is: a sync that covers it has its error to tell.
@@ -354,7 +353,7 @@ impl Flow {
 
     /// Something has ended: what waits may start, of this file or, where there was no room, of
     /// those before it.
-    fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Shared) {
+    fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         self.line_up(target);
         let pass = self.pass;
         while self.has_room()
@@ -377,7 +376,7 @@ impl Flow {
     }
 
     /// Lets go of a file without handles and operations.
-    fn let_go(&mut self, target: Target, backend: &mut Backend, shared: &Shared) {
+    fn let_go(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         let Some(file) = self.files.get(target.0 as usize).and_then(Option::as_ref) else { return };
         if !file.is_leaving || file.inode.has_operations() {
             return;
@@ -385,24 +384,19 @@ impl Flow {
         let mut table = shared.table();
         // What a handle asked for before it went, under this lock, was perhaps not there yet at the
         // first look.
-        if file.inode.has_operations() || !table.remove_unused_direct(&file.inode) {
+        if file.inode.has_operations() || !table.begin_closing_direct(&file.inode) {
             return;
         }
-        // Under the table's lock, so that an open of the same file finds it gone altogether or
-        // there altogether.
         let File { inode, is_new, .. } =
             self.files[target.0 as usize].take().expect("just looked at");
         if is_new {
             table.unsynced.remember(inode.identity);
         }
-        if let Err(error) = inode.file.ofd_unlock() {
-            tracing::debug!(path = %inode.path.display(), %error, "could not unlock");
-        }
-        drop(backend.detach(target));
-        let_go_of_device(&inode.path, &inode.file);
-        table.free_target(target);
         drop(table);
-        inode.close();
+        drop(backend.detach(target));
+        // A file system may block there; meanwhile who opens the same file waits.
+        let (shared, aside) = (Arc::clone(shared), Arc::clone(&inode.aside));
+        aside.run(move || inode.finish_closing(&shared));
     }
 }
 

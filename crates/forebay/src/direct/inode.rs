@@ -8,9 +8,11 @@ use std::task::{Context, Poll, Waker};
 use forebay_block::{Errno, Target};
 use forebay_uring::{Alignment, Identity, Kind};
 
+use crate::aside::Aside;
 use crate::context::Message;
 use crate::direct::flow;
 use crate::error::{Error, ErrorKind, Result};
+use crate::inode::close;
 use crate::mutex::lock;
 use crate::shared::Shared;
 use crate::user_code;
@@ -22,6 +24,8 @@ pub(crate) struct DirectInode {
     pub(crate) identity: Identity,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<forebay_uring::File>,
+    /// The thread for calls that may block on its file system.
+    pub(crate) aside: Arc<Aside>,
     pub(crate) alignment: Alignment,
     /// This engine made it, now or at an earlier open, and its directory is to be made durable with
     /// it.
@@ -47,17 +51,19 @@ pub(crate) struct Opened {
     pub(crate) file: forebay_uring::File,
     pub(crate) created: bool,
     pub(crate) length: u64,
+    pub(crate) aside: Arc<Aside>,
 }
 
 impl DirectInode {
     pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { target, path, file, created, length } = opened;
+        let Opened { target, path, file, created, length, aside } = opened;
         let (identity, alignment) = (file.identity(), file.alignment());
         Self {
             target,
             identity,
             path,
             file: Arc::new(file),
+            aside,
             alignment,
             created,
             length: AtomicU64::new(length),
@@ -97,8 +103,14 @@ impl DirectInode {
         self.operations.load(Ordering::Acquire) > 0
     }
 
-    /// The context has let go of it; who waits for that is woken.
-    pub(crate) fn close(&self) {
+    /// Closes the file, which the context has detached, and wakes the callers that wait for that.
+    /// May block.
+    pub(crate) fn finish_closing(&self, shared: &Shared) {
+        if let Err(error) = self.file.ofd_unlock() {
+            tracing::debug!(path = %self.path.display(), %error, "could not unlock");
+        }
+        close(&self.path, &self.file);
+        shared.end_closing(self.identity, self.target);
         let mut closing = self.closing();
         closing.is_closed = true;
         let wakers = std::mem::take(&mut closing.wakers);
@@ -112,7 +124,7 @@ impl DirectInode {
         user_code::wake_all(wakers);
     }
 
-    /// Resolves when the context has let go of it, or somebody has opened it again, or there is no
+    /// Resolves when it is closed, or somebody has opened it again, or there is no
     /// context.
     pub(crate) fn poll_closed(
         self: &Arc<Self>,

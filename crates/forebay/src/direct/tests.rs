@@ -83,6 +83,7 @@ impl Bench {
             file,
             created: false,
             length: 1 << 20,
+            aside: Arc::default(),
         }));
         self.shared.table().insert_direct(Arc::clone(&inode));
         self.take(flow::Message::Attach(Arc::clone(&inode)));

@@ -61,7 +61,7 @@ impl Engine {
     /// A second handle of a file that is open here past the cache already.
     fn share_direct(&self, path: &Path, open: &Open) -> Result<Option<Arc<DirectInode>>> {
         let Ok(identity) = forebay_uring::File::identity_of(path) else { return Ok(None) };
-        let mut table = self.owner.shared.table();
+        let mut table = self.owner.shared.table_unless_closing(identity);
         if table.is_cached(identity) {
             return Err(open_otherwise(path, "through the cache"));
         }
@@ -120,7 +120,7 @@ impl Engine {
         }
         let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
         let identity = file.identity();
-        let mut table = self.owner.shared.table();
+        let mut table = self.owner.shared.table_unless_closing(identity);
         // Renamed onto our path between the look and the open, where there is one.
         if table.is_cached(identity) {
             return Err(open_otherwise(path, "through the cache"));
@@ -130,12 +130,14 @@ impl Engine {
         }
         let target = table.new_target();
         let created = entry == Entry::New;
+        let aside = table.aside(identity.device, file.kind());
         let inode = Arc::new(DirectInode::new(Opened {
             target,
             path: path.to_owned(),
             file,
             created,
             length,
+            aside,
         }));
         // Under the lock: no operation comes before it.
         self.owner.shared.send(Message::Direct(flow::Message::Attach(Arc::clone(&inode))));

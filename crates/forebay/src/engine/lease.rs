@@ -143,7 +143,7 @@ impl Inode {
     pub(crate) fn break_lease(self: &Arc<Self>, shared: &Shared) {
         let mut after = After::default();
         let mut state = self.lock();
-        if state.is_closed {
+        if state.is_closed() {
             // Its lease went with it.
             return;
         }

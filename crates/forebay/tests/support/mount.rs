@@ -6,7 +6,9 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -107,12 +109,11 @@ impl Mount {
 
     /// From now on no write comes back, until what is returned is dropped. What is written so far
     /// is brought to the device.
+    ///
+    /// A process apart thaws it after [`THAWS_AFTER`], so that not even a killed test run leaves a
+    /// frozen file system behind.
     pub(crate) fn freeze(&self) -> Frozen {
-        // _IOWR('X', 119, i32); the next one thaws.
-        const FREEZE: libc::c_ulong = 0xc004_5877;
-        let root = std::fs::File::open(self.path()).unwrap();
-        Frozen::set(&root, FREEZE);
-        Frozen(root)
+        Frozen::of(&self.path())
     }
 
     /// Unmounts and mounts again, as after a reboot.
@@ -181,22 +182,54 @@ impl Drop for Mount {
     }
 }
 
+/// After this a frozen file system is thawed, even if the test was killed.
+const THAWS_AFTER: Duration = Duration::from_secs(20);
+
 /// A file system to which no write comes back; thawed when dropped.
 #[derive(Debug)]
-pub(crate) struct Frozen(std::fs::File);
+pub(crate) struct Frozen {
+    root: std::fs::File,
+    watchdog: Child,
+}
 
 impl Frozen {
-    fn set(root: &std::fs::File, command: libc::c_ulong) {
+    /// Freezes the file system that is mounted there.
+    pub(crate) fn of(mounted: &Path) -> Self {
+        // _IOWR('X', 119, i32); the next one thaws.
+        const FREEZE: libc::c_ulong = 0xc004_5877;
+        let root = std::fs::File::open(mounted).unwrap();
+        let line = format!("sleep {}; fsfreeze --unfreeze \"$1\"", THAWS_AFTER.as_secs());
+        let watchdog = Command::new("/bin/sh")
+            .args(["-c", &line, "sh"])
+            .arg(mounted)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self::set(&root, FREEZE).unwrap();
+        Self { root, watchdog }
+    }
+
+    fn set(root: &std::fs::File, command: libc::c_ulong) -> std::io::Result<()> {
         // SAFETY: the command takes no memory.
         let result = unsafe { libc::ioctl(root.as_raw_fd(), command, 0) };
-        assert_eq!(result, 0, "freezing or thawing: {}", std::io::Error::last_os_error());
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
         const THAW: libc::c_ulong = 0xc004_5878;
-        Self::set(&self.0, THAW);
+        let thawed = Self::set(&self.root, THAW);
+        let group = libc::pid_t::try_from(self.watchdog.id()).unwrap();
+        // SAFETY: takes numbers; the group is our child's, which is not waited for yet.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
+        let _ = self.watchdog.wait();
+        if !std::thread::panicking() {
+            thawed.unwrap();
+        }
     }
 }
 

@@ -6,9 +6,11 @@
 //!                                  (waited before background)               \--> bell --> who waits in the doorbell
 //! ```
 //!
-//! Why a fixed number of threads and not one per request: a batch is what reaches a device together
-//! anyway, and a thread that waits costs a stack. The threads sleep while there is nothing to do; a
-//! doorbell that waits sleeps too.
+//! Why a fixed number of threads for a device and not one per request: a batch is what reaches a
+//! device together anyway, and a thread that waits costs a stack. No device has more than
+//! [`WORKERS`] threads at a time; while one has all there are, as one that hangs does, more are
+//! started for the others. The threads sleep while there is nothing to do; a doorbell that waits
+//! sleeps too.
 //!
 //! The guarantees. Completions come in the order the calls returned. Memory outlives flight: each
 //! thread holds the arena, and the file and the vectors of what it does, so nothing is freed under
@@ -17,7 +19,7 @@
 //! holds.
 //!
 //! The price against the ring: a wake, two switches and a system call for each request, and no more
-//! requests at the device than there are threads ([`WORKERS`]).
+//! requests at a device than it may have threads ([`WORKERS`]).
 //!
 //! The rules for the owner are the ring's, but for the thread: any one at a time may ring.
 
@@ -55,7 +57,8 @@ use bell::Rung;
 use job::{Ended, Job};
 use pool::Pool;
 
-/// Number of threads of a pool, so that a whole batch can be at the device.
+/// Number of threads of a pool, and the most that the requests of one device have, so that a whole
+/// batch can be at the device.
 pub const WORKERS: usize = BATCH_REQUESTS;
 
 const _: () =
@@ -129,7 +132,10 @@ impl Threads {
         let (push, ended) = fifo();
         let pool = Arc::new(Pool::new(arena, push)?);
         let waker = Waker::new()?;
-        let workers = pool::start(&pool, WORKERS)?;
+        let workers = pool::start(&pool, 0..WORKERS).inspect_err(|_| {
+            // None stays where one cannot be started.
+            pool.stop();
+        })?;
         Ok(Self {
             pool,
             workers,
@@ -368,7 +374,7 @@ impl Drop for Threads {
             self.sleep(self.flying(), Some(deadline));
             self.collect();
         }
-        self.pool.stop();
+        let more = self.pool.stop();
         if self.flying() > 0 {
             tracing::warn!(
                 requests = self.flying(),
@@ -376,7 +382,7 @@ impl Drop for Threads {
             );
             return;
         }
-        for worker in workers {
+        for worker in workers.into_iter().chain(more) {
             // A panic has been reported where it happened.
             let _ = worker.join();
         }

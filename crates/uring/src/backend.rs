@@ -159,6 +159,16 @@ impl Backend {
         }
     }
 
+    /// Registers the file under the number again, after [`File::make_writable`]. Requests that are
+    /// in flight keep the open file they began with.
+    pub fn renew(&mut self, target: Target) {
+        match self {
+            Self::Ring(ring) => ring.renew(target),
+            // A thread names the descriptor with each call.
+            Self::Threads(_) => {}
+        }
+    }
+
     /// Detaches and returns the file of a target.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
         match self {

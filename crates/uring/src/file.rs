@@ -73,7 +73,8 @@ pub struct File {
     left: AtomicBool,
     home: Home,
     descriptor: OwnedFd,
-    access: Access,
+    /// Whether the descriptor may write. Set once more by [`File::make_writable`].
+    is_writable: AtomicBool,
     kind: Kind,
     identity: Identity,
     direct: Direct,
@@ -121,7 +122,7 @@ impl File {
             left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
-            access: how.access,
+            is_writable: AtomicBool::new(how.access == Access::ReadWrite),
             kind,
             identity: Identity::of(&status),
             direct,
@@ -161,7 +162,7 @@ impl File {
             left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
-            access,
+            is_writable: AtomicBool::new(access == Access::ReadWrite),
             kind,
             identity: Identity::of(&status),
             direct,
@@ -226,7 +227,41 @@ impl File {
     /// Returns the access mode of the descriptor.
     #[must_use]
     pub fn access(&self) -> Access {
-        self.access
+        if self.is_writable.load(Ordering::Acquire) { Access::ReadWrite } else { Access::Read }
+    }
+
+    /// Replaces the read-only descriptor by that of `other`, which has the same file open for
+    /// writing too. The number stays the same. The lock of `other` stays with the open file.
+    ///
+    /// The old open file lives on until its last request has ended and the ring has registered the
+    /// new one: [`Backend::renew`](crate::Backend::renew), or a new attach.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `other` is not writable or another file; `Unsupported` if only this one
+    /// grants direct I/O; otherwise the kernel's error. Nothing has changed then.
+    pub fn make_writable(&self, mut other: File) -> io::Result<()> {
+        if other.access() != Access::ReadWrite || other.identity != self.identity {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match (&self.direct, &other.direct) {
+            (Direct::Yes, Direct::Refused(_)) => return Err(io::ErrorKind::Unsupported.into()),
+            (Direct::Refused(_), Direct::Yes) => other.go_buffered()?,
+            (Direct::Yes, Direct::Yes) | (Direct::Refused(_), Direct::Refused(_)) => {}
+        }
+        self.replace_descriptor(other.as_fd())?;
+        let is_locked = mem::replace(other.locked.get_mut(), false);
+        self.locked.fetch_or(is_locked, Ordering::Relaxed);
+        self.is_writable.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the descriptor's number name what `by` names, in one step.
+    fn replace_descriptor(&self, by: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: the number is that of a descriptor which stays open during the call and after it.
+        // It is never closed twice, for this second owner is not dropped.
+        let mut number =
+            mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.descriptor.as_raw_fd()) });
+        Ok(rustix::io::dup3(by, &mut number, DupFlags::CLOEXEC)?)
     }
 
     /// Returns whether the file is accessed with direct I/O, or the reason why not.
@@ -544,7 +579,7 @@ impl File {
     /// # Errors
     /// The error of the kernel.
     pub fn try_ofd_lock(&self) -> io::Result<Lock> {
-        let lock = lock::try_take(self.as_fd(), self.access)?;
+        let lock = lock::try_take(self.as_fd(), self.access())?;
         self.locked.fetch_or(lock == Lock::Taken, Ordering::Relaxed);
         Ok(lock)
     }
@@ -581,12 +616,7 @@ impl File {
     /// The error of the kernel; the descriptor is then closed when this is dropped.
     pub fn close(&self) -> io::Result<()> {
         let nothing = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        // SAFETY: the number is that of a descriptor which stays open during the call and after it:
-        // what it names is exchanged in one step. It is never closed twice, for this second owner
-        // is not dropped.
-        let mut number =
-            mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.descriptor.as_raw_fd()) });
-        Ok(rustix::io::dup3(&nothing, &mut number, DupFlags::CLOEXEC)?)
+        self.replace_descriptor(nothing.as_fd())
     }
 
     pub(crate) fn directory(&self) -> &Directory {

@@ -262,6 +262,12 @@ impl Ring {
         }
     }
 
+    /// As [`Backend::renew`](crate::Backend::renew).
+    pub fn renew(&mut self, target: Target) {
+        let attached = self.ledger.targets.attached_mut(target);
+        attached.name = self.tables.enter(&self.setup.uring, target, &attached.file);
+    }
+
     /// Takes the file from under the number.
     pub fn detach(&mut self, target: Target) -> Arc<File> {
         let attached = self.ledger.targets.detach(target);

@@ -94,7 +94,7 @@ impl<Name> Targets<Name> {
         })
     }
 
-    fn attached_mut(&mut self, target: Target) -> &mut Attached<Name> {
+    pub(crate) fn attached_mut(&mut self, target: Target) -> &mut Attached<Name> {
         let slot = self.0.get_mut(target.0 as usize).and_then(Option::as_mut);
         slot.unwrap_or_else(|| panic!("{target:?} is not attached"))
     }

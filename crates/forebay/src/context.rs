@@ -47,6 +47,8 @@ use reserve::Reservations;
 pub(crate) enum Message {
     /// A file was opened, or another context has handed it over.
     Attach(Arc<Inode>),
+    /// The descriptor of this file was replaced.
+    Renew(Arc<Inode>),
     /// Look at this file: it is dirty now, or somebody waits for it, or nobody holds it any more.
     Inode(Arc<Inode>),
     /// Much of this file is dirty that does not stay.
@@ -232,8 +234,10 @@ impl Writeback {
             };
             match message {
                 Message::Attach(inode) => self.attach(inode),
+                Message::Renew(inode) if self.has(&inode) => self.renew(&inode),
                 Message::Inode(inode) if self.has(&inode) => self.look_at(inode),
                 Message::Uncached(inode) if self.has(&inode) => self.uncached.push(&inode),
+                Message::Renew(inode) => self.send_on(inode, Message::Renew),
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),

@@ -121,6 +121,7 @@ impl Contexts {
             Message::Inode(inode)
             | Message::Uncached(inode)
             | Message::Attach(inode)
+            | Message::Renew(inode)
             | Message::Submit(inode, _)
             | Message::Prepared(inode, ..)
             | Message::Moved(inode)

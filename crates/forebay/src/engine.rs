@@ -5,10 +5,11 @@ mod device;
 mod direct;
 mod knobs;
 pub(crate) mod lease;
+mod life;
+mod opening;
 
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,9 +18,11 @@ use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin, Request};
-use forebay_uring::{Access, Create, How, Identity, Kind, LeaseWatch, Truncate};
+use forebay_uring::{Access, Identity, Kind, LeaseWatch};
 
 use self::adopt::Adopted;
+use self::life::{Control, Life};
+use self::opening::{Found, Sought};
 use crate::builder::Builder;
 use crate::context::Message;
 use crate::control::Serving;
@@ -33,6 +36,7 @@ use crate::mutex::lock;
 use crate::open::Open;
 use crate::shared::Shared;
 use crate::stats::Stats;
+use crate::table::Table;
 use crate::wait;
 
 /// Cache for files, with its memory, threads and rings.
@@ -82,15 +86,11 @@ impl Deref for Last {
 struct Owner {
     shared: Arc<Shared>,
     leases: Leases,
-    /// Opening looks, opens and enters; two at once could open one file twice.
-    opening: Mutex<()>,
     has_ended: Mutex<mpsc::Receiver<()>>,
     description: String,
     patience: Duration,
-    /// It was shut down, or is being.
-    is_over: AtomicBool,
-    /// The control socket, where one is served.
-    control: Mutex<Option<Serving>>,
+    life: Life,
+    control: Mutex<Control>,
 }
 
 struct Leases(LeaseWatch);
@@ -144,18 +144,20 @@ impl Engine {
         let owner = Owner {
             shared,
             leases: Leases(watch),
-            opening: Mutex::new(()),
             has_ended: Mutex::new(has_ended),
             description,
             patience,
-            is_over: AtomicBool::new(false),
+            life: Life::default(),
             control: Mutex::default(),
         };
         Ok(Self { owner: Arc::new(Last(Arc::new(owner))) })
     }
 
     /// Opens a file or block device. Blocks, for a few seconds if another program holds a lease on
-    /// the file.
+    /// the file. Opens of one file wait for each other; opens of different files do not.
+    ///
+    /// A handle for reading opens the file for reading only, so other programs can execute it. The
+    /// first handle for writing opens it for writing too, until all handles are closed.
     ///
     /// All handles of a file in this engine share one cache. A file is read and written with direct
     /// I/O if the file system supports that; otherwise I/O goes through the page cache of the
@@ -170,19 +172,28 @@ impl Engine {
     ///   direct I/O, or if a block device is mounted or in use.
     /// - `Unsupported` for anything but a regular file or block device, and for appending to or
     ///   truncating a block device.
-    /// - `NotPermitted` for writing, if the file is already open in this engine and cannot be
-    ///   written.
+    /// - `NotPermitted` for writing to a block device that is already open in this engine and could
+    ///   only be opened for reading.
     /// - `InvalidInput` for [`Open::truncate`] with a handle for reading.
+    /// - `Shutdown` if the engine was shut down before the open ended.
     pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
         let path = path.as_ref();
-        let shared = &self.owner.shared;
         self.may_open(path, &open)?;
-        let _opening = lock(&self.owner.opening);
-        let inode = match self.share(path, &open)? {
-            Some(inode) => inode,
-            None => self.open_new(path, &open)?,
-        };
-        let file = File::new(Arc::clone(shared), inode, open.clone(), self.owner.patience);
+        let file = self.open_cached(path, &open);
+        // Dropped if the engine was shut down meanwhile.
+        self.owner.shared.check()?;
+        file
+    }
+
+    fn open_cached(&self, path: &Path, open: &Open) -> Result<File> {
+        let inode = self.find(
+            path,
+            open,
+            |sought, identity| self.share(sought, identity),
+            |found| self.open_new(path, open, found),
+        )?;
+        let shared = Arc::clone(&self.owner.shared);
+        let file = File::new(shared, inode, open.clone(), self.owner.patience);
         if open.truncate && !file.is_empty() {
             file.set_len_unchecked(0)?;
         }
@@ -252,23 +263,26 @@ impl Engine {
     }
 
     /// A second handle of a file that is open here already.
-    fn share(&self, path: &Path, open: &Open) -> Result<Option<Arc<Inode>>> {
-        let Ok(identity) = forebay_uring::File::identity_of(path) else { return Ok(None) };
-        if self.owner.shared.table().is_direct(identity) {
+    fn share(&self, sought: Sought<'_>, identity: Identity) -> Result<Option<Arc<Inode>>> {
+        let Sought { path, open, is_made } = sought;
+        let mut table = self.owner.shared.table_unless_closing(identity);
+        self.owner.shared.check()?;
+        if table.is_direct(identity) {
             return Err(open_otherwise(path, "past the cache"));
         }
-        let inode = self.owner.shared.table_unless_closing(identity).share(identity);
-        let Some(inode) = inode else { return Ok(None) };
-        let refused = if open.create_new {
+        let Some(inode) = table.share(identity) else { return Ok(None) };
+        let is_unsynced = is_made && table.unsynced.take(identity);
+        drop(table);
+        let refused = if is_unsynced && let Err(error) = self.sync_entry(path, identity) {
+            Some(error)
+        } else if open.create_new && !is_made {
             Some(already_there())
         } else if inode.file.kind() == Kind::Block
             && let Err(error) = device::check(path, open)
         {
             Some(error)
-        } else if open.write && inode.file.access() == Access::Read {
-            Some(only_for_reading())
         } else if open.write {
-            self.claim_shared(&inode).err()
+            self.make_writable(&inode, path, open).and_then(|()| self.claim_shared(&inode)).err()
         } else {
             None
         };
@@ -288,16 +302,26 @@ impl Engine {
         }
     }
 
-    fn open_new(&self, path: &Path, open: &Open) -> Result<Arc<Inode>> {
-        let forebay_uring::Opened { mut file, created } = open_file(path, open)?;
+    /// Opens the file of an inode for writing if it is open for reading only.
+    fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
+        let shared = &self.owner.shared;
+        if inode.is_writable(shared) {
+            return Ok(());
+        }
+        if inode.file.access() == Access::Read {
+            let file = Self::open_for_writing(path, open, &inode.file)?;
+            inode.file.make_writable(file).map_err(cannot_look)?;
+        }
+        // The context registers the new descriptor when nothing is in flight by the old one. The
+        // old one is closed then, and does not stand in the way of the lease.
+        inode.renew(shared)?;
+        inode.enter_arena(shared)?;
+        inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
+    }
+
+    fn open_new(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<Inode>> {
+        let Found { mut file, created, turn: _turn } = found;
         let identity = file.identity();
-        // Renamed onto our path between the look and the open, where there is one.
-        if self.owner.shared.table().is_direct(identity) {
-            return Err(open_otherwise(path, "past the cache"));
-        }
-        if let Some(inode) = self.owner.shared.table_unless_closing(identity).share(identity) {
-            return Ok(inode);
-        }
         let entry = self.take_entry(path, &mut file, created);
         let target = self.owner.shared.table().new_target();
         let entered = self.enter(path, open, file, (created, entry), target);
@@ -323,6 +347,21 @@ impl Engine {
         }
         file.made_at(path);
         Entry::New
+    }
+
+    /// Makes the entry durable of a file that this open created and another open has entered: the
+    /// descriptor of that open does not know the directory. The caller has taken the entry.
+    fn sync_entry(&self, path: &Path, identity: Identity) -> Result<()> {
+        let directory = std::fs::canonicalize(path).map(|mut path| {
+            path.pop();
+            path
+        });
+        let synced = directory.and_then(std::fs::File::open).and_then(|file| file.sync_all());
+        synced.map_err(|error| {
+            self.keep_entry(identity, Entry::New);
+            Error::new(ErrorKind::Io, "could not make the entry in the directory durable")
+                .because(error)
+        })
     }
 
     /// Remembers an entry that was taken by an open that failed afterwards.
@@ -376,7 +415,10 @@ impl Engine {
             inode.lock().leave_arena(&self.owner.shared);
             return Err(at_path(error));
         }
-        self.insert(&inode, hint.is_some());
+        if let Err(error) = self.insert(&inode, hint.is_some()) {
+            self.take_back(&inode);
+            return Err(error);
+        }
         if !is_device && open.write {
             self.look_at_lease(&inode);
             self.flush_what_was_there(&inode);
@@ -384,9 +426,19 @@ impl Engine {
         Ok(inode)
     }
 
-    /// The file has one handle, and a context.
-    fn insert(&self, inode: &Arc<Inode>, is_marked: bool) {
+    /// Enters a file with one handle into the table, and gives it to a context.
+    ///
+    /// # Errors
+    /// `Shutdown` once the engine stops: a shutdown lists the table after it has said so, and what
+    /// is entered later would not be written out.
+    fn insert(&self, inode: &Arc<Inode>, is_marked: bool) -> Result<()> {
         let mut table = self.owner.shared.table();
+        self.owner.shared.check()?;
+        self.insert_into(&mut table, inode, is_marked);
+        Ok(())
+    }
+
+    fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>, is_marked: bool) {
         inode.set_marked(is_marked);
         let mut state = inode.lock();
         // Once more: it may have been changed for all files that were in the table meanwhile.
@@ -395,6 +447,17 @@ impl Engine {
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         self.owner.shared.send(Message::Attach(Arc::clone(inode)));
         table.insert(Arc::clone(inode));
+    }
+
+    /// Undoes what was said of a file that is not entered after all.
+    fn take_back(&self, inode: &Inode) {
+        let mut state = inode.lock();
+        let generation = state.generation();
+        state.leave_arena(&self.owner.shared);
+        drop(state);
+        if let (Some(keeper), Some(generation)) = (&self.owner.shared.keeper, generation) {
+            keeper.remove(inode.target.0, generation);
+        }
     }
 
     /// Has the file system allocate large stretches for a file that was made just now, where that
@@ -485,16 +548,11 @@ impl Engine {
         let path = path.as_ref();
         let owner = &self.owner;
         wait::may_block()?;
-        // Held while an engine ends: it is not served after that.
-        let _opening = lock(&owner.opening);
         owner.shared.check()?;
-        let mut control = lock(&owner.control);
-        if control.is_some() {
-            let error = Error::new(ErrorKind::Busy, "the engine already serves a control socket");
-            return Err(error.at_path(path));
-        }
-        *control = Some(Serving::start(path, &owner.shared)?);
-        Ok(())
+        Control::begin(&owner.control).map_err(|error| error.at_path(path))?;
+        // Without the lock: it looks at the file system.
+        let started = Serving::start(path, &owner.shared);
+        Control::served(&owner.control, started)
     }
 
     /// Returns which system calls the engine uses and which features are missing, in one line, such
@@ -513,7 +571,8 @@ impl Engine {
     /// # Errors
     /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine broke
     ///   before it had written everything.
-    /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed.
+    /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed. A
+    ///   second call only waits for the first, and reports `TimedOut` if that takes too long.
     /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.
     ///
     /// Unwritten data is lost without a keeper. A keeper goes on writing it, and keeps the files
@@ -545,13 +604,10 @@ impl Owner {
                 "cannot shut down the engine on one of its own threads",
             ));
         }
-        let _opening = lock(&self.opening);
-        if self.is_over.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        shared.stop();
         // None where there is no such moment: it waits without end.
         let deadline = Instant::now().checked_add(timeout);
+        let Some(_ending) = self.life.begin_to_end(deadline)? else { return Ok(()) };
+        shared.stop();
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
         // A write that was being copied when we looked is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
@@ -586,9 +642,7 @@ impl Owner {
                 None => has_ended.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
             };
         drop(has_ended);
-        if let Some(control) = lock(&self.control).take() {
-            control.end();
-        }
+        Control::end(&self.control);
         if waited == Err(mpsc::RecvTimeoutError::Timeout) {
             let late = Error::new(
                 ErrorKind::TimedOut,
@@ -661,60 +715,14 @@ impl Drop for Last {
     }
 }
 
-/// Opens a file or device with what writers would need, where that is permitted: readers share the
-/// descriptor.
-fn open_file(path: &Path, open: &Open) -> Result<forebay_uring::Opened> {
-    let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
-    let create = match (open.create_new, open.create) {
-        (true, _) => Create::New,
-        (_, true) => Create::IfMissing,
-        _ => Create::No,
-    };
-    let mut how =
-        How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: open.mode };
-    let mut opened = device::open_patiently(path, &how);
-    if !open.write
-        && let Err(error) = &opened
-        && matches!(
-            error.raw_os_error(),
-            Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ETXTBSY)
-        )
-    {
-        // Readers share the descriptor that writers would need, where there may be any.
-        how.access = Access::Read;
-        opened = device::open_patiently(path, &how);
-    }
-    let opened = match opened {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            return Err(device::held(path).because(error));
-        }
-        // A directory, or a socket; or a node whose device is gone.
-        Err(error)
-            if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO))
-                && !is_device(path) =>
-        {
-            return Err(not_served(path).because(error));
-        }
-        opened => opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?,
-    };
-    match opened.file.kind() {
-        Kind::Regular => {}
-        Kind::Block => device::check(path, open)?,
-        Kind::Other => return Err(not_served(path)),
-    }
-    Ok(opened)
-}
-
 fn already_there() -> Error {
     let there = std::io::Error::from_raw_os_error(libc::EEXIST);
     Error::new(ErrorKind::Open, "could not create the file").because(there)
 }
 
 fn only_for_reading() -> Error {
-    Error::new(
-        ErrorKind::NotPermitted,
-        "the file is already open in this engine and cannot be written",
-    )
+    let what = "the device is open for reading, and could not be opened for writing";
+    Error::new(ErrorKind::NotPermitted, what).remedy("close its handles, then open it for writing")
 }
 
 fn open_otherwise(path: &Path, how: &str) -> Error {

@@ -120,6 +120,11 @@ impl Error {
         Self::new(ErrorKind::TimedOut, "the device did not finish before the timeout").at_path(path)
     }
 
+    /// Creates the error for a call after the shutdown of the engine has begun.
+    pub(crate) fn shut_down() -> Self {
+        Self::new(ErrorKind::Shutdown, "the engine has been shut down")
+    }
+
     /// Creates the error for a change through a handle opened for reading.
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::new(ErrorKind::NotPermitted, "cannot change the file through a handle for reading")

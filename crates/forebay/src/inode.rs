@@ -7,6 +7,7 @@
 pub(crate) mod adopt;
 mod reading;
 mod record;
+mod renew;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,6 +119,8 @@ pub(crate) struct State {
     append_wakers: Vec<Waker>,
     /// When its lease goes at the latest, while it is being given up.
     pub(crate) break_deadline: Option<Instant>,
+    /// The descriptor was replaced, and the context has not registered the new one yet.
+    pub(crate) is_renewing: bool,
     /// Its file is closed.
     is_closed: bool,
     /// There is no context any more.
@@ -201,6 +204,7 @@ impl Inode {
             appending: false,
             append_wakers: Vec::new(),
             break_deadline: None,
+            is_renewing: false,
             is_closed: false,
             is_orphan: false,
             unwritable: 0,
@@ -938,6 +942,12 @@ impl State {
         self.give_back_unused(after);
         self.tell_arena(shared, after);
         self.leave_arena(shared);
+    }
+
+    /// The context has registered the new descriptor.
+    pub(crate) fn end_renewing(&mut self, after: &mut After) {
+        self.is_renewing = false;
+        self.page_wakers.drain_into(&mut after.wakers);
     }
 
     /// Its lease is ours now; false where it has to be let go.

@@ -111,6 +111,15 @@ pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
 /// to be synced: 16 bytes each, a megabyte and a half with the table's own.
 pub(crate) const UNSYNCED_ENTRIES: usize = 1 << 16;
 
+/// How often an open looks again at a path that has named another file meanwhile.
+pub(crate) const OPEN_ROUNDS: u32 = 100;
+
+/// Symbolic links that are followed to the file that an open creates: as many as the kernel does.
+pub(crate) const LINKS: u32 = 40;
+
+/// How often an open looks whether the engine is shut down while it waits for a context.
+pub(crate) const RENEW_LOOKS: Duration = Duration::from_millis(50);
+
 /// How often a lease is asked for, a millisecond apart, while somebody has the file open.
 pub(crate) const LEASE_TRIES: u32 = 5;
 

@@ -36,8 +36,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) level: Arc<Level>,
     pub(crate) table: Mutex<Table>,
-    /// A file was closed.
-    closed: Condvar,
+    /// Signalled when an open or the closing of a file ends, and when the engine stops.
+    opening_ended: Condvar,
     pub(crate) counters: Counters,
     on_error: OnError,
     /// Aligned memory for direct I/O.
@@ -89,7 +89,7 @@ impl Shared {
             buffers,
             level: Arc::new(level),
             table: Mutex::new(Table::default()),
-            closed: Condvar::new(),
+            opening_ended: Condvar::new(),
             counters: Counters::default(),
             on_error,
             contexts,
@@ -122,7 +122,7 @@ impl Shared {
             .remedy("build an engine in the child, or fork before building one"));
         }
         if self.stopping.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Shutdown, "the engine has been shut down"));
+            return Err(Error::shut_down());
         }
         Ok(())
     }
@@ -134,7 +134,24 @@ impl Shared {
 
     /// Stops serving; true for the first who asks.
     pub(crate) fn stop(&self) -> bool {
-        !self.stopping.swap(true, Ordering::AcqRel)
+        let is_first = !self.stopping.swap(true, Ordering::AcqRel);
+        // An open that has looked before, under the lock, sleeps by now.
+        drop(self.table());
+        self.wake_opening();
+        is_first
+    }
+
+    /// Waits until an open has ended, or the engine stops.
+    pub(crate) fn wait_for_opening<'a>(
+        &self,
+        table: MutexGuard<'a, Table>,
+    ) -> MutexGuard<'a, Table> {
+        self.opening_ended.wait(table).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the opens that wait for another one.
+    pub(crate) fn wake_opening(&self) {
+        self.opening_ended.notify_all();
     }
 
     /// The context has ended, by request or by a bug of ours: nobody may wait for it any more.
@@ -350,16 +367,17 @@ impl Shared {
         lock(&self.table)
     }
 
-    /// Returns the table once a file is not being closed: an open of it finds it gone altogether or
-    /// there altogether. Waits as long as the closing takes; no context calls this.
+    /// Returns the table once a file is not being closed, so that an open of it finds it gone
+    /// altogether or there altogether. Waits as long as the closing takes, or until the engine
+    /// stops; no context calls this.
     pub(crate) fn table_unless_closing(&self, identity: Identity) -> MutexGuard<'_, Table> {
-        let closing = |table: &mut Table| table.is_closing(identity);
-        self.closed.wait_while(self.table(), closing).unwrap_or_else(PoisonError::into_inner)
+        let waits = |table: &mut Table| table.is_closing(identity) && self.check().is_ok();
+        self.opening_ended.wait_while(self.table(), waits).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A file is closed: wakes the callers that wait to open it.
     pub(crate) fn end_closing(&self, identity: Identity, target: Target) {
         self.table().end_closing(identity, target);
-        self.closed.notify_all();
+        self.wake_opening();
     }
 }

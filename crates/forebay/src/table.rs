@@ -1,7 +1,7 @@
 //! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for
 //! the device.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_block::Target;
@@ -22,6 +22,8 @@ pub(crate) struct Table {
     direct: HashMap<Identity, DirectEntry>,
     /// Those without handles whose files are being closed, with the inodes that have a cache.
     closing: HashMap<Identity, Option<Arc<Inode>>>,
+    /// Files that somebody is opening: each by one open at a time.
+    opening: HashSet<Identity>,
     /// Of files that are not open any more.
     pub(crate) unsynced: Entries,
     free_targets: Vec<u32>,
@@ -52,6 +54,15 @@ pub(crate) enum Last {
 }
 
 impl Table {
+    /// An open of a file begins; false while another one is under way.
+    pub(crate) fn begin_opening(&mut self, identity: Identity) -> bool {
+        self.opening.insert(identity)
+    }
+
+    pub(crate) fn end_opening(&mut self, identity: Identity) {
+        assert!(self.opening.remove(&identity), "an open ends once");
+    }
+
     /// A handle of an inode that is open already.
     pub(crate) fn share(&mut self, identity: Identity) -> Option<Arc<Inode>> {
         let entry = self.by_identity.get_mut(&identity)?;

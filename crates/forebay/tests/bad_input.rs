@@ -98,7 +98,7 @@ fn a_read_only_file_system_is_read_and_not_written() {
     let mut buffer = vec![0; 20_000];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10_000);
     assert!(buffer[..10_000] == pattern(1, 10_000));
-    assert_eq!(kind_of(engine.open(&path, Open::write())), ErrorKind::NotPermitted);
+    assert_eq!(kind_of(engine.open(&path, Open::write())), ErrorKind::Open);
     assert_eq!(kind_of(engine.open(&path, Open::read().truncate(true))), ErrorKind::InvalidInput);
     file.close().unwrap();
 }

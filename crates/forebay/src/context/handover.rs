@@ -6,6 +6,9 @@
 //! the new one:                                                                           Attach -> looks what there is to do
 //! ```
 //!
+//! A file whose descriptor was replaced goes to its own context in the same way: the ring lets go of
+//! the old descriptor when nothing is in flight by it, and registers the new one.
+//!
 //! The file's lock is held while the Attach is sent and the file's home changes (it is the one
 //! message that is sent, and may wake, under a file's lock). So who reads the new home sends behind
 //! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say
@@ -33,6 +36,8 @@ pub(super) struct Held {
     written_at: u64,
     /// The context it belongs to, where that is another.
     leaves_to: Option<usize>,
+    /// Its descriptor was replaced: it goes, if to the same context.
+    is_renewing: bool,
     /// Bios of callers that came since.
     waiting: Vec<Bio>,
 }
@@ -42,7 +47,20 @@ impl Held {
         // The first write is looked at where there were no blocks to tell before. Not the first
         // after each handover: a file that lies in two groups would go to and fro with every run.
         let unlooked = if inode.home.is_seen() { 0 } else { GROUP_LOOK_BYTES };
-        Self { inode, in_flight: 0, unlooked, written_at: 0, leaves_to: None, waiting: Vec::new() }
+        Self {
+            inode,
+            in_flight: 0,
+            unlooked,
+            written_at: 0,
+            leaves_to: None,
+            is_renewing: false,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// The context it goes to once nothing of it is in flight.
+    fn goes_to(&self, here: usize) -> Option<usize> {
+        self.leaves_to.or(self.is_renewing.then_some(here))
     }
 
     /// So many have ended.
@@ -67,13 +85,19 @@ impl Writeback {
             self.files.resize_with(number + 1, || None);
         }
         self.know_volume(&inode);
+        // Looked at before: a descriptor that is replaced later is not the one registered here.
+        let is_renewing = inode.lock().is_renewing;
         self.backend.attach(inode.target, Arc::clone(&inode.file));
         self.files[number] = Some(Held::new(Arc::clone(&inode)));
         // Opened, or handed over, while files were spread anew.
         self.place(&inode);
         let mut state = inode.lock();
         let (is_overdue, keeps) = (state.cache.is_overdue(), state.cache.kept_pages() > 0);
+        if is_renewing {
+            state.end_renewing(&mut self.after);
+        }
         drop(state);
+        self.after.finish(&self.shared);
         if is_overdue {
             self.overdue.push(&inode);
         }
@@ -102,7 +126,7 @@ impl Writeback {
     /// Whether the file is to go to another context, and nothing more of it is sent here.
     pub(super) fn is_leaving(&self, inode: &Inode) -> bool {
         let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);
-        held.is_some_and(|held| held.leaves_to.is_some())
+        held.is_some_and(|held| held.goes_to(self.number).is_some())
     }
 
     /// A bio of a file is on its way.
@@ -134,6 +158,13 @@ impl Writeback {
         if context != self.number {
             self.shared.contexts.send_to(context, message(inode));
         }
+    }
+
+    /// The descriptor of a file was replaced.
+    pub(super) fn renew(&mut self, inode: &Arc<Inode>) {
+        let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
+        held.is_renewing = true;
+        self.moving.push(inode);
     }
 
     /// Files are spread anew.
@@ -192,7 +223,7 @@ impl Writeback {
             let held = self.files[inode.target.0 as usize]
                 .as_mut()
                 .expect("what leaves is not closed here");
-            match held.leaves_to {
+            match held.goes_to(self.number) {
                 None => {
                     let waiting = held.waiting.drain(..).map(|bio| (Arc::clone(inode), bio));
                     self.pending.extend(waiting);
@@ -224,7 +255,9 @@ impl Writeback {
             for bio in waiting {
                 self.shared.contexts.send_to(to, Message::Submit(Arc::clone(&inode), bio));
             }
-            crate::counters::Counters::add(&self.shared.counters.handovers, 1);
+            if to != self.number {
+                crate::counters::Counters::add(&self.shared.counters.handovers, 1);
+            }
         }
         self.share_out();
         more

@@ -34,6 +34,8 @@ use forebay_uring::Backend;
 pub(crate) enum Message {
     /// A file was opened.
     Attach(Arc<DirectInode>),
+    /// The descriptor of this file was replaced.
+    Renew(Arc<DirectInode>),
     /// Start this, when it may.
     Operation(Box<Operation>),
     /// A thread holds operations, or hands them over.
@@ -92,6 +94,9 @@ impl Flow {
     pub(crate) fn take(&mut self, message: Message, backend: &mut Backend, shared: &Arc<Shared>) {
         match message {
             Message::Attach(inode) => self.attach(inode, backend),
+            Message::Renew(inode) if self.owns(inode.target) => backend.renew(inode.target),
+            // A handle of the file was open when this was sent, so it is gone with its context.
+            Message::Renew(_) => {}
             Message::Operation(operation) => self.submit(*operation, backend, shared),
             Message::Plugged(held) => {
                 if !self.held.iter().any(|known| Arc::ptr_eq(known, &held)) {
@@ -118,7 +123,7 @@ impl Flow {
             Message::Plugged(held) => drop(held.take()),
             Message::Leave(_, handle) | Message::Lost(handle) => handle.leave(),
             Message::Operation(operation) => drop(operation),
-            Message::Attach(_) => {}
+            Message::Attach(_) | Message::Renew(_) => {}
         }
     }
 

@@ -16,7 +16,6 @@ use crate::inode::Inode;
 use crate::inode::adopt::{Pages, Trust};
 use crate::keeper::adopt::{HandedFile, Inherited};
 use crate::keeper::standby::Standby;
-use crate::mutex::lock;
 use crate::open::Open;
 
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
@@ -82,7 +81,6 @@ impl Engine {
         confirm: impl FnOnce(&Standby) -> Result<()>,
     ) -> Result<(Vec<File>, Pages)> {
         let shared = &self.owner.shared;
-        let _opening = lock(&self.owner.opening);
         let mut table = shared.table();
         table.take_targets(&handed.iter().map(|file| file.inherited.number).collect());
         // What the dead program remembered of files it had closed went with it.
@@ -163,7 +161,7 @@ impl Engine {
         taken.is_in_use = true;
         let inode = Arc::clone(&taken.inode);
         let pages = inode.adopt_pages(shared, &taken.inherited, taken.trust);
-        self.insert(&inode, false);
+        self.insert_into(&mut shared.table(), &inode, false);
         if inode.file.kind() != Kind::Block {
             self.look_at_lease(&inode);
             self.flush_what_was_there(&inode);

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_cache::file::Entry;
-use forebay_uring::{Access, Kind};
+use forebay_uring::{Access, Identity, Kind};
 
 use super::lease::lock_out_engines;
-use super::{
-    Engine, Owner, already_there, cannot_look, device, only_for_reading, open_file, open_otherwise,
-};
+use super::opening::{Found, Sought};
+use super::{Engine, Owner, already_there, cannot_look, device, open_otherwise};
 use crate::context::Message;
 use crate::direct::buffer::Buffer;
 use crate::direct::file::DirectFile;
@@ -24,7 +23,6 @@ use crate::direct::operation::{Bytes, Operation, Verb};
 use crate::direct::plug::{self, Plug};
 use crate::direct::transfer::Asked;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mutex::lock;
 use crate::open::Open;
 use crate::wait;
 
@@ -45,13 +43,21 @@ impl Engine {
             .at_path(path)
             .remedy("open it with Open::create and write at DirectFile::len"));
         }
-        let shared = &self.owner.shared;
-        let _opening = lock(&self.owner.opening);
-        let inode = match self.share_direct(path, &open)? {
-            Some(inode) => inode,
-            None => self.open_new_direct(path, &open)?,
-        };
-        let file = DirectFile::new(Arc::clone(shared), inode, open.clone(), self.owner.patience);
+        let file = self.open_past(path, &open);
+        // Dropped if the engine was shut down meanwhile.
+        self.owner.shared.check()?;
+        file
+    }
+
+    fn open_past(&self, path: &Path, open: &Open) -> Result<DirectFile> {
+        let inode = self.find(
+            path,
+            open,
+            |sought, identity| self.share_direct(sought, identity),
+            |found| self.open_new_direct(path, open, found),
+        )?;
+        let shared = Arc::clone(&self.owner.shared);
+        let file = DirectFile::new(shared, inode, open.clone(), self.owner.patience);
         if open.truncate && !file.is_empty() {
             file.set_len(0)?;
         }
@@ -59,26 +65,35 @@ impl Engine {
     }
 
     /// A second handle of a file that is open here past the cache already.
-    fn share_direct(&self, path: &Path, open: &Open) -> Result<Option<Arc<DirectInode>>> {
-        let Ok(identity) = forebay_uring::File::identity_of(path) else { return Ok(None) };
+    fn share_direct(
+        &self,
+        sought: Sought<'_>,
+        identity: Identity,
+    ) -> Result<Option<Arc<DirectInode>>> {
+        let Sought { path, open, is_made } = sought;
         let mut table = self.owner.shared.table_unless_closing(identity);
+        self.owner.shared.check()?;
         if table.is_cached(identity) {
             return Err(open_otherwise(path, "through the cache"));
         }
         if !table.is_direct(identity) {
             return Ok(None);
         }
-        if open.create_new {
+        if open.create_new && !is_made {
             return Err(already_there().at_path(path));
         }
         let inode = table.share_direct(identity).expect("looked at under the lock");
+        let is_unsynced = is_made && table.unsynced.take(identity);
         drop(table);
-        let refused = match open.write {
-            true if inode.file.access() == Access::Read => Err(only_for_reading()),
+        let synced = if is_unsynced { self.sync_entry(path, identity) } else { Ok(()) };
+        let refused = synced.and_then(|()| match open.write {
+            true if inode.file.access() == Access::Read => {
+                self.make_direct_writable(&inode, path, open)
+            }
             _ if inode.file.kind() == Kind::Block => device::check(path, open),
             true => lock_out_engines(&inode.file),
             false => Ok(()),
-        };
+        });
         if let Err(error) = refused {
             // Its other handles may have gone meanwhile, and this was the last.
             drop(DirectFile::new(
@@ -94,8 +109,26 @@ impl Engine {
         Ok(Some(inode))
     }
 
-    fn open_new_direct(&self, path: &Path, open: &Open) -> Result<Arc<DirectInode>> {
-        let forebay_uring::Opened { mut file, created } = open_file(path, open)?;
+    /// Opens a file for writing that is open for reading only. The context gets the message before
+    /// any write of the new handle.
+    fn make_direct_writable(
+        &self,
+        inode: &Arc<DirectInode>,
+        path: &Path,
+        open: &Open,
+    ) -> Result<()> {
+        let file = Self::open_for_writing(path, open, &inode.file)?;
+        inode.file.make_writable(file).map_err(cannot_look)?;
+        self.send_direct(flow::Message::Renew(Arc::clone(inode)));
+        Ok(())
+    }
+
+    fn send_direct(&self, message: flow::Message) {
+        self.owner.shared.send(Message::Direct(message));
+    }
+
+    fn open_new_direct(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<DirectInode>> {
+        let Found { mut file, created, turn: _turn } = found;
         let identity = file.identity();
         let entry = self.take_entry(path, &mut file, created);
         let entered = self.enter_direct(path, open, file, entry);
@@ -120,14 +153,8 @@ impl Engine {
         }
         let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
         let identity = file.identity();
-        let mut table = self.owner.shared.table_unless_closing(identity);
-        // Renamed onto our path between the look and the open, where there is one.
-        if table.is_cached(identity) {
-            return Err(open_otherwise(path, "through the cache"));
-        }
-        if let Some(inode) = table.share_direct(identity) {
-            return Ok(inode);
-        }
+        let mut table = self.owner.shared.table();
+        self.owner.shared.check()?;
         let target = table.new_target();
         let created = entry == Entry::New;
         let aside = table.aside(identity.device, file.kind());
@@ -140,7 +167,7 @@ impl Engine {
             aside,
         }));
         // Under the lock: no operation comes before it.
-        self.owner.shared.send(Message::Direct(flow::Message::Attach(Arc::clone(&inode))));
+        self.send_direct(flow::Message::Attach(Arc::clone(&inode)));
         table.insert_direct(Arc::clone(&inode));
         Ok(inode)
     }

@@ -58,9 +58,18 @@ fn act(what: &str, directory: &Path, file: &Path) {
         tell(&engine);
         std::thread::sleep(SOON);
     }
+    let here = std::env::current_dir().unwrap();
+    let name = if what == "saving" {
+        // A relative path: who recovers the file has another current directory.
+        std::env::set_current_dir(file.parent().unwrap()).unwrap();
+        Path::new(file.file_name().unwrap())
+    } else {
+        file
+    };
     let open = engine
-        .open(file, Open::create())
-        .unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());
+        .open(name, Open::create())
+        .unwrap_or_else(|_| engine.open(name, Open::write()).unwrap());
+    std::env::set_current_dir(here).unwrap();
     open.write_at(&pattern(5, LENGTH), 0).unwrap();
     let second = (what == "two").then(|| {
         let engine = build(kept::keeper().log(directory.join("log-2")));

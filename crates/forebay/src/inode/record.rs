@@ -3,6 +3,7 @@
 //! when, the cache decides (`account.rs` there).
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use forebay_block::{Bio, Frame};
@@ -45,6 +46,7 @@ impl Inode {
             );
             return Err(Error::new(ErrorKind::NoMemory, full).remedy("close some files"));
         }
+        let path = self.absolute_path();
         let mut state = self.lock();
         let (size, generation) = (state.cache.size(), shared.next_generation());
         let device = self.file.kind() == Kind::Block;
@@ -57,7 +59,7 @@ impl Inode {
             identity: self.identity,
             size,
             cut: None,
-            path: self.path.clone(),
+            path,
         };
         shared.pool.arena().enter_file(self.target.0, &record);
         state.record = Some(Record { file: self.target.0, generation, sequence: 0, size });
@@ -66,6 +68,25 @@ impl Inode {
 }
 
 impl Inode {
+    /// The path with the current directory before it, as another process needs it. As it is if the
+    /// current directory was removed, or was changed since the file was opened: then the file
+    /// cannot be recovered from a saved image.
+    fn absolute_path(&self) -> PathBuf {
+        if self.path.is_absolute() {
+            return self.path.clone();
+        }
+        let names_it = |path: &Path| {
+            forebay_uring::File::identity_of(path).is_ok_and(|identity| identity == self.identity)
+        };
+        match std::path::absolute(&self.path) {
+            Ok(path) if names_it(&path) => path,
+            _ => {
+                tracing::warn!(path = %self.path.display(), "a relative path that no longer names the file; not recoverable from a saved image");
+                self.path.clone()
+            }
+        }
+    }
+
     /// What another program said of the file, under the same number, goes on as what is said here.
     pub(crate) fn go_on_in_arena(&self, shared: &Shared, inherited: &Inherited) {
         if shared.pool.is_survived() {

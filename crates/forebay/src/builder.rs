@@ -351,14 +351,12 @@ impl Builder {
         let engine = self.make(Arc::clone(&arena), true)?;
         let (files, pages) = engine.take_over(handed, |keeper| {
             // The new keeper first: if this process dies in between, both keepers have everything.
-            Handed::make_room(&channel)?;
-            keeper.confirm()?;
-            Handed::tell_taken(&channel);
-            Ok(())
+            if let Some(keeper) = keeper {
+                Handed::make_room(&channel)?;
+                keeper.confirm()?;
+            }
+            Handed::tell_taken(&channel)
         })?;
-        if engine.keeper().is_none() {
-            Handed::tell_taken(&channel);
-        }
         if !is_survived {
             // No keeper follows, so the records of unwritten data are of no use.
             forget_all_but(&arena, &[]);

@@ -247,6 +247,12 @@ pub(crate) const KEEPER_PATH_BYTES: usize = 1024;
 /// How long a keeper waits, once all is written, for who takes over.
 pub(crate) const KEEPER_LINGER: Duration = Duration::from_secs(30);
 
+/// How long a program that takes over may say nothing, once it has everything: it starts a keeper
+/// of its own between two messages.
+pub(crate) const KEEPER_ADOPTION: Duration = Duration::from_secs(20);
+
+const _: () = assert!(KEEPER_ADOPTION.as_secs() > KEEPER_START.as_secs() + KEEPER_ANSWER.as_secs());
+
 /// How often it looks meanwhile whether somebody else wants to open a file it holds.
 pub(crate) const KEEPER_LOOKS: Duration = Duration::from_millis(250);
 

@@ -73,12 +73,12 @@ impl Drop for Taken {
 }
 
 impl Engine {
-    /// Takes files over, before anybody else has this engine. Where it has a keeper, `confirm` is
-    /// called when that has them all: from then on nothing fails.
+    /// Takes files over, before anybody else has this engine. `confirm` is called when everything
+    /// that can fail is done, and before any of it is used.
     pub(crate) fn take_over(
         &self,
         handed: Vec<HandedFile>,
-        confirm: impl FnOnce(&Standby) -> Result<()>,
+        confirm: impl FnOnce(Option<&Standby>) -> Result<()>,
     ) -> Result<(Vec<File>, Pages)> {
         let shared = &self.owner.shared;
         let mut table = shared.table();
@@ -100,9 +100,7 @@ impl Engine {
             let path = file.path.clone();
             taken.push(self.take_over_file(file).map_err(|error| error.at_path(&path))?);
         }
-        if let Some(keeper) = &shared.keeper {
-            confirm(keeper)?;
-        }
+        confirm(shared.keeper.as_ref())?;
         let mut pages = Pages::default();
         let mut files = Vec::with_capacity(taken.len());
         for file in taken {

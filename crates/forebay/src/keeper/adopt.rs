@@ -115,6 +115,9 @@ impl Handed {
     }
 
     /// A new keeper may listen where the old one did.
+    ///
+    /// # Errors
+    /// `Keeper` if the old one does not answer, or has ended the adoption.
     pub(crate) fn make_room(channel: &Channel) -> Result<()> {
         // Whoever is gone needs no room.
         let asked = channel
@@ -122,23 +125,43 @@ impl Handed {
             .and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
         match asked {
             Ok(Received::Nothing) => Err(failed("the keeper does not answer")),
-            Ok(Received::Message(_) | Received::End) | Err(_) => Ok(()),
+            Ok(Received::Message(message)) => unless_refused(message),
+            Ok(Received::End) | Err(_) => Ok(()),
         }
     }
 
-    /// Everything is taken over. Returns when the keeper has let go of it, or is gone; after a
-    /// second at most.
-    pub(crate) fn tell_taken(channel: &Channel) {
-        // Whoever is gone has nothing that he could give to others.
+    /// Says that everything is taken over, before anything of it is used. Returns when the keeper
+    /// has let go of it, or is gone; after a second at most.
+    ///
+    /// # Errors
+    /// `Keeper` if that has ended the adoption because it took too long: others may have the files.
+    pub(crate) fn tell_taken(channel: &Channel) -> Result<()> {
+        // A keeper that is gone has nothing that it could give to others. Its last message can
+        // still be read.
         let sent = channel.send(&Message::Taken.encode(), &[]);
-        if sent.is_ok() && !matches!(channel.receive(Some(KEEPER_ANSWER)), Ok(Received::End)) {
-            tracing::warn!("the keeper of the dead program does not end");
+        match channel.receive(Some(KEEPER_ANSWER)) {
+            Ok(Received::Message(message)) => unless_refused(message),
+            Ok(Received::Nothing) if sent.is_ok() => {
+                tracing::warn!("the keeper of the dead program does not end");
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 }
 
 /// What to do where there is nothing to be taken over.
 const OPEN_ANEW: &str = "accepted data is already written: build a new engine and open the files";
+
+/// The old keeper's answer, which may be that the adoption took too long.
+fn unless_refused(message: passing::Message) -> Result<()> {
+    match decode(message)?.0 {
+        Message::Refused { reason } => {
+            Err(failed(&format!("the keeper refuses: {reason}")).remedy(OPEN_ANEW))
+        }
+        _ => Ok(()),
+    }
+}
 
 fn failed(what: &str) -> Error {
     Error::new(ErrorKind::Keeper, what)

@@ -32,7 +32,9 @@ use super::progress::Progress;
 use super::recover::{Known, plan};
 use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
-use crate::limits::{KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG};
+use crate::limits::{
+    KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG,
+};
 
 /// Runs the keeper and exits, if this process was started as one by
 /// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.
@@ -135,6 +137,8 @@ struct Keeping {
     gone: Gone,
     files: BTreeMap<u32, Kept>,
     listener: Option<Listener>,
+    /// How long a program that takes over may say nothing.
+    adoption: Duration,
     log: Arc<Log>,
 }
 
@@ -192,6 +196,7 @@ impl Keeping {
             gone: Gone::of_descriptor(gone),
             files: BTreeMap::new(),
             listener,
+            adoption: KEEPER_ADOPTION,
             log: Arc::new(log),
         };
         say(channel, &Message::Welcome { process: std::process::id() }, &[]);
@@ -419,12 +424,13 @@ impl Keeping {
 
     /// Gives everything to who asks for it; whether it was taken.
     fn hand_over(&mut self, channel: &Channel, peer: Peer, files: &[(u32, u16, File)]) -> bool {
-        let mut word = self.give(channel, files).ok().and_then(|()| next_word(channel, peer));
+        let given = self.give(channel, files).ok();
+        let mut word = given.and_then(|()| self.next_word(channel, peer));
         while word == Some(Message::Room) {
             // The keeper of that program will listen there.
             self.listener.take().iter().for_each(Listener::remove);
             say(channel, &Message::Room, &[]);
-            word = next_word(channel, peer);
+            word = self.next_word(channel, peer);
         }
         let is_taken = word == Some(Message::Taken);
         if !is_taken && self.listener.is_none() {
@@ -435,6 +441,38 @@ impl Keeping {
             });
         }
         is_taken
+    }
+
+    /// Returns the next message of the program that takes over; `None` if it dies, goes away, or
+    /// says nothing for too long.
+    ///
+    /// The program has all descriptors by now, and two must never use them. So the keeper sends it a
+    /// refusal, which the program reads when it says that it has taken over, before it uses any.
+    fn next_word(&self, channel: &Channel, peer: Peer) -> Option<Message> {
+        let process = peer.process.and_then(|number| Process::of(number).ok());
+        let mut awaited = vec![Awaited::Message(channel)];
+        awaited.extend(process.as_ref().map(Awaited::Death));
+        let deadline = Instant::now() + self.adoption;
+        let ready = loop {
+            match wait(&awaited, Some(deadline.saturating_duration_since(Instant::now()))) {
+                Ok(ready) => break ready,
+                // Out of memory: a moment later there may be some.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        };
+        if !ready.contains(&true) {
+            let silent = self.adoption;
+            self.log.say(format_args!(
+                "the program that takes over has said nothing for {silent:?}; it gets nothing"
+            ));
+            let reason = format!("the adoption took too long: nothing was said for {silent:?}");
+            say(channel, &Message::Refused { reason }, &[]);
+            return None;
+        }
+        match channel.receive(Some(Duration::ZERO)) {
+            Ok(Received::Message(message)) => Message::decode(&message.bytes).ok(),
+            _ => None,
+        }
     }
 
     fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
@@ -480,22 +518,6 @@ fn wants_to_adopt(channel: &Channel) -> bool {
     };
     say(channel, &Message::Refused { reason }, &[]);
     false
-}
-
-/// What another program says next; `None` where it dies, or goes away. However long that takes: it
-/// has everything by now, and two must never have it.
-fn next_word(channel: &Channel, peer: Peer) -> Option<Message> {
-    let process = peer.process.and_then(|number| Process::of(number).ok());
-    let mut awaited = vec![Awaited::Message(channel)];
-    awaited.extend(process.as_ref().map(Awaited::Death));
-    while wait(&awaited, None).is_err() {
-        // Out of memory: a moment later there may be some.
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    match channel.receive(Some(Duration::ZERO)) {
-        Ok(Received::Message(message)) => Message::decode(&message.bytes).ok(),
-        _ => None,
-    }
 }
 
 /// What there is to do.
@@ -692,6 +714,46 @@ mod tests {
         ours.send(&Message::Hello(hello()).encode(), &[file.as_fd(), gone.as_fd()]).unwrap();
         let refused = Keeping::begin(&theirs).unwrap_err();
         assert!(refused.contains("arena"), "{refused}");
+    }
+
+    /// A program that is stopped in the middle of an adoption.
+    #[test]
+    fn contract_06_an_adopter_that_says_nothing_does_not_keep_the_leases() {
+        use forebay_uring::{Create, How, LeaseWatch, Truncate};
+
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (socket, path) = (directory.path().join("socket"), directory.path().join("file"));
+        let hello = Hello { socket: Some(socket.clone()), ..hello() };
+        let arena = Arena::shared(64).unwrap();
+        let mut keeping = answer(&Message::Hello(hello).encode(), Some(&arena)).unwrap();
+        keeping.adoption = Duration::from_millis(300);
+        keeping.hello.linger = Duration::from_millis(600);
+        let (access, truncate) = (Access::ReadWrite, Truncate::Keep);
+        let how = How { access, create: Create::IfMissing, truncate, mode: 0o600 };
+        let file = File::open(&path, &how).unwrap().file;
+        let watch = LeaseWatch::new(|_| {}).unwrap();
+        let has_lease = file.try_lease(&watch, 0).is_ok();
+        let has_lock = matches!(file.try_ofd_lock(), Ok(Lock::Taken));
+        let keeper = std::thread::spawn(move || keeping.stand_by(vec![(0, 1, file)]));
+        let adopter = Channel::connect(&socket).unwrap();
+        adopter.send(&Message::Adopt { layout: LAYOUT_VERSION }.encode(), &[]).unwrap();
+        // The descriptors stay open, as a stopped program's would.
+        let mut said = Vec::new();
+        while !matches!(said.last(), Some((Message::End, _))) {
+            let received = adopter.receive(Some(Duration::from_secs(30))).unwrap();
+            let Received::Message(message) = received else { panic!("{received:?}") };
+            said.push((Message::decode(&message.bytes).unwrap(), message.descriptors));
+        }
+        assert_eq!(said.iter().map(|(_, descriptors)| descriptors.len()).sum::<usize>(), 2);
+        keeper.join().unwrap();
+        println!("lease: {has_lease}, lock: {has_lock}");
+        let mut options = std::fs::OpenOptions::new();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+        options.read(true).write(true).open(&path).expect("nobody has a lease on it");
+        let other = File::open(&path, &How { create: Create::No, ..how }).unwrap().file;
+        assert!(matches!(other.try_ofd_lock(), Ok(Lock::Taken)) || !has_lock);
+        let late = crate::keeper::adopt::Handed::tell_taken(&adopter).unwrap_err();
+        assert!(late.to_string().contains("took too long"), "{late}");
     }
 
     proptest::proptest! {

@@ -254,20 +254,35 @@ fn the_settings_of_a_simulation_are_told() {
 
 #[test]
 fn what_a_killed_run_left_is_removed_and_said() {
-    let parent = tempfile::tempdir().unwrap();
+    use std::os::unix::fs::MetadataExt as _;
+    let (parent, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let dead = parent.path().join("forebay-compare-dead00");
     fs::create_dir(&dead).unwrap();
-    fs::write(dead.join("owner"), "4242\n").unwrap();
+    let token = "0123456789abcdef0123456789abcdef";
+    fs::write(dead.join("owner"), format!("4242\n{token}\n")).unwrap();
+    let records = state.path().join("forebay/scratch");
+    fs::create_dir_all(&records).unwrap();
+    let inode = fs::metadata(&dead).unwrap().ino();
+    let named = dead.canonicalize().unwrap();
+    fs::write(records.join(token), format!("{inode}\n{}", named.display())).unwrap();
+    // One that a user made by hand.
+    let by_hand = parent.path().join("forebay-compare-x");
+    fs::create_dir(&by_hand).unwrap();
+    fs::write(by_hand.join("owner"), "4242\n").unwrap();
+    fs::write(by_hand.join("thesis.tex"), "x").unwrap();
     // Refused only after the leftover was looked for.
     let output = forebay()
         .args(["compare", "--rounds", "500", "--dir"])
         .arg(parent.path())
+        .env("XDG_STATE_HOME", state.path())
         .output()
         .unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("left by a killed run (process 4242)"), "{text}");
-    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+    assert!(by_hand.join("thesis.tex").exists());
+    assert_eq!(fs::read_dir(records).unwrap().count(), 0);
 }
 
 #[test]

@@ -6,17 +6,20 @@
 //! second Ctrl-C only sets the flag again.
 //!
 //! SIGKILL cannot be caught. So the directory is locked (`flock` on the directory itself, held by
-//! this process alone) and says in a file who made it. A directory of ours that nobody holds the
-//! lock of is a leftover; [`leftovers`] finds it and [`Leftover::remove`] removes it, holding its
-//! lock. What carries the name but not the file, or belongs to another user, is not touched.
+//! this process alone) and recorded in the user's state directory. A recorded directory that nobody
+//! holds the lock of is a leftover; [`leftovers`] finds it and [`Leftover::remove`] removes it,
+//! holding its lock. A directory is not touched if it only has the name, if it belongs to another
+//! user, or if it holds anything that this program does not put there.
 //!
 //! Where a comparison has a file system of its own ([`FileSystem`]), the cells' directories are on
 //! that one; the image below it and what all cells share stay in the directory itself.
 
+mod record;
+
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +29,11 @@ use rustix::io::Errno;
 
 use crate::file_system::{FileSystem, FileSystemError, Made, Spec};
 use crate::manifest::Storage;
+use crate::tuning;
+use record::{OWNER_FILE, Owner, Records};
 
 /// How the names of our directories begin.
 pub const PREFIX: &str = "forebay-compare-";
-
-/// The file in it that says who made it.
-const OWNER_FILE: &str = "owner";
 
 /// Where the cells' directories are.
 const CELLS: &str = "cells";
@@ -41,6 +43,9 @@ const SHARED: &str = "shared";
 
 /// Where a file system of its own is made and mounted.
 const FILE_SYSTEM: &str = "file-system";
+
+/// All that is in a directory of ours.
+const ENTRIES: [&str; 5] = [OWNER_FILE, CELLS, SHARED, FILE_SYSTEM, tuning::JOURNAL_FILE];
 
 /// Signals that end a comparison.
 const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -89,6 +94,8 @@ pub struct Scratch {
     /// The directory, open and locked; closing it gives the lock back, so it is the last thing to
     /// go.
     directory: File,
+    /// Its record in the user's state directory.
+    record: Option<PathBuf>,
     /// The one it is in, locked: two comparisons at once would measure each other.
     _parent: File,
 }
@@ -100,6 +107,10 @@ impl Scratch {
     /// [`io::ErrorKind::ResourceBusy`] while another comparison works below `parent`, and what the
     /// system says.
     pub fn new_in(parent: &Path) -> io::Result<Self> {
+        Self::recorded_in(parent, &Records::of_user())
+    }
+
+    fn recorded_in(parent: &Path, records: &Records) -> io::Result<Self> {
         let above = File::open(parent)?;
         if flock(&above, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(io::ErrorKind::ResourceBusy.into());
@@ -107,12 +118,23 @@ impl Scratch {
         let path = tempfile::Builder::new().prefix(PREFIX).rand_bytes(6).tempdir_in(parent)?.keep();
         // From here on the directory is ours to remove, whatever fails.
         let directory = File::open(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
-        let scratch = Self { path, file_system: RefCell::new(None), directory, _parent: above };
+        let file_system = RefCell::new(None);
+        let mut scratch = Self { path, file_system, directory, record: None, _parent: above };
         // A file system without locks (some network ones) loses only the finding of leftovers.
         let locked = flock(&scratch.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
         fs::create_dir(scratch.path.join(CELLS))?;
         if locked {
-            fs::write(scratch.path.join(OWNER_FILE), format!("{}\n", std::process::id()))?;
+            match records.enter(&scratch.path, &scratch.directory) {
+                Ok(record) => scratch.record = Some(record),
+                Err(error) => {
+                    use io::Write;
+                    let path = scratch.path.display();
+                    let _ = writeln!(
+                        io::stderr(),
+                        "forebay: {path} could not be recorded in the state directory: {error} (if this run is killed, remove it by hand)"
+                    );
+                }
+            }
         }
         Ok(scratch)
     }
@@ -218,8 +240,10 @@ impl Drop for Scratch {
         // What is mounted below cannot be removed.
         *self.file_system.get_mut() = None;
         match fs::remove_dir_all(&self.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(()) => remove_record(self.record.as_deref()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                remove_record(self.record.as_deref());
+            }
             Err(error) => {
                 use io::Write;
                 let path = self.path.display();
@@ -240,6 +264,7 @@ pub struct Leftover {
     pub path: PathBuf,
     /// The process that made it.
     pub owner: Option<u32>,
+    record: PathBuf,
     /// Its lock is held as long as this is: nobody else removes it, and it cannot belong to a
     /// running process.
     _directory: File,
@@ -248,36 +273,55 @@ pub struct Leftover {
 impl Leftover {
     /// Removes it.
     pub fn remove(self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        fs::remove_dir_all(&self.path)?;
+        remove_record(Some(&self.record));
+        Ok(())
     }
+}
+
+/// A record that cannot be removed does no harm: the directory with its token is gone.
+fn remove_record(record: Option<&Path>) {
+    let _ = record.map(fs::remove_file);
 }
 
 /// What killed runs have left below `parent`. What cannot be read is not ours.
 #[must_use]
 pub fn leftovers(parent: &Path) -> Vec<Leftover> {
+    recorded_leftovers(parent, &Records::of_user())
+}
+
+fn recorded_leftovers(parent: &Path, records: &Records) -> Vec<Leftover> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     entries
         .filter_map(Result::ok)
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)))
-        .filter_map(|entry| abandoned(&entry.path()))
+        .filter_map(|entry| abandoned(&entry.path(), records))
         .collect()
 }
 
 /// The directory, if one of ours that nobody holds.
-fn abandoned(path: &Path) -> Option<Leftover> {
-    let data = fs::symlink_metadata(path).ok()?;
-    if !data.is_dir() || data.uid() != rustix::process::geteuid().as_raw() {
+fn abandoned(path: &Path, records: &Records) -> Option<Leftover> {
+    let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY;
+    let directory = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    if !is_ours(&directory.metadata().ok()?) {
         return None;
     }
-    let directory = File::open(path).ok()?;
     flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
     // Looked for under the lock: a run just starting writes it only once it holds the lock.
-    let owner = fs::read_to_string(path.join(OWNER_FILE)).ok()?;
-    Some(Leftover {
-        path: path.to_owned(),
-        owner: owner.trim().parse().ok(),
-        _directory: directory,
-    })
+    let owner = Owner::of(&directory)?;
+    let record = records.find(path, &directory, &owner)?;
+    let has_only_ours = fs::read_dir(path).ok()?.all(|entry| {
+        entry.is_ok_and(|entry| {
+            let is_known = ENTRIES.iter().any(|known| entry.file_name() == *known);
+            is_known && entry.metadata().is_ok_and(|data| is_ours(&data) && !data.is_symlink())
+        })
+    });
+    let owner = owner.process;
+    has_only_ours.then(|| Leftover { path: path.to_owned(), owner, record, _directory: directory })
+}
+
+fn is_ours(data: &fs::Metadata) -> bool {
+    data.uid() == rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]
@@ -351,25 +395,55 @@ mod tests {
         assert_eq!(entries(parent.path()), 0);
     }
 
+    /// As a run that was killed leaves it: there, and without its locks.
+    fn killed(scratch: Scratch) -> PathBuf {
+        let path = scratch.path.clone();
+        for locked in [&scratch.directory, &scratch._parent] {
+            flock(locked, FlockOperation::Unlock).unwrap();
+        }
+        std::mem::forget(scratch);
+        path
+    }
+
     #[test]
     fn only_abandoned_directories_of_ours_are_leftovers() {
-        let parent = tempfile::tempdir().unwrap();
-        let running = Scratch::new_in(parent.path()).unwrap();
-        let dead = parent.path().join("forebay-compare-dead00");
-        fs::create_dir(&dead).unwrap();
-        fs::write(dead.join(OWNER_FILE), "4242\n").unwrap();
-        fs::write(dead.join("data"), "x").unwrap();
+        let (parent, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let records = Records::at(state.path());
+        let make = || Scratch::recorded_in(parent.path(), &records).unwrap();
+        let dead = make();
+        fs::write(dead.cell_directory("one").unwrap().join("data"), "x").unwrap();
+        let dead = killed(dead);
+        let with_a_foreign_file = killed(make());
+        fs::write(with_a_foreign_file.join("thesis.tex"), "x").unwrap();
+        let moved = killed(make());
+        let moved_to = parent.path().join("forebay-compare-moved0");
+        fs::rename(&moved, &moved_to).unwrap();
+        // Copied, with its owner file.
+        let copied = parent.path().join("forebay-compare-copied");
+        fs::create_dir(&copied).unwrap();
+        fs::copy(dead.join(OWNER_FILE), copied.join(OWNER_FILE)).unwrap();
+        // Made by hand, with files of a user.
+        let by_hand = parent.path().join("forebay-compare-x");
+        fs::create_dir(&by_hand).unwrap();
+        fs::write(by_hand.join(OWNER_FILE), "4242\n").unwrap();
+        fs::write(by_hand.join("data"), "x").unwrap();
         fs::create_dir(parent.path().join("forebay-compare-no-owner")).unwrap();
         fs::create_dir(parent.path().join("something-else")).unwrap();
-        std::os::unix::fs::symlink("/", parent.path().join("forebay-compare-link")).unwrap();
+        std::os::unix::fs::symlink(&dead, parent.path().join("forebay-compare-link")).unwrap();
+        let running = make();
 
-        let found = leftovers(parent.path());
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].path.as_path(), found[0].owner), (dead.as_path(), Some(4242)));
+        let found = recorded_leftovers(parent.path(), &records);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let process = Some(std::process::id());
+        assert_eq!((found[0].path.as_path(), found[0].owner), (dead.as_path(), process));
         for leftover in found {
             leftover.remove().unwrap();
         }
         assert!(!dead.exists() && running.path().exists());
+        assert!(with_a_foreign_file.join("thesis.tex").exists() && by_hand.join("data").exists());
+        assert!(moved_to.exists() && copied.exists());
+        drop(running);
+        assert_eq!(entries(state.path()), 2, "the records of those that stay");
     }
 
     /// Both signals at once in one test: handlers belong to the process.

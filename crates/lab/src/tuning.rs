@@ -30,6 +30,7 @@ use crate::nearest;
 
 pub use claim::Claim;
 pub use held::Held;
+pub(crate) use journal::FILE as JOURNAL_FILE;
 pub use journal::{Journal, Recovered, recover};
 
 /// Before the name of a sysctl.

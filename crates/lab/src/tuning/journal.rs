@@ -11,7 +11,7 @@ use super::held::put_back;
 use super::{read, same};
 
 /// Its name in the directory of a comparison.
-const FILE: &str = "settings.json";
+pub(crate) const FILE: &str = "settings.json";
 
 /// Where a machine says since which start it runs: settings do not outlive it.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

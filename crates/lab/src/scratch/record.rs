@@ -1,0 +1,116 @@
+//! The proof that a directory was made by this program for this user: a random token in the
+//! directory's `owner` file, and a record of the same token, with the directory's path and inode,
+//! in the user's state directory. A directory without both is never removed.
+//!
+//! ```text
+//! DIR/forebay-compare-XXXXXX/owner                      process, token
+//! $XDG_STATE_HOME/forebay/scratch/TOKEN                 inode, path of the directory
+//! ```
+//!
+//! Without a state directory nothing is recorded, and what a killed run leaves stays.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+/// The file in the directory with the process and the token.
+pub(super) const OWNER_FILE: &str = "owner";
+
+/// Bytes of a token.
+const TOKEN_BYTES: usize = 16;
+
+/// The longest `owner` file that is read.
+const OWNER_BYTES: u64 = 256;
+
+/// Where the records are.
+#[derive(Clone, Debug)]
+pub(super) struct Records(Option<PathBuf>);
+
+/// The content of an `owner` file.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) process: Option<u32>,
+    token: String,
+}
+
+impl Records {
+    /// Those of this user.
+    pub(super) fn of_user() -> Self {
+        let absolute = |name: &str| {
+            let path = std::env::var_os(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        Self(state.map(|state| state.join("forebay/scratch")))
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(path: &Path) -> Self {
+        Self(Some(path.to_owned()))
+    }
+
+    /// Marks a directory as made by this process; the record, which goes when the directory does.
+    ///
+    /// # Errors
+    /// The system's. Then the directory does not count as a leftover later.
+    pub(super) fn enter(&self, path: &Path, directory: &File) -> io::Result<PathBuf> {
+        let no_state = || io::Error::other("neither XDG_STATE_HOME nor HOME is set");
+        let records = self.0.as_ref().ok_or_else(no_state)?;
+        fs::create_dir_all(records)?;
+        let token = new_token()?;
+        let record = records.join(&token);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&record)?;
+        let written = file.write_all(&told(path, directory)?).and_then(|()| {
+            fs::write(path.join(OWNER_FILE), format!("{}\n{token}\n", std::process::id()))
+        });
+        written.inspect_err(|_| drop(fs::remove_file(&record)))?;
+        Ok(record)
+    }
+
+    /// The record of a directory, if it and its `owner` file prove that this program made it.
+    pub(super) fn find(&self, path: &Path, directory: &File, owner: &Owner) -> Option<PathBuf> {
+        let record = self.0.as_ref()?.join(&owner.token);
+        let recorded = fs::read(&record).ok()?;
+        (recorded == told(path, directory).ok()?).then_some(record)
+    }
+}
+
+impl Owner {
+    /// Reads the `owner` file of an open directory. A link, another user's file and anything else
+    /// that this program does not write are `None`.
+    pub(super) fn of(directory: &File) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, OWNER_FILE, flags, Mode::empty()).ok()?;
+        let file = File::from(file);
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let mut text = String::new();
+        file.take(OWNER_BYTES).read_to_string(&mut text).ok()?;
+        let mut lines = text.lines();
+        let process = lines.next()?.parse().ok();
+        let token = lines.next()?.to_owned();
+        let is_token =
+            token.len() == 2 * TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_token.then_some(Self { process, token })
+    }
+}
+
+/// The content of a directory's record.
+fn told(path: &Path, directory: &File) -> io::Result<Vec<u8>> {
+    let inode = directory.metadata()?.ino();
+    let path = path.canonicalize()?;
+    Ok([format!("{inode}\n").as_bytes(), path.as_os_str().as_bytes()].concat())
+}
+
+fn new_token() -> io::Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

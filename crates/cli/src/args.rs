@@ -169,7 +169,7 @@ pub(crate) struct CompareArgs {
     /// Add an arm (repeatable; see Arms below)
     #[arg(long = "arm", value_name = "SPEC", help_heading = WORK, hide_short_help = true)]
     pub(crate) own_arms: Vec<String>,
-    /// Read the suite from FILE, whatever its name
+    /// Read the suite from FILE
     #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
     pub(crate) suite_file: Option<PathBuf>,
     /// Repeat the run recorded in a bundle
@@ -330,7 +330,7 @@ pub(crate) struct CtlArgs {
     pub(crate) ask: Ask,
 }
 
-/// What to ask of a running engine.
+/// A question to a running engine.
 #[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
     /// Print the value of a knob [default: all knobs and their choices]
@@ -429,14 +429,14 @@ pub(crate) enum ServerMeans {
     Epoll,
 }
 
-/// The order in which the server of `netbench` serves messages.
+/// The order of service in `netbench`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerOrder {
     Fifo,
     Lifo,
 }
 
-/// What `walk` shows.
+/// The subject of `walk`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Request,

@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// Something went wrong: exit code 1.
     Failed(String),
-    /// A signal ended it: exit code 130. What became of the files.
+    /// A signal ended it: exit code 130. Says in what state the files are.
     Interrupted(&'static str),
 }
 

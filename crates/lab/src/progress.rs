@@ -74,7 +74,7 @@ enum Show {
     Nothing,
 }
 
-/// The line of one question: its number of all of them, what it asks, and how long it takes.
+/// The line of one question: its number and title, and the rounds, runs and time it takes.
 #[must_use]
 pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
     let runs = counted(plan.cells(), "run");

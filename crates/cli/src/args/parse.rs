@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use super::Typed;
 use crate::failure::Failure;
 
-/// What was typed, or the text to show instead (help, version).
+/// A parsed command line, or the text to show instead (help, version).
 #[derive(Debug)]
 pub(crate) enum Parsed {
     Typed(Box<Typed>),

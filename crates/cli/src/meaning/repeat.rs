@@ -272,10 +272,13 @@ mod tests {
         const SETS: &str = "mine=forebay,sysctl.kernel.modprobe=/tmp/x";
         let bundle = layout(&["--arm", SETS, "--arm", "other=forebay,flight=8"]);
         let refused = again(bundle.path(), &[]).unwrap_err();
-        assert!(refused.contains(&format!("give --arm {SETS} if it may")), "{refused}");
+        assert!(refused.contains(&format!("add --arm {SETS} to confirm")), "{refused}");
         assert!(again(bundle.path(), &["--arm", SETS]).is_ok());
         let more = again(bundle.path(), &["--arm", SETS, "--arm", "more=forebay"]).unwrap_err();
-        assert!(more.contains("--arm more=forebay: it has no such arm (leave it out"), "{more}");
+        assert!(
+            more.contains("--arm more=forebay: the bundle has no such arm; leave it out"),
+            "{more}"
+        );
         let harmless = layout(&["--arm", "other=forebay,flight=8"]);
         assert!(again(harmless.path(), &[]).is_ok());
     }

@@ -81,7 +81,7 @@ fn run(
 
 static NO_CLAIM: Claim = Claim::none();
 
-/// What else a comparison gets.
+/// The optional parts of a comparison.
 #[derive(Default)]
 struct Options<'a> {
     writes: Writes,
@@ -566,10 +566,7 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
             assert_same(&outcome.measured, &whole.measured);
             assert_eq!(outcome.states.len(), whole.states.len());
             assert!(
-                outcome
-                    .notes
-                    .iter()
-                    .any(|note| note.starts_with("rounds 1 to 2 are of an earlier run"))
+                outcome.notes.iter().any(|note| note.starts_with("the first 2 rounds ran earlier"))
             );
         } else {
             assert!(matches!(part.result, Err(CompareError::Interrupted)));
@@ -618,7 +615,7 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
     let other = Plan { seed: 1, ..four.clone() };
     assert!(open(&other, "6.18").unwrap_err().to_string().contains("its seed is 7f3a, not 1"));
     std::fs::write(&path, "a letter\n").unwrap();
-    assert!(open(&four, "6.18").unwrap_err().to_string().contains("not a record"));
+    assert!(open(&four, "6.18").unwrap_err().to_string().contains("not a file of --resume"));
     assert!(Record::seed_of(&path).is_err());
 }
 
@@ -641,7 +638,7 @@ fn no_more_is_written_than_may_be() {
     );
     let refused =
         run_as(&plan, &Stop::default(), most(a_round / 2), |cell| Ok(fixed_speed(cell))).result;
-    assert!(refused.unwrap_err().to_string().contains("give --max-writes more"));
+    assert!(refused.unwrap_err().to_string().contains("raise --max-writes"));
 }
 
 /// A group of a job file on every arm.
@@ -673,7 +670,7 @@ fn what_is_laid_out_is_written_too() {
     assert_eq!(ended.cells.len() as u64, warm_ups + 2 * a_round);
     let refused =
         run_as(&reads, &Stop::default(), most(FILE - 1), |_| panic!("not even the warm-up"));
-    assert!(refused.result.unwrap_err().to_string().contains("give --max-writes more"));
+    assert!(refused.result.unwrap_err().to_string().contains("raise --max-writes"));
 
     // One for a time beside one that is not: what was written is known, and is what counts.
     let beside = "[a]\nrw=write\nsize=1m\n[b]\nrw=write\nsize=1m\ntime_based\nruntime=1\n";
@@ -691,10 +688,7 @@ fn the_file_of_requests_is_not_laid_out_where_it_may_not_be() {
     let options = Options { writes: Writes::up_to(Some(most)), ..Options::default() };
     let refused = run_as(&plan, &Stop::default(), options, |_| panic!("nothing is run"));
     let refused = refused.result.unwrap_err().to_string();
-    assert!(
-        refused.contains("0 MiB were") && refused.contains("give --max-writes more"),
-        "{refused}"
-    );
+    assert!(refused.contains("0 MiB were") && refused.contains("raise --max-writes"), "{refused}");
 }
 
 /// A file system of its own for a test; none where it cannot be made.

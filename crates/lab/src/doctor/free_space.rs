@@ -158,7 +158,7 @@ mod tests {
         let apart = FreeSpace { in_large: 89 << 20, looked_until: Some(1 << 30), ..space };
         assert_eq!(of("xfs", apart).level, Level::Degraded);
         assert!(
-            of("xfs", apart).found.ends_with("seen of the first 1.0 GiB"),
+            of("xfs", apart).found.ends_with("in the first 1.0 GiB"),
             "{}",
             of("xfs", apart).found
         );

@@ -114,7 +114,7 @@ pub(super) mod tests {
         assert_eq!((few.level, few.found.as_str()), (Level::Degraded, "4 of 1.0 GiB"));
         assert_eq!(few.remedy.unwrap().command.unwrap().line, "mkfs.xfs -f -d agcount=16 /dev/sda");
         let none = of(None, 4);
-        assert_eq!((none.level, none.found.as_str()), (Level::Degraded, "xfs tells none"));
+        assert_eq!((none.level, none.found.as_str()), (Level::Degraded, "xfs reports none"));
     }
 
     #[test]

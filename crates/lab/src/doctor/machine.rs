@@ -446,7 +446,7 @@ mod tests {
             Limits { memory: limit, memory_limit: Some((group, limit)), ..limits() }.memory();
         assert_eq!(small.level, Level::Degraded);
         assert_eq!(small.found, "1.0 GiB (limit of /sys/fs/cgroup/a)");
-        assert!(small.means.starts_with("the cache is 64 MiB"), "{}", small.means);
+        assert!(small.means.starts_with("the default cache is 64 MiB"), "{}", small.means);
         assert_eq!(line(small), "echo 4G > /sys/fs/cgroup/a/memory.max");
 
         // More than there is limits nothing.

@@ -97,7 +97,7 @@ mod tests {
         let told = |path: &str| Place::of(Path::new(path)).unwrap_err().to_string();
         assert!(
             told("/no/such/place")
-                .contains("No such file or directory (os error 2) (give an existing")
+                .contains("No such file or directory (os error 2); give an existing")
         );
         assert_eq!(
             told("/dev/null"),

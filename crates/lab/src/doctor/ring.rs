@@ -306,10 +306,10 @@ mod tests {
         );
 
         let (_, found, remedy) = said(Ring { disabled: Some(1), ..forbidden() });
-        assert!(found.ends_with("allowed to root alone"), "{found}");
+        assert!(found.ends_with("allowed for root only"), "{found}");
         assert_eq!(remedy, "sysctl -w kernel.io_uring_group=1000");
         let (_, found, _) = said(Ring { disabled: Some(1), group: Some(7), ..forbidden() });
-        assert!(found.ends_with("to root and to group 7"), "{found}");
+        assert!(found.ends_with("for root and for group 7"), "{found}");
 
         // Root is let through by the switch, so it is somebody else.
         let (_, found, _) = said(Ring { disabled: Some(1), may_administer: true, ..forbidden() });
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(permission(&allowed()).0, Level::Full);
         let (level, found, remedy) =
             permission(&Ring { disabled: Some(1), group: Some(5), ..allowed() });
-        assert_eq!((level, found.as_str()), (Level::Full, "allowed to root and to group 5"));
+        assert_eq!((level, found.as_str()), (Level::Full, "allowed for root and for group 5"));
         assert_eq!(remedy, "sysctl -w kernel.io_uring_disabled=0");
         assert_eq!(permission(&Ring { disabled: None, ..allowed() }).1, "allowed");
     }

@@ -231,7 +231,7 @@ fn sentences(
     folded_to(width - 2, &said.join(" ")).into_iter().map(|line| format!("  {line}")).collect()
 }
 
-/// What adaptive batching saves against submitting requests one by one, and how it compares with
+/// Compares adaptive batching with submitting requests one by one, and with
 /// the best of the kernel's paths.
 fn batching(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
     let (adaptive, single) = ("adaptive", "never");

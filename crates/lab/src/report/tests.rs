@@ -127,9 +127,9 @@ kernel buffered           0.020   0.25   4.20     -    1.00 144MiB
 kernel bounded            0.020   0.25   4.20     -    1.00  32MiB
 forebay                   0.020   0.25   4.20     -    1.00  33MiB
 forebay again             0.020   0.25   4.20     -    1.00  33MiB
-cs = context switches, of the arm's process and of the whole system;
-bells = calls that hand requests over; written: by the device, for what
-was asked
+cs: context switches of the arm's process and of the whole system;
+bells: system calls that submit requests; written / asked: bytes of the
+device per byte of the caller
 left out: kernel uncached: RWF_DONTCACHE needs Linux 6.14 and a file
 system that knows it (use the other arms, or ext4, XFS)
 note: 4 rounds of 5 fit in 60 s

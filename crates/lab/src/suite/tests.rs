@@ -108,7 +108,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "plug",
             "batch = 1\n",
             "bacth = 1\n",
-            "x.toml:49:1: unknown field `bacth`, expected one of `name`,",
+            "x.toml:50:1: unknown field `bacth`, expected one of `name`,",
         ),
         (
             "plug",
@@ -120,7 +120,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "plug",
             "through = \"pread\"",
             "through = \"read\"",
-            ":39:11: read: no such way of I/O (for requests: queue",
+            ":40:11: read: no such way of I/O (for requests: queue",
         ),
         (
             "plug",
@@ -311,7 +311,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "base = \"kernel\" }",
             "kernel: no arm of this part",
         ),
-        ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:4:8: "),
+        ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:5:8: "),
         ("layout", "table = \"files\"", "table = \"arms\"", "every form needs devices and depths"),
     ];
     for (name, from, to, expected) in cases {
@@ -345,12 +345,11 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     let said = find(Path::new("plag")).unwrap_err().to_string();
     assert_eq!(
         said,
-        "plag: no such suite (there are: completion, layout, order, plug, writeback; or give the path of a file)"
+        "plag: no such suite; use one of completion, layout, order, plug, writeback, or the path of a file"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
     assert!(
-        said.contains("No such file")
-            && said.contains("or one of: completion, layout, order, plug"),
+        said.contains("No such file") && said.contains("or one of completion, layout, order, plug"),
         "{said}"
     );
     let directory = tempfile::tempdir().unwrap();

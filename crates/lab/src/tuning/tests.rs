@@ -350,7 +350,7 @@ fn a_claim_finds_what_cannot_be_set_before_the_first_cell() {
     let other = Journal::of(&machine.directory.path().join("sys"));
     let busy = Claim::none().add(&merges, &machine.places, &other).unwrap_err();
     assert!(busy.to_string().contains("another comparison uses this setting"), "{busy}");
-    // The first one's own cells may set it.
+    // Cells of the first comparison may set it.
     let held = Held::new(&merges, &machine.places, &machine.journal(), &claim).unwrap();
     assert_eq!(machine.at("queue/nomerges"), "2");
     held.release().unwrap();

@@ -149,7 +149,7 @@ mod tests {
             let frame = frame_of(*page);
             match came {
                 Came::Clean => {
-                    file.adopt_clean(*page, FrameRun { first: frame, count: 1 }, settled)
+                    file.adopt_clean(*page, FrameRun { first: frame, count: 1 }, settled);
                 }
                 Came::Dirty => file.adopt_dirty(*page, frame),
                 Came::Partial(bytes) => {

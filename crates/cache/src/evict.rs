@@ -235,7 +235,7 @@ impl Evictor {
             match candidate.verdict {
                 Verdict::Dropped | Verdict::Gone | Verdict::NotAsked => {}
                 Verdict::Unread if candidate.was_small => {
-                    self.push(candidate.frame.0, Place::Small)
+                    self.push(candidate.frame.0, Place::Small);
                 }
                 Verdict::Unread | Verdict::Stays => self.push(candidate.frame.0, Place::Main),
             }

@@ -159,7 +159,7 @@ impl CachedFile {
         let inside = self.bytes_inside(page);
         let Some(exact) = self.exact.get_mut(&page) else {
             return if inside < PAGE as usize {
-                self.own_all(page)
+                self.own_all(page);
             };
         };
         exact.dirty.add_all(&std::mem::replace(&mut exact.kept, Mask::new()));

@@ -431,14 +431,9 @@ impl CachedFile {
         if self.liberties == Liberties::Exclusive || is_cut {
             return;
         }
-        if disk_size >= self.size {
-            self.size = disk_size;
-            self.disk_size = disk_size;
-        } else if look.writes == self.look.writes
-            && !self.is_dirty()
-            && self.flights.is_empty()
-            && self.may_follow_cut(disk_size, settled)
-        {
+        let is_settled =
+            look.writes == self.look.writes && !self.is_dirty() && self.flights.is_empty();
+        if disk_size >= self.size || is_settled && self.may_follow_cut(disk_size, settled) {
             self.size = disk_size;
             self.disk_size = disk_size;
         }

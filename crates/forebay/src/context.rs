@@ -247,7 +247,7 @@ impl Writeback {
                 Message::Moved(inode) if self.has(&inode) => self.place(&inode),
                 Message::Moved(inode) => self.send_on(inode, Message::Moved),
                 Message::Direct(message) => {
-                    self.direct.take(message, &mut self.backend, &self.shared)
+                    self.direct.take(message, &mut self.backend, &self.shared);
                 }
                 Message::Knobs(knobs) => self.set_knobs(knobs),
                 Message::Look => {}

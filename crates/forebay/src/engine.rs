@@ -740,7 +740,7 @@ fn give_back_after_crash(path: &Path, file: &forebay_uring::File, length: u64) {
     match given_back {
         Ok(()) => tracing::info!(path = %path.display(), "gave back space reserved before a crash"),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "could not give back reserved space")
+            tracing::warn!(path = %path.display(), %error, "could not give back reserved space");
         }
     }
 }

@@ -794,7 +794,7 @@ impl Inode {
                     None => {}
                     Some(Ok(found)) => volume.note_pieces(found),
                     Some(Err(error)) => {
-                        tracing::debug!(%error, "the file system does not tell where a file lies")
+                        tracing::debug!(%error, "the file system does not tell where a file lies");
                     }
                 }
             });

@@ -214,7 +214,7 @@ fn contract_09_no_space_is_told_to_a_cursor() {
         return;
     };
     let full = |result: io::Result<u64>| {
-        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull)
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
     };
     let path = mount.path().join("file");
     let engine = engine();

@@ -579,7 +579,7 @@ impl Workload {
             Verb::Write(offset, length) => file.write_at(&self.data(*length), *offset).unwrap(),
             Verb::SetLength(length) => file.set_len(*length).unwrap(),
             Verb::Read(offset, length) => {
-                drop(file.read_at(&mut vec![0; *length], *offset).unwrap())
+                file.read_at(&mut vec![0; *length], *offset).unwrap();
             }
             Verb::Sync => file.sync_data().unwrap(),
         }

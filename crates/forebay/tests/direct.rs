@@ -292,7 +292,7 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
                             for write in writes {
                                 match write.wait() {
                                     (Ok(bytes), buffer) => {
-                                        assert_eq!((bytes, buffer.len()), (700, 700))
+                                        assert_eq!((bytes, buffer.len()), (700, 700));
                                     }
                                     (Err(error), _) => {
                                         assert_eq!(error.kind(), ErrorKind::Shutdown, "{error}");

@@ -50,7 +50,7 @@ fn act(what: &str, directory: &Path, file: &Path) {
         engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap()
     };
     let tell = |engine: &Engine| {
-        process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()))
+        process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
     };
     let engine = build(keeper);
     if what == "many" {

@@ -121,7 +121,7 @@ fn open_again(engine: &Engine, path: &Path, tally: &mut Tally) -> File {
     loop {
         match engine.open(path, Open::write()) {
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < patience => {
-                tally.busy += 1
+                tally.busy += 1;
             }
             result => return result.unwrap(),
         }

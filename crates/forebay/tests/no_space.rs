@@ -57,7 +57,7 @@ fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
 fn contract_09_no_space_is_told_at_the_write() {
     if let Some(mount) = Mount::new("no_space_is_told", FileSystem::Ext4, 64 * MIB) {
         within(Duration::from_secs(60), "writing until full", move || {
-            write_until_full(&mount, 65536, false)
+            write_until_full(&mount, 65536, false);
         });
     }
 }
@@ -66,7 +66,7 @@ fn contract_09_no_space_is_told_at_the_write() {
 fn contract_09_no_space_is_told_at_the_write_of_small_pieces() {
     if let Some(mount) = Mount::new("no_space_is_told_small", FileSystem::Ext4, 64 * MIB) {
         within(Duration::from_secs(60), "writing until full", move || {
-            write_until_full(&mount, 5000, false)
+            write_until_full(&mount, 5000, false);
         });
     }
 }
@@ -75,7 +75,7 @@ fn contract_09_no_space_is_told_at_the_write_of_small_pieces() {
 fn contract_09_no_space_is_told_at_the_write_of_a_sparse_file() {
     if let Some(mount) = Mount::new("no_space_is_told_sparse", FileSystem::Ext4, 64 * MIB) {
         within(Duration::from_secs(60), "writing until full", move || {
-            write_until_full(&mount, 4096, true)
+            write_until_full(&mount, 4096, true);
         });
     }
 }

@@ -179,7 +179,7 @@ fn contract_09_no_space_is_told_to_a_cursor_of_tokio() {
         return;
     };
     let full = |result: io::Result<u64>| {
-        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull)
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
     };
     let path = mount.path().join("file");
     let engine = engine();

@@ -533,7 +533,7 @@ impl Device for Disk {
             let limit = most.map(|most| self.clock.now() + most);
             match (due, limit) {
                 (Some(due), limit) if limit.is_none_or(|limit| due <= limit) => {
-                    self.complete_next()
+                    self.complete_next();
                 }
                 (_, Some(limit)) => self.clock.advance_to(limit),
                 (_, None) => {}

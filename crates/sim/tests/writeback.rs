@@ -304,7 +304,7 @@ fn nothing_is_lost_and_every_seed_replays() {
                 assert_eq!((before, after), (0, 0), "{seed}");
             }
             (Layout::Unwritten, Locks::On, before, after) => {
-                assert!(before == 0 && after > 0, "{seed}")
+                assert!(before == 0 && after > 0, "{seed}");
             }
             (Layout::Holes, Locks::On, before, after) => assert!(before > 0 && after > 0, "{seed}"),
         }

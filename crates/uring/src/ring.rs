@@ -314,7 +314,7 @@ impl Ring {
         let here = HERE.with(|here| *here);
         match self.thread {
             Some(thread) => {
-                assert_eq!(thread, here, "a ring belongs to the thread of its first doorbell")
+                assert_eq!(thread, here, "a ring belongs to the thread of its first doorbell");
             }
             None => {
                 self.setup

@@ -108,7 +108,7 @@ fn contract_9_space_is_reserved_marked_and_given_back() {
     file.truncate(8 << 20).unwrap();
     match file.extents() {
         Ok(extents) => {
-            assert!((1..100).contains(&extents.count) && extents.bytes >= 8 << 20, "{extents:?}")
+            assert!((1..100).contains(&extents.count) && extents.bytes >= 8 << 20, "{extents:?}");
         }
         Err(error) => println!("extents cannot be told: {error}"),
     }

@@ -91,7 +91,7 @@ impl CachedFile {
             }
             Flight::Exact { bytes } => self.settle_exact(&bytes, result, settled),
             Flight::Fill { pages, waited } => {
-                self.settle_fill(flight, (pages, waited), result, settled)
+                self.settle_fill(flight, (pages, waited), result, settled);
             }
             Flight::Allocate(reservation) => match result {
                 Ok(_) => self.space.add(reservation.bytes),
@@ -103,7 +103,7 @@ impl CachedFile {
             Flight::Punch => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result, settled),
             Flight::Discard { ticket, pages } => {
-                self.settle_discard(ticket, pages, result, settled)
+                self.settle_discard(ticket, pages, result, settled);
             }
             Flight::SetLength { ticket, length } => {
                 if result.is_ok() {

@@ -101,7 +101,7 @@ impl Drop for Plug {
         });
         match outermost {
             Ok(Some(plugging)) if plugging.shared.is_parent() => {
-                plugging.held.release(&plugging.shared)
+                plugging.held.release(&plugging.shared);
             }
             // In a forked child: the context may have had the list's lock, and nobody here will
             // ever let go of it.

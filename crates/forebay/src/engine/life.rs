@@ -44,7 +44,7 @@ impl Life {
                 Stage::Ending => {}
             }
             stage = match deadline {
-                None => self.changed.wait(stage).unwrap_or_else(|error| error.into_inner()),
+                None => self.changed.wait(stage).unwrap_or_else(std::sync::PoisonError::into_inner),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
@@ -52,7 +52,7 @@ impl Life {
                         return Err(Error::new(ErrorKind::TimedOut, late));
                     }
                     let waited = self.changed.wait_timeout(stage, left);
-                    waited.unwrap_or_else(|error| error.into_inner()).0
+                    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
                 }
             };
         }

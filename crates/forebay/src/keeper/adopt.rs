@@ -243,7 +243,7 @@ fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<V
             }
             // Its last handle was being closed.
             _ => {
-                tracing::info!(path = %found.display(), "not taken over: the arena does not mean it")
+                tracing::info!(path = %found.display(), "not taken over: the arena does not mean it");
             }
         }
     }

@@ -268,10 +268,10 @@ impl Keeping {
             }
             Ok(Message::Goodbye) => return Heard::Goodbye,
             Ok(other) => {
-                self.log.say(format_args!("the program said what it should not: {other:?}"))
+                self.log.say(format_args!("the program said what it should not: {other:?}"));
             }
             Err(malformed) => {
-                self.log.say(format_args!("the program said what is none here: {malformed}"))
+                self.log.say(format_args!("the program said what is none here: {malformed}"));
             }
         }
         Heard::Something

@@ -94,7 +94,7 @@ mod tests {
     fn hung(progress: &Progress) -> Option<Vec<PathBuf>> {
         let mut found = None;
         progress.if_hung(Duration::ZERO, |hung| {
-            found = Some(hung.files.into_iter().cloned().collect())
+            found = Some(hung.files.into_iter().cloned().collect());
         });
         found
     }

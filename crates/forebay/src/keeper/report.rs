@@ -72,7 +72,7 @@ impl Report {
         let Some(directory) = &self.save_to else { return };
         match image::save(&self.arena, directory, self.process) {
             Ok(path) => {
-                self.log.say(format_args!("saved to {0}: forebay recover {0}", path.display()))
+                self.log.say(format_args!("saved to {0}: forebay recover {0}", path.display()));
             }
             Err(error) => {
                 self.log.say(format_args!("could not save to {}: {error}", directory.display()));

@@ -164,7 +164,7 @@ impl Stored {
                         self.files.insert(number, Kept { generation, file: descriptor });
                     }
                     None => {
-                        tracing::warn!(what, "the service manager stored what has no meaning here")
+                        tracing::warn!(what, "the service manager stored what has no meaning here");
                     }
                 }
             }

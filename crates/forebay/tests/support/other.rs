@@ -125,7 +125,7 @@ pub(crate) fn serve() {
         match program.run(line) {
             Ok(answer) => process::tell(format_args!("{answer}")),
             Err(error) => {
-                process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1)))
+                process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1)));
             }
         }
     }
@@ -149,7 +149,7 @@ impl Program {
             "close" => self.file = None,
             // Offset, length, salt: bytes of that pattern.
             "write" => {
-                self.file().write_all_at(&pattern(number(2), number(1) as usize), number(0))?
+                self.file().write_all_at(&pattern(number(2), number(1) as usize), number(0))?;
             }
             "holds" => {
                 let mut found = vec![0; number(1) as usize];

@@ -187,7 +187,7 @@ impl RingLane {
                     }
                 }
                 again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => {
-                    self.stage(slot, flight)?
+                    self.stage(slot, flight)?;
                 }
                 failed => {
                     self.in_flight -= 1;

@@ -170,7 +170,7 @@ impl Checker<'_> {
         match part.table {
             TableKind::Files => self.of_files(part, arms, workloads, &cut)?,
             TableKind::Completion | TableKind::Beside => {
-                self.of_jobs(part, arms, workloads, &cut)?
+                self.of_jobs(part, arms, workloads, &cut)?;
             }
             TableKind::Copies => self.of_copies(arms, workloads, &cut)?,
             TableKind::Writers | TableKind::Contexts | TableKind::Factors => {

@@ -279,7 +279,7 @@ impl Driver {
         self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
             Request::FlushData | Request::FlushAll => {
-                self.check_sync(&mut handle, asking.change, result)
+                self.check_sync(&mut handle, asking.change, result);
             }
             Request::SetLength(_) => {}
             Request::Discard { .. } => self.check_failure(path, result),

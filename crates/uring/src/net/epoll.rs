@@ -176,7 +176,7 @@ impl Epoll {
         (connected.readable, connected.writable) = (false, false);
         match rustix::net::connect(&connected.socket, &address) {
             Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
-                connected.connecting = true
+                connected.connecting = true;
             }
             result => {
                 (connected.readable, connected.writable) = (true, true);

@@ -70,7 +70,7 @@ impl Outgoing {
         self.bytes += bytes.len();
         match self.waiting.back_mut() {
             Some(last) if last.capacity() - last.len() >= bytes.len() => {
-                last.extend_from_slice(bytes)
+                last.extend_from_slice(bytes);
             }
             _ if bytes.is_empty() => {}
             _ => {

@@ -101,7 +101,7 @@ impl Bench {
                     self.sockets.send(connection, &bytes).unwrap();
                 }
                 What::Finished { connection } => {
-                    self.sockets.close(connection, Closing::AfterSending)
+                    self.sockets.close(connection, Closing::AfterSending);
                 }
                 _ => {}
             }

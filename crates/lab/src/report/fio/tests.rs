@@ -49,7 +49,7 @@ fn paths(value: &Value, above: &str, found: &mut BTreeSet<String>) {
             }
         }
         Value::Array(items) => {
-            items.iter().for_each(|item| paths(item, &format!("{above}[]"), found))
+            items.iter().for_each(|item| paths(item, &format!("{above}[]"), found));
         }
         _ => {
             found.insert(above.to_owned());

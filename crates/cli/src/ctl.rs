@@ -95,7 +95,7 @@ mod tests {
             |name: &str, value: &str| Ask::Set { name: name.to_owned(), value: value.to_owned() };
         let (code, what) = failed(ctl(&socket, &get("plug")));
         assert!(
-            code == 1 && what.contains("No such file") && what.contains("only while it runs"),
+            code == 1 && what.contains("No such file") && what.contains("must be running"),
             "{what}"
         );
         let engine = forebay::Engine::builder().cache_bytes(8 << 20).build().unwrap();
@@ -104,10 +104,16 @@ mod tests {
             (get("plgu"), "plgu: no such knob; did you mean plug?"),
             (set("dirty_byte", "4m"), "dirty_byte: no such knob; did you mean dirty_bytes?"),
             (set("plug", "alwyas"), "alwyas: no such plug; did you mean always?"),
-            (set("plug", "7"), "plug = 7 is not possible (allowed: never, always, adaptive)"),
-            (set("flight", "0"), "flight = 0 is not possible (allowed: a number of requests"),
-            (set("engine", "threads"), "`engine` cannot be changed while the engine runs"),
-            (set("cash", "x"), "there is no knob `cash` (there are: plug, merge"),
+            (
+                set("plug", "7"),
+                "invalid value `7` for knob `plug` (allowed: never, always, adaptive)",
+            ),
+            (
+                set("flight", "0"),
+                "invalid value `0` for knob `flight` (allowed: a number of requests",
+            ),
+            (set("engine", "threads"), "cannot change knob `engine` while the engine runs"),
+            (set("cash", "x"), "unknown knob `cash` (known knobs: plug, merge"),
             (
                 Ask::Stats { name: Some("dorbells".into()) },
                 "dorbells: no such counter; did you mean doorbells?",

@@ -71,7 +71,7 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
             &["compare", "plug", "--set", "plug=often"],
             "--set plug=often: allowed: never, always, adaptive",
         ),
-        (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: there is no knob `flihgt`"),
+        (&["compare", "layout", "--set", "flihgt=8"], "--set flihgt=8: unknown knob `flihgt`"),
         (&["compare", "--rounds", "0"], "give 1 to 1000 rounds"),
         (&["compare", "--rounds", "many"], "give 1 to 1000 rounds"),
         (&["compare", "--rounds", "500"], "use `forebay compare layout`, or --rounds 27 or less"),

@@ -137,7 +137,7 @@ fn each_bad_input_is_one_clear_sentence() {
         (&["comapre"], "unrecognized subcommand 'comapre' ("),
         (&["compare", "--ruonds", "3"], "a similar argument exists: '--rounds'"),
         (&["compare", "no-such-suite"], "no such suite"),
-        (&["compare", "layout", "--set", "dirty_byte=1g"], "there is no knob `dirty_byte`"),
+        (&["compare", "layout", "--set", "dirty_byte=1g"], "unknown knob `dirty_byte`"),
         (&["compare", "--seconds", "10m"], "give 1 to 31536000 seconds, without a unit"),
         (&["compare", "--rounds", "five"], "give 1 to 1000 rounds"),
         (&["compare", "--max-writes", "20gallons"], "such as 20g or 500m"),

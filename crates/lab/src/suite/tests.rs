@@ -265,7 +265,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "copy = \"33k\"",
             "out of range (whole blocks, 1g at most)",
         ),
-        ("completion", "\"delay=1000\"", "\"later\"", "completion = later"),
+        (
+            "completion",
+            "\"delay=1000\"",
+            "\"later\"",
+            "invalid value `later` for knob `completion`",
+        ),
         ("completion", "flight = \"32\"", "fligth = \"32\"", "there is no knob `fligth`"),
         ("completion", "scale = 0.03", "scale = 3", "3: out of range (above 0, at most 1)"),
         ("completion", "file_bytes = \"2g\"", "", "every form needs file_bytes, such as \"2g\""),

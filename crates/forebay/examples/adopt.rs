@@ -2,9 +2,9 @@
 //!
 //! Usage: `adopt DIRECTORY`
 //!
-//! The program starts itself as a child, which writes without a sync, and kills it with SIGKILL. The
-//! child's keeper, a second process, finishes its writes. The parent then adopts what the keeper
-//! holds: the memory and the open files of the dead child.
+//! The program starts itself as a child, which writes without a sync, and kills it with SIGKILL.
+//! The child's keeper, a second process, finishes its writes. The parent then adopts what the
+//! keeper holds: the memory and the open files of the dead child.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

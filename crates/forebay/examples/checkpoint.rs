@@ -24,11 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments.next().ok_or("usage: checkpoint FILE [MIB [THREADS]]")?;
     let mib: u64 = arguments.next().map_or(Ok(256), |number| number.parse())?;
     let threads: u64 = arguments.next().map_or(Ok(4), |number| number.parse())?;
+    let temporary = format!("{path}.new");
     let (path, length) = (Path::new(&path), (mib << 20).next_multiple_of(CHUNK));
 
     let start = Instant::now();
     let engine = Engine::new()?;
-    let temporary = path.with_extension("new");
     let file = engine.open(&temporary, Open::create().truncate(true))?;
     file.set_len(length)?;
     std::thread::scope(|scope| {

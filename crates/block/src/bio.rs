@@ -1,8 +1,8 @@
 //! Bio: one operation of one caller, with its range, its buffers and its owner.
 //!
 //! Buffers are numbers, not addresses: a [`Segment`] is a place in the arena, in lent memory, or a
-//! run of zeroes. Only the device that owns the memory turns it into an address, so nothing here can
-//! outlive its memory.
+//! run of zeroes. Only the device that owns the memory turns it into an address, so nothing here
+//! can outlive its memory.
 
 use core::fmt;
 

@@ -128,8 +128,8 @@ impl Latency {
         self.count
     }
 
-    /// Returns a percentile in per mille, such as 990 for the 99th, as the upper edge of its bucket.
-    /// Returns zero if the histogram is empty.
+    /// Returns a percentile in per mille, such as 990 for the 99th, as the upper edge of its
+    /// bucket. Returns zero if the histogram is empty.
     #[must_use]
     pub fn per_mille(&self, share: u64) -> Duration {
         let wanted = (self.count * share.min(1000)).div_ceil(1000).max(1);

@@ -74,7 +74,8 @@ pub enum ClockReads {
     /// Reads the clock once per submitted batch and once per completion run.
     #[default]
     Batch,
-    /// Reads the clock for each bio submitted and each bio ended, to measure what batching is worth.
+    /// Reads the clock for each bio submitted and each bio ended, to measure what batching is
+    /// worth.
     Each,
 }
 

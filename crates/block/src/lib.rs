@@ -1,11 +1,11 @@
 //! Request queue: from the bio of a caller to the device and back.
 //!
-//! The crate is pure: no system call, clock, thread or `unsafe`; time is an argument. It is `no_std`,
-//! so the compiler enforces that.
+//! The crate is pure: no system call, clock, thread or `unsafe`; time is an argument. It is
+//! `no_std`, so the compiler enforces that.
 //!
-//! A [`Queue`] holds bios in a plug, merges adjacent ones into requests, submits requests in batches
-//! to a [`Device`], and ends their completions in order. [`Knobs`] select the policies, [`Counters`]
-//! show what they do, and [`walk`] reports every step.
+//! A [`Queue`] holds bios in a plug, merges adjacent ones into requests, submits requests in
+//! batches to a [`Device`], and ends their completions in order. [`Knobs`] select the policies,
+//! [`Counters`] show what they do, and [`walk`] reports every step.
 //!
 //! ```text
 //! Bio --submit--> plug --> merge --> Request --tag--> dispatch ==one doorbell==> device
@@ -20,11 +20,11 @@
 // Modules in order of a request's life: `bio` the operation of a caller, `footprint` the range it
 // touches, `crowd` whether any other may conflict with it, `fair` the share of its source, `slab`
 // its storage, `plug` the hold with its neighbours, `touch` whether any are adjacent, `unplug`
-// when the plug goes, `trial` whether all at once, `merge` adjacent bios into one request, `request`
-// that request until it is done, `line` and `dispatch` which request goes first, `tags` the numbers
-// of requests in flight, `flight` what is at the device, `device` its interface, `hold` the hold of
-// completions, `queue` all of it together, with its `knobs`, `counters` and `walk`. `layers` are
-// devices that wrap a device: slower, failing, short, counted, limited.
+// when the plug goes, `trial` whether all at once, `merge` adjacent bios into one request,
+// `request` that request until it is done, `line` and `dispatch` which request goes first, `tags`
+// the numbers of requests in flight, `flight` what is at the device, `device` its interface, `hold`
+// the hold of completions, `queue` all of it together, with its `knobs`, `counters` and `walk`.
+// `layers` are devices that wrap a device: slower, failing, short, counted, limited.
 
 extern crate alloc;
 #[cfg(test)]

@@ -29,19 +29,19 @@ pub const PLUG_BIOS: usize = 128;
 /// Maximum of requests per doorbell call, as in the plug of the kernel (`BLK_MAX_REQUEST_COUNT`).
 pub const BATCH_REQUESTS: usize = 32;
 
-/// Maximum of bytes per doorbell call, unless one request is larger. The call pins their pages, which
-/// takes about a millisecond for this many, and nothing else is served meanwhile.
+/// Maximum of bytes per doorbell call, unless one request is larger. The call pins their pages,
+/// which takes about a millisecond for this many, and nothing else is served meanwhile.
 pub const BATCH_BYTES: u64 = 4 * REQUEST_BYTES;
 
-/// Maximum of consecutive batches that leave background writeback behind. The next batch then starts
-/// with the oldest of it, so that it also ends.
+/// Maximum of consecutive batches that leave background writeback behind. The next batch then
+/// starts with the oldest of it, so that it also ends.
 pub const PASSED_OVER: u32 = 8;
 
 /// Number of flows that sources are hashed into for fair sharing.
 pub const FLOWS: usize = 64;
 
-/// Fixed cost of a request in fair sharing, in bytes: about what a small request takes from a device
-/// with 2 GB/s.
+/// Fixed cost of a request in fair sharing, in bytes: about what a small request takes from a
+/// device with 2 GB/s.
 pub const REQUEST_COST_BYTES: u64 = 16 << 10;
 
 /// Maximum time that bios are held in a plug.

@@ -4,12 +4,12 @@
 //! [`dispatch`](Queue::dispatch), [`run`](Queue::run). Every submitted bio ends exactly once, in a
 //! run, even if the device refuses requests, completes them short, or fails.
 //!
-//! Overlapping bios of one target take effect in the order of submission if at least one changes it.
-//! A flush is no barrier: it covers the bios that ended before it was submitted.
+//! Overlapping bios of one target take effect in the order of submission if at least one changes
+//! it. A flush is no barrier: it covers the bios that ended before it was submitted.
 //!
-//! The policy [`Plugging`] decides when a batch goes to the device, and [`Holding`] when completions
-//! are ended. So a dispatch may submit nothing and a run may end nothing. Every such hold has a
-//! deadline, and none outlasts the start of a wait.
+//! The policy [`Plugging`] decides when a batch goes to the device, and [`Holding`] when
+//! completions are ended. So a dispatch may submit nothing and a run may end nothing. Every such
+//! hold has a deadline, and none outlasts the start of a wait.
 //!
 //! [`Holding`]: crate::knobs::Holding
 
@@ -221,8 +221,8 @@ impl<W: Walk> Queue<W> {
     /// Merges the plugged bios, submits a batch of requests, and waits as `wait` says. Returns the
     /// number of requests submitted.
     ///
-    /// It submits nothing if the policy holds the plug. It does not wait after a full batch: dispatch
-    /// again for the rest.
+    /// It submits nothing if the policy holds the plug. It does not wait after a full batch:
+    /// dispatch again for the rest.
     ///
     /// # Errors
     /// The error if the device itself is broken. Requests that it had taken count as in flight.

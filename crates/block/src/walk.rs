@@ -7,8 +7,8 @@
 //! Nothing here reads a clock. The observer adds the time, from the clock of the device. A step
 //! contains a moment only if the queue used it for a decision.
 //!
-//! A bio is identified by its number of arrival, and a request by that of its oldest bio. A bio that
-//! was split from a failed request is a request of its own.
+//! A bio is identified by its number of arrival, and a request by that of its oldest bio. A bio
+//! that was split from a failed request is a request of its own.
 //!
 //! ```text
 //! Submitted Plugged [Merged] | Tagged Dispatched .. Rung | Completed .. [Held] | Ended or Again or Apart .. Run

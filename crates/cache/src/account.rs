@@ -86,8 +86,8 @@ impl CachedFile {
         }
     }
 
-    /// Records that a partial page is complete in this frame. On a shared file the bytes read into it
-    /// must not be written, so nothing is recorded.
+    /// Records that a partial page is complete in this frame. On a shared file the bytes read into
+    /// it must not be written, so nothing is recorded.
     pub fn tell_filled(&self, page: u64, frame: Frame, account: &mut impl Account) {
         let is_ours = !self.exact.contains_key(&page);
         if is_ours && account.said(frame) == Some(Said::Partial) {

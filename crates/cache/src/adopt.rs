@@ -1,7 +1,7 @@
 //! Adoption of pages whose memory came from a dead program.
 //!
-//! All calls are made before the file is used. The caller knows what the frames hold; afterwards the
-//! pages are as if this program had written or read them.
+//! All calls are made before the file is used. The caller knows what the frames hold; afterwards
+//! the pages are as if this program had written or read them.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::partial::{Mask, Partial, Rest};
 use crate::writeback::settle::Settled;
 
 impl CachedFile {
-    /// Sets the minimum size of the file. Data that the device does not have yet is among the adopted
-    /// pages.
+    /// Sets the minimum size of the file. Data that the device does not have yet is among the
+    /// adopted pages.
     pub fn adopt_size(&mut self, size: u64) {
         assert!(!self.is_device || size <= self.size, "a device has one size");
         self.size = self.size.max(size);
@@ -45,8 +45,8 @@ impl CachedFile {
         }
     }
 
-    /// Adopts a dirty page, which counts as one dirty page. Bytes beyond the end of the file must be
-    /// zero.
+    /// Adopts a dirty page, which counts as one dirty page. Bytes beyond the end of the file must
+    /// be zero.
     pub fn adopt_dirty(&mut self, page: u64, frame: Frame) {
         self.adopt_unwritten(page, frame);
         let (chunk, slot) = self.index.chunk_mut(page);

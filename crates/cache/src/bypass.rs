@@ -13,8 +13,8 @@ use crate::limits::PAGE;
 use crate::writeback::flight::Flight;
 use crate::writeback::settle::Settled;
 
-/// Write past the cache that is in progress. It must be passed to [`CachedFile::end_bypass`], also after
-/// an error.
+/// Write past the cache that is in progress. It must be passed to [`CachedFile::end_bypass`], also
+/// after an error.
 #[derive(Debug)]
 #[must_use = "its pages are busy until it is ended"]
 pub struct Bypass {
@@ -23,8 +23,8 @@ pub struct Bypass {
 }
 
 impl CachedFile {
-    /// Starts a write of whole pages past the cache, and drops the clean pages of the range. Returns
-    /// `None` if the write must go through the cache, as always on a shared file.
+    /// Starts a write of whole pages past the cache, and drops the clean pages of the range.
+    /// Returns `None` if the write must go through the cache, as always on a shared file.
     pub fn begin_bypass(&mut self, bytes: Range<u64>, settled: &mut Settled) -> Option<Bypass> {
         let pages = bytes.start / PAGE..bytes.end / PAGE;
         if self.liberties == Liberties::Shared {

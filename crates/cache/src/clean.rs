@@ -22,7 +22,8 @@ pub struct CleanRun {
 }
 
 impl CachedFile {
-    /// Judges candidates of this file: drops pages that may be dropped, and sets the verdict of each.
+    /// Judges candidates of this file: drops pages that may be dropped, and sets the verdict of
+    /// each.
     pub fn evict<'a>(
         &mut self,
         candidates: impl Iterator<Item = &'a mut Candidate>,

@@ -27,8 +27,8 @@ impl CachedFile {
         self.discarding += 1;
     }
 
-    /// Ends a discard, finished or not. The caller must wake the context and every task that waits for
-    /// pages of this file.
+    /// Ends a discard, finished or not. The caller must wake the context and every task that waits
+    /// for pages of this file.
     pub fn end_discard(&mut self) {
         self.discarding = self.discarding.checked_sub(1).expect("a discard ends once");
     }
@@ -40,8 +40,8 @@ impl CachedFile {
         self.flights.is_empty() && self.index.is_quiet()
     }
 
-    /// Drops every dirty page and sets the size to `disk_size`, the size in the file system. Returns
-    /// the number of pages dropped.
+    /// Drops every dirty page and sets the size to `disk_size`, the size in the file system.
+    /// Returns the number of pages dropped.
     ///
     /// # Panics
     /// If I/O is in flight.

@@ -155,8 +155,8 @@ impl Evictor {
         self.len() == 0
     }
 
-    /// Enters a page that has become clean, unless it is in a queue already. The caller holds the lock
-    /// of the file, so that the frame cannot be reused meanwhile.
+    /// Enters a page that has become clean, unless it is in a queue already. The caller holds the
+    /// lock of the file, so that the frame cannot be reused meanwhile.
     pub fn enter(&mut self, target: Target, page: u64, frame: Frame) {
         let slot = &mut self.slots[frame.0 as usize];
         if matches!(slot.place, Place::Small | Place::Main) {
@@ -218,8 +218,8 @@ impl Evictor {
         into.len() - before
     }
 
-    /// Takes candidates back with their verdicts: pages that stay are queued again, and dropped ones
-    /// are remembered as ghosts.
+    /// Takes candidates back with their verdicts: pages that stay are queued again, and dropped
+    /// ones are remembered as ghosts.
     pub fn settle(&mut self, batch: &[Candidate]) {
         for candidate in batch {
             if candidate.verdict == Verdict::Dropped && candidate.was_small {

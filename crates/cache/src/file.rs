@@ -5,10 +5,10 @@
 //! copy, and publish. The context takes the next bio and reports how each one ended.
 //!
 //! # Two sizes
-//! `size` is the size that the program sees: the largest end accepted or set. `disk_size` is the size
-//! in the file system. A write beyond `disk_size` moves it, and one such write is in flight at a
-//! time. The page that contains the end of `size` is never written direct: its exact bytes go through
-//! the page cache of the kernel, with nothing else of the file in flight.
+//! `size` is the size that the program sees: the largest end accepted or set. `disk_size` is the
+//! size in the file system. A write beyond `disk_size` moves it, and one such write is in flight at
+//! a time. The page that contains the end of `size` is never written direct: its exact bytes go
+//! through the page cache of the kernel, with nothing else of the file in flight.
 //!
 //! A block device has a single, fixed size, so none of this applies to it.
 
@@ -35,8 +35,8 @@ use crate::writeback::settle::Settled;
 /// Whether other programs may have a file open, which limits what may be done to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Liberties {
-    /// The engine holds the write lease. It may write zeroes over known holes, keep clean pages, and
-    /// give back reserved space.
+    /// The engine holds the write lease. It may write zeroes over known holes, keep clean pages,
+    /// and give back reserved space.
     Exclusive,
     /// Another program may have the file open.
     Shared,
@@ -72,8 +72,8 @@ pub enum Reserving {
     Adaptive,
     /// As `Adaptive`, and this many bytes beyond the end of a file that grows.
     Ahead(u64),
-    /// Set an extent-size hint of this many bytes on new files. As `Adaptive` if the file system has
-    /// no such hint.
+    /// Set an extent-size hint of this many bytes on new files. As `Adaptive` if the file system
+    /// has no such hint.
     Hint(u64),
     /// Reserve nothing for now, because the knob says so.
     Paused,
@@ -261,8 +261,8 @@ impl CachedFile {
         file
     }
 
-    /// Sets whether the directory entry must be made durable, for a file that this engine created and
-    /// closed without a sync.
+    /// Sets whether the directory entry must be made durable, for a file that this engine created
+    /// and closed without a sync.
     pub fn set_entry(&mut self, entry: Entry) {
         self.entry = entry;
     }
@@ -410,8 +410,8 @@ impl CachedFile {
         self.space.end().max(self.littered).saturating_sub(self.disk_size)
     }
 
-    /// Returns whether space reserved by this engine remains beyond the end, for the next open to give
-    /// back.
+    /// Returns whether space reserved by this engine remains beyond the end, for the next open to
+    /// give back.
     #[must_use]
     pub fn leaves_space(&self) -> bool {
         self.leaves_space || self.reserved_beyond_end() > 0
@@ -445,8 +445,8 @@ impl CachedFile {
         self.tickets.first_set_length().is_some()
     }
 
-    /// Returns the offset and error of a failed page write that a handle has not reported yet. `seen`
-    /// is the mark of that handle.
+    /// Returns the offset and error of a failed page write that a handle has not reported yet.
+    /// `seen` is the mark of that handle.
     pub fn untold_error(&mut self, seen: &mut u64) -> Option<(u64, Errno)> {
         let untold = *seen < self.error_sequence;
         *seen = self.error_sequence;
@@ -459,8 +459,8 @@ impl CachedFile {
         if self.failing_pages > 0 { self.write_error } else { None }
     }
 
-    /// Returns the number of pages that stay dirty because they could not be written, or because the
-    /// rest of a partly written page could not be read.
+    /// Returns the number of pages that stay dirty because they could not be written, or because
+    /// the rest of a partly written page could not be read.
     #[must_use]
     pub fn failing_pages(&self) -> u64 {
         self.failing_pages

@@ -1,7 +1,7 @@
 //! Allocation of frames, the memory of pages.
 //!
-//! Frames that are contiguous in memory make one segment and one copy. A large write should get a run
-//! of them, and single pages should not break up long runs. So free frames are kept in blocks:
+//! Frames that are contiguous in memory make one segment and one copy. A large write should get a
+//! run of them, and single pages should not break up long runs. So free frames are kept in blocks:
 //!
 //! ```text
 //! words of 64   |1111111111111111|1111111111111111|0110100011111010|0000000000000000|

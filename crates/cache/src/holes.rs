@@ -102,8 +102,8 @@ impl Holes {
         }
     }
 
-    /// Records that the file was truncated to `pages` pages, including a partial last one. The rest is
-    /// a hole again.
+    /// Records that the file was truncated to `pages` pages, including a partial last one. The rest
+    /// is a hole again.
     pub fn cut(&mut self, pages: u64) {
         if !self.known {
             return;

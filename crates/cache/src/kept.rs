@@ -287,8 +287,8 @@ impl CachedFile {
         self.epochs.add(OLDEST, 1);
     }
 
-    /// Returns whether writes go through the page cache of the kernel, between a failed flush and the
-    /// next successful one.
+    /// Returns whether writes go through the page cache of the kernel, between a failed flush and
+    /// the next successful one.
     #[must_use]
     pub fn is_rewriting(&self) -> bool {
         self.kept.rewriting.is_some()

@@ -26,12 +26,13 @@ impl CachedFile {
         self.liberties
     }
 
-    /// Makes the file exclusive after the lease was acquired: drops clean pages, which may be stale,
-    /// and takes the current size.
+    /// Makes the file exclusive after the lease was acquired: drops clean pages, which may be
+    /// stale, and takes the current size.
     ///
-    /// Returns `false` and changes nothing if a page is dirty, kept, in use or at the device, because
-    /// a page being read may be older than the last write of another program; or if something else
-    /// changed `disk_size` after it was read ([`CachedFile::look`]). Release the lease then.
+    /// Returns `false` and changes nothing if a page is dirty, kept, in use or at the device,
+    /// because a page being read may be older than the last write of another program; or if
+    /// something else changed `disk_size` after it was read ([`CachedFile::look`]). Release the
+    /// lease then.
     #[must_use]
     pub fn own(&mut self, disk_size: u64, look: Look, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
@@ -76,8 +77,8 @@ impl CachedFile {
         self.breaking.is_some()
     }
 
-    /// Returns whether everything is done that must be done before the lease ends. Pages that cannot
-    /// be written are not waited for.
+    /// Returns whether everything is done that must be done before the lease ends. Pages that
+    /// cannot be written are not waited for.
     #[must_use]
     pub fn break_is_over(&self) -> bool {
         !self.breaking.is_some_and(|ticket| self.tickets.is_waiting(ticket))

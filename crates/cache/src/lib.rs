@@ -1,9 +1,9 @@
 //! Cache of one file's pages: from a write of a caller to the device, and what a sync may promise
 //! about it.
 //!
-//! The crate is pure: no system call, clock, thread or `unsafe`, and no data: the bytes of a page are
-//! in a frame that only the caller can reach. The same code runs in the engine and over the simulated
-//! disk.
+//! The crate is pure: no system call, clock, thread or `unsafe`, and no data: the bytes of a page
+//! are in a frame that only the caller can reach. The same code runs in the engine and over the
+//! simulated disk.
 //!
 //! ```text
 //! write ---> Filling --> Dirty --chosen, with a reason--> Writeback --written--> Clean --> gone
@@ -11,20 +11,21 @@
 //!                          |                                 | failed: Dirty, with the error kept
 //! ```
 //!
-//! [`CachedFile`] has the operations of a file, [`Frames`] allocates memory, [`Throttle`] limits dirty
-//! pages, [`Evictor`] chooses clean pages to drop, and [`writeback`] chooses what is written next.
+//! [`CachedFile`] has the operations of a file, [`Frames`] allocates memory, [`Throttle`] limits
+//! dirty pages, [`Evictor`] chooses clean pages to drop, and [`writeback`] chooses what is written
+//! next.
 #![forbid(unsafe_code)]
 
-// Modules in order of a page's life: `frames` memory, `throttle` the dirty limit, `index` which page
-// has which frame and state, `partial` pages with only some bytes in memory, `file` the
+// Modules in order of a page's life: `frames` memory, `throttle` the dirty limit, `index` which
+// page has which frame and state, `partial` pages with only some bytes in memory, `file` the
 // operations of a file and their invariants, `write` and `read` the caller's side, `bypass` writes
 // past the cache, `holes` ranges known to be zero, `space` reserved space and `growth` how much,
-// `lease` whether another program has the file open, `writeback` which page is written next, why, and
-// the result, `kept` pages kept for a flush, `ticket` requests of callers, `epochs` which writes a
-// sync covers, `discard` dropping dirty pages, `fence` ranges being discarded, `exact` the bytes of a
-// page that are ours on a shared file, `readahead`, `clean`
-// and `uses` which clean pages may be dropped, `evict` their order, `samples` latencies, `account`
-// records for a keeper, `adopt` taking them over, `state` the state of a page, `bits` sets of pages.
+// `lease` whether another program has the file open, `writeback` which page is written next, why,
+// and the result, `kept` pages kept for a flush, `ticket` requests of callers, `epochs` which
+// writes a sync covers, `discard` dropping dirty pages, `fence` ranges being discarded, `exact` the
+// bytes of a page that are ours on a shared file, `readahead`, `clean` and `uses` which clean pages
+// may be dropped, `evict` their order, `samples` latencies, `account` records for a keeper, `adopt`
+// taking them over, `state` the state of a page, `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;

@@ -18,8 +18,8 @@ pub const GATHER_SEGMENTS: usize = REQUEST_SEGMENTS;
 /// With 2 GB/s a page of zeroes costs about 2 us, and a request of its own 10 to 30 us.
 pub const GAP_PAGES: u64 = 8;
 
-/// Maximum of hole pages filled with zeroes on any device. It bounds the write amplification and the
-/// free space needed.
+/// Maximum of hole pages filled with zeroes on any device. It bounds the write amplification and
+/// the free space needed.
 pub const MOST_GAP_PAGES: u64 = 16;
 
 /// Pages that one step of a write or a read handles under the lock.
@@ -57,12 +57,12 @@ pub const AHEAD_OF_FREE: u64 = 100;
 /// Space beyond the end of a stream with a known rate is at most this many seconds of its growth.
 pub const AHEAD_SECONDS: u64 = 8;
 
-/// Minimum of bytes to reserve beyond the end of a stream, so that a slow stream does not allocate for
-/// each request.
+/// Minimum of bytes to reserve beyond the end of a stream, so that a slow stream does not allocate
+/// for each request.
 pub const AHEAD_LEAST: u64 = 4 * EXTENDING_PAGES * PAGE;
 
-/// Maximum of free extents that one reservation takes if the free space is fragmented. Each is found,
-/// logged and locked separately, while the file accepts no writes.
+/// Maximum of free extents that one reservation takes if the free space is fragmented. Each is
+/// found, logged and locked separately, while the file accepts no writes.
 pub const RESERVE_PIECES: u64 = 64;
 
 /// Minimum of bytes of one reservation if the free space is fragmented.

@@ -142,8 +142,8 @@ pub(crate) enum Rest {
     Here(Frame, usize),
 }
 
-/// Copy of byte ranges from frame `from` to the same offsets of frame `to`, to complete a page. Bytes
-/// from `filled` on are zero instead. It is made under the lock of the file.
+/// Copy of byte ranges from frame `from` to the same offsets of frame `to`, to complete a page.
+/// Bytes from `filled` on are zero instead. It is made under the lock of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Patch {
     /// Page that is complete afterwards.

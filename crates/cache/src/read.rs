@@ -164,8 +164,8 @@ impl CachedFile {
         }
     }
 
-    /// Ends copies that were made: unpins the pages, and drops uncached pages that were read to their
-    /// end.
+    /// Ends copies that were made: unpins the pages, and drops uncached pages that were read to
+    /// their end.
     pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
             let end = step.page * PAGE + (step.at + step.length) as u64;
@@ -212,8 +212,8 @@ impl CachedFile {
         }
     }
 
-    /// Returns the pages to read ahead of a read of `bytes` with at most `frames` frames, and the page
-    /// where the read continues an earlier one.
+    /// Returns the pages to read ahead of a read of `bytes` with at most `frames` frames, and the
+    /// page where the read continues an earlier one.
     pub fn advise(&mut self, bytes: Range<u64>, frames: u64) -> (Range<u64>, Option<u64>) {
         // Others' writes would not be seen in what was read ahead.
         if self.liberties == Liberties::Shared || bytes.is_empty() {
@@ -238,8 +238,8 @@ impl CachedFile {
         count - parts(pages).map(|part| u64::from(here(part))).sum::<u64>()
     }
 
-    /// Returns bios that read the missing ones of these pages, as far as the frames go. The pages come
-    /// from [`CachedFile::advise`], or are being read by a caller. Submit the bios in order.
+    /// Returns bios that read the missing ones of these pages, as far as the frames go. The pages
+    /// come from [`CachedFile::advise`], or are being read by a caller. Submit the bios in order.
     pub fn fill_ahead(
         &mut self,
         pages: Range<u64>,

@@ -62,8 +62,8 @@ impl Told {
 }
 
 impl Samples {
-    /// Returns whether a write is to be sampled with [`Samples::accepted`]. `first` says that the file
-    /// had no dirty page before.
+    /// Returns whether a write is to be sampled with [`Samples::accepted`]. `first` says that the
+    /// file had no dirty page before.
     #[inline]
     pub fn is_due(&mut self, first: bool) -> bool {
         self.left = self.left.saturating_sub(1);

@@ -169,8 +169,8 @@ impl CachedFile {
         self.reserve_most = bytes.max(RESERVE_LEAST) / PAGE * PAGE;
     }
 
-    /// Sets the extent-size hint that the file was created with, in bytes. The file system allocates in
-    /// such units, and the part of the last one beyond the end must be given back.
+    /// Sets the extent-size hint that the file was created with, in bytes. The file system
+    /// allocates in such units, and the part of the last one beyond the end must be given back.
     pub fn set_extent_hint(&mut self, bytes: u64) {
         self.extent_hint = bytes;
     }
@@ -240,8 +240,8 @@ impl CachedFile {
 const NO_SPACE: Errno = Errno(28);
 const OVER_QUOTA: Errno = Errno(122);
 
-/// Returns the bytes to reserve beyond the end of a growing file, in whole pages: some seconds of its
-/// growth if the rate is known, limited by the size of the file and the free space.
+/// Returns the bytes to reserve beyond the end of a growing file, in whole pages: some seconds of
+/// its growth if the rate is known, limited by the size of the file and the free space.
 #[must_use]
 pub fn ahead(size: u64, free_bytes: u64, bytes_per_second: Option<u64>) -> u64 {
     let most = (size / AHEAD_OF_FILE).min(free_bytes / AHEAD_OF_FREE);

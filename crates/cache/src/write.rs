@@ -17,8 +17,8 @@ use crate::partial::{Mask, Partial, Patch, Rest};
 use crate::uses::Caching;
 use crate::writeback::settle::Settled;
 
-/// One copy from the buffer of a writer into a page, or into several whole pages that are contiguous
-/// in the file and in memory.
+/// One copy from the buffer of a writer into a page, or into several whole pages that are
+/// contiguous in the file and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
     /// First page written.
@@ -286,8 +286,8 @@ impl CachedFile {
         self.partials.contains_key(&page)
     }
 
-    /// Publishes copies that were made: marks their pages dirty and extends the file. The caller must
-    /// zero and patch what `settled` lists under the same lock.
+    /// Publishes copies that were made: marks their pages dirty and extends the file. The caller
+    /// must zero and patch what `settled` lists under the same lock.
     pub fn publish(
         &mut self,
         copies: &[Copy],

@@ -1,5 +1,5 @@
-//! `forebay compare --check-against-fio` and `--check-against-itself`: checks of the lab. Exit code 1
-//! if a check fails.
+//! `forebay compare --check-against-fio` and `--check-against-itself`: checks of the lab. Exit code
+//! 1 if a check fails.
 
 use std::time::Duration;
 

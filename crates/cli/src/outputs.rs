@@ -1,5 +1,5 @@
-//! The outputs besides the terminal and `--json`: a page, fio's format, a bundle. A path that cannot
-//! be written is refused before anything runs.
+//! The outputs besides the terminal and `--json`: a page, fio's format, a bundle. A path that
+//! cannot be written is refused before anything runs.
 
 use std::fs;
 use std::io::{self, Write};

@@ -78,8 +78,8 @@ impl Default for Builder {
 impl Builder {
     /// Sets the memory for cached data, in bytes (at least 8 MiB).
     ///
-    /// The memory is allocated once and never grows. The default is the smaller of 256 MiB and 1/16 of
-    /// the memory of the machine or cgroup.
+    /// The memory is allocated once and never grows. The default is the smaller of 256 MiB and 1/16
+    /// of the memory of the machine or cgroup.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.settings.cache_bytes = Some(bytes);
@@ -142,16 +142,16 @@ impl Builder {
         self
     }
 
-    /// Sets how tags, the numbers of requests in flight, are allocated: for a whole batch in one pass,
-    /// or one at a time, for measurement (default: `Sweep`).
+    /// Sets how tags, the numbers of requests in flight, are allocated: for a whole batch in one
+    /// pass, or one at a time, for measurement (default: `Sweep`).
     #[must_use]
     pub fn tags(mut self, tagging: Tagging) -> Self {
         self.settings.queue.tagging = tagging;
         self
     }
 
-    /// Sets how often the clock is read: once per batch of requests, or per operation, for measurement
-    /// (default: `Batch`).
+    /// Sets how often the clock is read: once per batch of requests, or per operation, for
+    /// measurement (default: `Batch`).
     #[must_use]
     pub fn clock(mut self, reads: ClockReads) -> Self {
         self.settings.queue.clock = reads;
@@ -188,8 +188,8 @@ impl Builder {
         self
     }
 
-    /// Sets how files are assigned to writeback threads: by allocation group, directory or hash, or all
-    /// to one (default: `Group`).
+    /// Sets how files are assigned to writeback threads: by allocation group, directory or hash, or
+    /// all to one (default: `Group`).
     #[must_use]
     pub fn affinity(mut self, affinity: Affinity) -> Self {
         self.settings.affinity = affinity;
@@ -312,15 +312,15 @@ impl Builder {
     /// files, taken from its keeper. Blocks until the keeper has written and synced what the dead
     /// program had accepted.
     ///
-    /// `socket` is the path where that keeper listens ([`Keeper::socket`]). The cache keeps the size
-    /// of the dead program's cache; all other options are those of this builder. With
-    /// [`Builder::survive`] the new engine gets a keeper of its own, which may use the same path. It
-    /// takes over before the old keeper lets go, so the data is never without one. Pages that the
-    /// old keeper could not write are dirty in the new engine.
+    /// `socket` is the path where that keeper listens ([`Keeper::socket`]). The cache keeps the
+    /// size of the dead program's cache; all other options are those of this builder. With
+    /// [`Builder::survive`] the new engine gets a keeper of its own, which may use the same path.
+    /// It takes over before the old keeper lets go, so the data is never without one. Pages that
+    /// the old keeper could not write are dirty in the new engine.
     ///
-    /// [`Adopted::files`] holds one handle for each file that the dead program had open for writing,
-    /// including removed files. [`Engine::open`] of the same path shares that file. Close or drop
-    /// each handle as usual.
+    /// [`Adopted::files`] holds one handle for each file that the dead program had open for
+    /// writing, including removed files. [`Engine::open`] of the same path shares that file. Close
+    /// or drop each handle as usual.
     ///
     /// ```no_run
     /// use forebay::{Engine, Keeper};
@@ -337,10 +337,10 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`Builder::build`], and `Keeper` if no keeper listens at `socket`, if it belongs to another
-    /// user, is of another version, or serves a program that is still alive; also if the files
-    /// cannot be taken over. After an error the old keeper still has everything and waits for the
-    /// next attempt.
+    /// As [`Builder::build`], and `Keeper` if no keeper listens at `socket`, if it belongs to
+    /// another user, is of another version, or serves a program that is still alive; also if the
+    /// files cannot be taken over. After an error the old keeper still has everything and waits for
+    /// the next attempt.
     pub fn adopt(mut self, socket: impl AsRef<Path>) -> Result<Adopted> {
         may_make()?;
         // Dropped last: the old keeper keeps everything until it is released.

@@ -204,8 +204,8 @@ impl Engine {
     ///
     /// Does not block, except to start the threads of more `contexts`. A change takes effect from
     /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
-    /// is written. Files that move to another context keep their writes in flight. What was reserved
-    /// before a change of `prealloc` is given back when its file is closed.
+    /// is written. Files that move to another context keep their writes in flight. What was
+    /// reserved before a change of `prealloc` is given back when its file is closed.
     ///
     #[doc = include_str!("knobs.md")]
     ///
@@ -499,8 +499,8 @@ impl Engine {
     /// Returns a histogram of how long completions were held so that they end together. Does not
     /// block.
     ///
-    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets per
-    /// doubling; the edge is zero for completions that were not held. Holds inside the kernel
+    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
+    /// per doubling; the edge is zero for completions that were not held. Holds inside the kernel
     /// (`min_wait`) are not included.
     #[must_use]
     pub fn holds(&self) -> Vec<(Duration, u64)> {
@@ -519,7 +519,8 @@ impl Engine {
     /// Other processes of the same user, and root, can then read the counters and read and set the
     /// knobs: with [`Control`](crate::Control), with `forebay ctl`, or by hand. The socket has mode
     /// 0600; other users are refused even if that is changed. An existing socket at `path` is
-    /// replaced if it belongs to the same user and no process serves it; anything else is left alone.
+    /// replaced if it belongs to the same user and no process serves it; anything else is left
+    /// alone.
     ///
     /// A request is one line of at most 256 bytes: `get`, `get NAME`, `set NAME VALUE`, `stats` or
     /// `stats NAME`. The answer has these lines:
@@ -569,8 +570,8 @@ impl Engine {
     /// handles then fail with `Shutdown`. A second call does nothing.
     ///
     /// # Errors
-    /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine broke
-    ///   before it had written everything.
+    /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine
+    ///   broke before it had written everything.
     /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed. A
     ///   second call only waits for the first, and reports `TimedOut` if that takes too long.
     /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.

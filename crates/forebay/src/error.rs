@@ -31,8 +31,8 @@ pub enum ErrorKind {
     /// The handle was opened without the right for this call, such as writing.
     NotPermitted,
     /// The file system or quota is full, or the block device ends before the write does. A write
-    /// reports it before the bytes are accepted. A sync reports it if another program took the space
-    /// of accepted bytes, or if a quota is reached; those pages stay dirty.
+    /// reports it before the bytes are accepted. A sync reports it if another program took the
+    /// space of accepted bytes, or if a quota is reached; those pages stay dirty.
     NoSpace,
     /// A read or write failed at the device. Cached data that could not be written stays in memory
     /// and is tried again by the next sync.
@@ -75,8 +75,8 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 
 /// Error of the library: what failed, the file and byte concerned, the cause, and a remedy.
 ///
-/// Displayed as `PATH: WHAT at byte OFFSET: CAUSE (REMEDY)`, without the parts it does not have. The
-/// debug form adds the kind, so that a `main` that returns the error prints a readable line.
+/// Displayed as `PATH: WHAT at byte OFFSET: CAUSE (REMEDY)`, without the parts it does not have.
+/// The debug form adds the kind, so that a `main` that returns the error prints a readable line.
 ///
 /// ```
 /// use forebay::{Engine, Open};

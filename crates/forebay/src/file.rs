@@ -28,13 +28,13 @@ use crate::wait;
 
 /// Handle of an open file, cached in memory.
 ///
-/// [`Engine::open`](crate::Engine::open) opens it. All handles of a file share one cache, also those
-/// opened by hard links. All methods take `&self`, so threads can share a handle. Reads and writes
-/// are atomic per page of 4 KiB.
+/// [`Engine::open`](crate::Engine::open) opens it. All handles of a file share one cache, also
+/// those opened by hard links. All methods take `&self`, so threads can share a handle. Reads and
+/// writes are atomic per page of 4 KiB.
 ///
 /// A write returns once its data is in memory. Data is durable after a sync. [`File::close`] writes
-/// the file out and reports the last errors. Dropping a handle only starts the writeback, and errors
-/// go to [`Builder::on_error`](crate::Builder::on_error).
+/// the file out and reports the last errors. Dropping a handle only starts the writeback, and
+/// errors go to [`Builder::on_error`](crate::Builder::on_error).
 ///
 /// Dropping the future of a write or append leaves a prefix of its data accepted. Dropping the
 /// future of a sync does not stop the sync.
@@ -76,8 +76,8 @@ impl File {
         Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
     }
 
-    /// Reads from `offset` into `buffer`. Returns the number of bytes read, which is less than asked
-    /// only at the end of the file. Blocks if a page is not in memory.
+    /// Reads from `offset` into `buffer`. Returns the number of bytes read, which is less than
+    /// asked only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
     /// `Io` if the device could not be read.
@@ -132,8 +132,8 @@ impl File {
     /// - `NotPermitted` on a handle for reading or appending.
     /// - `NoSpace` if the file system is full, or the block device ends before the write does.
     /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be
-    ///   written: 1/16 of `dirty_bytes` for this file, or 1/4 for its device. `Io` also if the write
-    ///   would wait for the dirty limit while pages of the file cannot be written.
+    ///   written: 1/16 of `dirty_bytes` for this file, or 1/4 for its device. `Io` also if the
+    ///   write would wait for the dirty limit while pages of the file cannot be written.
     ///
     /// After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -198,9 +198,9 @@ impl File {
     /// [`File::write_at`].
     ///
     /// Concurrent appends, by any handle of the engine, never overlap or interleave, and
-    /// [`File::set_len`] waits for those under way. If other programs have the file open, the end is
-    /// looked up when the call starts: bytes that they append before this data is written out are
-    /// overwritten.
+    /// [`File::set_len`] waits for those under way. If other programs have the file open, the end
+    /// is looked up when the call starts: bytes that they append before this data is written out
+    /// are overwritten.
     ///
     /// # Errors
     /// As [`File::write_at`]; `Unsupported` on a block device.
@@ -332,8 +332,8 @@ impl File {
         self.inode.home.context()
     }
 
-    /// Returns the extents of the file and the space reserved for it. Blocks: the file system writes
-    /// out what the page cache of the kernel holds of the file.
+    /// Returns the extents of the file and the space reserved for it. Blocks: the file system
+    /// writes out what the page cache of the kernel holds of the file.
     ///
     /// Data that the engine has not written yet is not included.
     ///
@@ -382,10 +382,10 @@ impl File {
     /// Tells a block device that a range is no longer needed (discard, or TRIM). Blocks until the
     /// device has done it.
     ///
-    /// **Reads of a discarded range return unspecified data**, until it is written again. Only whole
-    /// pages of 4 KiB are discarded; dirty pages among them are dropped. Reads and writes of the
-    /// range that started before end first, and later ones wait. The discard is durable after the
-    /// next sync.
+    /// **Reads of a discarded range return unspecified data**, until it is written again. Only
+    /// whole pages of 4 KiB are discarded; dirty pages among them are dropped. Reads and writes of
+    /// the range that started before end first, and later ones wait. The discard is durable after
+    /// the next sync.
     ///
     /// # Errors
     /// `Unsupported` on a regular file, or if the device cannot discard; `NotPermitted` on a handle
@@ -427,8 +427,8 @@ impl File {
     ///
     /// # Errors
     /// - `Io`, or `NoSpace` if space or quota is missing, while a page cannot be written. The page
-    ///   stays dirty, and the next sync tries again. An error that was overcome meanwhile is reported
-    ///   once to each handle.
+    ///   stays dirty, and the next sync tries again. An error that was overcome meanwhile is
+    ///   reported once to each handle.
     /// - `Poisoned` after a failed flush, until all handles of the file are closed.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
@@ -465,15 +465,15 @@ impl File {
         self.and_untold(result)
     }
 
-    /// Drops all data that was accepted but not written, and returns the number of bytes dropped, in
-    /// whole pages. Blocks.
+    /// Drops all data that was accepted but not written, and returns the number of bytes dropped,
+    /// in whole pages. Blocks.
     ///
     /// This is the way out if a device accepts no writes any more. Afterwards the file has the
     /// content and size that its file system has. Data that an earlier successful sync covered is
     /// not affected.
     ///
-    /// Writes in flight are waited for, so this blocks on a device that hangs. Callers that wait for
-    /// a sync of dropped data get `Io` with `ECANCELED`, and every other handle gets that error
+    /// Writes in flight are waited for, so this blocks on a device that hangs. Callers that wait
+    /// for a sync of dropped data get `Io` with `ECANCELED`, and every other handle gets that error
     /// once. A file poisoned by a failed flush stays poisoned until all handles are closed.
     ///
     /// # Errors
@@ -482,8 +482,8 @@ impl File {
         wait::block_on(self.discard_dirty_async())
     }
 
-    /// Asynchronous form of [`File::discard_dirty`]. If the future is dropped before it ends, no data
-    /// is dropped.
+    /// Asynchronous form of [`File::discard_dirty`]. If the future is dropped before it ends, no
+    /// data is dropped.
     ///
     /// # Errors
     /// As [`File::discard_dirty`].

@@ -592,8 +592,8 @@ impl Inode {
         state.cache.abandon(id);
     }
 
-    /// The result of a ticket; `None` if no context will serve it: the file is closed, or the engine
-    /// has ended.
+    /// The result of a ticket; `None` if no context will serve it: the file is closed, or the
+    /// engine has ended.
     pub(crate) fn poll_ticket(
         &self,
         context: &Context<'_>,

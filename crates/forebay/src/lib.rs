@@ -29,9 +29,9 @@
 //! | [`File::sync_data`] returned `Ok` | yes | yes |
 //!
 //! **Without a keeper, `kill -9`, an abort or an exit without `close` loses what was not written
-//! yet.** The page cache of the kernel would keep it. [`Builder::survive`] starts a keeper, a second
-//! process that finishes the writing. The engine starts to write data after `dirty_age` (1 s) at
-//! the latest.
+//! yet.** The page cache of the kernel would keep it. [`Builder::survive`] starts a keeper, a
+//! second process that finishes the writing. The engine starts to write data after `dirty_age` (1
+//! s) at the latest.
 //!
 //! A sync covers every write that returned before the sync was called, by any handle of the file.
 //! The first sync of a file created by this engine also syncs its directory.
@@ -42,8 +42,8 @@
 //!   counts it.
 //! - *The path*: [`Engine::open`] creates the file at once, so the path exists. Its directory entry
 //!   is durable after the first sync.
-//! - *`stat`*: the size grows as data is written back, and is exact after a sync. It is never larger
-//!   than the end of the accepted data.
+//! - *`stat`*: the size grows as data is written back, and is exact after a sync. It is never
+//!   larger than the end of the accepted data.
 //! - *Another program that opens the file*: on a file system with write leases (XFS, ext4) its
 //!   `open` waits, up to a second, while the engine writes out what it holds. An open with
 //!   `O_NONBLOCK` fails with `EAGAIN` instead. From then on the file is *shared*: the other program
@@ -60,22 +60,22 @@
 //!   [`Builder::adopt`] make blocking system calls. They have no asynchronous form.
 //!
 //! All other verbs of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
-//! [`File::sync_data_async`]. Its future runs on any executor. A blocking verb drives that future on
-//! the calling thread. On a thread of the engine, such as in [`Builder::on_error`], a verb that
+//! [`File::sync_data_async`]. Its future runs on any executor. A blocking verb drives that future
+//! on the calling thread. On a thread of the engine, such as in [`Builder::on_error`], a verb that
 //! would wait fails with [`ErrorKind::WouldDeadlock`].
 //!
 //! # Dropped futures, panics and forks
 //!
 //! - A dropped write or append has accepted a prefix of its data. A dropped sync, `set_len` or
 //!   `discard` still happens, but nobody gets its result.
-//! - A dropped [`Transfer`] of a [`DirectFile`] changes nothing: the operation ends as it would have,
-//!   and the next sync or close of the handle reports its error.
-//! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts its
-//!   writeback, and dropping the last [`Engine`] writes everything out. A program that aborts on
-//!   panic loses what is not written, as with `kill -9`.
+//! - A dropped [`Transfer`] of a [`DirectFile`] changes nothing: the operation ends as it would
+//!   have, and the next sync or close of the handle reports its error.
+//! - A panic of the program while it unwinds drops handles and engine: dropping a [`File`] starts
+//!   its writeback, and dropping the last [`Engine`] writes everything out. A program that aborts
+//!   on panic loses what is not written, as with `kill -9`.
 //! - A panic in [`Builder::on_error`] or in a waker is caught and logged, and the engine continues.
-//!   A panic of the engine itself stops it: every call fails with [`ErrorKind::Shutdown`]. Unwritten
-//!   data is left to the keeper, or lost without one.
+//!   A panic of the engine itself stops it: every call fails with [`ErrorKind::Shutdown`].
+//!   Unwritten data is left to the keeper, or lost without one.
 //! - In a child made by `fork`, every call fails with [`ErrorKind::Forked`].
 //!
 //! # When not to use it
@@ -131,8 +131,8 @@ compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 // Modules in order of a write's life: `file` and `open` the verbs, `inode` the cache of one file
 // under its lock, `level` the dirty limit and its waiters, `pool` the memory of pages, `home`
 // which context a file belongs to, `context` the thread that submits everything to the device,
-// `contexts` all of these threads, `flight` how much is in flight, `failing` pages that could not be
-// written.
+// `contexts` all of these threads, `flight` how much is in flight, `failing` pages that could not
+// be written.
 //
 // Around them: `engine`, `builder`, `settings`, `knobs`, `policy`, `stats` and `metrics`; `table`
 // open inodes, `volume` free space of a file system, `entries` directory entries to sync, `layout`

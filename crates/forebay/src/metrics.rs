@@ -16,8 +16,8 @@ use crate::stats::{Kind, NUMBERS, Number, Stats};
 
 /// A collector that exports the [`Stats`] of an engine from a `prometheus_client` registry.
 ///
-/// Needs the feature `metrics`. Each scrape reads the numbers once. The page `docs/metrics.md` lists
-/// every metric.
+/// Needs the feature `metrics`. Each scrape reads the numbers once. The page `docs/metrics.md`
+/// lists every metric.
 ///
 /// The collector holds a clone of the engine. To stop the engine before the registry is dropped,
 /// call [`Engine::shutdown`].

@@ -175,8 +175,8 @@ pub enum Prealloc {
     /// Reserves space in files that become dense.
     #[default]
     Adaptive,
-    /// As `Adaptive`, and reserves this many bytes beyond the end of files that grow, at most 1 % of
-    /// the free space.
+    /// As `Adaptive`, and reserves this many bytes beyond the end of files that grow, at most 1 %
+    /// of the free space.
     Ahead(u64),
     /// Sets an extent-size hint of this many bytes on new XFS files (4096 to 1 GiB, a multiple of
     /// 4096); the file system then allocates in such units, for sparse files too, and the hint

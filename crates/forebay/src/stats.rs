@@ -14,7 +14,8 @@ use crate::shared::Shared;
 /// ends in its unit, and a meaning, which is its documentation and the help text of its metric.
 macro_rules! numbers {
     ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
-        /// Numbers of an engine since it was made, read with [`Engine::stats`](crate::Engine::stats).
+        /// Numbers of an engine since it was made, read with
+        /// [`Engine::stats`](crate::Engine::stats).
         ///
         /// The unit is the end of a name: `_bytes`, `_us` (microseconds) or `_pages` (of 4096
         /// bytes); all others are counts. A number only grows unless its description calls it a

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use support::{MIB, directory, pattern};
 
-/// Returns the program of an example. `cargo test` builds the examples of a package, but not if only
-/// some test programs are selected.
+/// Returns the program of an example. `cargo test` builds the examples of a package, but not if
+/// only some test programs are selected.
 fn program(example: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // target/PROFILE/deps/examples-HASH and target/PROFILE/examples/NAME.

@@ -1,5 +1,5 @@
-//! A frozen file system (`fsfreeze`) does not hold up syncs on another one, in each state that a file
-//! on the frozen one may be in.
+//! A frozen file system (`fsfreeze`) does not hold up syncs on another one, in each state that a
+//! file on the frozen one may be in.
 
 mod support;
 

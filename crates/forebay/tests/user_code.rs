@@ -1,5 +1,5 @@
-//! The program's own code on the engine's threads and beside its locks: wakers that call the engine,
-//! callbacks and wakers that panic, and engines that end where nobody would expect it.
+//! The program's own code on the engine's threads and beside its locks: wakers that call the
+//! engine, callbacks and wakers that panic, and engines that end where nobody would expect it.
 
 mod support;
 
@@ -90,7 +90,8 @@ impl Drop for Thaws {
 #[test]
 fn contract_11_a_waker_may_drop_a_file() {
     let _alone = alone();
-    // With plenty of room for all that is written, or a write would allocate, and wait for the thaw.
+    // With plenty of room for all that is written, or a write would allocate, and wait for the
+    // thaw.
     let mount = Mount::new("a_waker_may_drop_a_file", FileSystem::Ext4, 512 * MIB);
     let Some(mount) = mount else { return };
     let frozen = Thaws::default();
@@ -341,8 +342,8 @@ fn contract_02_a_panic_in_a_waker_loses_no_data_and_no_wake() {
     });
 }
 
-/// Destructors of thread-local values run last in, first out. The engine's own value for a thread is
-/// made later than the one that holds the engine, so it is destroyed earlier.
+/// Destructors of thread-local values run last in, first out. The engine's own value for a thread
+/// is made later than the one that holds the engine, so it is destroyed earlier.
 #[test]
 fn contract_05_an_engine_in_a_thread_local_ends_with_its_thread() {
     thread_local! {

@@ -23,8 +23,8 @@
 //! consumer:  forget old wakes; pop until Empty; wait for a wake; repeat
 //! ```
 //!
-//! The lists are unbounded: the producers must bound what they push. All atomics and cells come from
-//! the module `sync`, so that the model checker loom can replace them.
+//! The lists are unbounded: the producers must bound what they push. All atomics and cells come
+//! from the module `sync`, so that the model checker loom can replace them.
 
 pub mod fifo;
 pub mod stack;

@@ -2,10 +2,10 @@
 
 /// Whether the list was empty before a push, which means that the consumer must be woken.
 ///
-/// After a pop that returned [`Pop::Empty`] and before the next pop, exactly one push returns `Yes`:
-/// the first. So a consumer that pops until `Empty` before it waits misses no value if every `Yes`
-/// wakes it. The wake must be remembered if the consumer does not wait yet (an eventfd, a park
-/// token).
+/// After a pop that returned [`Pop::Empty`] and before the next pop, exactly one push returns
+/// `Yes`: the first. So a consumer that pops until `Empty` before it waits misses no value if every
+/// `Yes` wakes it. The wake must be remembered if the consumer does not wait yet (an eventfd, a
+/// park token).
 ///
 /// While the consumer pops, a push may return `Yes` although the consumer would have found the
 /// value. That costs a needless wake; a needed one is never missing.

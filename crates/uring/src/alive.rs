@@ -56,8 +56,8 @@ impl Gone {
         Self(descriptor)
     }
 
-    /// Waits until the process and all its rings are gone, or for `timeout`. Returns whether they are
-    /// gone.
+    /// Waits until the process and all its rings are gone, or for `timeout`. Returns whether they
+    /// are gone.
     ///
     /// # Errors
     /// The error of the system: out of memory.

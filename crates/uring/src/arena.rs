@@ -2,9 +2,9 @@
 //!
 //! It is not heap memory, because requests in flight need stable addresses, and a forked child must
 //! not get a copy of the cache. Frames with consecutive numbers are contiguous in memory, so a
-//! gathered run is one segment. For the device it is one segment only with huge pages; without them a
-//! request of 1 MiB has 256 pieces, which costs time. So the memory is a memfd if shared memory may
-//! have huge pages, and anonymous otherwise.
+//! gathered run is one segment. For the device it is one segment only with huge pages; without them
+//! a request of 1 MiB has 256 pieces, which costs time. So the memory is a memfd if shared memory
+//! may have huge pages, and anonymous otherwise.
 //!
 //! [`layout`](crate::layout) defines the layout. A shared arena also holds everything that another
 //! process needs to finish writing if this one dies: [`header`](crate::header),
@@ -167,7 +167,8 @@ impl Arena {
     ///
     /// # Safety
     /// Meanwhile no other accessor may read or write that memory, and no request in flight may read
-    /// into it. (A request that writes *from* it would store torn bytes: give the page a new frame.)
+    /// into it. (A request that writes *from* it would store torn bytes: give the page a new
+    /// frame.)
     pub unsafe fn copy_in(&self, frame: Frame, at: usize, from: &[u8]) {
         self.check(frame, at, from.len());
         // SAFETY: `check` keeps the sum within the frames, which are within the mapping.
@@ -243,8 +244,8 @@ impl Arena {
         self.words(frame).retire();
     }
 
-    /// Removes the header of a frame if it is published as clean, before its bytes are changed. Costs
-    /// one load otherwise.
+    /// Removes the header of a frame if it is published as clean, before its bytes are changed.
+    /// Costs one load otherwise.
     pub fn retire_clean(&self, frame: Frame) {
         self.words(frame).retire_clean();
     }
@@ -277,8 +278,8 @@ impl Arena {
         self.mask(frame).expect(SHARED_ALONE).add(bytes);
     }
 
-    /// Returns the ranges of written bytes of a [`Partial`](crate::header::FrameState::Partial) frame,
-    /// in order. Adjacent ranges are joined.
+    /// Returns the ranges of written bytes of a [`Partial`](crate::header::FrameState::Partial)
+    /// frame, in order. Adjacent ranges are joined.
     #[must_use]
     pub fn written_of(&self, frame: Frame) -> Vec<Range<usize>> {
         self.mask(frame).map(MaskWords::written).unwrap_or_default()

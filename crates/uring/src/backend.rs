@@ -113,9 +113,9 @@ impl Backend {
         }
     }
 
-    /// Makes the backend hold one end of a pipe, so that another process learns when the backend and
-    /// all its requests are gone. Returns whether that is possible. Nothing may be in flight; after
-    /// the first doorbell, call it on the same thread.
+    /// Makes the backend hold one end of a pipe, so that another process learns when the backend
+    /// and all its requests are gone. Returns whether that is possible. Nothing may be in flight;
+    /// after the first doorbell, call it on the same thread.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         match self {
             Self::Ring(ring) => ring.set_alive(alive),
@@ -150,8 +150,8 @@ impl Backend {
         }
     }
 
-    /// Attaches a file under the number of a target. Numbers index a table: use small ones, and reuse
-    /// them.
+    /// Attaches a file under the number of a target. Numbers index a table: use small ones, and
+    /// reuse them.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         match self {
             Self::Ring(ring) => ring.attach(target, file),

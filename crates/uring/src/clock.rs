@@ -6,8 +6,8 @@
 use forebay_block::Moment;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the current time of the monotonic clock, in some tens of nanoseconds and without a system
-/// call.
+/// Returns the current time of the monotonic clock, in some tens of nanoseconds and without a
+/// system call.
 #[must_use]
 pub fn now() -> Moment {
     let time = clock_gettime(ClockId::Monotonic);

@@ -1,4 +1,5 @@
-//! An open file that the ring can use: one descriptor, with direct I/O if the file system supports it.
+//! An open file that the ring can use: one descriptor, with direct I/O if the file system supports
+//! it.
 //!
 //! Why one descriptor and not a direct and a buffered one: a write lease is refused while a second
 //! open exists, so the block that holds the end of file is written by switching `O_DIRECT` off and
@@ -88,8 +89,8 @@ impl File {
     ///
     /// # Errors
     /// The error of the kernel; `WouldBlock` if the lease was not released in time; `ResourceBusy`
-    /// for a block device that is mounted or in use; `ReadOnlyFilesystem` for writing to a read-only
-    /// device.
+    /// for a block device that is mounted or in use; `ReadOnlyFilesystem` for writing to a
+    /// read-only device.
     pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
         Self::open_within(path, how, LEASE_PATIENCE)
     }
@@ -132,8 +133,8 @@ impl File {
         Ok(Opened { file, created })
     }
 
-    /// Takes over a file that another process opened. Its mode, lease and lock belong to the open file
-    /// and stay as they are. [`File::adopt_lease`] watches its lease.
+    /// Takes over a file that another process opened. Its mode, lease and lock belong to the open
+    /// file and stay as they are. [`File::adopt_lease`] watches its lease.
     ///
     /// # Errors
     /// The error of the kernel; `InvalidInput` for a descriptor that is open for writing only.
@@ -316,8 +317,8 @@ impl File {
         rustix::fs::seek(&self.descriptor, SeekFrom::Start(end)).is_ok()
     }
 
-    /// Returns the bytes that this user can still allocate on the file system; unlimited for a block
-    /// device.
+    /// Returns the bytes that this user can still allocate on the file system; unlimited for a
+    /// block device.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -329,8 +330,8 @@ impl File {
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
-    /// Switches the descriptor between direct and buffered I/O for the next requests. Does nothing if
-    /// direct I/O is not supported.
+    /// Switches the descriptor between direct and buffered I/O for the next requests. Does nothing
+    /// if direct I/O is not supported.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -342,12 +343,12 @@ impl File {
         }
     }
 
-    /// Writes all of `data` at `offset` on the calling thread, in the current mode of the descriptor.
-    /// Blocks. Interrupted and short writes are continued.
+    /// Writes all of `data` at `offset` on the calling thread, in the current mode of the
+    /// descriptor. Blocks. Interrupted and short writes are continued.
     ///
     /// # Errors
-    /// The error of the kernel; a prefix may have been written. `InvalidInput` if `data` or `offset`
-    /// is not aligned for direct I/O.
+    /// The error of the kernel; a prefix may have been written. `InvalidInput` if `data` or
+    /// `offset` is not aligned for direct I/O.
     pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
         while !data.is_empty() {
             let written = retry_on_intr(|| rustix::io::pwrite(&self.descriptor, data, offset))?;
@@ -368,8 +369,8 @@ impl File {
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, length))?)
     }
 
-    /// Allocates space for a range without changing the size, so that a later write cannot run out of
-    /// space.
+    /// Allocates space for a range without changing the size, so that a later write cannot run out
+    /// of space.
     ///
     /// # Errors
     /// The error of the kernel: `StorageFull` if there is no space.
@@ -377,8 +378,8 @@ impl File {
         self.fallocate(FallocateFlags::KEEP_SIZE, offset, length)
     }
 
-    /// Frees the space of a range, which then reads as zeroes, without changing the size. ext4 keeps
-    /// space beyond the end; only [`File::truncate`] frees that.
+    /// Frees the space of a range, which then reads as zeroes, without changing the size. ext4
+    /// keeps space beyond the end; only [`File::truncate`] frees that.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -409,8 +410,8 @@ impl File {
         extents::count(self.as_fd(), 0)
     }
 
-    /// Returns the offset on the device of the byte at `offset`, or `None` if it has no block yet. Makes
-    /// one system call, and does not write out the page cache.
+    /// Returns the offset on the device of the byte at `offset`, or `None` if it has no block yet.
+    /// Makes one system call, and does not write out the page cache.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -418,8 +419,9 @@ impl File {
         extents::physical(self.as_fd(), offset)
     }
 
-    /// Returns the number and total length of the contiguous pieces of a range on the device, as far as
-    /// one system call reports them. Adjacent written and unwritten extents count as one piece.
+    /// Returns the number and total length of the contiguous pieces of a range on the device, as
+    /// far as one system call reports them. Adjacent written and unwritten extents count as one
+    /// piece.
     ///
     /// # Errors
     /// As [`File::extents`].
@@ -427,8 +429,8 @@ impl File {
         extents::places(self.as_fd(), bytes)
     }
 
-    /// Returns whether the file system is known to overwrite blocks in place, so that a second write
-    /// allocates nothing. True for XFS, ext4 and block devices. Makes one system call.
+    /// Returns whether the file system is known to overwrite blocks in place, so that a second
+    /// write allocates nothing. True for XFS, ext4 and block devices. Makes one system call.
     #[must_use]
     pub fn overwrites_in_place(&self) -> bool {
         const XFS: u64 = 0x5846_5342;
@@ -449,14 +451,14 @@ impl File {
     ///
     /// # Errors
     /// `AlreadyExists` if the file has a hint, which is kept. `InvalidInput` if the number is not a
-    /// multiple of a block, or the file has extents. `Unsupported` and others if the file system has
-    /// no such hints.
+    /// multiple of a block, or the file has extents. `Unsupported` and others if the file system
+    /// has no such hints.
     pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
         hint::set(self.as_fd(), bytes)
     }
 
-    /// Returns the allocation groups of the file system, or `None` if it reports none. Makes one system
-    /// call.
+    /// Returns the allocation groups of the file system, or `None` if it reports none. Makes one
+    /// system call.
     #[must_use]
     pub fn geometry(&self) -> Option<Geometry> {
         Geometry::of(self.as_fd())
@@ -470,8 +472,8 @@ impl File {
         Ok(extents::count(self.as_fd(), offset)?.count > 0)
     }
 
-    /// Returns the end of the space that an engine reserved and did not give back before a crash, from
-    /// an extended attribute of the file.
+    /// Returns the end of the space that an engine reserved and did not give back before a crash,
+    /// from an extended attribute of the file.
     ///
     /// # Errors
     /// The error of the kernel: `Unsupported` if the file system has no extended attributes.
@@ -516,8 +518,8 @@ impl File {
     /// watch gets `key`.
     ///
     /// # Errors
-    /// The error of the kernel: `WouldBlock` if the file is open elsewhere, `PermissionDenied` if it
-    /// belongs to another user, others if the file system has no leases.
+    /// The error of the kernel: `WouldBlock` if the file is open elsewhere, `PermissionDenied` if
+    /// it belongs to another user, others if the file system has no leases.
     pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         if lease.is_none() {
@@ -526,9 +528,9 @@ impl File {
         Ok(())
     }
 
-    /// Watches the lease that a file from another process already has. If [`File::has_lease`] is false
-    /// afterwards, the lease is gone or another program waits for it; call [`File::release_lease`]
-    /// once everything is written.
+    /// Watches the lease that a file from another process already has. If [`File::has_lease`] is
+    /// false afterwards, the lease is gone or another program waits for it; call
+    /// [`File::release_lease`] once everything is written.
     ///
     /// # Errors
     /// The error of the kernel; the lease then stays with the open file and is not watched.
@@ -573,8 +575,8 @@ impl File {
         drop(lease);
     }
 
-    /// Tries to lock the whole file against other engines, in this and other processes; for writing if
-    /// the descriptor is writable. Does not wait.
+    /// Tries to lock the whole file against other engines, in this and other processes; for writing
+    /// if the descriptor is writable. Does not wait.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -607,10 +609,10 @@ impl File {
         }
     }
 
-    /// Closes the descriptor, even if this file is still shared: the caller waits if the close blocks,
-    /// and a later drop does not. After it, other programs can open a block device exclusively and
-    /// mount it (on old kernels, once a ring that it was registered with has noticed). No request
-    /// may name the file afterwards.
+    /// Closes the descriptor, even if this file is still shared: the caller waits if the close
+    /// blocks, and a later drop does not. After it, other programs can open a block device
+    /// exclusively and mount it (on old kernels, once a ring that it was registered with has
+    /// noticed). No request may name the file afterwards.
     ///
     /// # Errors
     /// The error of the kernel; the descriptor is then closed when this is dropped.

@@ -26,9 +26,9 @@ pub struct Part {
 }
 
 impl File {
-    /// Writes parts of frames contiguously at `offset`, in the current mode of the descriptor. Returns
-    /// the number of bytes written, which may be less. Blocks. The caller ensures that the frames do
-    /// not change meanwhile.
+    /// Writes parts of frames contiguously at `offset`, in the current mode of the descriptor.
+    /// Returns the number of bytes written, which may be less. Blocks. The caller ensures that the
+    /// frames do not change meanwhile.
     ///
     /// # Errors
     /// The error of the kernel; interrupted calls are repeated.

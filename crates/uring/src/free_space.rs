@@ -61,12 +61,12 @@ const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(size_of::<Map>() == 192 + 64 * RECORDS_PER_CALL);
 
 impl FreeSpace {
-    /// Reads the free extents of the file system of an open file or directory. Blocks for about `time`,
-    /// and makes at least one system call.
+    /// Reads the free extents of the file system of an open file or directory. Blocks for about
+    /// `time`, and makes at least one system call.
     ///
     /// # Errors
-    /// The error of the kernel: `Unsupported`, `InvalidInput` or `ENOTTY` if the file system does not
-    /// report free extents.
+    /// The error of the kernel: `Unsupported`, `InvalidInput` or `ENOTTY` if the file system does
+    /// not report free extents.
     pub fn of(file: impl AsFd, time: Duration) -> io::Result<Self> {
         let until = Instant::now() + time;
         let mut map = Map::new();

@@ -79,8 +79,8 @@ pub(crate) struct Leased {
 }
 
 impl LeaseWatch {
-    /// Starts a watch that calls `on_break` with the key of each lease that another program breaks. The
-    /// callback runs on the thread of the watch and should be short; it may release leases.
+    /// Starts a watch that calls `on_break` with the key of each lease that another program breaks.
+    /// The callback runs on the thread of the watch and should be short; it may release leases.
     ///
     /// # Errors
     /// The error of the kernel if it grants no descriptor or thread.

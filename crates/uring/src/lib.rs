@@ -1,19 +1,21 @@
-//! System calls of Forebay: rings, the thread pool that replaces them, files, memory, leases, probes.
+//! System calls of Forebay: rings, the thread pool that replaces them, files, memory, leases,
+//! probes.
 //!
 //! [`Backend`] is the device over real files: a [`Ring`], or [`Threads`] if io_uring is missing or
 //! forbidden. [`File`] is an open file, [`Arena`] the memory of its pages, [`LeaseWatch`] reports
 //! other programs that open a file. [`Null`], [`MemoryDevice`] and [`Modelled`] are devices without
 //! files, for tests and measurements. [`net`] has stream sockets.
 //!
-//! The `unsafe` code that the engine needs is here and in `lists`, except for one module of `forebay`.
+//! The `unsafe` code that the engine needs is here and in `lists`, except for one module of
+//! `forebay`.
 
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
 // memory of callers. Files: `open`, `file`, `direct` alignment, `lease`, `lock`, `extents`,
 // `geometry` allocation groups, `free_space`, `hint` extent sizes. I/O: `ring`, `setup`, `fixed`
 // registered resources, `waker`, `offer` features, `threads`, `backend` either of the two, `net`
-// sockets. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and
-// `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
+// sockets. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local`
+// and `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
 // outlives its parent, `frames` writing without a ring, `notify` the service manager. `clock` and
 // `probe` the machine.
 

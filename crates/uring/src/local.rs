@@ -91,7 +91,8 @@ pub fn this_user() -> u32 {
 pub struct Listener(Bound);
 
 impl Listener {
-    /// Creates the socket. Waits up to a second while another process does so in the same directory.
+    /// Creates the socket. Waits up to a second while another process does so in the same
+    /// directory.
     ///
     /// # Errors
     /// [`BindError`]; anything at the path is then left unchanged.
@@ -179,7 +180,8 @@ impl AsFd for Bound {
     }
 }
 
-/// Removes a socket that a killed process of this user left at a path. Returns whether there was one.
+/// Removes a socket that a killed process of this user left at a path. Returns whether there was
+/// one.
 ///
 /// # Errors
 /// [`BindError`] if anything else is at the path.

@@ -56,8 +56,8 @@ impl MemoryDevice {
         Self { arena, files: Vec::new(), bound, used: 0, staged: Vec::new(), completed: Vec::new() }
     }
 
-    /// Attaches a file with this content under the number of a target. Numbers index a table: use small
-    /// ones.
+    /// Attaches a file with this content under the number of a target. Numbers index a table: use
+    /// small ones.
     pub fn attach(&mut self, target: Target, content: Vec<u8>) {
         let index = target.0 as usize;
         if self.files.len() <= index {

@@ -69,8 +69,8 @@ impl Manager {
         Ok(Self { address, socket })
     }
 
-    /// Sends a message with duplicates of the descriptors. Waits while the manager has too many unread
-    /// messages.
+    /// Sends a message with duplicates of the descriptors. Waits while the manager has too many
+    /// unread messages.
     ///
     /// # Errors
     /// The error of the system.
@@ -98,7 +98,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits until the manager has processed all earlier messages. Returns `false` after `patience`.
+    /// Waits until the manager has processed all earlier messages. Returns `false` after
+    /// `patience`.
     ///
     /// # Errors
     /// As [`Manager::send`].

@@ -1,5 +1,5 @@
-//! Features of io_uring on the running kernel: available, missing and since which kernel, or refused
-//! and why. For reports, and for the description of a ring.
+//! Features of io_uring on the running kernel: available, missing and since which kernel, or
+//! refused and why. For reports, and for the description of a ring.
 //!
 //! Nothing here makes decisions: a ring uses what is available. A ring lists the features that it
 //! asked for; [`Offers::of_this_kernel`] asks for all of them, which takes some milliseconds.
@@ -81,8 +81,8 @@ pub struct Offer {
     pub state: State,
 }
 
-/// List of features with their availability. Displayed as one line: "io_uring: full", or the missing
-/// ones.
+/// List of features with their availability. Displayed as one line: "io_uring: full", or the
+/// missing ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offers(pub Vec<Offer>);
 

@@ -91,7 +91,8 @@ impl Channel {
     /// Connects to the process that listens at a path. Waits up to a second if its queue is full.
     ///
     /// # Errors
-    /// The error of the system: `NotFound` or `ConnectionRefused` if no process listens, and others.
+    /// The error of the system: `NotFound` or `ConnectionRefused` if no process listens, and
+    /// others.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let socket = local::new_socket(SocketType::SEQPACKET)?;
@@ -143,13 +144,13 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Sends a message with duplicates of the descriptors. Waits up to [`SEND_PATIENCE`] while the peer
-    /// has too many unread messages.
+    /// Sends a message with duplicates of the descriptors. Waits up to [`SEND_PATIENCE`] while the
+    /// peer has too many unread messages.
     ///
     /// # Errors
     /// `InvalidInput` for an empty message, more than [`MESSAGE_BYTES`], or more than
-    /// [`MESSAGE_DESCRIPTORS`]; `BrokenPipe` or `ConnectionReset` if the peer is closed; `TimedOut`;
-    /// others of the system.
+    /// [`MESSAGE_DESCRIPTORS`]; `BrokenPipe` or `ConnectionReset` if the peer is closed;
+    /// `TimedOut`; others of the system.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if bytes.is_empty()
             || bytes.len() > MESSAGE_BYTES
@@ -197,8 +198,8 @@ impl Channel {
     /// Receives the next message. Waits for it up to `timeout`, or forever without one.
     ///
     /// # Errors
-    /// `InvalidData` for a message of more than [`MESSAGE_BYTES`], which is then dropped; the error of
-    /// the system.
+    /// `InvalidData` for a message of more than [`MESSAGE_BYTES`], which is then dropped; the error
+    /// of the system.
     pub fn receive(&self, timeout: Option<Duration>) -> io::Result<Received> {
         let left = Deadline::after(timeout);
         loop {

@@ -84,8 +84,9 @@ pub fn file_system(path: &Path) -> io::Result<String> {
     Ok(known.into())
 }
 
-/// Returns the block device of a path: the device of a device node, else the one that its file system
-/// is mounted from. Returns `None` if the file system has no block device (tmpfs, network) or it is unknown.
+/// Returns the block device of a path: the device of a device node, else the one that its file
+/// system is mounted from. Returns `None` if the file system has no block device (tmpfs, network)
+/// or it is unknown.
 #[must_use]
 pub fn block_device(path: &Path) -> Option<BlockDevice> {
     let status = rustix::fs::stat(path).ok()?;
@@ -101,7 +102,8 @@ pub fn block_device(path: &Path) -> Option<BlockDevice> {
     })
 }
 
-/// Returns the last mount point of a block device that is visible to this process, if it is mounted.
+/// Returns the last mount point of a block device that is visible to this process, if it is
+/// mounted.
 #[must_use]
 pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(node).ok()?.st_rdev;
@@ -111,8 +113,8 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
 }
 
-/// Returns the bytes of memory that this process may use: the minimum of the machine's memory and the
-/// limits of its control groups.
+/// Returns the bytes of memory that this process may use: the minimum of the machine's memory and
+/// the limits of its control groups.
 #[must_use]
 pub fn memory_limit() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_total(&text));

@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::file::Identity;
 use crate::header::check_of;
 
-/// Maximum of files with a record. All records take 32 MiB of address space, but only used ones take
-/// memory.
+/// Maximum of files with a record. All records take 32 MiB of address space, but only used ones
+/// take memory.
 pub const FILE_RECORDS: u32 = 1 << 16;
 
 /// Maximum of bytes of a path in a record.

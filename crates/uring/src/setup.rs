@@ -1,5 +1,5 @@
-//! Setup of a ring with the best features of the running kernel, down to those of 5.15, with a list of
-//! the missing ones.
+//! Setup of a ring with the best features of the running kernel, down to those of 5.15, with a list
+//! of the missing ones.
 //!
 //! If io_uring is refused altogether, as in many sandboxes, the error says why and what to do.
 

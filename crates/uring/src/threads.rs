@@ -171,8 +171,8 @@ impl Threads {
         self.in_flight
     }
 
-    /// Makes the threads hold one end of a pipe, so that another process learns when the last one is
-    /// gone. Returns whether that is possible. Call it at most once.
+    /// Makes the threads hold one end of a pipe, so that another process learns when the last one
+    /// is gone. Returns whether that is possible. Call it at most once.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         let set = alive.as_fd().try_clone_to_owned();
         if let Err(error) = &set {
@@ -181,8 +181,8 @@ impl Threads {
         set.is_ok_and(|alive| self.pool.alive.set(alive).is_ok())
     }
 
-    /// Attaches a file under the number of a target. Numbers index a table: use small ones, and reuse
-    /// them.
+    /// Attaches a file under the number of a target. Numbers index a table: use small ones, and
+    /// reuse them.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         self.targets.attach(target, file, ());
     }

@@ -1,7 +1,7 @@
 //! Random numbers that can be replayed: the same seed gives the same numbers on every machine.
 //!
-//! The generator is Marsaglia's xorshift with a multiplied output. It is not a crate, because what a
-//! layer does must not change with a release of a dependency. Not for secrets.
+//! The generator is Marsaglia's xorshift with a multiplied output. It is not a crate, because what
+//! a layer does must not change with a release of a dependency. Not for secrets.
 
 /// Fraction from 0 to 1 in millionths: a probability, or a quantile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -80,8 +80,8 @@ impl Random {
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Returns `true` with the probability `rate`. Always draws a number, so that a changed rate does
-    /// not change the numbers that follow.
+    /// Returns `true` with the probability `rate`. Always draws a number, so that a changed rate
+    /// does not change the numbers that follow.
     pub fn happens(&mut self, rate: Fraction) -> bool {
         self.below(u64::from(Fraction::ALL.millionths)) < u64::from(rate.millionths)
     }

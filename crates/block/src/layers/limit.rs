@@ -1,13 +1,14 @@
 //! A layer that limits the requests in flight, the bytes per second and the requests per second.
 //! Requests above a limit are refused, not queued.
 //!
-//! Both rates are token buckets: a bucket fills at its rate up to its burst, and a request takes its
-//! cost out. A request that costs more than the burst passes when the bucket is full, and leaves it
-//! below empty. So nothing is refused forever, and in any time span no more passes than the burst,
-//! the rate times the span, and one request.
+//! Both rates are token buckets: a bucket fills at its rate up to its burst, and a request takes
+//! its cost out. A request that costs more than the burst passes when the bucket is full, and
+//! leaves it below empty. So nothing is refused forever, and in any time span no more passes than
+//! the burst, the rate times the span, and one request.
 //!
-//! A caller that was refused because of a rate may have nothing in flight to wait for. So a doorbell
-//! that waits after such a refusal ends, at the latest, when the refused request would pass.
+//! A caller that was refused because of a rate may have nothing in flight to wait for. So a
+//! doorbell that waits after such a refusal ends, at the latest, when the refused request would
+//! pass.
 //!
 //! The clock is read once per batch, and once more for each refusal.
 

@@ -1,5 +1,5 @@
-//! Layers: devices that wrap a device and change one thing, to see how a program behaves on a device
-//! that is slow, fails, completes short or is shared, and to count what reaches it.
+//! Layers: devices that wrap a device and change one thing, to see how a program behaves on a
+//! device that is slow, fails, completes short or is shared, and to count what reaches it.
 //!
 //! The layers work over a real ring, over the simulated disk and over [`Null`], so a fault can be
 //! injected in tests and on a real machine alike. Each keeps the contract of [`Device`]: a refused

@@ -1,9 +1,9 @@
-//! A device that completes every request at once without doing anything, as the bottom of a stack of
-//! layers.
+//! A device that completes every request at once without doing anything, as the bottom of a stack
+//! of layers.
 //!
-//! Requests complete with the doorbell, in order. Reads leave memory unchanged. The clock is its own:
-//! it only advances in a doorbell that waits with nothing completed, which ends at its limit, and in
-//! [`advance`](Null::advance).
+//! Requests complete with the doorbell, in order. Reads leave memory unchanged. The clock is its
+//! own: it only advances in a doorbell that waits with nothing completed, which ends at its limit,
+//! and in [`advance`](Null::advance).
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -1,8 +1,8 @@
 //! A layer that makes reads and writes end short, interrupted, or with "would block". All of these
 //! are ordinary results; a program that does not continue where it stopped loses data.
 //!
-//! A short request is really short: the device gets only its first part. The part is one that a real
-//! device could have ended with:
+//! A short request is really short: the device gets only its first part. The part is one that a
+//! real device could have ended with:
 //!
 //! | operation | the device gets | the caller gets |
 //! |---|---|---|

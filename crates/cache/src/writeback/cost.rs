@@ -72,8 +72,8 @@ impl Cost {
         self.pages_time += pages * time;
     }
 
-    /// Returns the number of pages that cost as much as the fixed cost of a request, or `None` while
-    /// it is unknown.
+    /// Returns the number of pages that cost as much as the fixed cost of a request, or `None`
+    /// while it is unknown.
     #[must_use]
     pub fn pages_of_request(&self) -> Option<f64> {
         let whole = self.requests_squared * self.pages_squared;

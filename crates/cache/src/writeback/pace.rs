@@ -181,8 +181,9 @@ impl Pace {
         self.bound = bound;
     }
 
-    /// Returns whether one more request of a class may be sent, if `free_slots` slots are free on all
-    /// devices together. Background requests leave room for waited ones, except for the minimum.
+    /// Returns whether one more request of a class may be sent, if `free_slots` slots are free on
+    /// all devices together. Background requests leave room for waited ones, except for the
+    /// minimum.
     pub fn has_room(&mut self, class: Class, free_slots: usize) -> bool {
         let own = self.load[class as usize];
         let has_room = own.requests < free_slots.saturating_mul(TIMES_FREE)
@@ -264,8 +265,8 @@ impl Pace {
         (self.write_rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
     }
 
-    /// Returns the longest gap in pages that costs no more to fill with zeroes than the request that it
-    /// saves, or a default while the costs are unknown.
+    /// Returns the longest gap in pages that costs no more to fill with zeroes than the request
+    /// that it saves, or a default while the costs are unknown.
     #[must_use]
     pub fn gap_pages(&self) -> u64 {
         let pages = self.cost_of_writes.pages_of_request();

@@ -131,8 +131,8 @@ impl CachedFile {
         self.settle_unwritten(&run, Failing::No, settled);
     }
 
-    /// Returns the number of tickets that have ended since the file was opened. It changes exactly when
-    /// a new result can be fetched.
+    /// Returns the number of tickets that have ended since the file was opened. It changes exactly
+    /// when a new result can be fetched.
     #[must_use]
     pub fn finished_tickets(&self) -> u64 {
         self.tickets.finished()

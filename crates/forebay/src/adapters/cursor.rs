@@ -15,16 +15,16 @@ use crate::wait;
 /// `tokio` for its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 ///
 /// `F` is `&File` (from [`File::cursor`]), `Arc<File>` or `File`. A file can have any number of
-/// cursors, each with its own position. A cursor has no buffer and needs no `BufWriter` around it: a
-/// small write is a copy into the cache, without a system call.
+/// cursors, each with its own position. A cursor has no buffer and needs no `BufWriter` around it:
+/// a small write is a copy into the cache, without a system call.
 ///
 /// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of
 /// the file and moves the position there. On a block device a write stops at the end of the device.
 ///
 /// # What `flush` does
 /// Nothing. Written data is in the cache of the engine at once, where every handle sees it. **It is
-/// not durable, and other programs do not see it, until a sync**: call [`File::sync_data`]. Dropping
-/// a cursor reports no error; [`File::close`] reports the last ones.
+/// not durable, and other programs do not see it, until a sync**: call [`File::sync_data`].
+/// Dropping a cursor reports no error; [`File::close`] reports the last ones.
 ///
 /// # Errors
 /// Those of [`File`], converted to the nearest kind of [`io::Error`], with the [`Error`] inside

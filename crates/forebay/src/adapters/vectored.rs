@@ -8,8 +8,8 @@ use crate::slices::{Slices, SlicesMut};
 use crate::wait;
 
 impl File {
-    /// Reads from `offset` into several buffers in order. Returns the number of bytes read. Blocks as
-    /// [`File::read_at`].
+    /// Reads from `offset` into several buffers in order. Returns the number of bytes read. Blocks
+    /// as [`File::read_at`].
     ///
     /// # Errors
     /// As [`File::read_at`].

@@ -6,8 +6,8 @@
 //! the new one:                                                                           Attach -> looks what there is to do
 //! ```
 //!
-//! A file whose descriptor was replaced goes to its own context in the same way: the ring lets go of
-//! the old descriptor when nothing is in flight by it, and registers the new one.
+//! A file whose descriptor was replaced goes to its own context in the same way: the ring lets go
+//! of the old descriptor when nothing is in flight by it, and registers the new one.
 //!
 //! The file's lock is held while the Attach is sent and the file's home changes (it is the one
 //! message that is sent, and may wake, under a file's lock). So who reads the new home sends behind

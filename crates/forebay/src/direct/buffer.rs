@@ -33,8 +33,8 @@ impl DirectBuffer for Buffer {}
 
 /// Buffer from the pool of the engine, aligned to a page so that direct I/O needs no copy.
 ///
-/// [`Engine::buffer`](crate::Engine::buffer) takes it from the pool, and dropping it returns it. Its
-/// initial content is unspecified. Access in a forked child panics.
+/// [`Engine::buffer`](crate::Engine::buffer) takes it from the pool, and dropping it returns it.
+/// Its initial content is unspecified. Access in a forked child panics.
 ///
 /// ```
 /// # fn main() -> forebay::Result<()> {

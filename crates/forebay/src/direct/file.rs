@@ -129,8 +129,8 @@ impl DirectFile {
         }
     }
 
-    /// Submits a write as [`DirectFile::write_at`] and returns its future. If the future is dropped,
-    /// the next sync or close of this handle reports the error.
+    /// Submits a write as [`DirectFile::write_at`] and returns its future. If the future is
+    /// dropped, the next sync or close of this handle reports the error.
     ///
     /// # Errors
     /// The future resolves to `InvalidInput` for more than 1 GiB or an offset beyond the largest

@@ -71,8 +71,8 @@ impl<B: DirectBuffer> Transfer<B> {
     /// Returns the number of bytes read or written, and the buffer.
     ///
     /// # Errors
-    /// Those of the operation; `WouldDeadlock` on a thread of the engine: then the operation ends as
-    /// if this had been dropped, and the returned buffer may be empty.
+    /// Those of the operation; `WouldDeadlock` on a thread of the engine: then the operation ends
+    /// as if this had been dropped, and the returned buffer may be empty.
     pub fn wait(self) -> (Result<usize>, B) {
         match (wait::may_block(), self.0) {
             (Ok(()), stage) => wait::drive(Self(stage)),

@@ -49,7 +49,8 @@ impl Turn {
         }
     }
 
-    /// Takes the turn if no other open has it, and the file is neither in the table nor being closed.
+    /// Takes the turn if no other open has it, and the file is neither in the table nor being
+    /// closed.
     fn try_take(shared: &Arc<Shared>, identity: Identity) -> Option<Self> {
         let mut table = shared.table();
         let is_free = !table.is_cached(identity)

@@ -19,8 +19,8 @@
 //!
 //! - [`Keeper::this_program`] executes the current program again. Its `main` must call
 //!   [`run_if_asked`] before anything else. In the keeper that call never returns.
-//! - [`Keeper::program`] executes another program, which calls [`run`]: the program `forebay`, or one
-//!   of your own.
+//! - [`Keeper::program`] executes another program, which calls [`run`]: the program `forebay`, or
+//!   one of your own.
 //! - [`Keeper::descriptor_store`] uses the service manager instead of a process.
 //!
 //! Both programs must be built from the same version of this library. Otherwise building the engine
@@ -84,7 +84,8 @@ pub(crate) const ASKED: &str = "FOREBAY_KEEPER";
 
 /// Exit status of a keeper: everything is written.
 pub(crate) const WRITTEN: i32 = 0;
-/// Exit status: some data could not be written; it was saved if the keeper has a directory for that.
+/// Exit status: some data could not be written; it was saved if the keeper has a directory for
+/// that.
 pub(crate) const SAVED: i32 = 1;
 /// Exit status: not started as a keeper, or by another version.
 pub(crate) const REFUSED: i32 = 2;
@@ -193,9 +194,9 @@ impl Keeper {
     /// services whose processes are all killed together.
     ///
     /// The manager holds memory and files while the program is not running. The restarted program
-    /// writes what was left: its `main` calls [`stored`] before it opens its files. The unit needs a
-    /// `FileDescriptorStoreMax=` of at least two more than the number of open files. The first open
-    /// and the last close of each file wait for the manager. All other options of a keeper are
+    /// writes what was left: its `main` calls [`stored`] before it opens its files. The unit needs
+    /// a `FileDescriptorStoreMax=` of at least two more than the number of open files. The first
+    /// open and the last close of each file wait for the manager. All other options of a keeper are
     /// ignored.
     #[must_use]
     pub fn descriptor_store() -> Self {

@@ -446,8 +446,8 @@ impl Keeping {
     /// Returns the next message of the program that takes over; `None` if it dies, goes away, or
     /// says nothing for too long.
     ///
-    /// The program has all descriptors by now, and two must never use them. So the keeper sends it a
-    /// refusal, which the program reads when it says that it has taken over, before it uses any.
+    /// The program has all descriptors by now, and two must never use them. So the keeper sends it
+    /// a refusal, which the program reads when it says that it has taken over, before it uses any.
     fn next_word(&self, channel: &Channel, peer: Peer) -> Option<Message> {
         let process = peer.process.and_then(|number| Process::of(number).ok());
         let mut awaited = vec![Awaited::Message(channel)];

@@ -1,6 +1,6 @@
 //! A result as one page: a picture for each question, then the tables, then the details of every
-//! round. It needs nothing but itself: no network, no script, no font. Pictures are inline SVG, each
-//! with a title and a description, and follow the reader's light or dark scheme.
+//! round. It needs nothing but itself: no network, no script, no font. Pictures are inline SVG,
+//! each with a title and a description, and follow the reader's light or dark scheme.
 //!
 //! The page is well-formed XML, so that other programs can read it. To look at it in both schemes
 //! (0 is dark, 1 is light), with Debian's `chromium`:

@@ -1,7 +1,7 @@
 //! The settings that a comparison changes, locked from its start to its end.
 //!
-//! A value that the kernel refuses, or a setting that another comparison uses, is found here, before
-//! the first run, and not when an arm's turn comes.
+//! A value that the kernel refuses, or a setting that another comparison uses, is found here,
+//! before the first run, and not when an arm's turn comes.
 
 use std::fs::File;
 use std::io;

@@ -44,7 +44,8 @@ pub enum What<W> {
         /// The bytes, in their receive buffer, which is returned when this is dropped.
         bytes: Received,
     },
-    /// The peer sends nothing more, but may still read. Close the connection when everything is sent.
+    /// The peer sends nothing more, but may still read. Close the connection when everything is
+    /// sent.
     Finished {
         /// The connection.
         connection: Connection,
@@ -61,8 +62,8 @@ pub enum What<W> {
         /// Reason of the close.
         reason: Reason,
     },
-    /// No connection can be accepted for lack of descriptors or memory. Accepting is tried again when a
-    /// connection ends, and every 100 ms.
+    /// No connection can be accepted for lack of descriptors or memory. Accepting is tried again
+    /// when a connection ends, and every 100 ms.
     AcceptFailed {
         /// The listener.
         listener: Listener,

@@ -36,8 +36,8 @@ impl Choice {
 
 /// Options of [`Sockets`](super::Sockets).
 ///
-/// Memory for received bytes is at most `buffers` times `buffer_bytes`. Memory for outgoing bytes is
-/// at most `connections` times twice `outgoing_bytes`, plus the excess of a single send.
+/// Memory for received bytes is at most `buffers` times `buffer_bytes`. Memory for outgoing bytes
+/// is at most `connections` times twice `outgoing_bytes`, plus the excess of a single send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// System calls to use.

@@ -16,8 +16,8 @@ const SPARE: usize = 64 << 10;
 pub enum Room {
     /// It accepts more.
     Yes,
-    /// Stop sending until [`Writable`](super::What::Writable) arrives. Further bytes are accepted up to
-    /// twice [`outgoing_bytes`](super::Options::outgoing_bytes), and refused after that.
+    /// Stop sending until [`Writable`](super::What::Writable) arrives. Further bytes are accepted
+    /// up to twice [`outgoing_bytes`](super::Options::outgoing_bytes), and refused after that.
     Stop,
 }
 

@@ -108,8 +108,8 @@ impl Pool {
 
 /// Received bytes in their receive buffer.
 ///
-/// Drop it as soon as the bytes are processed: nothing is received while all buffers are in use. In a
-/// forked child it cannot be read.
+/// Drop it as soon as the bytes are processed: nothing is received while all buffers are in use. In
+/// a forked child it cannot be read.
 pub struct Received {
     pool: Arc<Pool>,
     buffer: u16,

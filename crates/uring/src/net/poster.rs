@@ -10,8 +10,8 @@ use crate::waker::Waker;
 
 /// Handle that posts work to the polling thread. Cheap to clone.
 ///
-/// Posted work arrives as [`What::Posted`](super::What::Posted), in order. The queue is unbounded. Work
-/// posted after the sockets are dropped is dropped with the last poster.
+/// Posted work arrives as [`What::Posted`](super::What::Posted), in order. The queue is unbounded.
+/// Work posted after the sockets are dropped is dropped with the last poster.
 #[derive(Debug)]
 pub struct Poster<W> {
     queue: fifo::Sender<W>,
@@ -26,8 +26,8 @@ struct Counts {
 }
 
 impl<W> Poster<W> {
-    /// Appends work to the queue and wakes the polling thread. Does not block. Makes a system call only
-    /// if the queue was empty and the thread was asleep.
+    /// Appends work to the queue and wakes the polling thread. Does not block. Makes a system call
+    /// only if the queue was empty and the thread was asleep.
     pub fn post(&self, work: W) {
         self.counts.posts.fetch_add(1, Ordering::Relaxed);
         if self.queue.push(work) == WasEmpty::Yes {

@@ -14,7 +14,8 @@ use crate::local::{BindError, Bound, Peer};
 pub struct Listener(Bound);
 
 impl Listener {
-    /// Creates the socket. Waits up to a second while another process does so in the same directory.
+    /// Creates the socket. Waits up to a second while another process does so in the same
+    /// directory.
     ///
     /// # Errors
     /// [`BindError`]; anything at the path is then left unchanged.

@@ -18,8 +18,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Returns the process that has this id now. A caller that must be sure which process it is has to
-    /// verify that afterwards.
+    /// Returns the process that has this id now. A caller that must be sure which process it is has
+    /// to verify that afterwards.
     ///
     /// # Errors
     /// `NotFound` if there is no such process; the error of the system.
@@ -40,8 +40,8 @@ impl Process {
         self.number
     }
 
-    /// Waits for the end of the process up to `timeout`, or forever without one. Returns whether it has
-    /// ended. The kernel may still work on its requests then.
+    /// Waits for the end of the process up to `timeout`, or forever without one. Returns whether it
+    /// has ended. The kernel may still work on its requests then.
     ///
     /// # Errors
     /// The error of the system: out of memory.

@@ -26,8 +26,8 @@ pub enum Awaited<'a> {
     Rung(&'a Bell),
 }
 
-/// Blocks until one of the events happens, up to `timeout`, or forever without one. Returns for each
-/// event whether it happened.
+/// Blocks until one of the events happens, up to `timeout`, or forever without one. Returns for
+/// each event whether it happened.
 ///
 /// # Errors
 /// The error of the system: out of memory.

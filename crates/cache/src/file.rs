@@ -157,6 +157,10 @@ pub struct CachedFile {
     pub(crate) space: Space,
     /// Writes under way whose space was allocated before.
     pub(crate) allocated_writes: u64,
+    /// Pages were refused for lack of space: one request at a time until one succeeds.
+    pub(crate) is_alone: bool,
+    /// The request of pages in flight was sent alone, so its refusal counts.
+    pub(crate) was_sent_alone: bool,
     /// The next release gives back short stretches, too.
     pub(crate) gives_back_all: bool,
     /// Up to here there may be space from an allocation that failed on its way.
@@ -233,6 +237,8 @@ impl CachedFile {
             discarding: 0,
             space: Space::default(),
             allocated_writes: 0,
+            is_alone: false,
+            was_sent_alone: false,
             gives_back_all: false,
             littered: 0,
             leaves_space: false,

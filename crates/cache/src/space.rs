@@ -237,7 +237,7 @@ impl CachedFile {
 }
 
 /// `ENOSPC` and `EDQUOT`.
-const NO_SPACE: Errno = Errno(28);
+pub(crate) const NO_SPACE: Errno = Errno(28);
 const OVER_QUOTA: Errno = Errno(122);
 
 /// Returns the bytes to reserve beyond the end of a growing file, in whole pages: some seconds of

@@ -64,7 +64,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
             assert!(block.contains(word), "{word}: {block}");
         }
     }
-    let mixed = block(&out, "D mixed 50/50 r/w 64k qd32");
+    let mixed = block(&out, "D 64 KiB, half reads and half writes, depth 32");
     assert!(
         figure(mixed, "read BW (MB/s)") > 0.0 && figure(mixed, "write p999 (us)") > 0.0,
         "{mixed}"
@@ -134,5 +134,5 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
 }
 
 fn block_of_device(out: &str) -> &str {
-    block(out, "E raw 128k qd128")
+    block(out, "E 128 KiB writes to a device, depth 128")
 }

@@ -164,7 +164,11 @@ fn what_cannot_be_meant_is_refused_with_a_remedy() {
             "(use a smaller size, or another --dir)",
         ),
         ("[a]\nsize=4k\nfilename=/dev/null\n", &[], "neither a file nor a block device"),
-        ("[a]\nsize=4k\n", &["--set", "cash_bytes=8m"], "no knob `cash_bytes` (there are: plug,"),
+        (
+            "[a]\nsize=4k\n",
+            &["--set", "cash_bytes=8m"],
+            "unknown knob `cash_bytes` (known knobs: plug,",
+        ),
         ("[a]\nsize=4k\n", &["--set", "cache_bytes=3"], "(allowed: 8388608 to "),
         ("[a]\nsize=4k\n", &["--set", "flight=3", "--engine", "null"], "only forebay has knobs"),
         ("[a]\nsize=4k\n", &["--seed", "x"], "--seed x: not a seed"),

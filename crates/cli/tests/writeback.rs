@@ -147,9 +147,9 @@ fn what_cannot_be_had_is_refused_before_anything_is_done() {
         (&["--scratch", "xfs,agcuont=4"], "agcuont: no such key; did you mean agcount?"),
         (&["--scratch", "xfs,device=/dev/null"], "add --allow-write-device to confirm"),
         (&["--part", "factor"], "--part factor: writeback has no such part; did you mean factors?"),
-        (&["--set", "contexts=0"], "contexts = 0"),
-        (&["--set", "contexts=10000"], "contexts = 10000"),
-        (&["--set", "contexts=many"], "contexts = many"),
+        (&["--set", "contexts=0"], "invalid value `0` for knob `contexts`"),
+        (&["--set", "contexts=10000"], "invalid value `10000` for knob `contexts`"),
+        (&["--set", "contexts=many"], "invalid value `many` for knob `contexts`"),
         (&["--set", "affinity=grop"], "group"),
     ];
     let as_root: &[(&[&str], &str)] = &[

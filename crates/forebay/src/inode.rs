@@ -487,18 +487,19 @@ impl Inode {
             }
             Err(error) if is_full(&error) => {
                 self.lock().cache.note_litter(bytes.end);
-                Err(Error::new(
-                    ErrorKind::NoSpace,
-                    "no space for the write; none of it was accepted",
-                )
-                .at_path(&self.path)
-                .at_offset(offset)
-                .because(error)
-                .remedy("free space on the file system and write again"))
+                Err(self.no_space(offset).because(error))
             }
             // A file system without allocation ahead; whether there is room, the write will tell.
             Err(_) => Ok(allocated),
         }
+    }
+
+    /// Creates the error for a write that is refused because the file system is full.
+    pub(crate) fn no_space(&self, offset: u64) -> Error {
+        Error::new(ErrorKind::NoSpace, "no space for the write; none of it was accepted")
+            .at_path(&self.path)
+            .at_offset(offset)
+            .remedy("free space on the file system and write again")
     }
 
     /// Leaves the mark by which the next open after a crash knows that space beyond the end is
@@ -522,6 +523,7 @@ impl Inode {
         let reservation = self.lock().cache.reserves_for(bio);
         let (_, whole) = reservation.expect("a bio that allocates has a reservation");
         let unwritten = shared.level.dirty() * PAGE;
+        self.volume.begin_reserving(bio.length);
         if self.volume.room_ahead(&self.file, whole, unwritten) == Room::Scarce {
             return Err(Unreserved::Scarce);
         }
@@ -781,15 +783,20 @@ impl Inode {
         for Ended { bio, result } in
             ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
         {
+            let bytes = bio.length;
             match result {
                 Ok(_) => {}
-                Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => continue,
+                Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => {
+                    self.volume.end_reserving(bytes);
+                    continue;
+                }
                 Err(_) => Counters::add(&shared.counters.unreserved_failed, 1),
             }
             let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&self.file));
             let allocated = result.is_ok().then(|| bio.offset..bio.end());
             self.volume.aside.run(move || {
                 volume.look(&file);
+                volume.end_reserving(bytes);
                 match allocated.map(|bytes| file.pieces_of(bytes)) {
                     None => {}
                     Some(Ok(found)) => volume.note_pieces(found),

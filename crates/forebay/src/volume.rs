@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use forebay_cache::limits::MOST_GAP_PAGES;
+use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, Part, space};
 use forebay_uring::{Extents, File, Geometry};
 
@@ -22,6 +22,11 @@ use crate::level::Crossed;
 
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
+
+/// Free bytes beside that: a file system holds space back for its metadata while it allocates. XFS
+/// takes up to 8 blocks per request until the request has ended, and refuses requests that find
+/// less, though there is space for their data.
+const SLACK: u64 = forebay_block::limits::TAGS as u64 * 8 * PAGE;
 
 /// The same where each page may bring a gap of so many along.
 const fn times_with_gaps(longest: u64) -> u64 {
@@ -160,6 +165,8 @@ pub(crate) struct Volume {
     pub(crate) share: Share,
     free: AtomicU64,
     accepted: AtomicU64,
+    /// Bytes of reservations from the check of their room to the look at the space that is left.
+    reserving: AtomicU64,
     /// Bytes of pledged writes under way. Some count as dirty already; the others would be
     /// forgotten whenever the file system is looked at.
     promised: AtomicU64,
@@ -260,9 +267,21 @@ impl Volume {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Bytes free, as last seen.
+    /// Bytes free, as last seen, without those that were accepted or are being reserved since.
     pub(crate) fn free_bytes(&self) -> u64 {
-        self.free.load(Ordering::Relaxed).saturating_sub(self.accepted.load(Ordering::Relaxed))
+        let taken = [&self.accepted, &self.reserving].map(|bytes| bytes.load(Ordering::Acquire));
+        self.free.load(Ordering::Relaxed).saturating_sub(taken.iter().sum())
+    }
+
+    /// A reservation is asked for. Its bytes count as taken until [`Volume::end_reserving`],
+    /// because the file system may have them before it is looked at again.
+    pub(crate) fn begin_reserving(&self, bytes: u64) {
+        self.reserving.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// A reservation was refused, or the space that is left was looked at after it.
+    pub(crate) fn end_reserving(&self, bytes: u64) {
+        self.reserving.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Accepts a write of `length` bytes without space of its own, if there is plenty beside the
@@ -289,11 +308,12 @@ impl Volume {
         self.room_beside(length, unwritten)
     }
 
-    /// Whether free space is [`TIMES`] what is promised, unwritten, and asked for.
+    /// Whether free space is [`TIMES`] what is promised, unwritten, and asked for, and [`SLACK`].
     fn room_beside(&self, length: u64, unwritten: u64) -> Room {
         let promised = self.promised.load(Ordering::Acquire);
         let needed = unwritten.saturating_add(promised).saturating_add(length);
-        if self.free_bytes() >= needed.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
+        let needed = needed.saturating_mul(TIMES).saturating_add(SLACK);
+        if self.free_bytes() >= needed { Room::Plenty } else { Room::Scarce }
     }
 
     /// The last pledge that may not be written out, if there is one.

@@ -553,7 +553,7 @@ fn contract_10_what_the_device_cannot_store_is_told_by_the_sync() {
     let data = pattern(1, 2 << 20);
     file.write_at(&data, 0).unwrap();
     for _ in 0..2 {
-        assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
+        assert_eq!(kind_of(file.sync_data()), ErrorKind::NoSpace);
     }
     let mut buffer = vec![0; data.len()];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), data.len());

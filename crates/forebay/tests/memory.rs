@@ -5,7 +5,7 @@ mod support;
 
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
@@ -156,38 +156,4 @@ fn contract_14_the_arena_is_neither_inherited_nor_dumped() {
         }
     }
     assert!(found > 0, "no mapping of {bytes} bytes:\n{maps}");
-}
-
-/// The last engine goes where its own thread would have to wait for itself: refused, told, and
-/// nothing hangs.
-#[test]
-fn contract_12_an_engine_dropped_by_its_own_callback() {
-    let Some(disk) = Disk::new("dropped_by_callback", FileSystem::Ext4, 128 * MIB, Fails::Writes)
-    else {
-        return;
-    };
-    let path = disk.path().join("file");
-    std::fs::write(&path, pattern(1, 65536)).unwrap();
-    std::fs::File::open(&path).unwrap().sync_all().unwrap();
-    let held: Arc<Mutex<Option<Engine>>> = Arc::default();
-    let told: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
-    let engine =
-        Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_secs(600)).on_error({
-            let (held, told) = (Arc::clone(&held), Arc::clone(&told));
-            move |error| {
-                told.lock().unwrap().push(error.kind());
-                let engine = held.lock().unwrap().take();
-                drop(engine);
-            }
-        });
-    let engine = engine.build().unwrap();
-    let file = engine.open(&path, Open::write()).unwrap();
-    *held.lock().unwrap() = Some(engine);
-    file.write_at(&pattern(2, 65536), 0).unwrap();
-    disk.fail();
-    // Nobody is there to be told how this ends but the callback.
-    drop(file);
-    let is_refused = || told.lock().unwrap().contains(&ErrorKind::WouldDeadlock);
-    assert!(eventually(SOON, is_refused), "{:?}", told.lock().unwrap());
-    assert!(held.lock().unwrap().is_none());
 }

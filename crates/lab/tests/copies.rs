@@ -48,7 +48,7 @@ fn what_cannot_be_copied_is_refused() {
     let settings = vec![("no_such".into(), "1".into())];
     let refused =
         run(CopyCell { settings, ..cell(CopyWay::Forebay, 4096, directory.path()) }).unwrap_err();
-    assert!(refused.to_string().contains("no knob `no_such`"), "{refused}");
+    assert!(refused.to_string().contains("unknown knob `no_such`"), "{refused}");
 }
 
 #[test]

@@ -327,7 +327,11 @@ impl File {
             return Ok(u64::MAX);
         }
         let status = rustix::fs::fstatvfs(&self.descriptor)?;
-        Ok(status.f_bavail.saturating_mul(status.f_frsize))
+        // XFS subtracts the blocks that it holds back, and the result can go below zero for a moment
+        // while requests in flight reserve blocks: then it is a number of almost 2^64.
+        let is_negative = status.f_bavail > status.f_blocks;
+        let blocks = if is_negative { 0 } else { status.f_bavail };
+        Ok(blocks.saturating_mul(status.f_frsize))
     }
 
     /// Switches the descriptor between direct and buffered I/O for the next requests. Does nothing

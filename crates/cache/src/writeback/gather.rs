@@ -125,7 +125,7 @@ impl CachedFile {
     /// The first page of the next run: on from where the sweep has got to, then what moves the end
     /// of the file, then from the start.
     fn pick(&self, covers: Option<u64>) -> Option<u64> {
-        if self.draining {
+        if self.draining || self.is_alone && !self.flights.is_empty() {
             return None;
         }
         let which = |first: u64, chunk: &Chunk| {
@@ -262,6 +262,7 @@ impl CachedFile {
         }
         self.cursor = page;
         let length = self.bytes_of(&(first..first + run.count));
+        self.was_sent_alone = self.is_alone;
         let flight = self.flights.start(Flight::Pages(run));
         self.bio(Operation::Write, first * PAGE, length, segments.cut_to(length), class, flight)
     }
@@ -299,6 +300,7 @@ impl CachedFile {
         let mut segments = Segments::default();
         self.send_data(page, 1, 1, &mut segments);
         let segments = segments.cut_to(length);
+        self.was_sent_alone = self.is_alone;
         let flight = self.flights.start(Flight::Tail { page, length });
         self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }

@@ -14,6 +14,7 @@ use crate::file::{CachedFile, Entry, Liberties};
 use crate::frames::FrameRuns;
 use crate::limits::PAGE;
 use crate::partial::{Partial, Patch, Rest};
+use crate::space::NO_SPACE;
 use crate::ticket::{Failure, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 
@@ -174,11 +175,20 @@ impl CachedFile {
         settled: &mut Settled,
     ) {
         self.unflushed = true;
+        let was_alone = std::mem::take(&mut self.was_sent_alone);
         if let Err(errno) = result {
+            // On a nearly full file system requests in flight hold space for metadata that they do
+            // not use in the end. A request that finds none beside others is sent again alone.
+            let is_refused_beside_others = errno == NO_SPACE && !was_alone;
+            if is_refused_beside_others {
+                self.is_alone = true;
+                return self.settle_unwritten(run, Failing::No, settled);
+            }
             self.settle_unwritten(run, Failing::Yes, settled);
             self.tell_failure(run.first * PAGE, errno);
             return;
         }
+        self.is_alone = false;
         if self.liberties == Liberties::Exclusive {
             self.note_unkept();
         }

@@ -168,8 +168,8 @@ impl Engine {
     ///
     /// # Errors
     /// - `Open` with the reason of the system.
-    /// - `Busy` if another engine has the file open for writing, if this engine has it open for
-    ///   direct I/O, or if a block device is mounted or in use.
+    /// - `Busy` if another engine has the file open for writing, if this engine has it open by
+    ///   [`Engine::open_direct`], or if a block device is mounted or in use.
     /// - `Unsupported` for anything but a regular file or block device, and for appending to or
     ///   truncating a block device.
     /// - `NotPermitted` for writing to a block device that is already open in this engine and could
@@ -204,8 +204,8 @@ impl Engine {
     ///
     /// Does not block, except to start the threads of more `contexts`. A change takes effect from
     /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
-    /// is written. Files that move to another context keep their writes in flight. What was
-    /// reserved before a change of `prealloc` is given back when its file is closed.
+    /// is written. Files that move to another context keep their writes in flight.
+    /// Space reserved before a change of `prealloc` is given back when its file is closed.
     ///
     #[doc = include_str!("knobs.md")]
     ///
@@ -468,7 +468,7 @@ impl Engine {
         if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
             return None;
         }
-        match file.set_extent_hint(u32::try_from(bytes).expect("what can be told is less")) {
+        match file.set_extent_hint(u32::try_from(bytes).expect("the limit of the hint fits")) {
             Ok(()) => Some(bytes),
             Err(error) => {
                 tracing::debug!(path = %path.display(), %error, "no extent-size hint");
@@ -500,8 +500,8 @@ impl Engine {
     /// block.
     ///
     /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
-    /// per doubling; the edge is zero for completions that were not held. Holds inside the kernel
-    /// (`min_wait`) are not included.
+    /// per doubling; the edge is zero for completions that were not held. Waits inside the
+    /// kernel (io_uring's `min_wait`) are not included.
     #[must_use]
     pub fn holds(&self) -> Vec<(Duration, u64)> {
         self.owner.shared.holds()
@@ -566,7 +566,7 @@ impl Engine {
     /// Writes everything out, gives back reserved space, and stops the engine. Blocks for at most
     /// `timeout`.
     ///
-    /// Written data is not flushed: call a sync before for what must survive a power cut. Remaining
+    /// Written data is not flushed: call a sync before, if data must survive a power cut. Remaining
     /// handles then fail with `Shutdown`. A second call does nothing.
     ///
     /// # Errors

@@ -304,7 +304,7 @@ impl File {
         self.len() == 0
     }
 
-    /// Returns the path by which the first handle of the file was opened. The file may have been
+    /// Returns the path that the first handle of the file was opened with. The file may have been
     /// renamed or removed since.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -506,7 +506,7 @@ impl File {
     /// Writes the file out, closes the handle, and reports the last errors. Blocks for at most
     /// [`Builder::close_timeout`](crate::Builder::close_timeout).
     ///
-    /// Written data is not flushed: call a sync before for what must survive a power cut. Closing
+    /// Written data is not flushed: call a sync before, if data must survive a power cut. Closing
     /// the last handle gives back reserved space.
     ///
     /// # Errors

@@ -45,13 +45,13 @@ pub struct Knob {
     pub name: String,
     /// Its current value, as [`Engine::set`](crate::Engine::set) takes it.
     pub value: String,
-    /// The values that it accepts, as text for a reader.
+    /// The values that it accepts, as text for people.
     pub choices: String,
-    /// Its value if it is never set, as text for a reader.
+    /// Its value if it is never set, as text for people; not always valid for `set`.
     pub default: String,
     /// Meaning, in one or two sentences.
     pub help: String,
-    /// Whether it can be changed while the engine runs.
+    /// When it can be changed: at any time, or only before the engine is built.
     pub change: Change,
 }
 

@@ -151,8 +151,8 @@ impl DirectFile {
     /// The first sync of a file that this engine created also syncs its directory.
     ///
     /// # Errors
-    /// `Poisoned` after a failed flush, until all handles are closed. Once, the error of a write of
-    /// this handle whose future was dropped.
+    /// `Poisoned` after a failed flush, until all handles are closed. Also, once, the error of a
+    /// write of this handle whose future was dropped.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }

@@ -208,7 +208,7 @@ impl Handle {
         for error in errors {
             match self.shared.upgrade() {
                 Some(shared) => shared.report(&error),
-                None => tracing::error!(%error, "the engine ended before it could be told"),
+                None => tracing::error!(%error, "an error after the end of the engine"),
             }
         }
     }

@@ -43,8 +43,8 @@ pub struct Adopted {
     pub process: u32,
     /// Number of pages in the cache that are equal to the device.
     pub clean_pages: u64,
-    /// Number of pages that the keeper could not write. They are dirty in this engine and will be
-    /// tried again.
+    /// Number of pages of the dead program that its [`keeper`](crate::keeper) could not write. They
+    /// are dirty in this engine, which tries again.
     pub unwritten_pages: u64,
 }
 

@@ -166,7 +166,8 @@ enum Program {
 pub struct KeeperState {
     /// Process id of the keeper, or `None` while no keeper runs.
     pub process: Option<u32>,
-    /// Number of files that it holds, or will hold once it runs again.
+    /// Number of open files that the keeper process holds. While no keeper runs, the number of files
+    /// that the next one will hold.
     pub files: usize,
     /// Number of times that a lost keeper was replaced.
     pub restarts: u64,
@@ -182,7 +183,8 @@ impl Keeper {
         Self::of(Program::Path(path.into()))
     }
 
-    /// Uses this program as the keeper. Its `main` must call [`run_if_asked`] before anything else.
+    /// Uses this program as the keeper, the second process that finishes the writing if this process
+    /// dies. Its `main` must call [`run_if_asked`] before anything else.
     ///
     /// The keeper runs the executable that this process runs, even if its file was replaced.
     #[must_use]
@@ -227,8 +229,8 @@ impl Keeper {
         self
     }
 
-    /// Sets the path of a socket where another program can take over after this one died, with
-    /// [`Builder::adopt`](crate::Builder::adopt).
+    /// Sets the path of a socket that the keeper serves. After this program has died, another program
+    /// takes over its cache and its open files there, with [`Builder::adopt`](crate::Builder::adopt).
     ///
     /// The socket has mode 0600: only the same user and root can connect.
     #[must_use]

@@ -171,7 +171,7 @@ impl Keeping {
             Ok(Message::Hello(hello)) => hello,
             Ok(_) => return Err("the first word was no hello".into()),
             Err(malformed) => {
-                return Err(format!("the program says what is none here: {malformed}"));
+                return Err(format!("invalid message from the program: {malformed}"));
             }
         };
         if hello.layout != LAYOUT_VERSION {
@@ -271,7 +271,7 @@ impl Keeping {
                 self.log.say(format_args!("the program said what it should not: {other:?}"));
             }
             Err(malformed) => {
-                self.log.say(format_args!("the program said what is none here: {malformed}"));
+                self.log.say(format_args!("invalid message from the program: {malformed}"));
             }
         }
         Heard::Something
@@ -548,7 +548,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
         if let Some(record) = arena.file(number).filter(|record| record.generation == generation) {
             let file = File::of_descriptor(file).and_then(|file| match is_meant(&file, &record) {
                 true => Ok(file),
-                false => Err(io::Error::other("not the file that is meant")),
+                false => Err(io::Error::other("not the file of this record")),
             });
             known.insert(number, known_of(&record));
             files.insert(number, (generation, path, file));

@@ -227,7 +227,12 @@ pub const SETTINGS: [Setting<Model>; 24] = [
         contexts,
         1..=1024
     ),
-    worded!("layout", "of what is held back: holes, unwritten or written", layout, LAYOUTS),
+    worded!(
+        "layout",
+        "blocks of the file beforehand: holes, unwritten or written",
+        layout,
+        LAYOUTS
+    ),
     worded!("order", "of a file's writes: random or sequential", order, ORDERS),
     numbered!("directories", "which are in groups in turn", directories, 1..=1024),
     numbered!("files", "of each directory", files, 1..=1024),

@@ -1,0 +1,67 @@
+//! Claims are tests: what a page says exists, exists, and a few counts never rise.
+//!
+//! Each check is a function from text to findings, so that the tests at the end of its file can
+//! show it a broken claim. Nothing here changes a file. A count that has fallen is printed; put
+//! the lower number into `ratchet.toml`, and it cannot rise again.
+
+mod claims;
+mod code;
+mod facts;
+mod imports;
+mod phrases;
+mod ratchet;
+mod tree;
+
+use claims::Page;
+use facts::Facts;
+use tree::Tree;
+
+/// Fails with all findings at once, one per line.
+#[track_caller]
+fn none(findings: &[String], rule: &str) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+#[test]
+fn every_claim_of_a_page_is_true() {
+    let (tree, facts) = (Tree::load(), Facts::gather());
+    let mut findings = Vec::new();
+    for (path, text) in tree.pages() {
+        findings.extend(claims::broken(&Page { path, text }, &tree, &facts));
+    }
+    none(&findings, "a page names something that does not exist");
+}
+
+#[test]
+fn the_commands_of_the_first_page_are_those_that_ci_runs() {
+    let tree = Tree::load();
+    none(&claims::commands_of_ci(tree.text("README.md"), tree.text(".ci/run")), "README and CI");
+}
+
+#[test]
+fn what_a_user_reads_first_has_no_banned_phrase() {
+    let (tree, facts) = (Tree::load(), Facts::gather());
+    let mut findings = phrases::in_lines("README.md", tree.text("README.md"));
+    for (command, help) in facts.helps() {
+        findings.extend(phrases::in_lines(&format!("forebay {command} --help"), help));
+    }
+    for (path, text) in tree.sources().filter(|(path, _)| phrases::is_seen_by_users(path)) {
+        findings.extend(phrases::in_strings(path, text));
+    }
+    for (path, text) in tree.sources().filter(|(path, _)| path.starts_with("crates/forebay/src/")) {
+        findings.extend(phrases::in_public_docs(path, text));
+    }
+    none(&findings, "a phrase that this project does not use");
+}
+
+#[test]
+fn no_count_rises() {
+    let tree = Tree::load();
+    none(&ratchet::risen(tree.text(ratchet::FILE), &ratchet::count(&tree)), "a count has risen");
+}
+
+#[test]
+fn unsafe_code_is_where_the_architecture_says() {
+    let tree = Tree::load();
+    none(&code::misplaced_unsafe(&tree), "unsafe code");
+}

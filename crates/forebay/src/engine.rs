@@ -496,8 +496,8 @@ impl Engine {
         self.owner.shared.stats()
     }
 
-    /// Returns a histogram of how long completions were held so that they end together. Does not
-    /// block.
+    /// Returns a histogram of how long finished requests waited before their callers were woken, so
+    /// that several callers are woken together. Does not block.
     ///
     /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
     /// per doubling; the edge is zero for completions that were not held. Waits inside the

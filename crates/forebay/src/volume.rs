@@ -23,9 +23,9 @@ use crate::level::Crossed;
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
 
-/// Free bytes beside that: a file system holds space back for its metadata while it allocates. XFS
-/// takes up to 8 blocks per request until the request has ended, and refuses requests that find
-/// less, though there is space for their data.
+/// Free bytes beside that for a write without space of its own: a file system holds space back for
+/// its metadata while it allocates. XFS takes up to 8 blocks per request until the request has
+/// ended, and refuses requests that find less, though there is space for their data.
 const SLACK: u64 = forebay_block::limits::TAGS as u64 * 8 * PAGE;
 
 /// The same where each page may bring a gap of so many along.
@@ -293,7 +293,7 @@ impl Volume {
         }
         // Promised before it is looked at: of two writes that ask at once, one counts the other.
         self.promised.fetch_add(length, Ordering::AcqRel);
-        if self.room_beside(0, unwritten) == Room::Scarce {
+        if self.room_beside(SLACK / TIMES, unwritten) == Room::Scarce {
             self.promised.fetch_sub(length, Ordering::AcqRel);
             return None;
         }
@@ -308,12 +308,11 @@ impl Volume {
         self.room_beside(length, unwritten)
     }
 
-    /// Whether free space is [`TIMES`] what is promised, unwritten, and asked for, and [`SLACK`].
+    /// Whether free space is [`TIMES`] what is promised, unwritten, and asked for.
     fn room_beside(&self, length: u64, unwritten: u64) -> Room {
         let promised = self.promised.load(Ordering::Acquire);
         let needed = unwritten.saturating_add(promised).saturating_add(length);
-        let needed = needed.saturating_mul(TIMES).saturating_add(SLACK);
-        if self.free_bytes() >= needed { Room::Plenty } else { Room::Scarce }
+        if self.free_bytes() >= needed.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
     }
 
     /// The last pledge that may not be written out, if there is one.

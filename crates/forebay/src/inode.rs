@@ -516,7 +516,7 @@ impl Inode {
             return Poll::Pending;
         }
         if state.cache.is_being_cut() && !state.is_orphan {
-            state.page_wakers.push(context.waker().clone());
+            state.page_wakers.push(waker);
             return Poll::Pending;
         }
         state.appending = true;

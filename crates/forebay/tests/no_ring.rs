@@ -5,12 +5,13 @@
 
 mod support;
 
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
 use support::mount::{FileSystem, Mount};
+use support::refused::{self, Threads};
 use support::{MIB, assert_on_disk, directory, pattern, process};
 
 const CHILD: &str = "child_without_io_uring";
@@ -20,36 +21,6 @@ const FILES: usize = 100;
 
 /// No more than this is waited for anything.
 const SOON: Duration = Duration::from_secs(30);
-
-/// From now on the kernel answers `io_uring_setup` with this error, in this thread and those it
-/// starts.
-fn refuse_io_uring(errno: i32) {
-    const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
-    // Where the number of the call is in what the filter looks at, and where the architecture.
-    const NUMBER: u32 = 0;
-    const NUMBERS_OF: u32 = 4;
-    let load = |offset: u32| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
-    // Skips so many where the word is not the value.
-    let unless = |value: u32, skip: u8| libc::sock_filter { code: 0x15, jt: 0, jf: skip, k: value };
-    let answer = |action: u32| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: action };
-    let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
-    let mut filter = [
-        load(NUMBERS_OF),
-        unless(ARCHITECTURE, 3),
-        load(NUMBER),
-        unless(setup, 1),
-        answer(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()),
-        answer(libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers alone.
-    let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    // SAFETY: the program and its instructions, as many as it says, are read during the call.
-    let result =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
-}
 
 /// What file `number` holds.
 fn content(number: usize) -> Vec<u8> {
@@ -68,7 +39,8 @@ fn engine() -> Engine {
 fn child_without_io_uring() {
     let Some(task) = process::task() else { return };
     let [errno, what, directory] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
-    refuse_io_uring(errno.parse().unwrap());
+    let errno = errno.parse().unwrap();
+    refused::system_call(libc::SYS_io_uring_setup, errno, Threads::This);
     match what {
         "many files" => write_many(Path::new(directory)),
         "no space" => write_until_full(Path::new(directory)),

@@ -1,8 +1,9 @@
 //! What the tests share: seeded randomness, directories, skips that say why, other processes, and
 //! helpers of their own: `device` (a loop device), `mount` (file systems on loop devices), `faulty`
 //! (disks that lose, fail and hang), `other` (another program that is told what to do), `kept`
-//! (programs with keepers), `stopped` (one that is looked at), `history` (what a file may hold
-//! after a crash) and `load` (writers whose power goes).
+//! (programs with keepers), `stopped` (one that is looked at), `refused` (a system call that the
+//! kernel refuses), `history` (what a file may hold after a crash) and `load` (writers whose power
+//! goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
@@ -13,6 +14,7 @@ pub(crate) mod load;
 pub(crate) mod mount;
 pub(crate) mod other;
 pub(crate) mod process;
+pub(crate) mod refused;
 pub(crate) mod stopped;
 
 use std::io::Write as _;

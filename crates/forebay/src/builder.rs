@@ -9,21 +9,19 @@ use forebay_cache::Caching;
 use forebay_cache::limits::PAGE;
 use forebay_uring::{Arena, Buffers, ForkGuard};
 
-use crate::contexts;
-use crate::engine::Engine;
-use crate::engine::adopt::Adopted;
-use crate::error::{Error, ErrorKind, Result};
+use crate::core::engine::Engine;
+use crate::core::engine::adopt::Adopted;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::knobs::{self, Knob};
+use crate::core::limits::PATIENCE;
+use crate::core::policy::{Affinity, Backend, Contexts, Flight, Prealloc};
+use crate::core::recovery::inherited::forget_all_but;
+use crate::core::settings::Settings;
+use crate::core::shared::{OnError, Parts, Shared};
 use crate::keeper::Keeper;
-use crate::keeper::adopt::{Handed, forget_all_but};
-use crate::keeper::standby::Standby;
-use crate::knobs::{self, Knob};
-use crate::level::Level;
-use crate::limits::PATIENCE;
-use crate::policy::{Affinity, Backend, Contexts, Flight, Prealloc};
-use crate::pool::Pool;
-use crate::settings::Settings;
-use crate::shared::{OnError, Parts, Shared};
-use crate::wait;
+use crate::keeper::adopt::Handed;
+use crate::keeper::standby::Started;
+use crate::platform::thread;
 
 /// Options of an engine; [`Builder::build`] checks them and makes the engine.
 ///
@@ -264,7 +262,7 @@ impl Builder {
 
     /// Sets a knob (option with a name) to a value given as text, such as `set("prealloc", "64m")`.
     ///
-    #[doc = include_str!("knobs.md")]
+    #[doc = include_str!("core/knobs.md")]
     ///
     /// ```
     /// # fn main() -> forebay::Result<()> {
@@ -374,25 +372,51 @@ impl Builder {
         )))?;
         let fork = ForkGuard::new()
             .map_err(failed("could not allocate the page that detects a fork".to_owned()))?;
-        let level = Level::new(settings.throttle());
         let started =
-            self.keeper.map(|keeper| Standby::start(keeper, &arena, on_trial)).transpose()?;
-        let (keeper, process) = started.unzip();
-        let alive = keeper.as_ref().and_then(Standby::alive);
-        let (contexts, has_ended) =
-            contexts::Contexts::new(settings.backend, Arc::clone(&arena), alive);
-        let parts = Parts { buffers, contexts, settings, on_error: self.on_error, fork, keeper };
-        let shared = Arc::new(Shared::new(Pool::new(arena, self.is_survived), level, parts));
-        if let (Some(keeper), Some(process)) = (&shared.keeper, process) {
-            keeper.watch(&shared, process)?;
-        }
-        let description = shared.start()?;
-        Engine::start(shared, has_ended, description, self.patience)
+            self.keeper.map(|keeper| Started::start(keeper, &arena, on_trial)).transpose()?;
+        let (keeper, watch) = started.map(Started::split).unzip();
+        let parts = Parts {
+            arena,
+            is_survived: self.is_survived,
+            buffers,
+            settings,
+            on_error: self.on_error,
+            fork,
+            keeper,
+        };
+        let watch = move |shared: &Arc<Shared>| watch.map_or(Ok(()), |watch| watch(shared));
+        Engine::assemble(parts, watch, self.patience)
+    }
+}
+
+impl Engine {
+    /// Builds an engine with default options; see [`Builder`]. Blocks.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    #[allow(clippy::new_without_default, reason = "it can fail")]
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Continues where a dead program stopped, as [`Builder::adopt`] with default options and
+    /// without a new keeper. Blocks.
+    ///
+    /// # Errors
+    /// As [`Builder::adopt`].
+    pub fn adopt(socket: impl AsRef<Path>) -> Result<Adopted> {
+        Self::builder().adopt(socket)
+    }
+
+    /// Returns a builder for options that must be set before the engine starts.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 
 fn may_make() -> Result<()> {
-    if wait::is_ours() {
+    if thread::is_ours() {
         return Err(Error::new(
             ErrorKind::WouldDeadlock,
             "cannot build an engine on a thread of an engine",

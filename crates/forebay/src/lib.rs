@@ -128,70 +128,36 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 
-// Modules in order of a write's life: `file` and `open` the verbs, `inode` the cache of one file
-// under its lock, `level` the dirty limit and its waiters, `pool` the memory of pages, `home`
-// which context a file belongs to, `context` the thread that submits everything to the device,
-// `contexts` all of these threads, `flight` how much is in flight, `failing` pages that could not
-// be written.
-//
-// Around them: `engine`, `builder`, `settings`, `knobs`, `policy`, `stats` and `metrics`; `table`
-// open inodes, `volume` free space of a file system, `entries` directory entries to sync, `layout`
-// extents of a file, `wait` and `wakers` blocking calls, `control` the control socket, `direct`
-// files past the cache, `adapters` standard traits, `keeper` survival of the process.
+// `core` is the engine and names the machine only through `platform`; its `mod.rs` lists the way of
+// a write. Around it: `builder` makes an engine, `adapters` standard traits, `control` the control
+// socket, `keeper` survival of the process, `metrics` counters for a registry.
 
 mod adapters;
-mod aside;
 mod builder;
-mod context;
-mod contexts;
 mod control;
-mod counters;
-mod direct;
-mod engine;
-mod entries;
-mod error;
-mod failing;
-mod file;
-mod flight;
-mod home;
-mod inode;
+mod core;
 pub mod keeper;
-mod knobs;
-mod layout;
-mod level;
-mod limits;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod mutex;
-mod open;
-pub mod policy;
-#[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
-mod pool;
-mod settings;
-mod shared;
-mod slices;
-mod stats;
-mod table;
-mod user_code;
-mod volume;
-mod wait;
-mod wakers;
+mod platform;
 
+pub use crate::core::direct::buffer::{Buffer, DirectBuffer};
+pub use crate::core::direct::file::DirectFile;
+pub use crate::core::direct::plug::Plug;
+pub use crate::core::direct::transfer::Transfer;
+pub use crate::core::engine::Engine;
+pub use crate::core::engine::adopt::Adopted;
+pub use crate::core::error::{Error, ErrorKind, Result};
+pub use crate::core::file::File;
+pub use crate::core::knobs::{Change, Knob};
+pub use crate::core::layout::Layout;
+pub use crate::core::open::Open;
+pub use crate::core::policy;
+pub use crate::core::standby::KeeperState;
+pub use crate::core::stats::Stats;
 pub use adapters::cursor::Cursor;
 pub use builder::Builder;
 pub use control::client::Control;
-pub use direct::buffer::{Buffer, DirectBuffer};
-pub use direct::file::DirectFile;
-pub use direct::plug::Plug;
-pub use direct::transfer::Transfer;
-pub use engine::Engine;
-pub use engine::adopt::Adopted;
-pub use error::{Error, ErrorKind, Result};
-pub use file::File;
-pub use keeper::{Keeper, KeeperState, WhenLost};
-pub use knobs::{Change, Knob};
-pub use layout::Layout;
+pub use keeper::{Keeper, WhenLost};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
-pub use open::Open;
-pub use stats::Stats;

@@ -11,8 +11,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::engine::Engine;
-use crate::stats::{Kind, NUMBERS, Number, Stats};
+use crate::core::engine::Engine;
+use crate::core::stats::{Kind, NUMBERS, Number, Stats};
 
 /// A collector that exports the [`Stats`] of an engine from a `prometheus_client` registry.
 ///

@@ -5,11 +5,11 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes, BytesMut};
 use forebay_uring::Memory;
 
-use crate::direct::buffer::{DirectBuffer, private};
-use crate::error::Result;
-use crate::file::File;
-use crate::slices::Slices;
-use crate::wait;
+use crate::core::direct::buffer::{DirectBuffer, private};
+use crate::core::error::Result;
+use crate::core::file::File;
+use crate::core::slices::Slices;
+use crate::core::wait;
 
 /// Pieces of a buffer that are planned together.
 const PIECES: usize = 64;

@@ -6,10 +6,10 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 
 #[cfg(feature = "tokio")]
 use crate::adapters::tokio::Polled;
-use crate::error::{Error, ErrorKind, Result};
-use crate::file::File;
-use crate::slices::{Slices, SlicesMut};
-use crate::wait;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::File;
+use crate::core::slices::{Slices, SlicesMut};
+use crate::core::wait;
 
 /// File with a position, for the traits [`Read`], [`Write`] and [`Seek`], and with the feature
 /// `tokio` for its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.

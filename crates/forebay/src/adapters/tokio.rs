@@ -14,12 +14,12 @@ use forebay_cache::Request;
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::adapters::cursor::Cursor;
-use crate::counters::Counters;
-use crate::error::Result;
-use crate::file::{File, Ticket, make_room, plugged_no_more};
-use crate::inode::{Allocated, Promise, Reading};
-use crate::level::Queued;
-use crate::slices::{Slices, SlicesMut};
+use crate::core::counters::Counters;
+use crate::core::error::Result;
+use crate::core::file::{File, Ticket, make_room, plugged_no_more};
+use crate::core::inode::{Allocated, Promise, Reading};
+use crate::core::level::Queued;
+use crate::core::slices::{Slices, SlicesMut};
 
 /// Bytes accepted or read in one poll, at most: a copy of more would keep other tasks of the thread
 /// waiting.

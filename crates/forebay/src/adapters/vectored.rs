@@ -2,10 +2,10 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use crate::error::Result;
-use crate::file::File;
-use crate::slices::{Slices, SlicesMut};
-use crate::wait;
+use crate::core::error::Result;
+use crate::core::file::File;
+use crate::core::slices::{Slices, SlicesMut};
+use crate::core::wait;
 
 impl File {
     /// Reads from `offset` into several buffers in order. Returns the number of bytes read. Blocks

@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::line::{Line, Request};
-use crate::error::{Error, ErrorKind, Result};
-use crate::knobs::Knob;
-use crate::limits::{CONTROL_ANSWER_BYTES, CONTROL_PATIENCE};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::knobs::Knob;
+use crate::core::limits::{CONTROL_ANSWER_BYTES, CONTROL_PATIENCE};
 
 /// Connection to the control socket of an engine in another process
 /// ([`Engine::serve_control`](crate::Engine::serve_control)).

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::knobs::{self, Change, Knob};
-use crate::limits::CONTROL_LINE_BYTES;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::knobs::{self, Change, Knob};
+use crate::core::limits::CONTROL_LINE_BYTES;
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]

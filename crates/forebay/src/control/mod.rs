@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use forebay_uring::local::{Bell, BindError, Interest, Listener, Peer, this_user, wait};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{CONTROL_CLIENTS, CONTROL_READ_BYTES};
-use crate::shared::Shared;
-use crate::wait::mark_as_ours;
+use crate::core::engine::{self, Engine};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::{CONTROL_CLIENTS, CONTROL_READ_BYTES};
+use crate::core::shared::Shared;
+use crate::platform::thread::mark_as_ours;
 use line::{Input, Line, Request};
 
 /// A socket that is served, until it is told to end.
@@ -54,12 +55,55 @@ impl Serving {
         let thread = thread::Builder::new().name("forebay-control".into()).spawn(run);
         Ok(Self { bell, thread: thread.map_err(failed)? })
     }
+}
 
+impl engine::Serving for Serving {
     /// Ends it, and takes the socket away.
-    pub(crate) fn end(self) {
+    fn end(self: Box<Self>) {
         self.bell.ring();
         // A panic of it has been reported, and concerns nobody else.
         let _ = self.thread.join();
+    }
+}
+
+impl Engine {
+    /// Serves a control socket at `path` until the engine ends, on a thread of its own.
+    ///
+    /// Other processes of the same user, and root, can then read the counters and read and set the
+    /// knobs: with [`Control`](crate::Control), with `forebay ctl`, or by hand. The socket has mode
+    /// 0600; other users are refused even if that is changed. An existing socket at `path` is
+    /// replaced if it belongs to the same user and no process serves it; anything else is left
+    /// alone.
+    ///
+    /// A request is one line of at most 256 bytes: `get`, `get NAME`, `set NAME VALUE`, `stats` or
+    /// `stats NAME`. The answer has these lines:
+    ///
+    /// - for `get`, `knob NAME VALUE live|fixed CHOICES` for each knob;
+    /// - for `stats`, `number NAME NUMBER` for each counter;
+    /// - for `get NAME` and `stats NAME`, `value VALUE`;
+    /// - at the end, `ok`, or `error KIND REASON` with the kind `invalid`, `refused`, `shutdown` or
+    ///   `failed`.
+    ///
+    /// Requests may be sent ahead and are answered in order. A line that is too long closes the
+    /// connection. Of more than 16 connections, the one idle for longest is closed.
+    ///
+    /// ```text
+    /// $ echo get plug | nc -NU engine.socket
+    /// value adaptive
+    /// ok
+    /// ```
+    ///
+    /// # Errors
+    /// - `Busy` if a process serves a socket at `path`, or this engine already serves one.
+    /// - `InvalidInput` if anything else exists at `path`, or a socket of another user.
+    /// - `Open` with the reason of the system.
+    /// - `WouldDeadlock` on a thread of the engine.
+    pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let start = |shared: &Arc<Shared>| -> Result<Box<dyn engine::Serving>> {
+            Ok(Box::new(Serving::start(path, shared)?))
+        };
+        self.serve(start).map_err(|error| error.at_path(path))
     }
 }
 

@@ -15,24 +15,21 @@
 //! trusted in nothing: the memory is mapped only where all it says of itself is so, and a file
 //! counts only where it is the one the arena means.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use forebay_block::Frame;
-use forebay_cache::limits::PAGE;
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::passing::{self, Received};
-use forebay_uring::{Arena, Channel, File, FileRecord, FrameState, Header};
+use forebay_uring::{Arena, Channel, File};
 
 use super::message::Message;
-use super::process::{headers, is_meant, known_of, path_of};
-use super::recover::frames_of;
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{KEEPER_ANSWER, KEEPER_FINISHING, KEEPER_FIRST_WORD};
+use super::process::path_of;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::{KEEPER_ANSWER, KEEPER_FINISHING, KEEPER_FIRST_WORD};
+use crate::core::recovery::inherited::{self, HandedFile, whole_files};
 
 /// What a keeper has handed over, and may still get back.
 #[derive(Debug)]
@@ -42,29 +39,6 @@ pub(crate) struct Handed {
     /// Of whom it was.
     pub(crate) process: u32,
     pub(crate) files: Vec<HandedFile>,
-}
-
-/// One file of it.
-#[derive(Debug)]
-pub(crate) struct HandedFile {
-    pub(crate) file: File,
-    /// Where it is.
-    pub(crate) path: PathBuf,
-    pub(crate) inherited: Inherited,
-}
-
-/// What the arena says of a file.
-#[derive(Debug)]
-pub(crate) struct Inherited {
-    /// By which frames name it.
-    pub(crate) number: u32,
-    /// Nothing of its length is under way any more.
-    pub(crate) record: FileRecord,
-    /// The pages that are here: of each its youngest frame, in the order of the file, all within
-    /// its size.
-    pub(crate) pages: Vec<(Frame, Header)>,
-    /// No header of it has a larger one.
-    pub(crate) sequence: u64,
 }
 
 impl Handed {
@@ -102,8 +76,10 @@ impl Handed {
         })?;
         let mut files = BTreeMap::new();
         for _ in 0..count {
-            let (number, generation, file) = next_file(&channel)?;
-            files.insert(number, (generation, file));
+            let (number, generation, descriptor) = next_file(&channel)?;
+            let found = path_of(&descriptor);
+            let file = File::of_descriptor(descriptor);
+            files.insert(number, inherited::Received { generation, found, file });
         }
         match next(&channel)? {
             (Message::End, _) => {}
@@ -221,208 +197,4 @@ fn one(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 1]> {
         failed(&format!("the keeper sent {} descriptors instead of one", got.len()))
     };
     descriptors.try_into().map_err(wrong)
-}
-
-/// The files that the arena means, with what is in it of them; of everything else it says nothing
-/// any more.
-fn whole_files(arena: &Arena, handed: BTreeMap<u32, (u16, OwnedFd)>) -> Result<Vec<HandedFile>> {
-    let mut files = BTreeMap::new();
-    for (number, (generation, descriptor)) in handed {
-        let found = path_of(&descriptor);
-        let record = arena.file(number).filter(|record| record.generation == generation);
-        let file = File::of_descriptor(descriptor);
-        let file = file
-            .map_err(|error| failed("could not adopt the file").at_path(&found).because(error))?;
-        match record {
-            Some(mut record) if is_meant(&file, &record) => {
-                finish_cut(arena, number, &file, &mut record)
-                    .map_err(|error| error.at_path(&found))?;
-                let path = path_now(&file, &record, found);
-                let inherited = Inherited { number, record, pages: Vec::new(), sequence: 0 };
-                files.insert(number, HandedFile { file, path, inherited });
-            }
-            // Its last handle was being closed.
-            _ => {
-                tracing::info!(path = %found.display(), "not taken over: the arena does not mean it");
-            }
-        }
-    }
-    let known: HashMap<_, _> =
-        files.iter().map(|(number, file)| (*number, known_of(&file.inherited.record))).collect();
-    let frames = frames_of(&known, headers(arena));
-    for of_page in
-        frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page))
-    {
-        let (frame, header) = of_page.last().expect("a chunk is not empty");
-        let inherited = &mut files
-            .get_mut(&header.file)
-            .expect("frames of other files were left out")
-            .inherited;
-        inherited.sequence = inherited.sequence.max(header.sequence);
-        if header.page * PAGE < inherited.record.size {
-            inherited.pages.push((*frame, *header));
-        }
-    }
-    let mut files: Vec<HandedFile> = files.into_values().collect();
-    leave_spares(arena.frames(), &mut files, |frame| {
-        is_whole(&arena.written_of(frame), PAGE as usize)
-    })?;
-    forget_all_but(arena, &files);
-    Ok(files)
-}
-
-/// A length that was being set is set, where the keeper could not.
-fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) -> Result<()> {
-    let Some(length) = record.cut else { return Ok(()) };
-    file.truncate(length)
-        .map_err(|error| failed("could not set the length of the file").because(error))?;
-    arena.set_file_size(number, length);
-    arena.set_file_cut(number, None);
-    (record.size, record.cut) = (length, None);
-    Ok(())
-}
-
-/// Where a file is: at the path by which it was opened, if it still is there, else where the kernel
-/// says.
-fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
-    let names_it =
-        |path: &Path| File::identity_of(path).is_ok_and(|identity| identity == file.identity());
-    let is_known = !record.path.as_os_str().is_empty();
-    if is_known && (names_it(&record.path) || !names_it(&found)) {
-        record.path.clone()
-    } else {
-        found
-    }
-}
-
-/// Whether nothing is missing of a page that was written in parts, up to this byte of it.
-pub(crate) fn is_whole(written: &[Range<usize>], inside: usize) -> bool {
-    matches!(written, [bytes] if bytes.start == 0 && bytes.end >= inside)
-}
-
-/// What was written of a page in part needs a frame for the rest of it, if there is one: clean
-/// pages make room.
-///
-/// # Errors
-/// `Keeper` where they cannot make enough of it, which no program leaves behind.
-fn leave_spares(
-    frames: u32,
-    files: &mut [HandedFile],
-    is_whole: impl Fn(Frame) -> bool,
-) -> Result<()> {
-    let pages = || files.iter().flat_map(|file| &file.inherited.pages);
-    let needs_spare = |(frame, header): &&(Frame, Header)| {
-        header.state == FrameState::Partial && !is_whole(*frame)
-    };
-    let mut lacking =
-        (pages().count() + pages().filter(needs_spare).count()).saturating_sub(frames as usize);
-    for file in files {
-        file.inherited.pages.retain(|(_, header)| {
-            let goes = lacking > 0 && header.state == FrameState::Clean;
-            lacking -= usize::from(goes);
-            !goes
-        });
-    }
-    if lacking > 0 {
-        return Err(failed(&format!(
-            "{lacking} more pages of memory are needed for partly written pages"
-        )));
-    }
-    Ok(())
-}
-
-/// The arena says nothing of others from now on.
-pub(crate) fn forget_all_but(arena: &Arena, files: &[HandedFile]) {
-    let kept: BTreeSet<Frame> =
-        files.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame).collect();
-    for frame in (0..arena.frames()).map(Frame) {
-        if arena.published(frame).is_some() && !kept.contains(&frame) {
-            arena.retire(frame);
-        }
-    }
-    let numbers: BTreeSet<u32> = files.iter().map(|file| file.inherited.number).collect();
-    let others: Vec<u32> = arena
-        .files()
-        .map(|(number, _)| number)
-        .filter(|number| !numbers.contains(number))
-        .collect();
-    others.into_iter().for_each(|number| arena.leave_file(number));
-}
-
-#[cfg(test)]
-mod tests {
-    use forebay_uring::Identity;
-
-    use super::*;
-
-    fn file(number: u32, pages: Vec<(Frame, Header)>) -> HandedFile {
-        let file = File::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
-        let identity = Identity { device: 0, inode: 0 };
-        let record = FileRecord {
-            generation: 1,
-            leased: true,
-            device: false,
-            writable: true,
-            created: false,
-            identity,
-            size: 1 << 20,
-            cut: None,
-            path: PathBuf::new(),
-        };
-        HandedFile {
-            file,
-            path: PathBuf::new(),
-            inherited: Inherited { number, record, pages, sequence: 0 },
-        }
-    }
-
-    fn page(frame: u32, state: FrameState) -> (Frame, Header) {
-        let header = Header {
-            file: 0,
-            generation: 1,
-            page: u64::from(frame),
-            sequence: 1,
-            length: 4096,
-            state,
-        };
-        (Frame(frame), header)
-    }
-
-    #[test]
-    fn clean_pages_make_room_for_what_is_missing_of_others() {
-        use FrameState::{Clean, Dirty, Partial};
-        let of = |states: &[FrameState]| {
-            (0..).zip(states).map(|(frame, state)| page(frame, *state)).collect()
-        };
-        let mut files =
-            [file(0, of(&[Dirty, Clean, Partial])), file(1, of(&[Clean, Partial, Partial, Clean]))];
-        let never = |_| false;
-        leave_spares(9, &mut files, never).unwrap();
-        assert_eq!(
-            [files[0].inherited.pages.len(), files[1].inherited.pages.len()],
-            [2, 4],
-            "one goes: 6 pages and 3 spares"
-        );
-        leave_spares(100, &mut files, never).unwrap();
-        assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
-        // Where nothing is missing no room is needed for it, and none is made that there cannot be.
-        leave_spares(6, &mut files, |_| true).unwrap();
-        assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
-        assert_eq!(leave_spares(6, &mut files, never).unwrap_err().kind(), ErrorKind::Keeper);
-    }
-
-    #[test]
-    fn what_is_not_taken_over_is_not_in_the_arena_any_more() {
-        let arena = Arena::shared(16).unwrap();
-        let kept = file(3, vec![page(5, FrameState::Clean)]);
-        for number in [3, 4] {
-            arena.enter_file(number, &kept.inherited.record);
-        }
-        for frame in [4, 5, 6] {
-            arena.publish(Frame(frame), page(frame, FrameState::Dirty).1);
-        }
-        forget_all_but(&arena, std::slice::from_ref(&kept));
-        assert_eq!(arena.files().map(|(number, _)| number).collect::<Vec<_>>(), [3]);
-        assert_eq!(headers(&arena).map(|(frame, _)| frame.0).collect::<Vec<_>>(), [5]);
-    }
 }

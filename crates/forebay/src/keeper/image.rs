@@ -12,12 +12,13 @@ use forebay_uring::{
     Access, Arena, Create, File, FileRecord, How, Kind, LeaseWatch, Lock, Truncate,
 };
 
-use super::finish::{Done, Job, Rings, finish};
-use super::process::{headers, is_meant, known_of};
+use super::devices::finish;
 use super::progress::Progress;
-use super::recover::{Plan, plan};
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::KEEPER_RECOVER_PATIENCE;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::KEEPER_RECOVER_PATIENCE;
+use crate::core::recovery::finish::{Done, Job, Rings};
+use crate::core::recovery::inherited::{headers, is_meant, known_of};
+use crate::core::recovery::plan::{Plan, plan};
 
 /// Whether [`recover`] writes, or only reports what it would write.
 ///

@@ -17,13 +17,14 @@ use forebay_uring::passing::Received;
 use forebay_uring::{Alive, Arena, Channel, File, Gone, Process};
 
 use super::message::{Hello, Message};
-use super::{Keeper, KeeperState, WhenLost};
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{
+use super::{Keeper, WhenLost};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::{
     KEEPER_ANSWER, KEEPER_BATCH, KEEPER_PAUSE, KEEPER_PAUSE_MOST, KEEPER_START, KEEPER_STEADY,
 };
-use crate::shared::Shared;
-use crate::wait::mark_as_ours;
+use crate::core::shared::Shared;
+use crate::core::standby::KeeperState;
+use crate::platform::thread::mark_as_ours;
 
 /// The way to the keeper.
 #[derive(Debug)]

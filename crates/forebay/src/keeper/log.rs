@@ -5,6 +5,7 @@
 //! So a thread of its own writes the lines, from the first on, and at the end they are waited for,
 //! but not for long.
 
+use crate::platform::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -12,11 +13,10 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::limits::{KEEPER_LOG_LINES, KEEPER_LOG_PATIENCE};
-use crate::mutex::lock;
+use crate::core::limits::{KEEPER_LOG_LINES, KEEPER_LOG_PATIENCE};
 
 /// Where it goes.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Log {
         };
         // Of many lines none is left out where they are only written slowly.
         if self.lines.wait_for_fewer_than(KEEPER_LOG_LINES) {
-            let mut state = lock(&self.lines.state);
+            let mut state = self.lines.state.lock();
             state.lines.push_back(line);
             state.has_writer = state.has_writer || self.start_writer();
             self.lines.changed.notify_all();
@@ -98,15 +98,15 @@ impl Log {
 
 impl Lines {
     fn write(&self, mut file: &File) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             let Some(line) = state.lines.front().cloned() else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
                 continue;
             };
             drop(state);
             let _ = file.write_all(line.as_bytes());
-            state = lock(&self.state);
+            state = self.state.lock();
             state.lines.pop_front();
             state.written += 1;
             self.changed.notify_all();
@@ -116,12 +116,14 @@ impl Lines {
     /// Whether there are so few. While lines are written it waits; and once it has waited in vain,
     /// not again before another was.
     fn wait_for_fewer_than(&self, count: usize) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while state.lines.len() >= count && state.stuck_at != Some(state.written) {
             let before = state.written;
-            let same = |state: &mut State| state.written == before;
-            let waited = self.changed.wait_timeout_while(state, KEEPER_LOG_PATIENCE, same);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let deadline = Instant::now() + KEEPER_LOG_PATIENCE;
+            let mut is_late = false;
+            while state.written == before && !is_late {
+                (state, is_late) = self.changed.wait_until(state, Some(deadline));
+            }
             state.stuck_at = (state.written == before).then_some(before);
         }
         state.lines.len() < count
@@ -166,6 +168,6 @@ mod tests {
         (0..count).for_each(|number| log.say(format_args!("{number}")));
         log.flush();
         assert_eq!(listening.join().unwrap(), count);
-        assert!(lock(&log.lines.state).lines.is_empty());
+        assert!(log.lines.state.lock().lines.is_empty());
     }
 }

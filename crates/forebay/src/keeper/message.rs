@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use forebay_uring::passing::MESSAGE_BYTES;
 
-use crate::limits::KEEPER_PATH_BYTES;
+use crate::core::limits::KEEPER_PATH_BYTES;
 
 /// The version of this protocol.
 pub(crate) const VERSION: u32 = 2;

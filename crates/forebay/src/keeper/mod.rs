@@ -56,14 +56,13 @@
 // arena, `store` uses the service manager instead of a keeper, `standby` is either of the two.
 
 pub(crate) mod adopt;
-pub(crate) mod finish;
+pub(crate) mod devices;
 pub mod image;
 pub(crate) mod link;
 pub(crate) mod log;
 pub(crate) mod message;
 pub(crate) mod process;
 pub(crate) mod progress;
-pub(crate) mod recover;
 pub(crate) mod report;
 pub(crate) mod standby;
 pub(crate) mod store;
@@ -73,8 +72,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{KEEPER_LINGER, KEEPER_PATH_BYTES, PATIENCE};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::{KEEPER_LINGER, KEEPER_PATH_BYTES, PATIENCE};
 
 pub use process::{run, run_if_asked};
 pub use store::stored;
@@ -146,31 +145,6 @@ enum Program {
     This,
     /// No program: the service manager stores memory and files.
     Store,
-}
-
-/// State of the keeper of an engine, as [`Engine::keeper`](crate::Engine::keeper) returns it.
-///
-/// ```no_run
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::{Engine, Keeper};
-///
-/// forebay::keeper::run_if_asked();
-/// let engine = Engine::builder().survive(Keeper::this_program()).build()?;
-/// let keeper = engine.keeper().expect("it has one");
-/// println!("pid {:?}, {} files, {} restarts", keeper.process, keeper.files, keeper.restarts);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct KeeperState {
-    /// Process id of the keeper, or `None` while no keeper runs.
-    pub process: Option<u32>,
-    /// Number of open files that the keeper process holds. While no keeper runs, the number of files
-    /// that the next one will hold.
-    pub files: usize,
-    /// Number of times that a lost keeper was replaced.
-    pub restarts: u64,
 }
 
 impl Keeper {

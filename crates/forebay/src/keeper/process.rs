@@ -17,24 +17,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_block::Frame;
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{
-    Access, Arena, Channel, File, FileRecord, Gone, Kind, Lock, Process, detached,
-};
+use forebay_uring::{Arena, Channel, File, Gone, Kind, Lock, Process, detached};
 
-use super::finish::{Job, Rings, finish};
+use super::devices::finish;
 use super::log::Log;
 use super::message::{Hello, Message};
 use super::progress::Progress;
-use super::recover::{Known, plan};
 use super::report::Report;
 use super::{ASKED, REFUSED, SAVED, WRITTEN};
-use crate::limits::{
+use crate::core::limits::{
     KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG,
 };
+use crate::core::recovery::finish::{Job, Rings};
+use crate::core::recovery::inherited::{headers, is_meant, known_of};
+use crate::core::recovery::plan::plan;
 
 /// Runs the keeper and exits, if this process was started as one by
 /// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.
@@ -569,11 +568,6 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     work
 }
 
-/// Whether a file is the one a record speaks of, and may be written.
-pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
-    file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
-}
-
 /// A file that is to be written, if nobody has locked it meanwhile. Its lock came with it; where
 /// that was given up, whoever has one now may have written what is newer.
 fn still_locked(file: File) -> io::Result<File> {
@@ -584,16 +578,6 @@ fn still_locked(file: File) -> io::Result<File> {
         ));
     }
     Ok(file)
-}
-
-/// What of a record the plan needs.
-pub(crate) fn known_of(record: &FileRecord) -> Known {
-    Known { generation: record.generation, size: record.size, cut: record.cut }
-}
-
-/// All that is published.
-pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, forebay_uring::Header)> {
-    (0..arena.frames()).map(Frame).filter_map(|frame| Some((frame, arena.header(frame)?)))
 }
 
 /// Where a file is now, as the kernel says.
@@ -719,7 +703,7 @@ mod tests {
     /// A program that is stopped in the middle of an adoption.
     #[test]
     fn contract_06_an_adopter_that_says_nothing_does_not_keep_the_leases() {
-        use forebay_uring::{Create, How, LeaseWatch, Truncate};
+        use forebay_uring::{Access, Create, How, LeaseWatch, Truncate};
 
         let directory = tempfile::tempdir_in(".").unwrap();
         let (socket, path) = (directory.path().join("socket"), directory.path().join("file"));

@@ -1,13 +1,12 @@
 //! How far a keeper has come with each device, to be looked at from another thread: where a device
 //! hangs, no call comes back that could tell.
 
+use crate::platform::sync::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::finish::Done;
-use crate::mutex::lock;
+use crate::core::recovery::finish::Done;
 
 /// How far.
 #[derive(Debug)]
@@ -52,32 +51,32 @@ impl Progress {
         let last = Instant::now();
         let waiting =
             devices.map(|(device, files)| (Some(device), Waiting { last, files })).collect();
-        lock(&self.0).waiting = waiting;
+        self.0.lock().waiting = waiting;
     }
 
     /// A call has come back, well or not.
     pub(super) fn came_back(&self, device: u64) {
-        if let Some(waiting) = lock(&self.0).waiting.get_mut(&Some(device)) {
+        if let Some(waiting) = self.0.lock().waiting.get_mut(&Some(device)) {
             waiting.last = Instant::now();
         }
     }
 
     /// A device is done with, well or not.
     pub(super) fn end(&self, device: u64, done: BTreeMap<u32, Done>) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.waiting.remove(&Some(device));
         state.done.extend(done);
     }
 
     /// What became of all files.
     pub(super) fn take_done(&self) -> BTreeMap<u32, Done> {
-        std::mem::take(&mut lock(&self.0).done)
+        std::mem::take(&mut self.0.lock().done)
     }
 
     /// Does something where nothing came back for so long from any device that is left. Whatever
     /// comes back meanwhile waits for the end of it.
     pub(crate) fn if_hung(&self, patience: Duration, act: impl FnOnce(Hung<'_>)) {
-        let mut guard = lock(&self.0);
+        let mut guard = self.0.lock();
         let state = &mut *guard;
         let time = state.waiting.values().map(|waiting| waiting.last.elapsed()).min();
         if let Some(time) = time.filter(|time| *time > patience) {

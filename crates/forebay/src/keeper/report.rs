@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use forebay_uring::Arena;
 
-use super::finish::Done;
 use super::image;
 use super::log::Log;
 use super::process::Refused;
 use super::progress::Hung;
-use super::recover::Plan;
+use crate::core::recovery::finish::Done;
+use crate::core::recovery::plan::Plan;
 
 /// What it is made of, and where it goes.
 #[derive(Debug)]

@@ -1,109 +1,109 @@
-//! Whoever stands by an engine: a keeper, or the service manager's store. What the engine asks of
-//! either.
+//! The two kinds of keeper: a process, or the store of the service manager.
 
 use std::process::Child;
 use std::sync::Arc;
 
 use forebay_uring::{Alive, Arena, File};
 
+use super::Keeper;
 use super::link::Link;
 use super::store::Store;
-use super::{Keeper, KeeperState};
-use crate::error::Result;
-use crate::shared::Shared;
+use crate::core::error::Result;
+use crate::core::shared::Shared;
+use crate::core::standby::{KeeperState, Standby};
 
-/// Whoever stands by.
-#[derive(Debug)]
-pub(crate) enum Standby {
-    Keeper(Arc<Link>),
-    Store(Store),
+/// The keeper of an engine, and the process it runs in, if it is one.
+pub(crate) struct Started {
+    pub(crate) standby: Box<dyn Standby>,
+    process: Option<(Arc<Link>, Child)>,
 }
 
-impl Standby {
-    /// Has somebody stand by for an arena; and the process, where it is one, for
-    /// [`Standby::watch`]. On trial until it is confirmed, where another keeper has everything
-    /// still.
-    pub(crate) fn start(
-        keeper: Keeper,
-        arena: &Arc<Arena>,
-        on_trial: bool,
-    ) -> Result<(Self, Option<Child>)> {
+impl Started {
+    /// Starts the keeper of an arena. With `on_trial`, another keeper still has everything, until
+    /// [`Standby::confirm`].
+    pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<Self> {
         if keeper.is_store() {
-            return Ok((Self::Store(Store::start(arena)?), None));
+            return Ok(Self { standby: Box::new(Store::start(arena)?), process: None });
         }
         let (link, child) = Link::start(keeper, Arc::clone(arena), on_trial)?;
-        Ok((Self::Keeper(link), Some(child)))
+        let process = Some((Arc::clone(&link), child));
+        Ok(Self { standby: Box::new(link), process })
     }
 
-    /// What every ring has to hold.
-    pub(crate) fn alive(&self) -> Option<Arc<Alive>> {
-        match self {
-            Self::Keeper(link) => link.alive(),
-            Self::Store(store) => Some(Arc::clone(store.alive())),
-        }
+    /// Separates the standby from the call that starts to watch its process.
+    pub(crate) fn split(self) -> (Box<dyn Standby>, impl FnOnce(&Arc<Shared>) -> Result<()>) {
+        let Self { standby, process } = self;
+        let watch = move |shared: &Arc<Shared>| match process {
+            Some((link, child)) => link.watch(shared, child),
+            None => Ok(()),
+        };
+        (standby, watch)
+    }
+}
+
+impl Standby for Arc<Link> {
+    fn alive(&self) -> Option<Arc<Alive>> {
+        Link::alive(self)
     }
 
-    /// Whether there is somebody at this moment.
-    pub(crate) fn is_there(&self) -> bool {
-        match self {
-            Self::Keeper(link) => link.is_there(),
-            Self::Store(_) => true,
-        }
+    fn is_there(&self) -> bool {
+        Link::is_there(self)
     }
 
-    /// Notices the end of the process.
-    pub(crate) fn watch(&self, shared: &Arc<Shared>, child: Option<Child>) -> Result<()> {
-        match (self, child) {
-            (Self::Keeper(link), Some(child)) => link.watch(shared, child),
-            _ => Ok(()),
-        }
+    fn confirm(&self) -> Result<()> {
+        Link::confirm(self)
     }
 
-    /// Everything there is to keep is held, and is nobody else's.
-    pub(crate) fn confirm(&self) -> Result<()> {
-        match self {
-            Self::Keeper(link) => link.confirm(),
-            Self::Store(_) => Ok(()),
-        }
+    fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+        Link::add(self, number, generation, file)
     }
 
-    /// A file is opened: returns when it is held.
-    pub(crate) fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
-        match self {
-            Self::Keeper(link) => link.add(number, generation, file),
-            Self::Store(store) => store.add(number, generation, file),
-        }
+    fn remove(&self, number: u32, generation: u16) {
+        Link::remove(self, number, generation);
     }
 
-    /// A file is closed: returns when it is let go of.
-    pub(crate) fn remove(&self, number: u32, generation: u16) {
-        match self {
-            Self::Keeper(link) => link.remove(number, generation),
-            Self::Store(store) => store.remove(number, generation),
-        }
+    fn state(&self) -> KeeperState {
+        Link::state(self)
     }
 
-    pub(crate) fn state(&self) -> KeeperState {
-        match self {
-            Self::Keeper(link) => link.state(),
-            Self::Store(store) => KeeperState { process: None, files: store.files(), restarts: 0 },
-        }
+    fn say_goodbye(&self) {
+        Link::say_goodbye(self);
     }
 
-    /// All is written.
-    pub(crate) fn say_goodbye(&self) {
-        match self {
-            Self::Keeper(link) => link.say_goodbye(),
-            Self::Store(store) => store.say_goodbye(),
-        }
+    fn leave_it(&self) {
+        Link::leave_it(self);
+    }
+}
+
+impl Standby for Store {
+    fn alive(&self) -> Option<Arc<Alive>> {
+        Some(Arc::clone(Store::alive(self)))
     }
 
-    /// Not all is written, and this process does nothing more about it.
-    pub(crate) fn leave_it(&self) {
-        match self {
-            Self::Keeper(link) => link.leave_it(),
-            // As it is when the process dies.
-            Self::Store(_) => {}
-        }
+    fn is_there(&self) -> bool {
+        true
     }
+
+    fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+        Store::add(self, number, generation, file)
+    }
+
+    fn remove(&self, number: u32, generation: u16) {
+        Store::remove(self, number, generation);
+    }
+
+    fn state(&self) -> KeeperState {
+        KeeperState { process: None, files: self.files(), restarts: 0 }
+    }
+
+    fn say_goodbye(&self) {
+        Store::say_goodbye(self);
+    }
+
+    /// As it is when the process dies: nothing has to be done.
+    fn leave_it(&self) {}
 }

@@ -11,22 +11,23 @@
 //! and answers nothing, so how many descriptors it takes is not known here:
 //! `FileDescriptorStoreMax=` has to be enough.
 
+use crate::platform::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use forebay_uring::notify::{Manager, take_stored};
 use forebay_uring::{Alive, Arena, File, Gone};
 
-use super::finish::{Done, Job, Rings, finish};
+use super::devices::finish;
 use super::image::Recovered;
 use super::process::{Kept, Refused, Work, let_go, work_of};
 use super::progress::Progress;
 use super::report::note_done;
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
-use crate::mutex::lock;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
+use crate::core::recovery::finish::{Done, Job, Rings};
 
 const PREFIX: &str = "forebay.";
 
@@ -70,13 +71,13 @@ impl Store {
     pub(crate) fn add(&self, number: u32, generation: u16, file: &File) -> Result<()> {
         self.put(&format!("{number}.{generation}"), file.as_fd())?;
         self.catch_up()?;
-        lock(&self.files).insert(number, generation);
+        self.files.lock().insert(number, generation);
         Ok(())
     }
 
     /// A file is closed: returns when the manager has let go of it.
     pub(crate) fn remove(&self, number: u32, generation: u16) {
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         if files.get(&number) == Some(&generation) {
             files.remove(&number);
         }
@@ -87,12 +88,12 @@ impl Store {
 
     /// How many files are stored.
     pub(crate) fn files(&self) -> usize {
-        lock(&self.files).len()
+        self.files.lock().len()
     }
 
     /// All is written.
     pub(crate) fn say_goodbye(&self) {
-        for (number, generation) in std::mem::take(&mut *lock(&self.files)) {
+        for (number, generation) in std::mem::take(&mut *self.files.lock()) {
             self.give_up(&format!("{number}.{generation}"));
         }
         self.give_up("gone");

@@ -1,0 +1,167 @@
+//! A thread beside the contexts, one for each file system. It makes the calls that may block there:
+//! marks, looks at free space, and the closing of files.
+//!
+//! A context serves many file systems, and a file system that is frozen, or whose device hangs,
+//! blocks every call that changes it, for as long as that lasts. So a context makes no such call
+//! itself: its backend makes those that io_uring knows, and this thread the others.
+//!
+//! ```text
+//! context --job--> queue of one file system --> its thread: the calls --message--> context
+//!                                                            \--> closed: wakes the waiters
+//! ```
+//!
+//! Jobs of one file system run in the order they came, so a file is closed after all that was
+//! asked about it before. No lock of the engine is held while a job runs; a job takes those it
+//! needs between its calls. The thread starts with the first job and ends after a while without
+//! jobs. A job that never returns keeps its thread, and everything it holds, for ever.
+
+use crate::platform::clock;
+use crate::platform::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::core::limits::ASIDE_LINGERS;
+use crate::platform::thread;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread of one file system, and its jobs.
+#[derive(Default)]
+pub(crate) struct Aside {
+    state: Mutex<State>,
+    /// A job was added, or the last one has ended.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    has_thread: bool,
+    /// The thread is inside a job.
+    is_busy: bool,
+}
+
+impl std::fmt::Debug for Aside {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        formatter
+            .debug_struct("Aside")
+            .field("jobs", &state.jobs.len())
+            .field("is_busy", &state.is_busy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Aside {
+    /// Has the thread do a job, after those it was given before. Does not wait for it. The caller
+    /// holds no lock: if no thread can be started, the job runs here.
+    pub(crate) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(Box::new(job));
+        if state.has_thread {
+            drop(state);
+            self.changed.notify_all();
+            return;
+        }
+        state.has_thread = true;
+        drop(state);
+        let aside = Arc::clone(self);
+        let started = thread::spawn("forebay-aside", move || {
+            thread::mark_as_ours();
+            while aside.wait_for_job() {
+                aside.run_next();
+            }
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "no thread for calls that may block: a context makes them");
+            self.state.lock().has_thread = false;
+            while self.run_next() {}
+        }
+    }
+
+    /// Waits until no job is left; false if that is not so at the deadline.
+    pub(crate) fn settle(&self, deadline: Option<Instant>) -> bool {
+        let mut state = self.state.lock();
+        while state.is_busy || !state.jobs.is_empty() {
+            let (guard, is_late) = self.changed.wait_until(state, deadline);
+            if is_late {
+                return false;
+            }
+            state = guard;
+        }
+        true
+    }
+
+    /// Waits for a job; false if none came for a while, and the thread is to end.
+    fn wait_for_job(&self) -> bool {
+        let mut state = self.state.lock();
+        let deadline = clock::instant() + ASIDE_LINGERS;
+        let mut is_late = false;
+        while state.jobs.is_empty() && !is_late {
+            (state, is_late) = self.changed.wait_until(state, Some(deadline));
+        }
+        state.has_thread = !state.jobs.is_empty();
+        state.has_thread
+    }
+
+    /// Runs the first job; false if the queue is empty.
+    fn run_next(&self) -> bool {
+        let mut state = self.state.lock();
+        let Some(job) = state.jobs.pop_front() else { return false };
+        state.is_busy = true;
+        drop(state);
+        // A panic has been reported where it happened, and the other files are to be closed.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+        let mut state = self.state.lock();
+        state.is_busy = false;
+        if state.jobs.is_empty() {
+            drop(state);
+            self.changed.notify_all();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn contract_15_jobs_run_in_order_and_beside_whoever_gives_them() {
+        let aside = Arc::new(Aside::default());
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (told, tell) = mpsc::channel();
+        aside.run(move || wait.recv().unwrap());
+        for number in 0..100 {
+            let told = told.clone();
+            aside.run(move || told.send((number, thread::is_ours())).unwrap());
+        }
+        assert!(!aside.settle(Some(clock::instant() + Duration::from_millis(20))));
+        assert_eq!(tell.try_recv(), Err(mpsc::TryRecvError::Empty));
+        go_on.send(()).unwrap();
+        assert!(aside.settle(None));
+        assert!(tell.try_iter().eq((0..100).map(|number| (number, true))));
+    }
+
+    #[test]
+    fn contract_16_the_thread_ends_when_there_is_nothing_to_do() {
+        let aside = Arc::new(Aside::default());
+        for _ in 0..2 {
+            aside.run(|| panic!("a job that fails; the next one runs all the same"));
+            aside.run(|| {});
+            assert!(aside.settle(None));
+            assert!(aside.state.lock().has_thread);
+            let deadline = clock::instant() + Duration::from_secs(20);
+            while Arc::strong_count(&aside) > 1 {
+                assert!(clock::instant() < deadline, "the thread stays");
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert!(!aside.state.lock().has_thread);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! A writeback context: one thread, one backend, one set of files. Everything that reaches the
+//! device passes here.
+//!
+//! ```text
+//! callers --messages--> look at files --> next bios --> queue --one doorbell--> backend
+//!    ^                                                                             |
+//!    +---- woken once per run <---- settle in order <---- run <---- reap <---------+
+//! ```
+//!
+//! A pass is bounded: what somebody waits for first, then what is too old, then the background,
+//! file by file in turn. The thread sleeps in the doorbell and nowhere else, and without a timer
+//! when nothing is dirty.
+
+mod ends;
+mod guest;
+mod handover;
+mod kept;
+mod leases;
+mod list;
+mod reserve;
+mod serve;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::platform::clock;
+use crate::platform::{Backend, Waker};
+use forebay_block::queue::Awaited;
+use forebay_block::{Bio, Errno, Wait};
+use forebay_block::{Ended, Queue};
+use forebay_cache::writeback::pace::Bound;
+use forebay_lists::{Pop, WasEmpty, fifo};
+
+use crate::core::contexts::End;
+use crate::core::direct::flow::{self, Flow};
+use crate::core::flight::Flight;
+use crate::core::inode::{After, Inode, Unreserved};
+use crate::core::limits::MESSAGES_PER_PASS;
+use crate::core::shared::Shared;
+use guest::Guests;
+use handover::Held;
+use list::List;
+use reserve::Reservations;
+
+/// What threads tell the context.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A file was opened, or another context has handed it over.
+    Attach(Arc<Inode>),
+    /// The descriptor of this file was replaced.
+    Renew(Arc<Inode>),
+    /// Look at this file: it is dirty now, or somebody waits for it, or nobody holds it any more.
+    Inode(Arc<Inode>),
+    /// Much of this file is dirty that does not stay.
+    Uncached(Arc<Inode>),
+    /// A bio of a caller, of this file.
+    Submit(Arc<Inode>, Bio),
+    /// An overwrite of another context's file, which has no room for it.
+    Lent(Arc<Inode>, Bio),
+    /// One that was lent has ended.
+    Returned(Arc<Inode>, Ended),
+    /// The aside has prepared this reservation, or found that it cannot be made.
+    Prepared(Arc<Inode>, Bio, Result<(), Unreserved>),
+    /// The file's data was found to lie in another allocation group than was known.
+    Moved(Arc<Inode>),
+    /// Something about a file that is open past the cache.
+    Direct(flow::Message),
+    /// What the knobs stand at from now on.
+    Knobs(Knobs),
+    /// Look at the level.
+    Look,
+    /// Look which files belong to other contexts now.
+    Place,
+    /// End, when nothing is in flight.
+    Stop,
+}
+
+/// The callers' end of the way to a context.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    messages: fifo::Sender<Message>,
+    waker: Waker,
+}
+
+impl Sender {
+    pub(crate) fn new(messages: fifo::Sender<Message>, waker: Waker) -> Self {
+        Self { messages, waker }
+    }
+
+    /// Never blocks. Only the first message of a batch wakes; to a context that has ended it is
+    /// lost.
+    pub(crate) fn send(&self, message: Message) {
+        if self.messages.push(message) == WasEmpty::Yes {
+            self.waker.wake();
+        }
+    }
+}
+
+/// Knobs of a context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knobs {
+    /// How long a page may be dirty.
+    pub(crate) dirty_age: Duration,
+    /// How much may be on its way to each file system.
+    pub(crate) flight: Bound,
+    /// Of the queue.
+    pub(crate) queue: forebay_block::Knobs,
+}
+
+/// The context's own state.
+#[derive(Debug)]
+pub(crate) struct Writeback {
+    /// Which one of the engine's it is.
+    number: usize,
+    shared: Arc<Shared>,
+    messages: fifo::Receiver<Message>,
+    backend: Backend,
+    queue: Queue,
+    knobs: Knobs,
+    /// The files it has, by target's number.
+    files: Vec<Option<Held>>,
+    /// Bios of callers that the queue has had no room for yet.
+    pending: VecDeque<(Arc<Inode>, Bio)>,
+    /// What it does for other contexts, and they for it.
+    guests: Guests,
+    reservations: Reservations,
+    /// Files open past the cache: the first context has them.
+    direct: Flow,
+    /// Files somebody waits for.
+    waited: List,
+    /// What is on its way to each file system, by its number, and its dirty files.
+    flights: Vec<Flight>,
+    /// Files that belong to other contexts.
+    moving: List,
+    /// Files that may have to be let go of.
+    leaving: List,
+    /// Files whose lease another program waits for.
+    breaking: List,
+    /// The first moment at which a lease of those has waited long enough.
+    next_break: Option<Instant>,
+    /// Files that keep what they wrote for a flush.
+    keeping: List,
+    /// Files of which much is dirty that does not stay.
+    uncached: List,
+    /// Files of which something is too old.
+    overdue: List,
+    next_tick: Option<Instant>,
+    ended: Vec<Ended>,
+    after: After,
+    stop: bool,
+}
+
+impl Writeback {
+    pub(crate) fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        messages: fifo::Receiver<Message>,
+        backend: Backend,
+        knobs: Knobs,
+    ) -> Self {
+        let mut queue = Queue::new();
+        queue.set_knobs(knobs.queue);
+        Self {
+            number,
+            shared,
+            messages,
+            backend,
+            queue,
+            knobs,
+            files: Vec::new(),
+            pending: VecDeque::new(),
+            guests: Guests::default(),
+            reservations: Reservations::default(),
+            direct: Flow::default(),
+            waited: List::default(),
+            flights: Vec::new(),
+            moving: List::default(),
+            leaving: List::default(),
+            breaking: List::default(),
+            next_break: None,
+            keeping: List::default(),
+            uncached: List::default(),
+            overdue: List::default(),
+            next_tick: None,
+            ended: Vec::new(),
+            after: After::default(),
+            stop: false,
+        }
+    }
+
+    /// Runs until told to stop.
+    pub(crate) fn run(mut self) -> End {
+        loop {
+            let mut more = self.take_messages();
+            self.settle_returned();
+            more |= self.hand_over();
+            self.direct.take_held(&mut self.backend, &self.shared);
+            self.direct.wake();
+            self.serve_reservations();
+            self.serve_callers();
+            self.serve_lent();
+            if !self.shared.contexts.is_broken() {
+                self.serve_files();
+            }
+            self.end_lending();
+            self.prepare_reservations();
+            let is_idle = self.pending.is_empty()
+                && self.guests.is_idle()
+                && self.reservations.is_idle()
+                && self.direct.is_idle();
+            if self.stop && !more && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
+                return End::Stopped;
+            }
+            self.queue.set_awaited(self.is_awaited());
+            let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
+            if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
+                self.report_broken(errno);
+                return End::Broken;
+            }
+            self.direct.end_pass();
+            self.end_run();
+        }
+    }
+
+    /// Takes a pass's worth of messages; whether there are more.
+    fn take_messages(&mut self) -> bool {
+        for _ in 0..MESSAGES_PER_PASS {
+            let message = match self.messages.pop() {
+                Pop::Node(message) => message,
+                Pop::Empty => return false,
+                // Somebody is in the middle of a push, whose wake may be behind us: no sleep before
+                // it is through.
+                Pop::Busy => return true,
+            };
+            match message {
+                Message::Attach(inode) => self.attach(inode),
+                Message::Renew(inode) if self.has(&inode) => self.renew(&inode),
+                Message::Inode(inode) if self.has(&inode) => self.look_at(inode),
+                Message::Uncached(inode) if self.has(&inode) => self.uncached.push(&inode),
+                Message::Renew(inode) => self.send_on(inode, Message::Renew),
+                Message::Inode(inode) => self.send_on(inode, Message::Inode),
+                Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
+                Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
+                Message::Lent(inode, bio) => self.guests.lent(inode, bio),
+                Message::Returned(_, ended) => self.guests.returned(ended),
+                Message::Prepared(inode, bio, prepared) => self.prepared(inode, bio, prepared),
+                Message::Moved(inode) if self.has(&inode) => self.place(&inode),
+                Message::Moved(inode) => self.send_on(inode, Message::Moved),
+                Message::Direct(message) => {
+                    self.direct.take(message, &mut self.backend, &self.shared);
+                }
+                Message::Knobs(knobs) => self.set_knobs(knobs),
+                Message::Look => {}
+                Message::Place => self.place_all(),
+                Message::Stop => self.stop = true,
+            }
+        }
+        true
+    }
+
+    fn serve_files(&mut self) {
+        self.serve_waited();
+        self.give_leases_up();
+        // Before anything ages: what is left of a file without handles is dropped, not tried again
+        // for ever.
+        self.let_go();
+        self.tick();
+        self.serve_uncached();
+        self.serve_background();
+        self.reclaim_kept();
+    }
+
+    fn set_knobs(&mut self, knobs: Knobs) {
+        let before = std::mem::replace(&mut self.knobs, knobs);
+        self.queue.set_knobs(knobs.queue);
+        self.set_bound();
+        if before.dirty_age != knobs.dirty_age {
+            self.next_tick = None;
+        }
+        // The level that they share may be another.
+        self.share_out();
+    }
+
+    fn set_bound(&mut self) {
+        let bound = self.bound();
+        self.flights.iter_mut().for_each(|flight| flight.pace.set_bound(bound));
+    }
+
+    /// How much of what may be on its way to a file system may be from here. A time is of the
+    /// device's work that this context sees, which is its part; a depth is shared out.
+    fn bound(&self) -> Bound {
+        match self.knobs.flight {
+            Bound::Time(time) => Bound::Time(time),
+            Bound::Depth(depth) => Bound::Depth(depth.div_ceil(self.shared.contexts.active())),
+        }
+    }
+
+    /// What the file has to be listed for.
+    fn look_at(&mut self, inode: Arc<Inode>) {
+        let mut state = inode.looked_at();
+        let waited = state.cache.has_tickets();
+        let dirty = state.cache.is_dirty() && !state.listed;
+        state.listed |= dirty;
+        if state.break_deadline.is_some() {
+            self.breaking.push(&inode);
+        }
+        drop(state);
+        if waited {
+            self.waited.push(&inode);
+        } else {
+            self.leaving.push(&inode);
+        }
+        if dirty {
+            self.flights[inode.volume.number()].dirty.push_back(inode);
+            self.share_out();
+        }
+    }
+
+    /// Says what part of the level each file system has that is being written.
+    fn share_out(&mut self) {
+        let told = self
+            .flights
+            .iter_mut()
+            .filter_map(|flight| flight.tell_written().then_some(()))
+            .count();
+        if told > 0 || self.flights.len() > 1 {
+            self.shared.share_out();
+        }
+    }
+
+    /// Whether somebody waits for what is in flight, beside those whose bios say so: a throttled
+    /// writer, or who needs a frame, or a page that is being written or read.
+    fn is_awaited(&self) -> Awaited {
+        let waits_for_pages = || self.flights.iter().any(|flight| flight.volume.has_waiting());
+        let is_awaited =
+            self.shared.level.has_waiters() || self.shared.pool.has_waiting() || waits_for_pages();
+        if is_awaited { Awaited::Yes } else { Awaited::No }
+    }
+
+    /// How long to sleep, at most.
+    fn sleep(&self) -> Option<Duration> {
+        if !self.ended.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let due = self.next_tick.into_iter().chain(self.next_break).chain(self.direct.due()).min();
+        due.map(|due| due.saturating_duration_since(clock::instant()))
+    }
+
+    fn report_broken(&self, errno: Errno) {
+        let error =
+            crate::Error::new(crate::ErrorKind::Io, "the I/O backend failed; the engine stops")
+                .because(std::io::Error::from_raw_os_error(errno.0));
+        tracing::error!(%error);
+        self.shared.stop();
+        self.shared.report(&error);
+    }
+}
+
+/// Whoever waits for a direct operation hears that there is no context for it any more: those that
+/// never started, here; the others when what the context owns is dropped after this.
+impl Drop for Writeback {
+    fn drop(&mut self) {
+        if self.number == 0 {
+            self.shared.mark_orphaned();
+        }
+        loop {
+            match self.messages.pop() {
+                Pop::Node(Message::Direct(message)) => Flow::refuse(message),
+                Pop::Node(message) => drop(message),
+                Pop::Empty => return,
+                // In the middle of a push. Who pushes later looks at the mark.
+                Pop::Busy => crate::platform::thread::yield_now(),
+            }
+        }
+    }
+}

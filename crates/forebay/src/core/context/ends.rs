@@ -1,0 +1,115 @@
+//! What has ended: completions, told to their files in runs, and files without handles, which are
+//! let go of.
+
+use std::sync::Arc;
+
+use forebay_block::{Device, Ended, Moment};
+use forebay_cache::file::Entry;
+
+use super::Writeback;
+use crate::core::inode::Inode;
+
+impl Writeback {
+    /// Ends what has completed, in order, and wakes once.
+    pub(super) fn end_run(&mut self) {
+        // Once more: it has slept, and was perhaps woken by who waits now.
+        self.queue.set_awaited(self.is_awaited());
+        self.queue.run(&mut self.backend, &mut self.ended);
+        if self.ended.is_empty() {
+            return;
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        let now = self.backend.now();
+        for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
+            let target = of_file[0].bio.target;
+            if self.direct.owns(target) {
+                of_file
+                    .iter()
+                    .for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
+                continue;
+            }
+            if self.give_back(of_file) {
+                continue;
+            }
+            let inode = self.settle(of_file, now);
+            let flight = &mut self.flights[inode.volume.number()];
+            of_file.iter().for_each(|ended| flight.ended(ended));
+            self.look_where_it_goes(&inode);
+        }
+        ended.clear();
+        self.ended = ended;
+        for flight in &mut self.flights {
+            flight.look(now);
+        }
+        self.share_out();
+        self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
+        self.shared.contexts.auto.look(&self.shared, now);
+        self.direct.wake();
+        self.after.finish(&self.shared);
+    }
+
+    /// Bios of a file of this context have ended, wherever they were sent from.
+    pub(super) fn settle(&mut self, of_file: &[Ended], now: Moment) -> Arc<Inode> {
+        let target = of_file[0].bio.target;
+        let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
+        held.end(of_file);
+        let inode = Arc::clone(&held.inode);
+        let left = inode.settle(&self.shared, of_file, now, &mut self.after);
+        self.leaving.push(&inode);
+        self.note_left(&inode, left);
+        inode
+    }
+
+    /// Tells of failures nobody waits for, and lets go of files without handles.
+    pub(super) fn let_go(&mut self) {
+        for inode in self.leaving.take() {
+            let mut state = inode.lock();
+            let lost = state.cache.take_lost();
+            let busy = state.is_busy();
+            drop(state);
+            for failure in lost {
+                self.shared.report(&inode.failure(failure));
+            }
+            if !busy {
+                self.close_unused(&inode);
+            }
+        }
+    }
+
+    /// Lets go of a file without handles, and has it closed. That is done beside the context,
+    /// because a file system may block there; meanwhile the table says that it is being closed,
+    /// and who opens the same file waits.
+    fn close_unused(&mut self, inode: &Arc<Inode>) {
+        if self.is_leaving(inode) {
+            // The next one looks.
+            return;
+        }
+        let mut table = self.shared.table();
+        if self.shared.is_left() {
+            // What is not written of it is not lost: the keeper writes it.
+            return;
+        }
+        // What the last handle asked for with its going is on its way; it was not there yet at the
+        // first look.
+        if inode.lock().is_busy() || !table.begin_closing(inode) {
+            return;
+        }
+        let mut state = inode.lock();
+        if state.cache.entry() == Entry::New {
+            table.unsynced.remember(inode.identity);
+        }
+        drop(table);
+        drop(self.backend.detach(inode.target));
+        self.files[inode.target.0 as usize] = None;
+        let generation = state.generation();
+        state.close(&self.shared, &mut self.after);
+        inode.count_failing(&self.shared, &mut state, &mut self.after);
+        self.shared.pool.evictor().forget(inode.target);
+        let is_listed = state.listed;
+        drop(state);
+        self.unlist(inode, is_listed);
+        self.after.finish(&self.shared);
+        let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
+        inode.volume.aside.run(move || closing.finish_closing(&shared, generation));
+    }
+}

@@ -1,0 +1,295 @@
+//! The files a context has, and how one goes to another context: with writes in flight, and nothing
+//! lost.
+//!
+//! ```text
+//! the old one:  belongs elsewhere -> sends nothing more of it -> all it sent has ended -> Attach -> sends on what comes late
+//! the new one:                                                                           Attach -> looks what there is to do
+//! ```
+//!
+//! A file whose descriptor was replaced goes to its own context in the same way: the ring lets go
+//! of the old descriptor when nothing is in flight by it, and registers the new one.
+//!
+//! The file's lock is held while the Attach is sent and the file's home changes (it is the one
+//! message that is sent, and may wake, under a file's lock). So who reads the new home sends behind
+//! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say
+//! only where to look, and bios of callers are independent of each other (of a page one is on its
+//! way at a time), so it does no harm that what is sent on comes behind what was sent later.
+
+use std::sync::Arc;
+
+use forebay_block::{Bio, Ended, Operation, Target};
+
+use super::{Message, Writeback};
+use crate::core::flight::Flight;
+use crate::core::home::Affinity;
+use crate::core::inode::Inode;
+use crate::core::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
+
+/// A file that a context has.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) inode: Arc<Inode>,
+    /// Bios that have been sent, and have not ended.
+    in_flight: u32,
+    /// Bytes written since it was looked where they go; and where the last of them began.
+    unlooked: u64,
+    written_at: u64,
+    /// The context it belongs to, where that is another.
+    leaves_to: Option<usize>,
+    /// Its descriptor was replaced: it goes, if to the same context.
+    is_renewing: bool,
+    /// Bios of callers that came since.
+    waiting: Vec<Bio>,
+}
+
+impl Held {
+    fn new(inode: Arc<Inode>) -> Self {
+        // The first write is looked at where there were no blocks to tell before. Not the first
+        // after each handover: a file that lies in two groups would go to and fro with every run.
+        let unlooked = if inode.home.is_seen() { 0 } else { GROUP_LOOK_BYTES };
+        Self {
+            inode,
+            in_flight: 0,
+            unlooked,
+            written_at: 0,
+            leaves_to: None,
+            is_renewing: false,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// The context it goes to once nothing of it is in flight.
+    fn goes_to(&self, here: usize) -> Option<usize> {
+        self.leaves_to.or(self.is_renewing.then_some(here))
+    }
+
+    /// So many have ended.
+    pub(super) fn end(&mut self, ended: &[Ended]) {
+        self.in_flight -= u32::try_from(ended.len()).expect("no more than were sent");
+        for Ended { bio, result } in ended {
+            if let (Operation::Write | Operation::WriteFua | Operation::WriteBuffered, Ok(_)) =
+                (bio.operation, result)
+            {
+                self.unlooked = self.unlooked.saturating_add(bio.length);
+                self.written_at = bio.offset;
+            }
+        }
+    }
+}
+
+impl Writeback {
+    /// A file is there from now on.
+    pub(super) fn attach(&mut self, inode: Arc<Inode>) {
+        let number = inode.target.0 as usize;
+        if self.files.len() <= number {
+            self.files.resize_with(number + 1, || None);
+        }
+        self.know_volume(&inode);
+        // Looked at before: a descriptor that is replaced later is not the one registered here.
+        let is_renewing = inode.lock().is_renewing;
+        self.backend.attach(inode.target, Arc::clone(&inode.file));
+        self.files[number] = Some(Held::new(Arc::clone(&inode)));
+        // Opened, or handed over, while files were spread anew.
+        self.place(&inode);
+        let mut state = inode.lock();
+        let (is_overdue, keeps) = (state.cache.is_overdue(), state.cache.kept_pages() > 0);
+        if is_renewing {
+            state.end_renewing(&mut self.after);
+        }
+        drop(state);
+        self.after.finish(&self.shared);
+        if is_overdue {
+            self.overdue.push(&inode);
+        }
+        if keeps {
+            self.keeping.push(&inode);
+        }
+        self.look_at(inode);
+    }
+
+    /// The number of a file's file system, of which there is a flight from now on.
+    pub(super) fn know_volume(&mut self, inode: &Inode) -> usize {
+        let volume = inode.volume.number();
+        while self.flights.len() <= volume {
+            self.flights.push(Flight::new(self.number, Arc::clone(&inode.volume), self.bound()));
+        }
+        // They may come in another order than they are numbered in.
+        self.flights[volume].volume = Arc::clone(&inode.volume);
+        volume
+    }
+
+    /// Whether it has this file.
+    pub(super) fn has(&self, inode: &Arc<Inode>) -> bool {
+        has(&self.files, inode)
+    }
+
+    /// Whether the file is to go to another context, and nothing more of it is sent here.
+    pub(super) fn is_leaving(&self, inode: &Inode) -> bool {
+        let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);
+        held.is_some_and(|held| held.goes_to(self.number).is_some())
+    }
+
+    /// A bio of a file is on its way.
+    pub(super) fn begin_bio(&mut self, target: Target) {
+        let held =
+            self.files[target.0 as usize].as_mut().expect("a file is attached while it is served");
+        held.in_flight += 1;
+    }
+
+    /// A bio of a caller is served here, waits for the handover, or goes where the file has gone.
+    pub(super) fn submit_or_hold(&mut self, inode: Arc<Inode>, bio: Bio) {
+        if !self.has(&inode) {
+            // Also where it has come back, and its Attach is among the messages that were not taken
+            // yet: behind that.
+            self.shared.send(Message::Submit(inode, bio));
+        } else if self.is_leaving(&inode) {
+            let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
+            held.waiting.push(bio);
+        } else {
+            self.begin_bio(inode.target);
+            self.submit(inode.volume.number(), bio);
+        }
+    }
+
+    /// A message about a file that is not here: it is closed, or somewhere else, or has come back
+    /// and is looked at anyway when its Attach is taken.
+    pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
+        let context = inode.home.context();
+        if context != self.number {
+            self.shared.contexts.send_to(context, message(inode));
+        }
+    }
+
+    /// The descriptor of a file was replaced.
+    pub(super) fn renew(&mut self, inode: &Arc<Inode>) {
+        let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
+        held.is_renewing = true;
+        self.moving.push(inode);
+    }
+
+    /// Files are spread anew.
+    pub(super) fn place_all(&mut self) {
+        self.set_bound();
+        let inodes: Vec<_> =
+            self.files.iter().flatten().map(|held| Arc::clone(&held.inode)).collect();
+        inodes.iter().for_each(|inode| self.place(inode));
+    }
+
+    /// Looks where a file belongs.
+    pub(super) fn place(&mut self, inode: &Arc<Inode>) {
+        let to = self.shared.contexts.place(&inode.home, &inode.volume);
+        let held = self.files[inode.target.0 as usize]
+            .as_mut()
+            .expect("a file is attached while it is placed");
+        let to = (to != self.number).then_some(to);
+        if std::mem::replace(&mut held.leaves_to, to).is_none() && to.is_some() {
+            self.moving.push(inode);
+        }
+    }
+
+    /// Much was written of a file: has it looked whether it still goes where it is thought to.
+    pub(super) fn look_where_it_goes(&mut self, inode: &Arc<Inode>) {
+        let contexts = &self.shared.contexts;
+        let held = self.files[inode.target.0 as usize]
+            .as_mut()
+            .expect("a file is attached while it is served");
+        if held.unlooked < GROUP_LOOK_BYTES
+            || contexts.active() == 1
+            || contexts.affinity() != Affinity::Group
+        {
+            return;
+        }
+        held.unlooked = 0;
+        let offset = held.written_at;
+        let (shared, inode) = (Arc::clone(&self.shared), Arc::clone(inode));
+        let aside = Arc::clone(&inode.volume.aside);
+        aside.run(move || {
+            if inode.home.look(&inode.file, &inode.volume, offset) {
+                shared.send(Message::Moved(inode));
+            }
+        });
+    }
+
+    /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be
+    /// done at once.
+    pub(super) fn hand_over(&mut self) -> bool {
+        // Who is told to end has nobody to give to any more.
+        if self.moving.is_empty() || self.stop {
+            return false;
+        }
+        let (mut gone, mut more) = (Vec::new(), false);
+        let mut moving = self.moving.take();
+        moving.retain(|inode| {
+            let held = self.files[inode.target.0 as usize]
+                .as_mut()
+                .expect("what leaves is not closed here");
+            match held.goes_to(self.number) {
+                None => {
+                    let waiting = held.waiting.drain(..).map(|bio| (Arc::clone(inode), bio));
+                    self.pending.extend(waiting);
+                    false
+                }
+                Some(_) if held.in_flight > 0 => true,
+                Some(_) if gone.len() == MESSAGES_PER_PASS => {
+                    more = true;
+                    true
+                }
+                Some(to) => {
+                    gone.push((Arc::clone(inode), to, std::mem::take(&mut held.waiting)));
+                    self.files[inode.target.0 as usize] = None;
+                    false
+                }
+            }
+        });
+        self.moving.put_back(moving);
+        if !gone.is_empty() {
+            self.unlist_strangers();
+        }
+        for (inode, to, waiting) in gone {
+            drop(self.backend.detach(inode.target));
+            let mut state = inode.lock();
+            state.listed = false;
+            self.shared.contexts.send_to(to, Message::Attach(Arc::clone(&inode)));
+            inode.home.set_context(to);
+            drop(state);
+            for bio in waiting {
+                self.shared.contexts.send_to(to, Message::Submit(Arc::clone(&inode), bio));
+            }
+            if to != self.number {
+                crate::core::counters::Counters::add(&self.shared.counters.handovers, 1);
+            }
+        }
+        self.share_out();
+        more
+    }
+
+    /// Takes a file off its lists; `is_listed` where it is among the dirty ones.
+    pub(super) fn unlist(&mut self, inode: &Arc<Inode>, is_listed: bool) {
+        if is_listed {
+            self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
+        }
+        let Self { waited, leaving, breaking, keeping, uncached, overdue, .. } = self;
+        for list in [waited, leaving, breaking, keeping, uncached, overdue] {
+            list.remove(inode);
+        }
+    }
+
+    /// Takes what it does not have, or has no more, off its lists.
+    pub(super) fn unlist_strangers(&mut self) {
+        let Self { files, flights, waited, leaving, breaking, keeping, uncached, overdue, .. } =
+            self;
+        let has = |inode: &Arc<Inode>| has(files, inode);
+        for flight in flights {
+            flight.in_turn = false;
+            flight.dirty.retain(has);
+        }
+        for list in [waited, leaving, breaking, keeping, uncached, overdue] {
+            list.retain(has);
+        }
+    }
+}
+
+fn has(files: &[Option<Held>], inode: &Arc<Inode>) -> bool {
+    let held = files.get(inode.target.0 as usize).and_then(Option::as_ref);
+    held.is_some_and(|held| Arc::ptr_eq(&held.inode, inode))
+}

@@ -1,0 +1,56 @@
+//! What shared files keep for a flush: where nobody syncs them, and it becomes much or memory
+//! short, the context does.
+
+use std::sync::Arc;
+
+use forebay_cache::Reason;
+
+use super::Writeback;
+use crate::core::inode::{Inode, Left};
+use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT};
+
+impl Writeback {
+    /// A bio of a file has ended: what it keeps may have to be flushed, what could not be flushed
+    /// written again.
+    pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
+        if left.keeps {
+            self.keeping.push(inode);
+        }
+        if left.is_dirty_again {
+            self.flights[inode.volume.number()].dirty.push_back(Arc::clone(inode));
+        }
+    }
+
+    /// Flushes files that keep much.
+    pub(super) fn reclaim_kept(&mut self) {
+        if self.keeping.is_empty() {
+            return;
+        }
+        let mut kept: Vec<(u64, Arc<Inode>)> = Vec::new();
+        self.keeping.retain(|inode| {
+            let pages = inode.lock().cache.kept_pages();
+            kept.push((pages, Arc::clone(inode)));
+            pages > 0
+        });
+        let total: u64 = kept.iter().map(|(pages, _)| pages).sum();
+        let is_short = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
+        let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
+        let part = if is_short { KEPT_OF_LIMIT_WHEN_SHORT } else { KEPT_OF_LIMIT };
+        // Each context has a part of it.
+        let most = self.shared.level.limit() / part / self.shared.contexts.active() as u64;
+        // Who waits while nothing is on its way waits for this, however little it brings.
+        if total < most && !(is_short && is_idle) {
+            return;
+        }
+        kept.sort_by_key(|(pages, _)| std::cmp::Reverse(*pages));
+        for (_, inode) in kept {
+            if self.queue.room() == 0 {
+                break;
+            }
+            let mut state = inode.lock();
+            if let Some(bio) = state.cache.next_bio(Reason::Reclaim) {
+                self.send(&inode, &mut state, bio);
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Leases that other programs wait for: each goes when what has to be done before is done, or soon.
+
+use super::Writeback;
+use crate::core::engine::lease::GivingUp;
+use crate::platform::clock;
+
+impl Writeback {
+    /// Lets go of leases as far as that is possible by now, and sees to it that it is looked again
+    /// in time.
+    pub(super) fn give_leases_up(&mut self) {
+        if self.breaking.is_empty() {
+            return;
+        }
+        let now = clock::instant();
+        self.next_break = None;
+        let Self { breaking, next_break, .. } = self;
+        breaking.retain(|inode| match inode.give_up_lease(now) {
+            GivingUp::Done => false,
+            GivingUp::NotBefore(moment) => {
+                *next_break = [*next_break, moment].into_iter().flatten().min();
+                true
+            }
+        });
+    }
+}

@@ -1,0 +1,84 @@
+//! Space reserved ahead. The file system is asked for room and for a mark first; the aside asks,
+//! because a file system may block there.
+//!
+//! ```text
+//! the cache makes an Allocate --> aside: is there room? set the mark --Prepared--> queue --> backend
+//!                                                                  \--> refused: ends here
+//! ```
+//!
+//! The bio counts as in flight all the while, so its file is neither closed nor handed over.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use forebay_block::{Bio, Ended, Errno};
+
+use super::{Message, Writeback};
+use crate::core::counters::Counters;
+use crate::core::inode::{Inode, Unreserved};
+
+/// Reservations on their way to the queue.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    /// Made under a file's lock in this pass; handed over once no lock is held.
+    made: Vec<(Arc<Inode>, Bio)>,
+    /// Handed over, and not back.
+    aside: usize,
+    /// Ready for the queue, which has had no room for them yet.
+    prepared: VecDeque<(Arc<Inode>, Bio)>,
+}
+
+impl Reservations {
+    pub(super) fn is_idle(&self) -> bool {
+        self.made.is_empty() && self.aside == 0 && self.prepared.is_empty()
+    }
+
+    pub(super) fn make(&mut self, inode: &Arc<Inode>, bio: Bio) {
+        self.made.push((Arc::clone(inode), bio));
+    }
+}
+
+impl Writeback {
+    /// Has the reservations of this pass prepared. No lock is held.
+    pub(super) fn prepare_reservations(&mut self) {
+        for (inode, bio) in self.reservations.made.drain(..) {
+            self.reservations.aside += 1;
+            let (shared, number) = (Arc::clone(&self.shared), self.number);
+            let aside = Arc::clone(&inode.volume.aside);
+            aside.run(move || {
+                let prepared = inode.prepare_reservation(&shared, &bio);
+                shared.contexts.send_to(number, Message::Prepared(inode, bio, prepared));
+            });
+        }
+    }
+
+    /// The file system was asked for a reservation.
+    pub(super) fn prepared(
+        &mut self,
+        inode: Arc<Inode>,
+        bio: Bio,
+        prepared: Result<(), Unreserved>,
+    ) {
+        self.reservations.aside -= 1;
+        let counters = &self.shared.counters;
+        let (counter, errno) = match prepared {
+            Ok(()) => return self.reservations.prepared.push_back((inode, bio)),
+            Err(Unreserved::Scarce) => (&counters.unreserved_scarce, Errno::WOULD_BLOCK),
+            Err(Unreserved::Unmarked) => (&counters.unreserved_unmarked, Errno::UNSUPPORTED),
+        };
+        Counters::add(counter, 1);
+        self.ended.push(Ended { bio, result: Err(errno) });
+    }
+
+    /// Submits reservations that may be made.
+    pub(super) fn serve_reservations(&mut self) {
+        while self.queue.room() > 0
+            && let Some((inode, bio)) = self.reservations.prepared.pop_front()
+        {
+            let reservation = inode.lock().cache.reserves_for(&bio);
+            let (purpose, _) = reservation.expect("a bio that allocates has a reservation");
+            self.shared.counters.add_reserved(purpose, bio.length);
+            self.submit(inode.volume.number(), bio);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old,
+//! the background.
+
+use crate::platform::clock;
+use crate::platform::sync::MutexGuard;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_block::{Bio, Class, Device, Ended, Errno, Operation};
+use forebay_cache::Reason;
+use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
+
+use super::Writeback;
+use crate::core::counters::Counters;
+use crate::core::flight::free_slots;
+use crate::core::inode::{Inode, State};
+use crate::core::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
+
+impl Writeback {
+    /// Bios that callers made themselves.
+    pub(super) fn serve_callers(&mut self) {
+        while self.queue.room() > 0
+            && let Some((inode, bio)) = self.pending.pop_front()
+        {
+            self.submit_or_hold(inode, bio);
+        }
+        while self.queue.room() > DIRECT_LEAVES
+            && let Some(bio) = self.direct.next_bio()
+        {
+            self.queue.submit(bio);
+        }
+    }
+
+    /// What somebody waits for: who has least to write first, so that a small sync beside a bulk
+    /// one stays small.
+    pub(super) fn serve_waited(&mut self) {
+        let mut waited = self.waited.take();
+        waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
+        waited.retain(|inode| {
+            let is_leaving = self.is_leaving(inode);
+            let mut state = self.lock_to_serve(inode);
+            // However much others have to write, each has something on its way.
+            let volume = inode.volume.number();
+            while !is_leaving
+                && self.queue.room() > 0
+                && (!state.cache.in_flight() || self.has_room(volume, Class::Waited))
+            {
+                let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
+                self.send(inode, &mut state, bio);
+            }
+            state.tell_tickets(&mut self.after);
+            let waits = state.cache.has_tickets();
+            drop(state);
+            if !waits {
+                self.leaving.push(inode);
+            }
+            waits
+        });
+        self.waited.put_back(waited);
+        self.after.finish(&self.shared);
+    }
+
+    /// What is too old, looked for a few times per `dirty_age`.
+    pub(super) fn tick(&mut self) {
+        if self.flights.iter().all(|flight| flight.dirty.is_empty()) {
+            self.next_tick = None;
+            return;
+        }
+        let now = clock::instant();
+        let tick = self.knobs.dirty_age / TICKS_PER_AGE;
+        if now >= *self.next_tick.get_or_insert(now + tick) {
+            self.next_tick = Some(now + tick);
+            self.age(now, self.knobs.dirty_age);
+        }
+        self.serve_overdue();
+    }
+
+    fn serve_overdue(&mut self) {
+        let mut overdue = self.overdue.take();
+        overdue.retain(|inode| {
+            let mut state = self.lock_to_serve(inode);
+            self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
+            state.cache.is_overdue()
+        });
+        self.overdue.put_back(overdue);
+    }
+
+    /// What does not stay goes out whatever the level, so that it takes little memory.
+    pub(super) fn serve_uncached(&mut self) {
+        let mut uncached = self.uncached.take();
+        uncached.retain(|inode| {
+            let mut state = self.lock_to_serve(inode);
+            while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
+                && self.serve(inode, &mut state, Reason::Uncached, 1) > 0
+            {}
+            // While something of it is on its way it is looked at again when that has ended.
+            state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
+        });
+        self.uncached.put_back(uncached);
+    }
+
+    /// What has been dirty for `age` becomes overdue.
+    fn age(&mut self, now: Instant, age: Duration) {
+        for flight in &mut self.flights {
+            flight.dirty.retain(|inode| {
+                let mut state = inode.lock();
+                if !state.cache.is_dirty() {
+                    state.unlist();
+                    state.give_back_unused(&mut self.after);
+                    return false;
+                }
+                if state.dirty_since.is_some_and(|since| now - since >= age) {
+                    state.cache.age();
+                    state.dirty_since = Some(now);
+                    self.overdue.push(inode);
+                }
+                true
+            });
+        }
+    }
+
+    /// What is more than the background level.
+    pub(super) fn serve_background(&mut self) {
+        for volume in 0..self.flights.len() {
+            self.serve_volume(volume);
+        }
+        let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
+        if awaited && self.queue.in_flight() + self.queue.staged() == 0 {
+            // Nothing to write, and yet the level is up: files that went quiet sit on it, or all
+            // that is dirty are the ends of files, which otherwise wait for their age.
+            self.shared.collect_unused();
+            self.age(clock::instant(), Duration::ZERO);
+            self.serve_overdue();
+        }
+    }
+
+    /// The same for one file system, from one file after the other.
+    fn serve_volume(&mut self, volume: usize) {
+        // A file answers `None` once at the end of a sweep, so each is asked twice before all count
+        // as idle.
+        let mut idle = 0;
+        while idle < 2 * self.flights[volume].dirty.len()
+            && self.shared.level.wants_writeback(&self.flights[volume].volume)
+            && self.has_room(volume, Class::Background)
+        {
+            if idle == 0 && !self.flights[volume].in_turn {
+                self.flights[volume].bring_dirtiest_forward();
+            }
+            let Some(inode) = self.flights[volume].dirty.pop_front() else { break };
+            let mut state = self.lock_to_serve(&inode);
+            let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
+            let is_dirty = state.cache.is_dirty();
+            if !is_dirty {
+                state.unlist();
+            }
+            drop(state);
+            idle = if sent > 0 { 0 } else { idle + 1 };
+            // Its turn goes on: a file swept in one go is as dense as it gets.
+            let in_turn =
+                is_dirty && (sent == RUN_PER_FILE || !self.has_room(volume, Class::Background));
+            let flight = &mut self.flights[volume];
+            flight.in_turn = in_turn;
+            match (is_dirty, in_turn) {
+                (true, true) => flight.dirty.push_front(inode),
+                (true, false) => flight.dirty.push_back(inode),
+                (false, _) => {}
+            }
+        }
+    }
+
+    /// Sends what may be sent of a file, so many bios at most, and returns how many.
+    fn serve(
+        &mut self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        reason: Reason,
+        most: usize,
+    ) -> usize {
+        if self.is_leaving(inode) {
+            return 0;
+        }
+        let mut sent = 0;
+        while self.has_room(inode.volume.number(), Class::Background) {
+            let Some(bio) = state.cache.next_bio(reason) else { return sent };
+            self.send(inode, state, bio);
+            sent += 1;
+            if sent == most {
+                return sent;
+            }
+        }
+        if reason == Reason::Background {
+            sent + self.lend(inode, state, most - sent)
+        } else {
+            sent
+        }
+    }
+
+    /// The lock of a file of which something is to be sent, and its cache told what it is asked
+    /// with. Zeroes over holes take space, which on a nearly full file system others were promised;
+    /// and how long gaps are worth it, the device tells.
+    fn lock_to_serve<'a>(&self, inode: &'a Inode) -> MutexGuard<'a, State> {
+        let longest = self.flights[inode.volume.number()].pace.gap_pages();
+        let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest);
+        let mut state = inode.lock();
+        state.cache.set_gaps(gaps, longest);
+        inode.volume.tell(&mut state.cache);
+        state
+    }
+
+    /// Whether more of a class may be on its way to a file system.
+    pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
+        let free = free_slots(&self.flights, class);
+        self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
+    }
+
+    /// Sends a bio that a file's cache has made.
+    pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
+        if bio.zero_bytes() > 0 && !inode.holds_lease(state) {
+            // Another program may have written where the zeroes would go.
+            state.cache.take_back(&bio, &mut self.after.settled);
+            state.begin_break(&self.shared, clock::instant() + LEASE_BREAK, &mut self.after);
+            inode.kick(state, &mut self.after);
+            return;
+        }
+        self.begin_bio(bio.target);
+        if bio.operation == Operation::Allocate {
+            return self.reservations.make(inode, bio);
+        }
+        let gives_back = bio.operation == Operation::Punch
+            || bio.operation == Operation::SetLength && bio.class == Class::Background;
+        if gives_back && !inode.holds_lease(state) {
+            let refused = Err(Errno(libc::EAGAIN));
+            self.ended.push(Ended { bio, result: refused });
+            return;
+        }
+        if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
+            Counters::add(&self.shared.counters.flushes, 1);
+            state.samples.flush_begins();
+        }
+        state.tell_cut_begins(&self.shared, &bio);
+        self.submit(inode.volume.number(), bio);
+    }
+
+    pub(super) fn submit(&mut self, volume: usize, bio: Bio) {
+        let flight = &mut self.flights[volume];
+        flight.sent(&bio, || self.backend.now());
+        self.shared.counters.note_flight(flight.pace.requests_of(Class::Background));
+        self.queue.submit(bio);
+    }
+}

@@ -1,0 +1,120 @@
+//! Counters that threads add to and [`Stats`](crate::Stats) reads.
+
+use crate::platform::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_block::Latency;
+use forebay_cache::ReservedFor;
+use forebay_cache::samples::Told;
+
+/// Counters beside those of the queue, which its context publishes after each pass.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) accepted_bytes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) rewrites: AtomicU64,
+    pub(crate) reserved_dense_bytes: AtomicU64,
+    pub(crate) reserved_stream_bytes: AtomicU64,
+    pub(crate) reserved_declared_bytes: AtomicU64,
+    pub(crate) reserved_scarce_bytes: AtomicU64,
+    pub(crate) given_back_bytes: AtomicU64,
+    pub(crate) unreserved_scarce: AtomicU64,
+    pub(crate) unreserved_unmarked: AtomicU64,
+    pub(crate) unreserved_failed: AtomicU64,
+    pub(crate) bounced: AtomicU64,
+    pub(crate) plugged: AtomicU64,
+    pub(crate) readahead_bytes: AtomicU64,
+    pub(crate) evicted_pages: AtomicU64,
+    pub(crate) bypassed_bytes: AtomicU64,
+    pub(crate) peak_flight: AtomicU64,
+    pub(crate) handovers: AtomicU64,
+    pub(crate) lent: AtomicU64,
+    latencies: Mutex<Latencies>,
+    /// By the number of the context.
+    queues: Mutex<Vec<OfQueue>>,
+}
+
+/// How long sampled writes took.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Latencies {
+    /// From acceptance until the device had written them.
+    pub(crate) written: Latency,
+    /// From acceptance until they were durable.
+    pub(crate) durable: Latency,
+}
+
+/// What the queue counts.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct OfQueue {
+    pub(crate) counters: forebay_block::Counters,
+    /// How long completions were held.
+    pub(crate) holds: Latency,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Space is asked for ahead of data.
+    pub(crate) fn add_reserved(&self, purpose: ReservedFor, bytes: u64) {
+        let counter = match purpose {
+            ReservedFor::Dense => &self.reserved_dense_bytes,
+            ReservedFor::Stream => &self.reserved_stream_bytes,
+            ReservedFor::Declared => &self.reserved_declared_bytes,
+        };
+        Self::add(counter, bytes);
+    }
+
+    /// So many requests of background writeback are in flight to a file system. Only the context
+    /// says so.
+    pub(crate) fn note_flight(&self, requests: usize) {
+        if requests as u64 > self.peak_flight.load(Ordering::Relaxed) {
+            self.peak_flight.store(requests as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// What the queue of a context has counted, and how long what it ended last was held.
+    pub(crate) fn set_queue(
+        &self,
+        context: usize,
+        counters: forebay_block::Counters,
+        held: Duration,
+    ) {
+        let mut queues = self.queues.lock();
+        if queues.len() <= context {
+            queues.resize(context + 1, OfQueue::default());
+        }
+        let queue = &mut queues[context];
+        let ended = counters.completions - queue.counters.completions;
+        queue.holds.add(held.as_nanos() as u64, ended);
+        queue.counters = counters;
+    }
+
+    /// Bytes the device has written for all contexts together.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.queues.lock().iter().map(|queue| queue.counters.written_bytes).sum()
+    }
+
+    /// Of all contexts together.
+    pub(crate) fn queue(&self) -> OfQueue {
+        let mut all = OfQueue::default();
+        for queue in self.queues.lock().iter() {
+            all.counters += queue.counters;
+            all.holds += &queue.holds;
+        }
+        all
+    }
+
+    pub(crate) fn add_latencies(&self, told: &mut Told) {
+        let mut latencies = self.latencies.lock();
+        told.written.drain(..).for_each(|nanoseconds| latencies.written.add(nanoseconds, 1));
+        told.durable.drain(..).for_each(|nanoseconds| latencies.durable.add(nanoseconds, 1));
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        self.latencies.lock().clone()
+    }
+}

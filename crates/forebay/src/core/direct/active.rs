@@ -1,0 +1,360 @@
+//! A direct operation that has started: its bios, its lent memory, and what its end says.
+//!
+//! A write of part of a block takes two stages: the block is read into memory beside the caller's,
+//! changed there, and written with the rest in one request. A read of part of a block reads it
+//! whole, and the part is copied.
+
+use std::ops::Range;
+
+use crate::platform::{AlignedMemory, Memory};
+use forebay_block::{Bio, Buffer, Class, Errno, Operation as Asked, Segments, Source};
+
+use crate::core::counters::Counters;
+use crate::core::direct::operation::{Operation, Verb};
+use crate::core::direct::shape::{Body, Place, Shape, Span};
+use crate::core::direct::turns::Turns;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::platform::Backend;
+
+/// An operation that has started.
+#[derive(Debug)]
+pub(crate) struct Active {
+    operation: Operation,
+    stage: Stage,
+    /// Its number, by which its bios are known.
+    owner: u64,
+    /// Bios that have not ended.
+    left: usize,
+    /// Lent: the bytes asked for, and whole blocks beside them.
+    memory: Option<Buffer>,
+    beside: Option<Buffer>,
+    /// It moves the end of the file.
+    extends: bool,
+    /// Where the file ends, as a read found it.
+    ends_at: u64,
+    /// The first byte that could not be moved.
+    failed: Option<(u64, Errno)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Stage {
+    /// A write's blocks that it has a part of are read.
+    Edges(Shape),
+    /// A read's blocks are read.
+    Reading(Body),
+    Writing,
+    Setting,
+    Flushing,
+    FlushingDirectory,
+}
+
+/// What follows the end of a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// More bios were made.
+    Moving,
+    /// It is to be ended.
+    Over,
+}
+
+impl Active {
+    pub(crate) fn new(operation: Operation, owner: u64, size: u64) -> Self {
+        let (stage, extends) = match operation.verb {
+            Verb::Read(span) => {
+                (Stage::Reading(Body::new(span.offset..span.end(), span.block)), false)
+            }
+            Verb::Write(span) => (Stage::Edges(Shape::of_write(span, size)), span.end() > size),
+            Verb::SetLength(_) => (Stage::Setting, false),
+            Verb::FlushData | Verb::FlushAll | Verb::Settle => (Stage::Flushing, false),
+        };
+        let (memory, beside, failed) = (None, None, None);
+        Self {
+            operation,
+            stage,
+            owner,
+            left: 0,
+            memory,
+            beside,
+            extends,
+            ends_at: u64::MAX,
+            failed,
+        }
+    }
+
+    pub(crate) fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    pub(crate) fn extends(&self) -> bool {
+        self.extends
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Why no later sync of the file can be trusted: a flush of it or of its directory failed. The
+    /// kernel reports a failed flush once; the next one succeeds although data, or the entry, may
+    /// be lost.
+    pub(crate) fn flush_failure(&self) -> Option<Errno> {
+        let flushes = matches!(self.stage, Stage::Flushing | Stage::FlushingDirectory);
+        self.failed.filter(|_| flushes).map(|(_, errno)| errno)
+    }
+
+    /// Makes the first bios.
+    pub(crate) fn start(&mut self, backend: &mut Backend, bios: &mut Turns, counters: &Counters) {
+        let mut is_bounced = self.operation.is_copy;
+        match (self.stage.clone(), self.operation.verb) {
+            (Stage::Reading(body), Verb::Read(span)) => {
+                if !body.edges().is_empty() {
+                    is_bounced = true;
+                    self.lend_beside(AlignedMemory::new(2 * span.block as usize), backend);
+                }
+                let place = self.lend(span, backend);
+                self.push(bios, Asked::Read, body.pieces(place, self.beside));
+            }
+            (Stage::Edges(shape), Verb::Write(span)) => {
+                let edges = shape.body.as_ref().map(Body::edges).filter(|edges| !edges.is_empty());
+                match edges {
+                    None => self.write(&shape, span, backend, bios),
+                    Some(edges) => {
+                        is_bounced = true;
+                        self.lend_beside(AlignedMemory::new(2 * span.block as usize), backend);
+                        let place = |range: &Range<u64>, skew| Place {
+                            buffer: self.beside.expect("just lent"),
+                            offset: range.start,
+                            skew,
+                        };
+                        let both = [(edges.head, 0), (edges.tail, span.block as usize)];
+                        let reads = both.into_iter().filter_map(|(edge, skew)| {
+                            let edge = edge?;
+                            Some((edge.start, [place(&edge, skew).segment(&edge)].into()))
+                        });
+                        let reads: Vec<(u64, Segments)> = reads.collect();
+                        self.push(bios, Asked::Read, reads);
+                    }
+                }
+            }
+            (_, Verb::SetLength(length)) => {
+                self.push_still(bios, Asked::SetLength, length);
+            }
+            (_, Verb::FlushAll) => self.push_still(bios, Asked::FlushAll, 0),
+            _ => self.push_still(bios, Asked::FlushData, 0),
+        }
+        if is_bounced {
+            Counters::add(&counters.bounced, 1);
+        }
+        if matches!(self.operation.verb, Verb::FlushAll | Verb::FlushData) {
+            Counters::add(&counters.flushes, 1);
+        }
+    }
+
+    /// Blocks that nobody else may touch now: all of a write whose bios are not made yet, its
+    /// buffered tail included.
+    pub(crate) fn holds(&self) -> Option<Range<u64>> {
+        match (&self.stage, self.operation.verb) {
+            (Stage::Edges(_), Verb::Write(span)) => Some(span.blocks()),
+            (Stage::Setting, _) => Some(0..u64::MAX),
+            _ => None,
+        }
+    }
+
+    /// A bio has ended; true for the last of its stage.
+    pub(crate) fn end_bio(&mut self, bio: &Bio, result: std::result::Result<u64, Errno>) -> bool {
+        match result {
+            Err(errno) => {
+                let before = self.failed.map_or(u64::MAX, |(offset, _)| offset);
+                if self.failed.is_none() || bio.offset < before {
+                    self.failed = Some((bio.offset, errno));
+                }
+            }
+            Ok(bytes) if bio.operation == Asked::Read && bytes < bio.length => {
+                self.ends_at = self.ends_at.min(bio.offset + bytes);
+            }
+            Ok(_) => {}
+        }
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// Goes on to the next stage, or says that there is none.
+    pub(crate) fn advance(
+        &mut self,
+        backend: &mut Backend,
+        bios: &mut Turns,
+        is_new: bool,
+    ) -> Next {
+        if self.failed.is_some() {
+            return Next::Over;
+        }
+        match (self.stage.clone(), self.operation.verb) {
+            (Stage::Edges(shape), Verb::Write(span)) => {
+                self.change_edges(&shape, span, backend);
+                self.write(&shape, span, backend, bios);
+                Next::Moving
+            }
+            (Stage::Flushing, _) if is_new => {
+                self.stage = Stage::FlushingDirectory;
+                self.push_still(bios, Asked::FlushDirectory, 0);
+                Next::Moving
+            }
+            _ => Next::Over,
+        }
+    }
+
+    /// Takes the memory back and says how it went.
+    pub(crate) fn end(mut self, backend: &mut Backend) -> (Operation, Result<usize>) {
+        let beside = self.beside.take().map(|buffer| backend.take_back(buffer));
+        if let Some(buffer) = self.memory.take() {
+            self.operation.memory = Some(backend.take_back(buffer));
+        }
+        let result = self.result();
+        if let (Ok(bytes), Stage::Reading(body), Some(beside)) = (&result, &self.stage, &beside) {
+            let asked = body.bytes.start..body.bytes.start + *bytes as u64;
+            let skew = self.operation.skew;
+            let into = self.operation.memory.as_mut().expect("a read has memory").bytes_mut();
+            for (block, from) in edges_beside(body, beside) {
+                let part = overlap(&block, &asked);
+                into[at(&part, asked.start, skew)]
+                    .copy_from_slice(&from[at(&part, block.start, 0)]);
+            }
+        }
+        (self.operation, result)
+    }
+
+    /// How it went, once its last stage has ended.
+    pub(crate) fn result(&self) -> Result<usize> {
+        let inode = &self.operation.inode;
+        // Beyond the end of the file there is nothing to be read; what is to be written there is
+        // lost all the same.
+        let is_behind_end =
+            |offset| matches!(self.operation.verb, Verb::Read(_)) && offset >= self.ends_at;
+        if let Some((offset, errno)) = self.failed.filter(|(offset, _)| !is_behind_end(*offset)) {
+            return Err(match (self.operation.verb, &self.stage) {
+                (Verb::Read(_), _) => inode.failed("could not read", offset, errno),
+                (Verb::Write(_), Stage::Edges(_)) => inode.failed(
+                    "could not read the block that the write changes in part; nothing was written",
+                    offset,
+                    errno,
+                ),
+                (Verb::Write(_), _) => inode.failed("could not write", offset, errno),
+                (_, Stage::Flushing | Stage::FlushingDirectory) => {
+                    Error::poisoned(&inode.path, errno)
+                }
+                _ => cannot(inode, "could not set the length", errno),
+            });
+        }
+        match self.operation.verb {
+            Verb::Read(span) => {
+                let end = self.ends_at.min(span.end());
+                Ok(end.saturating_sub(span.offset) as usize)
+            }
+            Verb::Write(span) => Ok(span.length as usize),
+            _ => Ok(0),
+        }
+    }
+
+    /// The caller's bytes go over what was read of the blocks.
+    fn change_edges(&mut self, shape: &Shape, span: Span, backend: &mut Backend) {
+        let (Some(body), Some(buffer)) = (&shape.body, self.beside.take()) else { return };
+        // What the file has not is zeroes: the memory was.
+        self.ends_at = u64::MAX;
+        let mut beside = backend.take_back(buffer);
+        let from = self.operation.memory.as_ref().expect("not lent yet").bytes();
+        let skew = self.operation.skew;
+        for (block, into) in edges_beside_mut(body, &mut beside) {
+            let part = overlap(&block, &body.bytes);
+            into[at(&part, block.start, 0)].copy_from_slice(&from[at(&part, span.offset, skew)]);
+        }
+        self.beside = Some(backend.lend(beside));
+    }
+
+    fn write(&mut self, shape: &Shape, span: Span, backend: &mut Backend, bios: &mut Turns) {
+        self.stage = Stage::Writing;
+        let place = self.lend(span, backend);
+        if let Some(body) = &shape.body {
+            self.push(bios, Asked::Write, body.pieces(place, self.beside));
+        }
+        if let Some(tail) = &shape.tail {
+            let segments = [place.segment(tail)].into();
+            self.push(bios, Asked::WriteBuffered, vec![(tail.start, segments)]);
+        }
+    }
+
+    fn lend(&mut self, span: Span, backend: &mut Backend) -> Place {
+        let memory =
+            self.operation.memory.take().expect("a transfer has memory, and lends it once");
+        let buffer = backend.lend(memory);
+        self.memory = Some(buffer);
+        Place { buffer, offset: span.offset, skew: self.operation.skew }
+    }
+
+    fn lend_beside(&mut self, memory: AlignedMemory, backend: &mut Backend) {
+        self.beside = Some(backend.lend(memory.into()));
+    }
+
+    fn push(&mut self, bios: &mut Turns, operation: Asked, pieces: Vec<(u64, Segments)>) {
+        let target = self.operation.inode.target;
+        self.left += pieces.len();
+        for (offset, segments) in pieces {
+            let length = segments.iter().map(|segment| u64::from(segment.length())).sum();
+            let (class, source, owner) = (Class::Waited, Source(target.0), self.owner);
+            bios.push(Bio { operation, target, offset, length, segments, class, source, owner });
+        }
+    }
+
+    /// A bio that moves no bytes.
+    fn push_still(&mut self, bios: &mut Turns, operation: Asked, offset: u64) {
+        let target = self.operation.inode.target;
+        let (class, source, owner, segments) =
+            (Class::Waited, Source(target.0), self.owner, Segments::new());
+        let bio = Bio { operation, target, offset, length: 0, segments, class, source, owner };
+        self.left += 1;
+        match operation {
+            Asked::SetLength => bios.push(bio),
+            _ => bios.push_flush(bio),
+        }
+    }
+}
+
+/// The blocks beside, each with the block of the file it is.
+fn edges_beside<'a>(
+    body: &Body,
+    beside: &'a Memory,
+) -> impl Iterator<Item = (Range<u64>, &'a [u8])> {
+    let edges = body.edges();
+    let (head, tail) = beside.bytes().split_at(beside.length() / 2);
+    [edges.head.zip(Some(head)), edges.tail.zip(Some(tail))].into_iter().flatten()
+}
+
+fn edges_beside_mut<'a>(
+    body: &Body,
+    beside: &'a mut Memory,
+) -> impl Iterator<Item = (Range<u64>, &'a mut [u8])> {
+    let edges = body.edges();
+    let middle = beside.length() / 2;
+    let (head, tail) = beside.bytes_mut().split_at_mut(middle);
+    [edges.head.zip(Some(head)), edges.tail.zip(Some(tail))].into_iter().flatten()
+}
+
+/// What two ranges share; empty where they share nothing.
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    let start = one.start.max(other.start);
+    start..one.end.min(other.end).max(start)
+}
+
+/// Where bytes of the file are in memory that begins, after `skew`, with the byte `first`. An empty
+/// range may lie before or behind it.
+fn at(range: &Range<u64>, first: u64, skew: usize) -> Range<usize> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    let start = (range.start - first) as usize + skew;
+    start..start + (range.end - range.start) as usize
+}
+
+fn cannot(inode: &crate::core::direct::inode::DirectInode, what: &str, errno: Errno) -> Error {
+    Error::new(ErrorKind::Io, what)
+        .at_path(&inode.path)
+        .because(std::io::Error::from_raw_os_error(errno.0))
+}

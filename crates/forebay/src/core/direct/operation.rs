@@ -1,0 +1,210 @@
+//! What was asked of a direct file, and whom to tell.
+//!
+//! An operation has one ticket, and ends it exactly once: with its result, or, where it is dropped
+//! before, as "the engine ended". The ticket outlives either side, the future that looks at it and
+//! the context that ends it.
+
+use crate::platform::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::platform::Memory;
+
+use crate::core::direct::inode::{DirectInode, Handle};
+use crate::core::direct::shape::Span;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::user_code;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verb {
+    Read(Span),
+    Write(Span),
+    SetLength(u64),
+    /// Everything submitted before is durable.
+    FlushData,
+    /// The same with all metadata.
+    FlushAll,
+    /// Everything submitted before has ended.
+    Settle,
+}
+
+impl Verb {
+    /// Whether it changes the file, so that a sync must cover it and its error must not be lost.
+    pub(crate) fn changes(self) -> bool {
+        matches!(self, Verb::Write(_) | Verb::SetLength(_))
+    }
+
+    /// Whether it waits for what was submitted before, rather than having a range of its own.
+    pub(crate) fn closes(self) -> bool {
+        matches!(self, Verb::FlushData | Verb::FlushAll | Verb::Settle)
+    }
+}
+
+/// Something asked, on its way.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) inode: Arc<DirectInode>,
+    pub(crate) verb: Verb,
+    /// The bytes of a read or write, until they are lent.
+    pub(crate) memory: Option<Memory>,
+    /// Bytes of the memory before the first one that is meant.
+    pub(crate) skew: usize,
+    /// The memory is a copy, because the caller's was not aligned.
+    pub(crate) is_copy: bool,
+    /// The epoch of its lane that a change is counted in.
+    pub(crate) epoch: Option<u64>,
+    ticket: Arc<Ticket>,
+    has_ended: bool,
+}
+
+/// The bytes an operation is for.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes {
+    pub(crate) memory: Option<Memory>,
+    pub(crate) skew: usize,
+    pub(crate) is_copy: bool,
+}
+
+impl Operation {
+    pub(crate) fn new(
+        inode: &Arc<DirectInode>,
+        handle: &Arc<Handle>,
+        verb: Verb,
+        bytes: Bytes,
+    ) -> Self {
+        let (inode, handle) = (Arc::clone(inode), Arc::clone(handle));
+        inode.add_operation();
+        let ticket = Arc::new(Ticket { handle, verb, state: Mutex::default() });
+        let Bytes { memory, skew, is_copy } = bytes;
+        Self { inode, verb, memory, skew, is_copy, epoch: None, ticket, has_ended: false }
+    }
+
+    pub(crate) fn ticket(&self) -> Arc<Ticket> {
+        Arc::clone(&self.ticket)
+    }
+
+    /// Ends it, for good; who waits is appended to be woken.
+    pub(crate) fn end(mut self, result: Result<usize>, wakers: &mut Vec<Waker>) {
+        self.has_ended = true;
+        wakers.extend(self.ticket.end(result, self.memory.take()));
+    }
+
+    /// Bytes that a plug counts.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.verb {
+            Verb::Read(span) | Verb::Write(span) => span.length,
+            _ => 0,
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.inode.remove_operation();
+        if self.has_ended {
+            return;
+        }
+        let ended =
+            Error::new(ErrorKind::Shutdown, "the engine stopped before the operation ended");
+        let waker = self.ticket.end(Err(ended.at_path(&self.inode.path)), self.memory.take());
+        user_code::wake_all(waker);
+    }
+}
+
+/// What a future looks at.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    handle: Arc<Handle>,
+    verb: Verb,
+    state: Mutex<State>,
+}
+
+/// A result, and the memory that was lent; none where the device still has it.
+pub(crate) type Outcome = (Result<usize>, Option<Memory>);
+
+#[derive(Debug, Default)]
+enum State {
+    /// Nobody has looked.
+    #[default]
+    Asked,
+    Awaited(Waker),
+    /// Nobody will look.
+    Abandoned,
+    Ended(Outcome),
+    /// Told, or given to the handle to tell.
+    Told,
+}
+
+impl Ticket {
+    fn end(&self, result: Result<usize>, memory: Option<Memory>) -> Option<Waker> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Told) {
+            State::Asked => {
+                *state = State::Ended((result, memory));
+                None
+            }
+            State::Awaited(waker) => {
+                *state = State::Ended((result, memory));
+                Some(waker)
+            }
+            State::Abandoned => {
+                drop(state);
+                self.keep_error(result);
+                None
+            }
+            State::Ended(_) | State::Told => panic!("an operation ends once"),
+        }
+    }
+
+    /// The outcome, once; `Pending` makes the context's waker be woken.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
+        let waker = context.waker().clone();
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Told) {
+            State::Ended(outcome) => Poll::Ready(outcome),
+            State::Asked => {
+                *state = State::Awaited(waker);
+                Poll::Pending
+            }
+            State::Awaited(replaced) => {
+                *state = State::Awaited(waker);
+                drop(state);
+                drop(replaced);
+                Poll::Pending
+            }
+            State::Abandoned | State::Told => panic!("a future is not polled after its end"),
+        }
+    }
+
+    /// Nobody looks any more: what went wrong is told at the handle's next sync.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Told) {
+            State::Asked => *state = State::Abandoned,
+            State::Awaited(waker) => {
+                *state = State::Abandoned;
+                drop(state);
+                drop(waker);
+            }
+            State::Ended((result, memory)) => {
+                drop(state);
+                drop(memory);
+                self.keep_error(result);
+            }
+            over @ (State::Abandoned | State::Told) => *state = over,
+        }
+    }
+
+    fn keep_error(&self, result: Result<usize>) {
+        if let Err(error) = result
+            && self.verb.changes()
+        {
+            self.handle.keep(error);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}

@@ -1,0 +1,320 @@
+//! The context's part without a context: what it takes in and what comes of it, bio by bio, the
+//! device played by the test.
+
+use crate::platform::sync::Mutex;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::platform::{
+    Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
+};
+use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
+use forebay_cache::writeback::pace::Bound;
+use forebay_lists::Pop;
+use forebay_lists::fifo::{self, fifo};
+use tempfile::NamedTempFile;
+
+use crate::core::context::{Knobs, Message, Sender, Writeback};
+use crate::core::contexts::Contexts;
+use crate::core::direct::file::DirectFile;
+use crate::core::direct::flow::{self, Flow};
+use crate::core::direct::inode::{DirectInode, Handle, Opened};
+use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
+use crate::core::direct::plug::{self, Plug};
+use crate::core::direct::shape::Span;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
+use crate::core::open::Open;
+use crate::core::settings::Settings;
+use crate::core::shared::{Parts, Shared};
+
+const BLOCK: u64 = 512;
+
+/// A flow, and files for it.
+struct Bench {
+    flow: Flow,
+    backend: Backend,
+    shared: Arc<Shared>,
+    messages: fifo::Receiver<Message>,
+    told: mpsc::Receiver<ErrorKind>,
+    files: Vec<NamedTempFile>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let arena = Arc::new(Arena::new((MIN_CACHE_BYTES / 4096) as u32).unwrap());
+        let backend = Backend::chosen(Choice::Threads, Arc::clone(&arena), 64).unwrap();
+        let (sender, messages) = fifo();
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let sender = Sender::new(sender, backend.waker());
+        let contexts = Contexts::with_first(Arc::clone(&arena), sender);
+        let settings = Settings {
+            cache_bytes: Some(MIN_CACHE_BYTES),
+            dirty_bytes: Some(1024 * 4096),
+            ..Settings::default()
+        };
+        let parts = Parts {
+            arena,
+            is_survived: false,
+            buffers: Buffers::new(4096).unwrap(),
+            settings,
+            on_error: Box::new(move |error| tell.lock().send(error.kind()).unwrap()),
+            keeper: None,
+            fork: ForkGuard::new().unwrap(),
+        };
+        let shared = Arc::new(Shared::new(parts, contexts));
+        Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
+    }
+
+    /// Another open file.
+    fn open(&mut self) -> Arc<DirectInode> {
+        let named = NamedTempFile::new_in(".").unwrap();
+        named.as_file().set_len(1 << 20).unwrap();
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::No,
+            truncate: Truncate::Keep,
+            mode: 0o600,
+        };
+        let file = crate::platform::File::open(named.path(), &how).unwrap().file;
+        let (target, path) = (Target(self.files.len() as u32), named.path().to_owned());
+        let inode = Arc::new(DirectInode::new(Opened {
+            target,
+            path,
+            file,
+            created: false,
+            length: 1 << 20,
+            aside: Arc::default(),
+        }));
+        self.shared.table().insert_direct(Arc::clone(&inode));
+        self.take(flow::Message::Attach(Arc::clone(&inode)));
+        self.files.push(named);
+        inode
+    }
+
+    fn handle(&self) -> Arc<Handle> {
+        Arc::new(Handle::new(&self.shared))
+    }
+
+    fn take(&mut self, message: flow::Message) {
+        self.flow.take(message, &mut self.backend, &self.shared);
+    }
+
+    fn submit(&mut self, operation: Operation) -> Arc<Ticket> {
+        let ticket = operation.ticket();
+        self.take(flow::Message::Operation(Box::new(operation)));
+        ticket
+    }
+
+    /// Asks for what needs no memory.
+    fn ask(&mut self, inode: &Arc<DirectInode>, verb: Verb) -> Arc<Ticket> {
+        let handle = self.handle();
+        self.submit(Operation::new(inode, &handle, verb, Bytes::default()))
+    }
+
+    /// All bios for the queue, none of which has ended.
+    fn bios(&mut self) -> Vec<Bio> {
+        std::iter::from_fn(|| self.flow.next_bio()).collect()
+    }
+
+    /// Takes in what was sent.
+    fn pump(&mut self) {
+        while let Pop::Node(Message::Direct(message)) = self.messages.pop() {
+            self.take(message);
+        }
+    }
+
+    /// The context ends, with messages that it has not taken in.
+    fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
+        let Bench { flow, backend, shared, messages, told, .. } = self;
+        drop(Writeback::new(0, Arc::clone(&shared), messages, backend, knobs()));
+        drop(flow);
+        (shared, told)
+    }
+
+    fn end(&mut self, bio: Bio, result: Result<u64, Errno>) {
+        self.flow.end(&Ended { bio, result }, &mut self.backend, &self.shared);
+    }
+}
+
+fn knobs() -> Knobs {
+    let queue = forebay_block::Knobs::default();
+    Knobs { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue }
+}
+
+fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {
+    let memory = Some(AlignedMemory::new(length as usize).into());
+    Operation::new(inode, handle, verb, Bytes { memory, ..Bytes::default() })
+}
+
+fn span(offset: u64, length: u64) -> Span {
+    Span { offset, length, block: BLOCK }
+}
+
+fn outcome(ticket: &Ticket) -> Option<Outcome> {
+    match ticket.poll(&Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+fn kind(ticket: &Ticket) -> Option<ErrorKind> {
+    outcome(ticket).map(|(result, _)| result.unwrap_err().kind())
+}
+
+#[test]
+fn contract_02_one_flush_of_a_file_at_a_time_and_all_hear_of_its_failure() {
+    let mut bench = Bench::new();
+    let (inode, other) = (bench.open(), bench.open());
+    let first = bench.ask(&inode, Verb::FlushData);
+    let mut waiting: Vec<_> = (0..3).map(|_| bench.ask(&inode, Verb::FlushData)).collect();
+    waiting.push(bench.ask(&inode, Verb::FlushAll));
+    let elsewhere = bench.ask(&other, Verb::FlushData);
+    let mut bios = bench.bios();
+    assert_eq!(bios.iter().map(|bio| bio.target).collect::<Vec<_>>(), [inode.target, other.target]);
+    bench.end(bios.remove(0), Ok(0));
+    assert!(outcome(&first).unwrap().0.is_ok());
+    let mut second = bench.bios();
+    assert_eq!(second.len(), 1, "one for all that waited");
+    assert_eq!(second[0].operation, Asked::FlushAll);
+    let late = bench.ask(&inode, Verb::FlushData);
+    assert!(bench.bios().is_empty());
+    bench.end(second.remove(0), Err(Errno(libc::EIO)));
+    assert!(bench.bios().is_empty());
+    for ticket in waiting.iter().chain([&late]) {
+        assert_eq!(kind(ticket), Some(ErrorKind::Poisoned));
+    }
+    bench.end(bios.remove(0), Ok(0));
+    assert!(outcome(&elsewhere).unwrap().0.is_ok());
+    assert!(!inode.has_operations() && !other.has_operations());
+}
+
+/// The block at the head lies across the end of the file, the one at the tail could not be read.
+#[test]
+fn contract_02_a_write_that_wrote_nothing_fails() {
+    let mut bench = Bench::new();
+    let (inode, handle) = (bench.open(), bench.handle());
+    let write = operation(&inode, &handle, Verb::Write(span(100, 2000)), 2000);
+    let ticket = bench.submit(write);
+    let mut bios = bench.bios();
+    assert_eq!(bios.len(), 2);
+    let tail = bios.pop().unwrap();
+    bench.end(bios.remove(0), Ok(10));
+    bench.end(tail, Err(Errno(libc::EIO)));
+    assert_eq!(kind(&ticket), Some(ErrorKind::Io));
+}
+
+#[test]
+fn contract_02_what_nobody_was_told_of_is_told_when_the_context_has_ended() {
+    let mut bench = Bench::new();
+    let inode = bench.open();
+    let error = |kind| Error::new(kind, "a write failed");
+    let [leaves, lost, stays, late] = std::array::from_fn(|_| bench.handle());
+    leaves.keep(error(ErrorKind::Io));
+    bench.shared.send(Message::Direct(flow::Message::Leave(inode, Arc::clone(&leaves))));
+    lost.leave();
+    lost.keep(error(ErrorKind::NoSpace));
+    lost.keep(error(ErrorKind::NoMemory));
+    stays.keep(error(ErrorKind::Busy));
+    late.leave();
+    assert!(bench.told.try_recv().is_err());
+    let (_shared, told) = bench.die();
+    let all = || told.try_iter().collect::<Vec<_>>();
+    assert_eq!(all(), [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::NoMemory]);
+    late.keep(error(ErrorKind::Open));
+    assert_eq!(all(), [ErrorKind::Open]);
+    drop(stays);
+    assert_eq!(all(), [ErrorKind::Busy]);
+    drop((leaves, lost, late));
+    assert_eq!(all(), []);
+}
+
+/// A write whose future was dropped fails, and so does the wait for the close.
+#[test]
+fn contract_02_a_close_that_is_given_up_loses_no_error() {
+    for is_taken_in in [false, true] {
+        let mut bench = Bench::new();
+        let inode = bench.open();
+        let file = DirectFile::new(Arc::clone(&bench.shared), inode, Open::write(), Duration::MAX);
+        let _read = file.read_at_async(vec![0; 4096], 8192);
+        drop(file.write_at_async(vec![0; 4096], 0));
+        bench.pump();
+        let write = bench.bios().into_iter().find(|bio| bio.operation == Asked::Write).unwrap();
+        bench.end(write, Err(Errno(libc::EIO)));
+        let mut close = Box::pin(file.close_async());
+        let mut poll = || close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending(), "it waits for the write to be settled");
+        bench.pump();
+        assert!(poll().is_pending(), "it waits for the read");
+        if is_taken_in {
+            bench.pump();
+        }
+        drop(close);
+        bench.pump();
+        assert_eq!(bench.told.try_iter().collect::<Vec<_>>(), [ErrorKind::Io]);
+    }
+}
+
+#[test]
+fn contract_16_what_a_plug_holds_ends_with_the_context() {
+    for is_taken_in in [false, true] {
+        let mut bench = Bench::new();
+        let (inode, handle) = (bench.open(), bench.handle());
+        let _plug = Plug::new(&bench.shared);
+        let hold = |shared: &Arc<Shared>| {
+            let read = operation(&inode, &handle, Verb::Read(span(0, 512)), 512);
+            let ticket = read.ticket();
+            plug::submit(shared, read);
+            ticket
+        };
+        let mut held = vec![hold(&bench.shared), hold(&bench.shared)];
+        if is_taken_in {
+            bench.pump();
+            held.push(hold(&bench.shared));
+        }
+        let (shared, _told) = bench.die();
+        held.push(hold(&shared));
+        for ticket in held {
+            assert_eq!(kind(&ticket), Some(ErrorKind::Shutdown));
+        }
+    }
+}
+
+#[test]
+fn contract_18_operations_that_have_started_are_bounded_and_files_take_turns() {
+    let mut bench = Bench::new();
+    let (many, few, handle) = (bench.open(), bench.open(), bench.handle());
+    let read =
+        |inode, number| operation(inode, &handle, Verb::Read(span(number * BLOCK, BLOCK)), BLOCK);
+    let total = DIRECT_OPERATIONS as u64 + 300;
+    let mut tickets: Vec<_> = (0..total).map(|number| bench.submit(read(&many, number))).collect();
+    tickets.extend((0..5).map(|number| bench.submit(read(&few, number))));
+    assert_eq!(bench.flow.started(), DIRECT_OPERATIONS);
+    let (mut ended, mut of_few) = (Vec::new(), Vec::new());
+    while ended.len() + of_few.len() < tickets.len() {
+        let bios = bench.bios();
+        assert!(!bios.is_empty(), "it stands still");
+        for bio in bios {
+            if bio.target == few.target {
+                of_few.push((bio.offset / BLOCK, ended.len()));
+            } else {
+                ended.push(bio.offset / BLOCK);
+            }
+            bench.end(bio, Ok(BLOCK));
+            assert!(bench.flow.started() <= DIRECT_OPERATIONS);
+        }
+    }
+    assert!(ended.iter().copied().eq(0..total), "in order");
+    assert!(of_few.iter().map(|(number, _)| *number).eq(0..5), "in order");
+    assert!(
+        of_few.iter().all(|(_, behind)| *behind < total as usize - 100),
+        "not behind all others: {of_few:?}"
+    );
+    for ticket in tickets {
+        assert_eq!(outcome(&ticket).unwrap().0.unwrap(), BLOCK as usize);
+    }
+    assert_eq!(bench.flow.started(), 0);
+}

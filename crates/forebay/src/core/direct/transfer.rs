@@ -1,0 +1,176 @@
+//! The future of a direct read or write.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::core::direct::buffer::DirectBuffer;
+use crate::core::direct::operation::{Outcome, Ticket};
+use crate::core::direct::plug;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::shared::Shared;
+use crate::core::wait;
+
+/// Future of a direct read or write that has been submitted.
+///
+/// It resolves to the number of bytes read or written, or the error, and the buffer. Dropping it
+/// cancels nothing: the operation ends, the buffer is freed then, and the next sync or close of the
+/// handle reports the error of a write. If the engine stops while the device still has the buffer,
+/// an empty buffer is returned.
+///
+/// ```
+/// use forebay::{Engine, Open, Transfer};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// # let engine = Engine::new()?;
+/// let file = engine.open_direct(&path, Open::create())?;
+/// let write: Transfer<Vec<u8>> = file.write_at_async(vec![1; 4096], 0);
+/// // The write is on its way; here is time for other work.
+/// let (result, buffer) = write.wait();
+/// assert_eq!((result?, buffer.len()), (4096, 4096));
+/// # file.close()
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "it holds the result and returns the buffer"]
+pub struct Transfer<B: DirectBuffer>(Stage<B>);
+
+#[derive(Debug)]
+enum Stage<B> {
+    Told(Result<usize>, B),
+    Asked(Asked, Option<Aside<B>>),
+    Over,
+}
+
+/// The caller's buffer, where a copy of it is at the device.
+#[derive(Debug)]
+pub(crate) struct Aside<B> {
+    pub(crate) buffer: B,
+    pub(crate) manner: Copying,
+}
+
+/// What is copied back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copying {
+    /// What was read, after so many bytes of the copy.
+    After(usize),
+    Nothing,
+}
+
+impl<B: DirectBuffer> Transfer<B> {
+    /// Creates a transfer that has ended.
+    pub(crate) fn told(result: Result<usize>, buffer: B) -> Self {
+        Self(Stage::Told(result, buffer))
+    }
+
+    /// Waits for the end of the operation on this thread, for programs without an executor. Blocks.
+    ///
+    /// Returns the number of bytes read or written, and the buffer.
+    ///
+    /// # Errors
+    /// Those of the operation; `WouldDeadlock` on a thread of the engine: then the operation ends
+    /// as if this had been dropped, and the returned buffer may be empty.
+    pub fn wait(self) -> (Result<usize>, B) {
+        match (wait::may_block(), self.0) {
+            (Ok(()), stage) => wait::drive(Self(stage)),
+            (_, Stage::Told(result, buffer)) => (result, buffer),
+            (Err(error), Stage::Asked(_, Some(aside))) => (Err(error), aside.buffer),
+            (Err(error), _) => (Err(error), B::nothing()),
+        }
+    }
+
+    pub(crate) fn asked(asked: Asked, aside: Option<Aside<B>>) -> Self {
+        Self(Stage::Asked(asked, aside))
+    }
+}
+
+// No part of it is pinned: it hands out no address of its own.
+impl<B: DirectBuffer> Unpin for Transfer<B> {}
+
+impl<B: DirectBuffer> Future for Transfer<B> {
+    type Output = (Result<usize>, B);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match std::mem::replace(&mut self.0, Stage::Over) {
+            Stage::Told(result, buffer) => Poll::Ready((result, buffer)),
+            Stage::Asked(mut asked, aside) => match Pin::new(&mut asked).poll(context) {
+                Poll::Ready((result, memory)) => Poll::Ready(match aside {
+                    Some(aside) => {
+                        let copy =
+                            memory.as_ref().map(crate::platform::Memory::bytes).unwrap_or_default();
+                        aside.give_back(result, copy)
+                    }
+                    None => (result, memory.map_or_else(B::nothing, B::from_memory)),
+                }),
+                Poll::Pending => {
+                    self.0 = Stage::Asked(asked, aside);
+                    Poll::Pending
+                }
+            },
+            Stage::Over => panic!("a future is not polled after its end"),
+        }
+    }
+}
+
+impl<B: DirectBuffer> Aside<B> {
+    fn give_back(mut self, result: Result<usize>, copy: &[u8]) -> (Result<usize>, B) {
+        if let (Ok(bytes), Copying::After(skew)) = (&result, self.manner) {
+            self.buffer.bytes_mut()[..*bytes].copy_from_slice(&copy[skew..skew + bytes]);
+        }
+        (result, self.buffer)
+    }
+}
+
+/// An operation submitted, to be waited for; dropped, it goes on.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    ticket: Arc<Ticket>,
+    shared: Arc<Shared>,
+}
+
+impl Asked {
+    pub(crate) fn new(shared: &Arc<Shared>, ticket: Arc<Ticket>) -> Self {
+        Self { ticket, shared: Arc::clone(shared) }
+    }
+}
+
+impl Future for Asked {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        if !self.shared.is_parent() {
+            return Poll::Ready((
+                Err(Error::new(
+                    ErrorKind::Forked,
+                    "cannot use the engine of the parent process in a forked child",
+                )),
+                None,
+            ));
+        }
+        let polled = self.ticket.poll(context);
+        if polled.is_pending() {
+            plug::release_here();
+            // What was submitted when the context had gone is looked at by nobody.
+            if self.shared.is_orphaned() {
+                let ended = Error::new(
+                    ErrorKind::Shutdown,
+                    "the engine stopped before the operation ended",
+                );
+                return Poll::Ready((Err(ended), None));
+            }
+        }
+        polled
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // Another thread of the parent may have held its lock when the child was forked.
+        if self.shared.is_parent() {
+            self.ticket.abandon();
+        }
+    }
+}

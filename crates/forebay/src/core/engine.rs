@@ -1,0 +1,720 @@
+//! The engine: opens files, and writes everything out at the end.
+
+pub(crate) mod adopt;
+mod device;
+mod direct;
+mod knobs;
+pub(crate) mod lease;
+mod life;
+mod opening;
+
+use crate::platform::clock;
+use crate::platform::sync::Mutex;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::platform::{Access, Identity, Kind, LeaseWatch, files, thread};
+use forebay_block::Target;
+use forebay_cache::file::{Entry, Reserving};
+use forebay_cache::limits::PAGE;
+use forebay_cache::{CachedFile, Liberties, Origin, Request};
+
+pub(crate) use self::life::Serving;
+use self::life::{Control, Life};
+use self::opening::{Found, Sought};
+use crate::core::context::Message;
+use crate::core::contexts::Contexts;
+use crate::core::ended::Ended;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::{File, Ticket};
+use crate::core::inode::Inode;
+use crate::core::knobs::Knob;
+use crate::core::open::Open;
+use crate::core::shared::{Parts, Shared};
+use crate::core::standby::KeeperState;
+use crate::core::stats::Stats;
+use crate::core::table::Table;
+use crate::core::wait;
+
+/// Cache for files, with its memory, threads and rings.
+///
+/// A program normally has one engine and opens all its files with it. Clones share the same engine.
+///
+/// Dropping the last clone writes everything out and waits for that, up to
+/// [`Builder::close_timeout`]; errors go to [`Builder::on_error`]. [`Engine::shutdown`] does the
+/// same and returns the error. Remaining handles then fail with `Shutdown`.
+///
+/// A callback or a waker may drop the last clone on a thread of the engine. That drop returns at
+/// once, and a new thread does the rest. If the program exits before that thread has ended, it
+/// loses data that is not written.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create())?;
+/// file.write_at(b"hello", 0)?;
+/// file.close()?;
+/// engine.shutdown(Duration::from_secs(10))
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Engine {
+    owner: Arc<Last>,
+}
+
+/// The state that clones of an engine share. Dropping it ends the engine.
+#[derive(Debug)]
+struct Last(Arc<Owner>);
+
+impl Deref for Last {
+    type Target = Owner;
+
+    fn deref(&self) -> &Owner {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    leases: Leases,
+    ended: Arc<Ended>,
+    description: String,
+    patience: Duration,
+    life: Life,
+    control: Mutex<Control>,
+}
+
+struct Leases(LeaseWatch);
+
+impl std::fmt::Debug for Leases {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Leases")
+    }
+}
+
+impl Engine {
+    pub(crate) fn assemble(
+        parts: Parts,
+        watch_keeper: impl FnOnce(&Arc<Shared>) -> Result<()>,
+        patience: Duration,
+    ) -> Result<Self> {
+        let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
+        let arena = Arc::clone(&parts.arena);
+        let (contexts, ended) = Contexts::new(parts.settings.backend, arena, alive);
+        let shared = Arc::new(Shared::new(parts, contexts));
+        watch_keeper(&shared)?;
+        let description = shared.start()?;
+        let weak = Arc::downgrade(&shared);
+        let watch = LeaseWatch::new(move |key| {
+            thread::mark_as_ours();
+            if let Some(shared) = weak.upgrade() {
+                lease::on_break(&shared, Target(key as u32));
+            }
+        });
+        let watch = watch
+            .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
+        let owner = Owner {
+            shared,
+            leases: Leases(watch),
+            ended,
+            description,
+            patience,
+            life: Life::default(),
+            control: Mutex::default(),
+        };
+        Ok(Self { owner: Arc::new(Last(Arc::new(owner))) })
+    }
+
+    /// Opens a file or block device. Blocks, for a few seconds if another program holds a lease on
+    /// the file. Opens of one file wait for each other; opens of different files do not.
+    ///
+    /// A handle for reading opens the file for reading only, so other programs can execute it. The
+    /// first handle for writing opens it for writing too, until all handles are closed.
+    ///
+    /// All handles of a file in this engine share one cache. A file is read and written with direct
+    /// I/O if the file system supports that; otherwise I/O goes through the page cache of the
+    /// kernel, and [`File::describe`] says why.
+    ///
+    /// A block device is opened exclusively, even for reading: no other program can mount it, or
+    /// open it exclusively, until all handles are closed. Its size stays what it was when opened.
+    ///
+    /// # Errors
+    /// - `Open` with the reason of the system.
+    /// - `Busy` if another engine has the file open for writing, if this engine has it open by
+    ///   [`Engine::open_direct`], or if a block device is mounted or in use.
+    /// - `Unsupported` for anything but a regular file or block device, and for appending to or
+    ///   truncating a block device.
+    /// - `NotPermitted` for writing to a block device that is already open in this engine and could
+    ///   only be opened for reading.
+    /// - `InvalidInput` for [`Open::truncate`] with a handle for reading.
+    /// - `Shutdown` if the engine was shut down before the open ended.
+    pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+        let path = path.as_ref();
+        self.may_open(path, &open)?;
+        let file = self.open_cached(path, &open);
+        // Dropped if the engine was shut down meanwhile.
+        self.owner.shared.check()?;
+        file
+    }
+
+    fn open_cached(&self, path: &Path, open: &Open) -> Result<File> {
+        let inode = self.find(
+            path,
+            open,
+            |sought, identity| self.share(sought, identity),
+            |found| self.open_new(path, open, found),
+        )?;
+        let shared = Arc::clone(&self.owner.shared);
+        let file = File::new(shared, inode, open.clone(), self.owner.patience);
+        if open.truncate && !file.is_empty() {
+            file.set_len_unchecked(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Changes a knob of the running engine by name, such as `set("dirty_age", "500ms")`.
+    ///
+    /// Does not block, except to start the threads of more `contexts`. A change takes effect from
+    /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
+    /// is written. Files that move to another context keep their writes in flight.
+    /// Space reserved before a change of `prealloc` is given back when its file is closed.
+    ///
+    #[doc = include_str!("knobs.md")]
+    ///
+    /// ```
+    /// # fn main() -> forebay::Result<()> {
+    /// let engine = forebay::Engine::new()?;
+    /// engine.set("dirty_age", "500ms")?;
+    /// assert_eq!(engine.get("dirty_age")?, "500ms");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// After an error nothing has changed.
+    /// - `InvalidInput` for an unknown name, an invalid value, a value that does not fit the other
+    ///   knobs, or a knob that is fixed; the message lists what is valid.
+    /// - `Io` or `Unsupported` if another context could not be started.
+    /// - `Shutdown` if the engine was shut down.
+    pub fn set(&self, name: &str, value: &str) -> Result<()> {
+        self.owner.shared.set(name, value)
+    }
+
+    /// Returns the value of a knob, as [`Engine::set`] takes it. Does not block.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown name; the message lists the known names.
+    pub fn get(&self, name: &str) -> Result<String> {
+        self.owner.shared.get(name)
+    }
+
+    /// Returns every knob with its value, its valid values and its meaning. Does not block.
+    #[must_use]
+    pub fn knobs(&self) -> Vec<Knob> {
+        self.owner.shared.knobs()
+    }
+
+    /// Whether a file may be opened like this, from here.
+    fn may_open(&self, path: &Path, open: &Open) -> Result<()> {
+        self.owner.shared.check()?;
+        if thread::is_ours() {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "cannot open a file on a thread of the engine",
+            ));
+        }
+        if open.truncate && !open.write {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "cannot truncate the file through a handle for reading",
+            )
+            .at_path(path)
+            .remedy("open it with Open::write().truncate(true)"));
+        }
+        Ok(())
+    }
+
+    /// A second handle of a file that is open here already.
+    fn share(&self, sought: Sought<'_>, identity: Identity) -> Result<Option<Arc<Inode>>> {
+        let Sought { path, open, is_made } = sought;
+        let mut table = self.owner.shared.table_unless_closing(identity);
+        self.owner.shared.check()?;
+        if table.is_direct(identity) {
+            return Err(open_otherwise(path, "past the cache"));
+        }
+        let Some(inode) = table.share(identity) else { return Ok(None) };
+        let is_unsynced = is_made && table.unsynced.take(identity);
+        drop(table);
+        let refused = if is_unsynced && let Err(error) = self.sync_entry(path, identity) {
+            Some(error)
+        } else if open.create_new && !is_made {
+            Some(already_there())
+        } else if inode.file.kind() == Kind::Block
+            && let Err(error) = device::check(path, open)
+        {
+            Some(error)
+        } else if open.write {
+            self.make_writable(&inode, path, open).and_then(|()| self.claim_shared(&inode)).err()
+        } else {
+            None
+        };
+        match refused {
+            None => {
+                // Somebody may be closing what was the last handle.
+                inode.wake_all();
+                Ok(Some(inode))
+            }
+            Some(error) => {
+                let mut table = self.owner.shared.table();
+                table.drop_handle(identity);
+                drop(table);
+                self.owner.shared.send(Message::Inode(inode));
+                Err(error.at_path(path))
+            }
+        }
+    }
+
+    /// Opens the file of an inode for writing if it is open for reading only.
+    fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
+        let shared = &self.owner.shared;
+        if inode.is_writable(shared) {
+            return Ok(());
+        }
+        if inode.file.access() == Access::Read {
+            let file = Self::open_for_writing(path, open, &inode.file)?;
+            inode.file.make_writable(file).map_err(cannot_look)?;
+        }
+        // The context registers the new descriptor when nothing is in flight by the old one. The
+        // old one is closed then, and does not stand in the way of the lease.
+        inode.renew(shared)?;
+        inode.enter_arena(shared)?;
+        inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
+    }
+
+    fn open_new(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<Inode>> {
+        let Found { mut file, created, turn: _turn } = found;
+        let identity = file.identity();
+        let entry = self.take_entry(path, &mut file, created);
+        let target = self.owner.shared.table().new_target();
+        let entered = self.enter(path, open, file, (created, entry), target);
+        if entered.is_err() {
+            self.owner.shared.table().free_target(target);
+            self.keep_entry(identity, entry);
+        }
+        entered
+    }
+
+    /// Whether the directory entry of a file just opened still has to be made durable. If so, the
+    /// file holds the directory to flush from now on, and the caller must flush it or hand the
+    /// entry back to [`Engine::keep_entry`].
+    fn take_entry(&self, path: &Path, file: &mut crate::platform::File, created: bool) -> Entry {
+        if created {
+            return Entry::New;
+        }
+        // The table's lock is released before `made_at` opens the directory.
+        let is_unsynced = file.kind() == Kind::Regular
+            && self.owner.shared.table().unsynced.take(file.identity());
+        if !is_unsynced {
+            return Entry::Old;
+        }
+        file.made_at(path);
+        Entry::New
+    }
+
+    /// Makes the entry durable of a file that this open created and another open has entered: the
+    /// descriptor of that open does not know the directory. The caller has taken the entry.
+    fn sync_entry(&self, path: &Path, identity: Identity) -> Result<()> {
+        files::sync_directory_of(path).map_err(|error| {
+            self.keep_entry(identity, Entry::New);
+            Error::new(ErrorKind::Io, "could not make the entry in the directory durable")
+                .because(error)
+        })
+    }
+
+    /// Remembers an entry that was taken by an open that failed afterwards.
+    fn keep_entry(&self, identity: Identity, entry: Entry) {
+        if entry == Entry::New {
+            self.owner.shared.table().unsynced.remember(identity);
+        }
+    }
+
+    fn enter(
+        &self,
+        path: &Path,
+        open: &Open,
+        file: crate::platform::File,
+        (created, entry): (bool, Entry),
+        target: Target,
+    ) -> Result<Arc<Inode>> {
+        let at_path = |error: Error| error.at_path(path);
+        let is_device = file.kind() == Kind::Block;
+        let liberties = match (is_device, open.write) {
+            (true, _) => Liberties::Exclusive,
+            (false, true) => self.claim(&file, target).map_err(at_path)?,
+            (false, false) => Liberties::Shared,
+        };
+        let length = file.length().map_err(cannot_look).map_err(at_path)?;
+        if liberties == Liberties::Exclusive && !is_device {
+            give_back_after_crash(path, &file, length);
+        }
+        if let crate::platform::Direct::Refused(reason) = file.direct() {
+            tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
+        }
+        let origin = match (created, length) {
+            _ if is_device => Origin::Device(length),
+            (true, _) | (false, 0) => Origin::Empty { entry },
+            (false, length) => Origin::Existing(length),
+        };
+        let mut cache = CachedFile::new(target, origin, liberties);
+        cache.set_entry(entry);
+        let hint = if created { self.hint(path, &file, liberties) } else { None };
+        cache.set_extent_hint(hint.unwrap_or(0));
+        cache.set_reserving(match (is_device, created) {
+            (true, _) => Reserving::Off,
+            (false, true) => self.owner.shared.reserving(),
+            (false, false) => self.reserving(&file, length),
+        });
+        let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
+        // Without the table's lock: it looks at the file system.
+        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        inode.enter_arena(&self.owner.shared).map_err(at_path)?;
+        if let Err(error) = inode.have_kept(&self.owner.shared) {
+            inode.lock().leave_arena(&self.owner.shared);
+            return Err(at_path(error));
+        }
+        if let Err(error) = self.insert(&inode, hint.is_some()) {
+            self.take_back(&inode);
+            return Err(error);
+        }
+        if !is_device && open.write {
+            self.look_at_lease(&inode);
+            self.flush_what_was_there(&inode);
+        }
+        Ok(inode)
+    }
+
+    /// Enters a file with one handle into the table, and gives it to a context.
+    ///
+    /// # Errors
+    /// `Shutdown` once the engine stops: a shutdown lists the table after it has said so, and what
+    /// is entered later would not be written out.
+    fn insert(&self, inode: &Arc<Inode>, is_marked: bool) -> Result<()> {
+        let mut table = self.owner.shared.table();
+        self.owner.shared.check()?;
+        self.insert_into(&mut table, inode, is_marked);
+        Ok(())
+    }
+
+    fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>, is_marked: bool) {
+        inode.set_marked(is_marked);
+        let mut state = inode.lock();
+        // Once more: it may have been changed for all files that were in the table meanwhile.
+        state.cache.change_reserving(self.owner.shared.reserving());
+        drop(state);
+        inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
+        self.owner.shared.send(Message::Attach(Arc::clone(inode)));
+        table.insert(Arc::clone(inode));
+    }
+
+    /// Undoes what was said of a file that is not entered after all.
+    fn take_back(&self, inode: &Inode) {
+        let mut state = inode.lock();
+        let generation = state.generation();
+        state.leave_arena(&self.owner.shared);
+        drop(state);
+        if let (Some(keeper), Some(generation)) = (&self.owner.shared.keeper, generation) {
+            keeper.remove(inode.target.0, generation);
+        }
+    }
+
+    /// Has the file system allocate large stretches for a file that was made just now, where that
+    /// is wanted; of so many bytes. What it allocates beyond the end is ours, so the file is marked
+    /// as for any reservation.
+    fn hint(&self, path: &Path, file: &crate::platform::File, liberties: Liberties) -> Option<u64> {
+        let Reserving::Hint(bytes) = self.owner.shared.reserving() else { return None };
+        if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
+            return None;
+        }
+        match file.set_extent_hint(u32::try_from(bytes).expect("the limit of the hint fits")) {
+            Ok(()) => Some(bytes),
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "no extent-size hint");
+                if let Err(error) = file.remove_reservation_mark() {
+                    tracing::warn!(path = %path.display(), %error, "could not remove the reservation mark");
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether space may be reserved in a file that was there. Space beyond its end is the user's,
+    /// and could not be told from ours when that is given back.
+    fn reserving(&self, file: &crate::platform::File, length: u64) -> Reserving {
+        let beyond = length.next_multiple_of(PAGE);
+        match file.has_space_from(beyond) {
+            Ok(false) => self.owner.shared.reserving(),
+            _ => Reserving::Off,
+        }
+    }
+
+    /// Returns the counters of the engine since it was built. Does not block.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.owner.shared.stats()
+    }
+
+    /// Returns a histogram of how long finished requests waited before their callers were woken, so
+    /// that several callers are woken together. Does not block.
+    ///
+    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
+    /// per doubling; the edge is zero for completions that were not held. Waits inside the
+    /// kernel (io_uring's `min_wait`) are not included.
+    #[must_use]
+    pub fn holds(&self) -> Vec<(Duration, u64)> {
+        self.owner.shared.holds()
+    }
+
+    /// Returns the state of the keeper, or `None` if the engine was built without one
+    /// ([`Builder::survive`]). Blocks at most while the keeper answers another call.
+    #[must_use]
+    pub fn keeper(&self) -> Option<KeeperState> {
+        self.owner.shared.keeper.as_ref().map(|keeper| keeper.state())
+    }
+
+    /// Starts something that serves this engine until it ends, such as a control socket. There is
+    /// one place for it.
+    ///
+    /// # Errors
+    /// `Busy` if the place is taken, and why it could not be started.
+    pub(crate) fn serve(
+        &self,
+        start: impl FnOnce(&Arc<Shared>) -> Result<Box<dyn Serving>>,
+    ) -> Result<()> {
+        let owner = &self.owner;
+        wait::may_block()?;
+        owner.shared.check()?;
+        Control::begin(&owner.control)?;
+        // Without the lock: it looks at the file system.
+        let started = start(&owner.shared);
+        Control::served(&owner.control, started)
+    }
+
+    /// Returns which system calls the engine uses and which features are missing, in one line, such
+    /// as `io_uring: full` or `thread pool: io_uring is forbidden here: ...`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.owner.description.clone()
+    }
+
+    /// Writes everything out, gives back reserved space, and stops the engine. Blocks for at most
+    /// `timeout`.
+    ///
+    /// Written data is not flushed: call a sync before, if data must survive a power cut. Remaining
+    /// handles then fail with `Shutdown`. A second call does nothing.
+    ///
+    /// # Errors
+    /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine
+    ///   broke before it had written everything.
+    /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed. A
+    ///   second call only waits for the first, and reports `TimedOut` if that takes too long.
+    /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.
+    ///
+    /// Unwritten data is lost without a keeper. A keeper goes on writing it, and keeps the files
+    /// locked until it is done.
+    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.owner.shutdown(timeout)
+    }
+}
+
+impl Owner {
+    /// Shuts down and reports how that failed.
+    fn end(&self) {
+        if let Err(error) = self.shutdown(self.patience) {
+            self.shared.report(&error);
+        }
+    }
+
+    fn shutdown(&self, timeout: Duration) -> Result<()> {
+        let shared = &self.shared;
+        if !shared.is_parent() {
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "cannot shut down the engine of the parent process in a forked child",
+            ));
+        }
+        if thread::is_ours() {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "cannot shut down the engine on one of its own threads",
+            ));
+        }
+        // None where there is no such moment: it waits without end.
+        let deadline = clock::instant().checked_add(timeout);
+        let Some(_ending) = self.life.begin_to_end(deadline)? else { return Ok(()) };
+        shared.stop();
+        let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
+        // A write that was being copied when we looked is accepted, and comes after.
+        while result.is_ok() && shared.level.dirty() > 0 {
+            if deadline.is_some_and(|deadline| deadline <= clock::instant()) {
+                let late = Error::new(
+                    ErrorKind::TimedOut,
+                    "a write was still being copied at the deadline and is lost",
+                );
+                result = Err(late);
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+            result = self.release_all(deadline);
+        }
+        if shared.is_orphaned() {
+            // Nobody was there who could have done what was asked: what counts is whether there was
+            // anything to do.
+            result = self.owed();
+        }
+        if result.is_err() {
+            // Before anything is given up.
+            shared.leave_files();
+        }
+        self.leases.0.shutdown();
+        shared.contexts.stop();
+        // A thread that has not ended by then waits for the device, with the memory.
+        let least = clock::instant() + Duration::from_millis(100);
+        let has_ended = self.ended.wait(deadline.map(|deadline| deadline.max(least)));
+        Control::end(&self.control);
+        if !has_ended {
+            let late = Error::new(
+                ErrorKind::TimedOut,
+                "requests are still in flight; their memory is not freed",
+            );
+            result = result.and(Err(late));
+        }
+        let asides = shared.table().asides();
+        if !asides.iter().all(|aside| aside.settle(deadline)) {
+            let late = Error::new(ErrorKind::TimedOut, "files are still being closed")
+                .remedy("a file system blocks; the closing goes on when it does no longer");
+            result = result.and(Err(late));
+        }
+        if let Some(keeper) = &shared.keeper {
+            match &result {
+                Ok(()) => keeper.say_goodbye(),
+                // What could not be written it may be able to, once the device has let go of what
+                // is in flight.
+                Err(_) => keeper.leave_it(),
+            }
+        }
+        result
+    }
+
+    /// What an engine of which a context could not go on has accepted, and not written.
+    fn owed(&self) -> Result<()> {
+        let bytes = self.shared.level.dirty() * PAGE;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let then = if self.shared.keeper.is_some() { "left to the keeper" } else { "lost" };
+        let what = format!("the engine broke, and {bytes} bytes that it had accepted are {then}");
+        Err(Error::new(ErrorKind::Io, what))
+    }
+}
+
+impl Owner {
+    /// Writes out, and gives back what is reserved, of every file.
+    fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut result = Ok(());
+        for ticket in Ticket::of_all(&self.shared, Request::Release, |_| true) {
+            let inode = Arc::clone(ticket.inode());
+            let one = wait::block_on_until(ticket, deadline)
+                .unwrap_or_else(|| Err(Error::late(&inode.path)));
+            if one.is_ok() {
+                let aside = Arc::clone(&inode.volume.aside);
+                aside.run(move || inode.unmark());
+            }
+            result = result.and(one);
+        }
+        result
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if !self.shared.is_parent() {
+            return;
+        }
+        if !thread::is_ours() {
+            return self.0.end();
+        }
+        // A callback or a waker has dropped it, on a thread that the end waits for.
+        let owner = Arc::clone(&self.0);
+        if let Err(error) = thread::spawn("forebay-end", move || owner.end()) {
+            let what = "could not start a thread to end the engine; its contexts go on writing";
+            self.shared.report(&Error::new(ErrorKind::Io, what).because(error));
+        }
+    }
+}
+
+fn already_there() -> Error {
+    let there = std::io::Error::from_raw_os_error(libc::EEXIST);
+    Error::new(ErrorKind::Open, "could not create the file").because(there)
+}
+
+fn only_for_reading() -> Error {
+    let what = "the device is open for reading, and could not be opened for writing";
+    Error::new(ErrorKind::NotPermitted, what).remedy("close its handles, then open it for writing")
+}
+
+fn open_otherwise(path: &Path, how: &str) -> Error {
+    Error::new(ErrorKind::Busy, format!("the file is open {how} in this engine"))
+        .at_path(path)
+        .remedy("close its handles first; a file is open either cached or direct")
+}
+
+/// A crash left space reserved beyond the end: the mark says that it was ours.
+fn give_back_after_crash(path: &Path, file: &crate::platform::File, length: u64) {
+    if !matches!(file.reservation_mark(), Ok(Some(_))) {
+        return;
+    }
+    let given_back = file.truncate(length).and_then(|()| file.remove_reservation_mark());
+    match given_back {
+        Ok(()) => tracing::info!(path = %path.display(), "gave back space reserved before a crash"),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "could not give back reserved space");
+        }
+    }
+}
+
+fn not_served(path: &Path) -> Error {
+    Error::new(ErrorKind::Unsupported, "neither a regular file nor a block device")
+        .at_path(path)
+        .remedy("use std::fs for pipes, sockets and character devices")
+}
+
+fn cannot_look(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Open, "could not examine the file").because(error)
+}
+
+fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
+    match cause.raw_os_error() {
+        Some(libc::EACCES) => {
+            error.remedy("writing needs read permission, too: a partly written page is read first")
+        }
+        Some(libc::EROFS) => error.remedy("the file system is read-only: open it with Open::read"),
+        Some(libc::EWOULDBLOCK) => {
+            error.remedy("another program holds a lease on the file and does not release it")
+        }
+        _ => error,
+    }
+}
+
+fn copy(error: &std::io::Error) -> std::io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| std::io::Error::other(error.to_string()), std::io::Error::from_raw_os_error)
+}

@@ -1,0 +1,192 @@
+//! An engine that goes on where a dead program's stopped: its files, each as an open makes it, and
+//! with the pages that were in memory.
+
+use std::sync::Arc;
+
+use crate::platform::Kind;
+use forebay_block::Target;
+use forebay_cache::file::{Entry, Reserving};
+use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
+
+use super::lease::lock_out_engines;
+use super::{Engine, cannot_look, give_back_after_crash};
+use crate::core::error::Result;
+use crate::core::file::File;
+use crate::core::inode::Inode;
+use crate::core::inode::adopt::{Pages, Trust};
+use crate::core::open::Open;
+use crate::core::recovery::inherited::{HandedFile, Inherited};
+use crate::core::standby::Standby;
+
+/// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
+///
+/// ```no_run
+/// use forebay::{Adopted, Engine};
+///
+/// # fn main() -> forebay::Result<()> {
+/// let Adopted { engine, files, clean_pages, .. } = Engine::adopt("/run/app/keeper.socket")?;
+/// println!("{} files, {} pages in memory", files.len(), clean_pages);
+/// for file in files {
+///     file.close()?;
+/// }
+/// # drop(engine); Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// One handle for reading and writing for each file of the dead program.
+    pub files: Vec<File>,
+    /// The engine of these files.
+    pub engine: Engine,
+    /// Process id of the dead program.
+    pub process: u32,
+    /// Number of pages in the cache that are equal to the device.
+    pub clean_pages: u64,
+    /// Number of pages of the dead program that its [`keeper`](crate::keeper) could not write. They
+    /// are dirty in this engine, which tries again.
+    pub unwritten_pages: u64,
+}
+
+impl Adopted {
+    pub(crate) fn new(engine: Engine, files: Vec<File>, process: u32, pages: Pages) -> Self {
+        let Pages { clean, unwritten } = pages;
+        Self { files, engine, process, clean_pages: clean, unwritten_pages: unwritten }
+    }
+}
+
+/// A file that can be taken over, and is not in use yet. Dropped so, it leaves lease and lock to
+/// the old keeper, which has the same open file.
+struct Taken {
+    inode: Arc<Inode>,
+    inherited: Inherited,
+    trust: Trust,
+    is_in_use: bool,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if !self.is_in_use {
+            self.inode.file.leave();
+        }
+    }
+}
+
+impl Engine {
+    /// Takes files over, before anybody else has this engine. `confirm` is called when everything
+    /// that can fail is done, and before any of it is used.
+    pub(crate) fn take_over(
+        &self,
+        handed: Vec<HandedFile>,
+        confirm: impl FnOnce(Option<&dyn Standby>) -> Result<()>,
+    ) -> Result<(Vec<File>, Pages)> {
+        let shared = &self.owner.shared;
+        let mut table = shared.table();
+        table.take_targets(&handed.iter().map(|file| file.inherited.number).collect());
+        // What the dead program remembered of files it had closed went with it.
+        table.unsynced.forget();
+        drop(table);
+        shared.pass_generation(
+            handed.iter().map(|file| file.inherited.record.generation).max().unwrap_or(0),
+        );
+        let mut frames = FrameRuns::default();
+        frames
+            .extend(handed.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame));
+        shared.pool.take_these(&frames);
+        // What can fail comes first, for all of them: a file that is in use here is in the arena as
+        // this engine's, and would be taken out of it when it is closed.
+        let mut taken = Vec::with_capacity(handed.len());
+        for file in handed {
+            let path = file.path.clone();
+            taken.push(self.take_over_file(file).map_err(|error| error.at_path(&path))?);
+        }
+        confirm(shared.keeper.as_deref())?;
+        let mut pages = Pages::default();
+        let mut files = Vec::with_capacity(taken.len());
+        for file in taken {
+            let (inode, of_file) = self.begin_with(file);
+            pages += of_file;
+            files.push(File::new(Arc::clone(shared), inode, Open::write(), self.owner.patience));
+        }
+        Ok((files, pages))
+    }
+
+    /// Everything that may be refused.
+    fn take_over_file(&self, handed: HandedFile) -> Result<Taken> {
+        let shared = &self.owner.shared;
+        let HandedFile { mut file, path, inherited } = handed;
+        let target = Target(inherited.number);
+        let is_device = file.kind() == Kind::Block;
+        // Its keeper wrote through the kernel's cache.
+        file.go_direct().map_err(cannot_look)?;
+        if inherited.record.created {
+            file.made_at(&path);
+        }
+        let owned = if is_device {
+            Ok((Liberties::Exclusive, true))
+        } else {
+            self.take_over_lease(&file, target)
+        };
+        let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
+        let ((liberties, was_ours), length) = looked.inspect_err(|_| file.leave())?;
+        if liberties == Liberties::Exclusive && !is_device {
+            give_back_after_crash(&path, &file, length);
+        }
+        let origin = match length {
+            _ if is_device => Origin::Device(length),
+            0 => Origin::Empty { entry: Entry::Old },
+            _ => Origin::Existing(length),
+        };
+        let mut cache = CachedFile::new(target, origin, liberties);
+        if inherited.record.created {
+            cache.set_entry(Entry::New);
+        }
+        cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
+        let volume = shared.table().volume(file.identity().device, file.kind());
+        let inode = Arc::new(Inode::new(cache, file, volume, path));
+        // (A file that we had alone is no longer than its program was told.)
+        let is_trusted = was_ours && (is_device || length <= inherited.record.size);
+        let trust = if is_trusted { Trust::Yes } else { Trust::No };
+        inode.go_on_in_arena(shared, &inherited);
+        let taken = Taken { inode, inherited, trust, is_in_use: false };
+        taken.inode.have_kept(shared)?;
+        Ok(taken)
+    }
+
+    /// It is in use from now on.
+    fn begin_with(&self, mut taken: Taken) -> (Arc<Inode>, Pages) {
+        let shared = &self.owner.shared;
+        taken.is_in_use = true;
+        let inode = Arc::clone(&taken.inode);
+        let pages = inode.adopt_pages(shared, &taken.inherited, taken.trust);
+        self.insert_into(&mut shared.table(), &inode, false);
+        if inode.file.kind() != Kind::Block {
+            self.look_at_lease(&inode);
+            self.flush_what_was_there(&inode);
+        }
+        if pages.unwritten > 0 {
+            inode.announce(shared);
+        }
+        (inode, pages)
+    }
+
+    /// The lock came with the file. The lease did, if it was had and nobody has asked for it since;
+    /// else it is asked for as at an open. Whether it was ours all the time.
+    fn take_over_lease(
+        &self,
+        file: &crate::platform::File,
+        target: Target,
+    ) -> Result<(Liberties, bool)> {
+        lock_out_engines(file)?;
+        let was_ours = file.is_leased();
+        if let Err(error) = file.adopt_lease(&self.owner.leases.0, u64::from(target.0)) {
+            tracing::debug!(%error, "no lease: the file counts as shared");
+        }
+        if file.has_lease() {
+            return Ok((Liberties::Exclusive, was_ours));
+        }
+        // Whoever waits for it goes on.
+        file.release_lease();
+        Ok((Liberties::Shared, false))
+    }
+}

@@ -1,0 +1,224 @@
+//! The engine's part in direct I/O: files opened past the cache, buffers, plugs.
+//!
+//! A file is open in one engine either through the cache or past it. Why not both, with the cache
+//! told of every direct write: a page that is dirty, and a direct write of a part of it, have no
+//! order that both callers would call right.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::platform::{Access, Identity, Kind};
+use forebay_cache::file::Entry;
+
+use super::lease::lock_out_engines;
+use super::opening::{Found, Sought};
+use super::{Engine, Owner, already_there, cannot_look, device, open_otherwise};
+use crate::core::context::Message;
+use crate::core::direct::buffer::Buffer;
+use crate::core::direct::file::DirectFile;
+use crate::core::direct::flow;
+use crate::core::direct::inode::{DirectInode, Handle, Opened};
+use crate::core::direct::operation::{Bytes, Operation, Verb};
+use crate::core::direct::plug::{self, Plug};
+use crate::core::direct::transfer::Asked;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::open::Open;
+use crate::core::wait;
+
+impl Engine {
+    /// Opens a file for direct I/O, past the cache; see [`DirectFile`]. Blocks as [`Engine::open`].
+    ///
+    /// # Errors
+    /// As [`Engine::open`]; also `Busy` if this engine has the file open through the cache, and
+    /// `InvalidInput` for [`Open::append`].
+    pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
+        let path = path.as_ref();
+        self.may_open(path, &open)?;
+        if open.append {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "cannot open a direct handle for appending",
+            )
+            .at_path(path)
+            .remedy("open it with Open::create and write at DirectFile::len"));
+        }
+        let file = self.open_past(path, &open);
+        // Dropped if the engine was shut down meanwhile.
+        self.owner.shared.check()?;
+        file
+    }
+
+    fn open_past(&self, path: &Path, open: &Open) -> Result<DirectFile> {
+        let inode = self.find(
+            path,
+            open,
+            |sought, identity| self.share_direct(sought, identity),
+            |found| self.open_new_direct(path, open, found),
+        )?;
+        let shared = Arc::clone(&self.owner.shared);
+        let file = DirectFile::new(shared, inode, open.clone(), self.owner.patience);
+        if open.truncate && !file.is_empty() {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// A second handle of a file that is open here past the cache already.
+    fn share_direct(
+        &self,
+        sought: Sought<'_>,
+        identity: Identity,
+    ) -> Result<Option<Arc<DirectInode>>> {
+        let Sought { path, open, is_made } = sought;
+        let mut table = self.owner.shared.table_unless_closing(identity);
+        self.owner.shared.check()?;
+        if table.is_cached(identity) {
+            return Err(open_otherwise(path, "through the cache"));
+        }
+        if !table.is_direct(identity) {
+            return Ok(None);
+        }
+        if open.create_new && !is_made {
+            return Err(already_there().at_path(path));
+        }
+        let inode = table.share_direct(identity).expect("looked at under the lock");
+        let is_unsynced = is_made && table.unsynced.take(identity);
+        drop(table);
+        let synced = if is_unsynced { self.sync_entry(path, identity) } else { Ok(()) };
+        let refused = synced.and_then(|()| match open.write {
+            true if inode.file.access() == Access::Read => {
+                self.make_direct_writable(&inode, path, open)
+            }
+            _ if inode.file.kind() == Kind::Block => device::check(path, open),
+            true => lock_out_engines(&inode.file),
+            false => Ok(()),
+        });
+        if let Err(error) = refused {
+            // Its other handles may have gone meanwhile, and this was the last.
+            drop(DirectFile::new(
+                Arc::clone(&self.owner.shared),
+                inode,
+                open.clone(),
+                self.owner.patience,
+            ));
+            return Err(error.at_path(path));
+        }
+        // Somebody may be closing what was the last handle.
+        inode.wake_all();
+        Ok(Some(inode))
+    }
+
+    /// Opens a file for writing that is open for reading only. The context gets the message before
+    /// any write of the new handle.
+    fn make_direct_writable(
+        &self,
+        inode: &Arc<DirectInode>,
+        path: &Path,
+        open: &Open,
+    ) -> Result<()> {
+        let file = Self::open_for_writing(path, open, &inode.file)?;
+        inode.file.make_writable(file).map_err(cannot_look)?;
+        self.send_direct(flow::Message::Renew(Arc::clone(inode)));
+        Ok(())
+    }
+
+    fn send_direct(&self, message: flow::Message) {
+        self.owner.shared.send(Message::Direct(message));
+    }
+
+    fn open_new_direct(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<DirectInode>> {
+        let Found { mut file, created, turn: _turn } = found;
+        let identity = file.identity();
+        let entry = self.take_entry(path, &mut file, created);
+        let entered = self.enter_direct(path, open, file, entry);
+        if entered.is_err() {
+            self.keep_entry(identity, entry);
+        }
+        entered
+    }
+
+    fn enter_direct(
+        &self,
+        path: &Path,
+        open: &Open,
+        file: crate::platform::File,
+        entry: Entry,
+    ) -> Result<Arc<DirectInode>> {
+        if open.write && file.kind() == Kind::Regular {
+            lock_out_engines(&file).map_err(|error| error.at_path(path))?;
+        }
+        if let crate::platform::Direct::Refused(reason) = file.direct() {
+            tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
+        }
+        let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
+        let identity = file.identity();
+        let mut table = self.owner.shared.table();
+        self.owner.shared.check()?;
+        let target = table.new_target();
+        let created = entry == Entry::New;
+        let aside = table.aside(identity.device, file.kind());
+        let inode = Arc::new(DirectInode::new(Opened {
+            target,
+            path: path.to_owned(),
+            file,
+            created,
+            length,
+            aside,
+        }));
+        // Under the lock: no operation comes before it.
+        self.send_direct(flow::Message::Attach(Arc::clone(&inode)));
+        table.insert_direct(Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    /// Returns a buffer of `bytes` bytes from the pool of the engine, aligned for direct I/O. Does
+    /// not block.
+    ///
+    /// Its content is unspecified.
+    ///
+    /// # Errors
+    /// `NoMemory` if the pool has no contiguous room of that size.
+    pub fn buffer(&self, bytes: usize) -> Result<Buffer> {
+        self.owner.shared.check()?;
+        let pool = &self.owner.shared.buffers;
+        pool.take(bytes).map(Buffer::new).ok_or_else(|| {
+            Error::new(ErrorKind::NoMemory, format!("no {bytes} bytes left in the buffer pool"))
+                .remedy(format!("drop buffers, or raise `buffer_bytes` ({} now)", pool.bytes()))
+        })
+    }
+
+    /// Holds back the direct operations of this thread until the returned guard is dropped, to
+    /// submit them together; see [`Plug`].
+    pub fn plug(&self) -> Plug {
+        Plug::new(&self.owner.shared)
+    }
+}
+
+impl Owner {
+    /// Waits for the operations of every direct file. How they end is told to who submitted them.
+    pub(super) fn settle_direct(&self, deadline: Option<Instant>) -> Result<()> {
+        let handle = Arc::new(Handle::new(&self.shared));
+        let make = |inode| Operation::new(&inode, &handle, Verb::Settle, Bytes::default());
+        let table = self.shared.table();
+        // Made under the table's lock: a file that is in the table with an operation is not let go
+        // of.
+        let operations: Vec<Operation> = table.direct_inodes().into_iter().map(make).collect();
+        drop(table);
+        let submit = |operation: Operation| {
+            let asked =
+                (Asked::new(&self.shared, operation.ticket()), Arc::clone(&operation.inode));
+            plug::submit(&self.shared, operation);
+            asked
+        };
+        let asked: Vec<(Asked, Arc<DirectInode>)> = operations.into_iter().map(submit).collect();
+        let mut result = Ok(());
+        for (asked, inode) in asked {
+            let settled = async { asked.await.0.map(|_| ()) };
+            let one = wait::block_on_until(settled, deadline)
+                .unwrap_or_else(|| Err(Error::late(&inode.path)));
+            result = result.and(one);
+        }
+        result
+    }
+}

@@ -1,0 +1,228 @@
+//! How an open finds the file, and the one open per file that may enter it into the table.
+//!
+//! An open blocks: on a frozen file system, on another program's lease, on a slow device. So it
+//! holds no lock meanwhile, only the *turn* for its file: other opens of the same file wait, opens
+//! of other files do not, and neither does a shutdown.
+//!
+//! ```text
+//! stat -> turn of that file -> in the table?  yes: another handle
+//!   ^                                         no:  open(2) -> still that file? -> enter
+//!   +------------ descriptor closed <------------------------- no
+//! ```
+//!
+//! A file has one descriptor: a second one would break our own lease, or have it refused. An open
+//! that ends with a descriptor of a file whose turn another open has therefore closes it and starts
+//! again. That happens when the path is renamed between stat and open, and to the open that created
+//! the file if another one has found it first.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::platform::{Access, Create, How, Identity, Kind, Opened, Truncate, files};
+
+use super::{Engine, add_open_remedy, copy, device, not_served, only_for_reading};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::OPEN_ROUNDS;
+use crate::core::open::Open;
+use crate::core::shared::Shared;
+
+/// The right to open one file and to enter it into the table. Ends when dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    shared: Arc<Shared>,
+    identity: Identity,
+}
+
+impl Turn {
+    /// Waits until no other open of the file is under way.
+    ///
+    /// # Errors
+    /// `Shutdown` if the engine stops meanwhile.
+    fn wait(shared: &Arc<Shared>, identity: Identity) -> Result<Self> {
+        let mut table = shared.table();
+        loop {
+            shared.check()?;
+            if table.begin_opening(identity) {
+                return Ok(Self { shared: Arc::clone(shared), identity });
+            }
+            table = shared.wait_for_opening(table);
+        }
+    }
+
+    /// Takes the turn if no other open has it, and the file is neither in the table nor being
+    /// closed.
+    fn try_take(shared: &Arc<Shared>, identity: Identity) -> Option<Self> {
+        let mut table = shared.table();
+        let is_free = !table.is_cached(identity)
+            && !table.is_direct(identity)
+            && !table.is_closing(identity)
+            && table.begin_opening(identity);
+        is_free.then(|| Self { shared: Arc::clone(shared), identity })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.shared.table().end_opening(self.identity);
+        self.shared.wake_opening();
+    }
+}
+
+/// An open file that is not in the table, and the turn to enter it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) file: crate::platform::File,
+    pub(super) created: bool,
+    pub(super) turn: Turn,
+}
+
+/// The arguments of an open, and the result of its earlier rounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sought<'a> {
+    pub(super) path: &'a Path,
+    pub(super) open: &'a Open,
+    /// This open created the file, and has closed its descriptor since.
+    pub(super) is_made: bool,
+}
+
+impl Engine {
+    /// Opens a file that is in the table by `share`, and any other by `enter`.
+    pub(super) fn find<T>(
+        &self,
+        path: &Path,
+        open: &Open,
+        share: impl Fn(Sought<'_>, Identity) -> Result<Option<T>>,
+        enter: impl FnOnce(Found) -> Result<T>,
+    ) -> Result<T> {
+        let shared = &self.owner.shared;
+        let mut is_made = false;
+        let mut rounds = OPEN_ROUNDS;
+        loop {
+            rounds -= 1;
+            let named = files::identity_of(path);
+            let turn = match &named {
+                Ok(identity) => Some(Turn::wait(shared, *identity)?),
+                Err(_) => None,
+            };
+            if let Some(turn) = &turn {
+                let sought = Sought { path, open, is_made };
+                if let Some(inode) = share(sought, turn.identity)? {
+                    return Ok(inode);
+                }
+            }
+            let is_missing =
+                named.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            let create = match (open.create_new && !is_made, open.create || open.create_new) {
+                (true, _) => Create::New,
+                (false, true) if is_missing => Create::New,
+                _ => Create::No,
+            };
+            let made_at = if create == Create::New && !open.create_new {
+                files::end_of_links(path)
+            } else {
+                path.to_owned()
+            };
+            let opened = match open_file(&made_at, open, create) {
+                // Created, or removed, since the look at it.
+                Err(error)
+                    if rounds > 0 && (open.create || is_made) && is_outdated(&error, create) =>
+                {
+                    continue;
+                }
+                opened => checked(path, open, opened)?,
+            };
+            let identity = opened.file.identity();
+            let turn = match turn {
+                Some(turn) if turn.identity == identity => Some(turn),
+                other => {
+                    drop(other);
+                    Turn::try_take(shared, identity)
+                }
+            };
+            let Opened { file, created } = opened;
+            match turn {
+                Some(turn) => return enter(Found { file, created, turn }),
+                None if rounds > 0 => {
+                    if created {
+                        is_made = true;
+                        shared.table().unsynced.remember(identity);
+                    }
+                    drop(file);
+                }
+                None => {
+                    let moved = "the path named another file each time it was looked at";
+                    return Err(Error::new(ErrorKind::Busy, moved).at_path(path));
+                }
+            }
+        }
+    }
+
+    /// A writable descriptor of a file that is in the table and open for reading alone. The caller
+    /// has its turn.
+    pub(super) fn open_for_writing(
+        path: &Path,
+        open: &Open,
+        file: &crate::platform::File,
+    ) -> Result<crate::platform::File> {
+        if file.kind() != Kind::Regular {
+            return Err(only_for_reading());
+        }
+        let opened = checked(path, open, open_file(path, open, Create::No))?;
+        if opened.file.identity() != file.identity() {
+            let moved = "the path named another file when it was opened for writing";
+            return Err(Error::new(ErrorKind::Busy, moved).remedy("open it again"));
+        }
+        super::lease::lock_out_engines(&opened.file)?;
+        Ok(opened.file)
+    }
+}
+
+/// Opens a file for what its handle does. A block device is opened for writing in any case, if that
+/// is permitted: it is held exclusively, so a later writer could not open it again.
+fn open_file(path: &Path, open: &Open, create: Create) -> std::io::Result<Opened> {
+    let for_writing = open.write || files::is_device(path);
+    let access = if for_writing { Access::ReadWrite } else { Access::Read };
+    let mut how = How { access, create, truncate: Truncate::Keep, mode: open.mode };
+    let opened = device::open_patiently(path, &how);
+    if !open.write
+        && for_writing
+        && let Err(error) = &opened
+        && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
+    {
+        how.access = Access::Read;
+        return device::open_patiently(path, &how);
+    }
+    opened
+}
+
+/// Explains why a file could not be opened, and refuses what the engine does not serve.
+fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<Opened> {
+    let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
+    let opened = match opened {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            return Err(device::held(path).because(error));
+        }
+        // A directory, or a socket; or a node whose device is gone.
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO))
+                && !files::is_device(path) =>
+        {
+            return Err(not_served(path).because(error));
+        }
+        opened => opened.map_err(|error| add_open_remedy(failed(copy(&error)), &error))?,
+    };
+    match opened.file.kind() {
+        Kind::Regular => {}
+        Kind::Block => device::check(path, open)?,
+        Kind::Other => return Err(not_served(path)),
+    }
+    Ok(opened)
+}
+
+/// Whether an error means that the look at the path before the open is out of date.
+fn is_outdated(error: &std::io::Error, create: Create) -> bool {
+    match create {
+        Create::New => error.raw_os_error() == Some(libc::EEXIST),
+        Create::No | Create::IfMissing => error.raw_os_error() == Some(libc::ENOENT),
+    }
+}

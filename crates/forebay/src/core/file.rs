@@ -1,0 +1,804 @@
+//! A handle of a file, and its verbs.
+
+use std::future::{Future, poll_fn};
+use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use forebay_cache::limits::{MAX_OFFSET, PAGE};
+use forebay_cache::{Admission, Caching, Failure, Request, TicketId};
+
+use crate::core::counters::Counters;
+use crate::core::direct::plug;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::failing::Hold;
+use crate::core::inode::{After, Inode, Promise, Reading};
+use crate::core::layout::Layout;
+use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
+use crate::core::open::Open;
+use crate::core::shared::Shared;
+use crate::core::slices::{Slices, SlicesMut};
+use crate::core::table::Last;
+use crate::core::volume::Pledge;
+use crate::core::wait;
+use crate::platform::clock;
+
+/// Handle of an open file, cached in memory.
+///
+/// [`Engine::open`](crate::Engine::open) opens it. All handles of a file share one cache, also
+/// those opened by hard links. All methods take `&self`, so threads can share a handle. Reads and
+/// writes are atomic per page of 4 KiB.
+///
+/// A write returns once its data is in memory. Data is durable after a sync. [`File::close`] writes
+/// the file out and reports the last errors. Dropping a handle only starts the writeback, and
+/// errors go to [`Builder::on_error`](crate::Builder::on_error).
+///
+/// Dropping the future of a write or append leaves a prefix of its data accepted. Dropping the
+/// future of a sync does not stop the sync.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create())?;
+/// file.write_at(b"hello world", 0)?;
+/// let mut word = [0; 5];
+/// assert_eq!(file.read_at(&mut word, 6)?, 5);
+/// assert_eq!(&word, b"world");
+/// file.sync_data()?;                                  // durable from here on
+/// file.close()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct File {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) open: Open,
+    patience: Duration,
+    /// The last error of a page write this handle was told of.
+    seen: AtomicU64,
+    closed: bool,
+}
+
+impl File {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        inode: Arc<Inode>,
+        open: Open,
+        patience: Duration,
+    ) -> Self {
+        Self { shared, inode, open, patience, seen: AtomicU64::new(0), closed: false }
+    }
+
+    /// Reads from `offset` into `buffer`. Returns the number of bytes read, which is less than
+    /// asked only at the end of the file. Blocks if a page is not in memory.
+    ///
+    /// # Errors
+    /// `Io` if the device could not be read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        wait::block_on(self.read_at_async(buffer, offset))
+    }
+
+    /// Asynchronous form of [`File::read_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
+    }
+
+    pub(crate) async fn read_into(
+        &self,
+        mut buffer: SlicesMut<'_, '_>,
+        offset: u64,
+    ) -> Result<usize> {
+        self.shared.check()?;
+        self.inode.start_read(&self.shared, offset, buffer.len());
+        let mut reading =
+            Reading::new(offset..offset.saturating_add(buffer.len() as u64), self.caching());
+        let mut done = 0;
+        while buffer.len() > 0 {
+            let Some(position) = offset.checked_add(done as u64) else { break };
+            let step = poll_fn(|context| {
+                plugged_no_more(self.inode.poll_read(
+                    &self.shared,
+                    context,
+                    &mut reading,
+                    (&mut buffer, position),
+                ))
+            });
+            match step.await? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `data` at `offset` into the cache. The data is durable after the next sync.
+    /// Blocks while the dirty limit is reached.
+    ///
+    /// While the dirty limit is reached, a write of 1 MiB or more goes straight from `data` to the
+    /// device, if its offset and memory are aligned and it lies below the end of the file.
+    ///
+    /// # Errors
+    /// - `InvalidInput` if the write ends beyond the largest file size.
+    /// - `NotPermitted` on a handle for reading or appending.
+    /// - `NoSpace` if the file system is full, or the block device ends before the write does.
+    /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be
+    ///   written: 1/16 of `dirty_bytes` for this file, or 1/4 for its device. `Io` also if the
+    ///   write would wait for the dirty limit while pages of the file cannot be written.
+    ///
+    /// After an error a prefix may have been accepted.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let past = self.write_past(data, offset)?;
+        if past > 0 && past == data.len() {
+            return Ok(());
+        }
+        wait::block_on(self.write_at_async(&data[past..], offset + past as u64))
+    }
+
+    /// Under pressure the front of a large aligned write goes from the caller's buffer to the
+    /// device. Returns how much.
+    pub(crate) fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if data.len() < BYPASS_BYTES {
+            return Ok(0);
+        }
+        let mut done = 0;
+        while data.len() - done >= BYPASS_BYTES
+            && !self.open.append
+            && self.may_write().is_ok()
+            && wait::may_block().is_ok()
+            && self.check_end(offset.checked_add(data.len() as u64), offset).is_ok()
+            && self.inode.admission(&self.shared, data.len() - done) == Admission::Wait
+        {
+            let left = data.len() - done;
+            let part =
+                &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
+            let position = offset + done as u64;
+            match self.inode.bypass(&self.shared, part, position) {
+                None => break,
+                Some(Ok(())) => done += part.len(),
+                Some(Err(error)) => {
+                    let what = "could not write past the cache; a part may have been written";
+                    return Err(Error::new(ErrorKind::at_device(&error), what)
+                        .at_path(&self.inode.path)
+                        .at_offset(position)
+                        .because(error)
+                        .remedy("write the range again"));
+                }
+            }
+        }
+        Counters::add(&self.shared.counters.bypassed_bytes, done as u64);
+        Counters::add(&self.shared.counters.accepted_bytes, done as u64);
+        Ok(done)
+    }
+
+    /// Asynchronous form of [`File::write_at`]. The data is copied while the future is polled; a
+    /// dropped future has accepted a prefix.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub async fn write_at_async(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_all_at(Slices::new(&[IoSlice::new(data)]), offset).await
+    }
+
+    pub(crate) async fn write_all_at(&self, data: Slices<'_>, offset: u64) -> Result<()> {
+        self.may_write_at()?;
+        self.write_all(data, offset).await.1
+    }
+
+    /// Writes all of `data` at the end of the file and returns its offset. Blocks as
+    /// [`File::write_at`].
+    ///
+    /// Concurrent appends, by any handle of the engine, never overlap or interleave, and
+    /// [`File::set_len`] waits for those under way. If other programs have the file open, the end
+    /// is looked up when the call starts: bytes that they append before this data is written out
+    /// are overwritten.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; `Unsupported` on a block device.
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        wait::block_on(self.append_async(data))
+    }
+
+    /// Asynchronous form of [`File::append`]. A dropped future has appended a prefix.
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
+        let (offset, _, result) = self.append_all(Slices::new(&[IoSlice::new(data)])).await;
+        result.map(|()| offset)
+    }
+
+    /// Where it was, and how much of it was accepted.
+    pub(crate) async fn append_all(&self, data: Slices<'_>) -> (u64, usize, Result<()>) {
+        if let Err(error) = self.may_append() {
+            return (0, 0, Err(error));
+        }
+        let _turn = poll_fn(|context| self.poll_append(context)).await;
+        let offset = self.len();
+        let (accepted, result) = self.write_all(data, offset).await;
+        (offset, accepted, result)
+    }
+
+    /// The exclusive right to append, once nobody else has it.
+    pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<AppendTurn<'_>> {
+        plugged_no_more(self.inode.poll_append(context)).map(|()| AppendTurn(&self.inode))
+    }
+
+    /// Whether what it writes and reads stays in memory.
+    pub(crate) fn caching(&self) -> Caching {
+        match self.open.uncached {
+            Some(true) => Caching::Uncached,
+            Some(false) => Caching::Cached,
+            None => self.shared.caching(),
+        }
+    }
+
+    /// How much of it was accepted, and why no more.
+    pub(crate) async fn write_all(&self, mut data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
+        let length = data.len() as u64;
+        if let Err(error) = self.check_end(offset.checked_add(length), offset) {
+            return (0, Err(error));
+        }
+        if length == 0 {
+            return (0, Ok(()));
+        }
+        let promise = match self.make_room(offset, length).await {
+            Ok(promise) => promise,
+            Err(error) => return (0, Err(error)),
+        };
+        let (mut done, mut queued) = (0, None);
+        let result = loop {
+            if data.len() == 0 {
+                break Ok(());
+            }
+            let rest = (data, offset + done as u64, self.caching());
+            let step = poll_fn(|context| {
+                plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
+            });
+            match step.await {
+                Ok(accepted) => {
+                    data.advance(accepted);
+                    done += accepted;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        drop(promise);
+        Counters::add(&self.shared.counters.accepted_bytes, done as u64);
+        (done, result)
+    }
+
+    /// Makes sure that there will be space: a pledge while there is plenty, else an allocation now.
+    async fn make_room(&self, offset: u64, length: u64) -> Result<Promise<'_>> {
+        match self.pledge(length) {
+            Some(_pledge) => Ok(Promise::Plenty { _pledge }),
+            None => make_room(&self.shared, &self.inode, offset, length).await,
+        }
+    }
+
+    pub(crate) fn pledge(&self, length: u64) -> Option<Pledge<'_>> {
+        self.inode.pledge(&self.shared, length)
+    }
+
+    /// Returns the size of the file in bytes, including accepted data that is not written yet. Asks
+    /// the file system each time if other programs may have the file open, or if it is open for
+    /// reading only.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is there")]
+    pub fn len(&self) -> u64 {
+        self.inode.length(&self.shared)
+    }
+
+    /// Returns whether the size of the file is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the path that the first handle of the file was opened with. The file may have been
+    /// renamed or removed since.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inode.path
+    }
+
+    /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
+    /// not possible; followed by `; shared` if other programs may have the file open.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let way = match self.inode.file.direct() {
+            crate::platform::Direct::Yes => "direct".to_owned(),
+            crate::platform::Direct::Refused(reason) => format!("buffered: {reason}"),
+        };
+        match self.inode.lock().cache.liberties() {
+            forebay_cache::Liberties::Exclusive => way,
+            forebay_cache::Liberties::Shared => format!("{way}; shared"),
+        }
+    }
+
+    /// Returns the number of the writeback context that the file belongs to now, from 0. The knob
+    /// `affinity` ([`Engine::set`](crate::Engine::set)) decides it.
+    #[must_use]
+    pub fn context(&self) -> usize {
+        self.inode.home.context()
+    }
+
+    /// Returns the extents of the file and the space reserved for it. Blocks: the file system
+    /// writes out what the page cache of the kernel holds of the file.
+    ///
+    /// Data that the engine has not written yet is not included.
+    ///
+    /// # Errors
+    /// `Unsupported` on a block device, or if the file system does not report extents;
+    /// `WouldDeadlock` on a thread of the engine.
+    pub fn layout(&self) -> Result<Layout> {
+        self.shared.check()?;
+        wait::may_block()?;
+        Layout::of(&self.inode)
+    }
+
+    /// Truncates or extends the file. Blocks until the file system has done it.
+    ///
+    /// For a new file of known size, setting the length first is fastest: no write then moves the
+    /// end of the file.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length beyond the largest file size; `NotPermitted` on a handle for
+    /// reading; `Unsupported` on a block device; `Io` with the reason of the system.
+    pub fn set_len(&self, length: u64) -> Result<()> {
+        wait::block_on(self.set_len_async(length))
+    }
+
+    /// Asynchronous form of [`File::set_len`]. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// As [`File::set_len`].
+    pub async fn set_len_async(&self, length: u64) -> Result<()> {
+        self.may_write()?;
+        self.may_move_end("cannot change the size of a block device", "its size is fixed")?;
+        self.check_end(Some(length), length)?;
+        self.set_len_in_turn(length).await
+    }
+
+    pub(crate) fn set_len_unchecked(&self, length: u64) -> Result<()> {
+        wait::block_on(self.set_len_in_turn(length))
+    }
+
+    /// Between appends: one that has found out where the end is has written there before.
+    async fn set_len_in_turn(&self, length: u64) -> Result<()> {
+        let _turn = poll_fn(|context| self.poll_append(context)).await;
+        self.ask(Request::SetLength(length)).await
+    }
+
+    /// Tells a block device that a range is no longer needed (discard, or TRIM). Blocks until the
+    /// device has done it.
+    ///
+    /// **Reads of a discarded range return unspecified data**, until it is written again. Only
+    /// whole pages of 4 KiB are discarded; dirty pages among them are dropped. Reads and writes of
+    /// the range that started before end first, and later ones wait. The discard is durable after
+    /// the next sync.
+    ///
+    /// # Errors
+    /// `Unsupported` on a regular file, or if the device cannot discard; `NotPermitted` on a handle
+    /// for reading; `NoSpace` if the device ends before the range does; `Io` with the reason of the
+    /// system. After an error nothing has changed.
+    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        wait::block_on(self.discard_async(offset, length))
+    }
+
+    /// Asynchronous form of [`File::discard`]. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// As [`File::discard`].
+    pub async fn discard_async(&self, offset: u64, length: u64) -> Result<()> {
+        self.may_write()?;
+        let Some(size) = self.inode.fixed_size else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "cannot discard a range of a regular file",
+            )
+            .at_path(&self.inode.path)
+            .remedy(
+                "use File::set_len to free space at the end, or fallocate(1) to punch a hole",
+            ));
+        };
+        let end = offset.checked_add(length);
+        check_device_end(&self.inode.path, size, end, offset)?;
+        let pages = self.inode.lock().cache.whole_pages(&(offset..offset + length));
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.ask(Request::Discard { first: pages.start, pages: pages.end - pages.start }).await
+    }
+
+    /// Makes all data accepted before the call durable (`fdatasync`). Blocks.
+    ///
+    /// It covers writes by all handles of the file. The first sync of a file that this engine
+    /// created also syncs its directory. Concurrent syncs share flushes.
+    ///
+    /// # Errors
+    /// - `Io`, or `NoSpace` if space or quota is missing, while a page cannot be written. The page
+    ///   stays dirty, and the next sync tries again. An error that was overcome meanwhile is
+    ///   reported once to each handle.
+    /// - `Poisoned` after a failed flush, until all handles of the file are closed.
+    pub fn sync_data(&self) -> Result<()> {
+        wait::block_on(self.sync_data_async())
+    }
+
+    /// Asynchronous form of [`File::sync_data`]. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub async fn sync_data_async(&self) -> Result<()> {
+        self.sync(Request::FlushData).await
+    }
+
+    /// Makes all data accepted before the call and all metadata durable (`fsync`). Blocks.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub fn sync_all(&self) -> Result<()> {
+        wait::block_on(self.sync_all_async())
+    }
+
+    /// Asynchronous form of [`File::sync_all`]. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub async fn sync_all_async(&self) -> Result<()> {
+        self.sync(Request::FlushAll).await
+    }
+
+    async fn sync(&self, request: Request) -> Result<()> {
+        self.shared.check()?;
+        Counters::add(&self.shared.counters.syncs, 1);
+        let result = self.ask(request).await;
+        self.and_untold(result)
+    }
+
+    /// Drops all data that was accepted but not written, and returns the number of bytes dropped,
+    /// in whole pages. Blocks.
+    ///
+    /// This is the way out if a device accepts no writes any more. Afterwards the file has the
+    /// content and size that its file system has. Data that an earlier successful sync covered is
+    /// not affected.
+    ///
+    /// Writes in flight are waited for, so this blocks on a device that hangs. Callers that wait
+    /// for a sync of dropped data get `Io` with `ECANCELED`, and every other handle gets that error
+    /// once. A file poisoned by a failed flush stays poisoned until all handles are closed.
+    ///
+    /// # Errors
+    /// `NotPermitted` on a handle for reading; `Io` if the size of the file cannot be read.
+    pub fn discard_dirty(&self) -> Result<u64> {
+        wait::block_on(self.discard_dirty_async())
+    }
+
+    /// Asynchronous form of [`File::discard_dirty`]. If the future is dropped before it ends, no
+    /// data is dropped.
+    ///
+    /// # Errors
+    /// As [`File::discard_dirty`].
+    pub async fn discard_dirty_async(&self) -> Result<u64> {
+        self.may_write()?;
+        // The end may move: not in the midst of an append.
+        let turn = poll_fn(|context| self.poll_append(context)).await;
+        let hold = Hold::new(&self.inode, &self.shared);
+        let dropped =
+            poll_fn(|context| plugged_no_more(self.inode.poll_discard(&self.shared, context)))
+                .await;
+        drop(hold);
+        drop(turn);
+        let pages = dropped?;
+        // It knows.
+        let _ = self.and_untold(Ok(()));
+        Ok(pages * PAGE)
+    }
+
+    /// Writes the file out, closes the handle, and reports the last errors. Blocks for at most
+    /// [`Builder::close_timeout`](crate::Builder::close_timeout).
+    ///
+    /// Written data is not flushed: call a sync before, if data must survive a power cut. Closing
+    /// the last handle gives back reserved space.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`]; `TimedOut` if the device did not finish in time. The writing then
+    /// goes on, and [`Builder::on_error`](crate::Builder::on_error) reports its errors.
+    pub fn close(self) -> Result<()> {
+        let (patience, path) = (self.patience, self.inode.path.clone());
+        let deadline = clock::instant().checked_add(patience);
+        wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
+            Err(Error::late(&path)
+                .remedy("the writing goes on; Builder::on_error reports its errors"))
+        })
+    }
+
+    /// Asynchronous form of [`File::close`], without a timeout.
+    ///
+    /// # Errors
+    /// As [`File::close`].
+    pub async fn close_async(mut self) -> Result<()> {
+        self.shared.check()?;
+        let (id, last) = self.let_go(Inode::ask_with);
+        let result = Ticket::new(Arc::clone(&self.inode), id).await;
+        // Read before the file is let go of; whoever has not synced hears of a failed flush here or
+        // never.
+        let poisoned = self.inode.lock().cache.poisoned();
+        if last == Last::Yes {
+            poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
+        }
+        let flushed =
+            poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))));
+        self.and_untold(result.and(flushed))
+    }
+
+    /// Asks for everything to be written and gives up the handle. Wakers run once the table's lock
+    /// is released: one may drop another handle.
+    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, Request, &mut After) -> T) -> (T, Last) {
+        self.closed = true;
+        let mut after = After::default();
+        let mut table = self.shared.table();
+        let last = table.is_last(self.inode.identity);
+        let request = if last == Last::Yes { Request::Release } else { Request::WriteOut };
+        let asked = ask(&self.inode, request, &mut after);
+        table.drop_handle(self.inode.identity);
+        drop(table);
+        after.finish(&self.shared);
+        (asked, last)
+    }
+
+    pub(crate) fn ask(&self, request: Request) -> Ticket {
+        Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
+    }
+
+    /// An error of an earlier page write is told once to each handle, even when it has been got
+    /// over.
+    pub(crate) fn and_untold(&self, result: Result<()>) -> Result<()> {
+        let mut seen = self.seen.load(Ordering::Relaxed);
+        let untold = self.inode.lock().cache.untold_error(&mut seen);
+        self.seen.store(seen, Ordering::Relaxed);
+        match (result, untold) {
+            (Ok(()), Some((offset, errno))) => {
+                Err(self.inode.failure(Failure::Write { offset, errno }))
+            }
+            (result, _) => result,
+        }
+    }
+
+    pub(crate) fn may_write_at(&self) -> Result<()> {
+        self.may_write()?;
+        if self.open.append {
+            let error = Error::new(
+                ErrorKind::NotPermitted,
+                "cannot write at an offset through a handle for appending",
+            );
+            return Err(error
+                .at_path(&self.inode.path)
+                .remedy("use append, or open the file with Open::write"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn may_append(&self) -> Result<()> {
+        self.may_write()?;
+        self.may_move_end("cannot append to a block device", "write at an offset")
+    }
+
+    fn may_write(&self) -> Result<()> {
+        self.shared.check()?;
+        if self.open.write {
+            return Ok(());
+        }
+        Err(Error::for_reading(&self.inode.path))
+    }
+
+    /// Whether the end can be moved: that of a file.
+    fn may_move_end(&self, what: &str, remedy: &str) -> Result<()> {
+        match self.inode.fixed_size {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Unsupported, what)
+                .at_path(&self.inode.path)
+                .remedy(remedy.to_owned())),
+        }
+    }
+
+    pub(crate) fn check_end(&self, end: Option<u64>, offset: u64) -> Result<()> {
+        if let Some(size) = self.inode.fixed_size {
+            return check_device_end(&self.inode.path, size, end, offset);
+        }
+        let refuse = |what: &str| {
+            Err(Error::new(ErrorKind::InvalidInput, what)
+                .at_path(&self.inode.path)
+                .at_offset(offset))
+        };
+        match end {
+            Some(end) if end <= MAX_OFFSET && self.inode.can_reach(end) => Ok(()),
+            Some(end) if end <= MAX_OFFSET => {
+                refuse("the file system does not support files that large")
+            }
+            _ => refuse("the range ends beyond the largest file size"),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.closed || !self.shared.is_parent() {
+            return;
+        }
+        self.let_go(Inode::ask_unheard_with);
+    }
+}
+
+/// Something asked of the context, to be waited for; dropped, it goes on and nobody hears how it
+/// ends.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    inode: Arc<Inode>,
+    id: Option<TicketId>,
+}
+
+impl Ticket {
+    pub(crate) fn new(inode: Arc<Inode>, id: TicketId) -> Self {
+        Self { inode, id: Some(id) }
+    }
+
+    /// Asks the same of several open files, without a handle of any. They are asked under the
+    /// table's lock: no context closes a file that is in the table and has a ticket.
+    pub(crate) fn of_all(
+        shared: &Shared,
+        request: Request,
+        is_asked: impl Fn(&Inode) -> bool,
+    ) -> Vec<Self> {
+        let mut after = After::default();
+        let table = shared.table();
+        let inodes = table.inodes().into_iter().filter(|inode| is_asked(inode));
+        let ask = |inode: Arc<Inode>| {
+            let id = inode.ask_with(request, &mut after);
+            Self::new(inode, id)
+        };
+        let tickets = inodes.map(ask).collect();
+        drop(table);
+        after.finish(shared);
+        tickets
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = self.id.expect("a ticket is not polled after its end");
+        match self.inode.poll_ticket(context, id) {
+            Poll::Pending => plugged_no_more(Poll::Pending),
+            Poll::Ready(None) => {
+                let what = "the engine stopped, or closed the file, before the operation ended";
+                let ended = Error::new(ErrorKind::Shutdown, what);
+                Poll::Ready(Err(ended.at_path(&self.inode.path)))
+            }
+            Poll::Ready(Some(result)) => {
+                self.id = None;
+                Poll::Ready(result.map_err(|failure| self.inode.failure(failure)))
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.inode.abandon(id);
+        }
+    }
+}
+
+/// Finds room for a write where there is not plenty: writes out what others were promised space
+/// for, and then allocates. Before it refuses the write it gives back what is reserved and unused
+/// in the files of the file system.
+pub(crate) async fn make_room<'a>(
+    shared: &Arc<Shared>,
+    inode: &'a Arc<Inode>,
+    offset: u64,
+    length: u64,
+) -> Result<Promise<'a>> {
+    if inode.volume.unredeemed().is_some() {
+        // First, so that accepted bytes have the space that is only reserved.
+        give_back(shared, inode).await;
+        if !redeem(shared, inode).await {
+            // An allocation would take the space of bytes that were accepted before.
+            return Err(inode.no_space(offset));
+        }
+        if let Some(_pledge) = inode.pledge(shared, length) {
+            return Ok(Promise::Plenty { _pledge });
+        }
+    }
+    let made = inode.make_room(shared, offset, length);
+    let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
+    if !made.as_ref().is_err_and(is_full) {
+        return made.map(Promise::Allocated);
+    }
+    // The space that this one took before it failed is given back, too.
+    give_back(shared, inode).await;
+    let made = inode.make_room(shared, offset, length);
+    if made.as_ref().is_err_and(is_full) {
+        let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)).await;
+    }
+    made.map(Promise::Allocated)
+}
+
+/// Writes out what was accepted on the strength of there being plenty of space. False if the file
+/// system has no space for it; then it is not redeemed.
+async fn redeem(shared: &Arc<Shared>, inode: &Arc<Inode>) -> bool {
+    let volume = &inode.volume;
+    let Some(pledged) = volume.unredeemed() else { return true };
+    let mut has_space = true;
+    let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
+    for ticket in Ticket::of_all(shared, Request::WriteOut, is_there) {
+        // Other errors are reported to those who sync the file.
+        has_space &= !ticket.await.is_err_and(|error| error.os_error() == Some(libc::ENOSPC));
+    }
+    if has_space {
+        volume.redeem(&inode.file, pledged);
+    }
+    has_space
+}
+
+/// Gives back what is reserved and unused in all files of a file system. A failure to write is
+/// reported to those who sync the file.
+async fn give_back(shared: &Arc<Shared>, inode: &Arc<Inode>) {
+    let has_unused = |other: &Inode| {
+        Arc::ptr_eq(&other.volume, &inode.volume) && other.lock().cache.give_back_all()
+    };
+    for ticket in Ticket::of_all(shared, Request::Release, has_unused) {
+        let _ = ticket.await;
+    }
+}
+
+/// Whether what is to be changed ends on a device; offset and end as the caller has them.
+pub(crate) fn check_device_end(
+    path: &Path,
+    size: u64,
+    end: Option<u64>,
+    offset: u64,
+) -> Result<()> {
+    if end.is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NoSpace,
+        format!("the range ends beyond the end of the block device ({size} bytes)"),
+    )
+    .at_path(path)
+    .at_offset(offset)
+    .remedy("nothing was changed"))
+}
+
+/// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.
+pub(crate) fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
+    if polled.is_pending() {
+        plug::release_here();
+    }
+    polled
+}
+
+/// The exclusive right to append; ends with the append, however that ends.
+pub(crate) struct AppendTurn<'a>(&'a Inode);
+
+impl Drop for AppendTurn<'_> {
+    fn drop(&mut self) {
+        self.0.end_append();
+    }
+}

@@ -1,0 +1,213 @@
+//! Where a file belongs: which writeback context has it, and by what that is decided.
+//!
+//! The context that has a file is the only one that sends anything of it, so a file's order needs
+//! no lock between contexts. It changes by a handover (`context/handover.rs`), under the file's
+//! lock; whoever sends a message reads it without, and a message that comes too late is sent on.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use crate::platform::{File, Identity, Kind};
+
+use crate::core::volume::Volume;
+
+/// How files are assigned to writeback contexts (knob `affinity`).
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// use forebay::policy::Affinity;
+///
+/// let engine = forebay::Engine::builder().affinity(Affinity::Hash).build()?;
+/// assert_eq!(engine.get("affinity")?, "hash");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Affinity {
+    /// Assigns all files to the first context.
+    Single,
+    /// Assigns each file by a hash of its identity.
+    Hash,
+    /// Assigns files by their directory: all files of a directory share a context.
+    Directory,
+    /// Assigns files by the allocation group of their blocks (XFS), or by their directory if the
+    /// file system reports no groups.
+    #[default]
+    Group,
+}
+
+impl Affinity {
+    /// What the knob takes.
+    pub(crate) const CHOICES: &str = "single, hash, directory, group";
+
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Hash, Self::Directory, Self::Group];
+
+    /// The affinity of a name.
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|affinity| affinity.name() == name)
+    }
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Hash => "hash",
+            Self::Directory => "directory",
+            Self::Group => "group",
+        }
+    }
+}
+
+/// The group of a file that is in none.
+const NO_GROUP: u32 = u32::MAX;
+
+/// Where one file belongs.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// The context that has it.
+    context: AtomicUsize,
+    own: u64,
+    directory: u64,
+    group: AtomicU32,
+    /// It is the group of data, seen where it lies; else it is the inode's, or none.
+    is_seen: AtomicBool,
+}
+
+impl Home {
+    /// Looks at the file system: the directory a file was opened in, and the group it is in.
+    pub(crate) fn new(file: &File, path: &Path, volume: &Volume) -> Self {
+        let own = hashed(file.identity());
+        let directory = match file.kind() {
+            // All devices are in one directory.
+            Kind::Block => None,
+            _ => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                File::identity_of(parent.unwrap_or(Path::new("."))).ok().map(hashed)
+            }
+        };
+        let seen = group_of_data(file, volume, file.length().unwrap_or(0).saturating_sub(1));
+        // What has no blocks yet will have them beside its inode, as a rule.
+        let group = seen.or_else(|| volume.geometry(file)?.group_of_inode(file.identity().inode));
+        Self {
+            context: AtomicUsize::new(0),
+            own,
+            directory: directory.unwrap_or(own),
+            group: AtomicU32::new(group.unwrap_or(NO_GROUP)),
+            is_seen: AtomicBool::new(seen.is_some()),
+        }
+    }
+
+    /// Whether it was ever seen where its data lies.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen.load(Ordering::Relaxed)
+    }
+
+    /// The context that has the file.
+    pub(crate) fn context(&self) -> usize {
+        self.context.load(Ordering::Acquire)
+    }
+
+    /// Another context has the file from now on: whoever reads it sends to that one, which has
+    /// heard of the file before.
+    pub(crate) fn set_context(&self, context: usize) {
+        self.context.store(context, Ordering::Release);
+    }
+
+    /// Looks again where the file's blocks are, at the offset of the last write. A system call,
+    /// which may block. Returns whether the group has changed.
+    pub(crate) fn look(&self, file: &File, volume: &Volume, offset: u64) -> bool {
+        let Some(group) = group_of_data(file, volume, offset) else { return false };
+        self.is_seen.store(true, Ordering::Relaxed);
+        self.group.swap(group, Ordering::Relaxed) != group
+    }
+
+    /// The context it belongs to, among so many.
+    pub(crate) fn place(&self, affinity: Affinity, active: usize, volume: &Volume) -> usize {
+        let key = match affinity {
+            Affinity::Single => return 0,
+            Affinity::Hash => self.own,
+            Affinity::Directory => self.directory,
+            Affinity::Group => match self.group.load(Ordering::Relaxed) {
+                NO_GROUP => self.directory,
+                // In turn, so that neighbouring groups do not meet; file systems begin at different
+                // contexts.
+                group => u64::from(group) + volume.number() as u64,
+            },
+        };
+        (key % active.max(1) as u64) as usize
+    }
+}
+
+fn group_of_data(file: &File, volume: &Volume, offset: u64) -> Option<u32> {
+    let geometry = volume.geometry(file)?;
+    geometry.group_of_byte(file.physical_at(offset).ok()??)
+}
+
+fn hashed(identity: Identity) -> u64 {
+    // The same in every run: which files share a context can be repeated.
+    let mut hasher = DefaultHasher::new();
+    identity.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn numbered(number: usize) -> Volume {
+        Volume::new(number, Arc::default())
+    }
+
+    fn home(own: u64, directory: u64, group: Option<u32>) -> Home {
+        let group = AtomicU32::new(group.unwrap_or(NO_GROUP));
+        Home {
+            context: AtomicUsize::new(0),
+            own,
+            directory,
+            group,
+            is_seen: AtomicBool::new(false),
+        }
+    }
+
+    #[test]
+    fn names_are_found_and_told() {
+        for name in Affinity::CHOICES.split(", ") {
+            assert_eq!(Affinity::by_name(name).unwrap().name(), name);
+        }
+        assert!(
+            Affinity::ALL.into_iter().enumerate().all(|(at, affinity)| affinity as usize == at)
+        );
+        assert_eq!(Affinity::by_name("groups"), None);
+    }
+
+    #[test]
+    fn each_affinity_goes_by_its_own_key() {
+        let volume = numbered(0);
+        let file = home(5, 6, Some(3));
+        let place = |affinity| file.place(affinity, 4, &volume);
+        assert_eq!(place(Affinity::Single), 0);
+        assert_eq!(place(Affinity::Hash), 1);
+        assert_eq!(place(Affinity::Directory), 2);
+        assert_eq!(place(Affinity::Group), 3);
+        assert_eq!(
+            home(5, 6, None).place(Affinity::Group, 4, &volume),
+            2,
+            "without groups by directory"
+        );
+        assert_eq!(home(5, 6, Some(0)).place(Affinity::Group, 4, &numbered(1)), 1);
+    }
+
+    #[test]
+    fn a_place_is_always_one_of_those_there_are() {
+        for active in 1..70 {
+            for affinity in Affinity::ALL {
+                let file = home(u64::MAX, u64::MAX - 1, Some(u32::MAX - 1));
+                assert!(file.place(affinity, active, &numbered(7)) < active);
+            }
+        }
+    }
+}

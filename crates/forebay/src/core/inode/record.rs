@@ -1,0 +1,233 @@
+//! The account of a file in the arena, so that another process can finish its writing where this
+//! one dies. Only where the engine is to be survived; everywhere else nothing is said. What is said
+//! when, the cache decides (`account.rs` there).
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::platform::Arena;
+use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
+use forebay_block::{Bio, Frame};
+use forebay_cache::account::{Account, Said};
+use forebay_cache::file::Entry;
+use forebay_cache::limits::PAGE;
+use forebay_cache::{CachedFile, Copy, Liberties};
+
+use super::{After, Inode, State};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::recovery::inherited::Inherited;
+use crate::core::shared::Shared;
+
+/// What was said of a file.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// By which number, and which of those that had it.
+    file: u32,
+    generation: u16,
+    /// Of the headers published last.
+    sequence: u64,
+    size: u64,
+}
+
+impl Inode {
+    /// Enters the file, before anything of it can be published. One that is never written is not
+    /// entered.
+    ///
+    /// # Errors
+    /// `NoMemory` where there are as many files as there is room for.
+    pub(crate) fn enter_arena(&self, shared: &Shared) -> Result<()> {
+        if !shared.pool.is_survived() || self.file.access() == Access::Read {
+            return Ok(());
+        }
+        if self.target.0 >= FILE_RECORDS {
+            let full = format!(
+                "an engine with a keeper holds at most {FILE_RECORDS} files open for writing"
+            );
+            return Err(Error::new(ErrorKind::NoMemory, full).remedy("close some files"));
+        }
+        let path = self.absolute_path();
+        let mut state = self.lock();
+        let (size, generation) = (state.cache.size(), shared.next_generation());
+        let device = self.file.kind() == Kind::Block;
+        let record = FileRecord {
+            generation,
+            leased: !device && state.cache.liberties() == Liberties::Exclusive,
+            device,
+            writable: true,
+            created: state.cache.entry() == Entry::New,
+            identity: self.identity,
+            size,
+            cut: None,
+            path,
+        };
+        shared.pool.arena().enter_file(self.target.0, &record);
+        state.record = Some(Record { file: self.target.0, generation, sequence: 0, size });
+        Ok(())
+    }
+}
+
+impl Inode {
+    /// The path with the current directory before it, as another process needs it. As it is if the
+    /// current directory was removed, or was changed since the file was opened: then the file
+    /// cannot be recovered from a saved image.
+    fn absolute_path(&self) -> PathBuf {
+        if self.path.is_absolute() {
+            return self.path.clone();
+        }
+        let names_it = |path: &Path| {
+            crate::platform::files::identity_of(path)
+                .is_ok_and(|identity| identity == self.identity)
+        };
+        match crate::platform::files::absolute(&self.path) {
+            Ok(path) if names_it(&path) => path,
+            _ => {
+                tracing::warn!(path = %self.path.display(), "a relative path that no longer names the file; not recoverable from a saved image");
+                self.path.clone()
+            }
+        }
+    }
+
+    /// What another program said of the file, under the same number, goes on as what is said here.
+    pub(crate) fn go_on_in_arena(&self, shared: &Shared, inherited: &Inherited) {
+        if shared.pool.is_survived() {
+            let Inherited { number: file, record, sequence, .. } = inherited;
+            let FileRecord { generation, size, .. } = *record;
+            self.lock().record =
+                Some(Record { file: *file, generation, sequence: *sequence, size });
+        }
+    }
+
+    /// Has the keeper hold the file, once it is entered and before anything of it is published.
+    ///
+    /// # Errors
+    /// `Keeper` where it cannot.
+    pub(crate) fn have_kept(&self, shared: &Shared) -> Result<()> {
+        let Some(keeper) = &shared.keeper else { return Ok(()) };
+        let Some(generation) = self.lock().generation() else { return Ok(()) };
+        keeper.add(self.target.0, generation, &self.file)
+    }
+}
+
+impl State {
+    /// Which of the files that had its number it is; `None` where nothing is said of it.
+    pub(crate) fn generation(&self) -> Option<u16> {
+        self.record.as_ref().map(|record| record.generation)
+    }
+
+    /// A write is about to be copied into frames, of which some may be clean.
+    pub(super) fn tell_touched(&mut self, shared: &Shared, copies: &[Copy]) {
+        if let Some(record) = &mut self.record {
+            CachedFile::tell_touched(copies, &mut record.account(shared));
+            // No byte of the copies before this: the processor does all in order, as seen by who
+            // looks afterwards.
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// It is copied, and what the cache told to be zeroed or patched is.
+    pub(super) fn tell_copied(&mut self, shared: &Shared, copies: &[Copy]) {
+        if let Some(record) = &mut self.record {
+            self.cache.tell_copied(copies, &mut record.account(shared));
+        }
+    }
+
+    /// A page of which bytes were missing has them.
+    pub(super) fn tell_filled(&mut self, shared: &Shared, page: u64, frame: Frame) {
+        if let Some(record) = &mut self.record {
+            self.cache.tell_filled(page, frame, &mut record.account(shared));
+        }
+    }
+
+    /// What the cache has told of frames, and the size. Under the lock under which it did; what was
+    /// zeroed or patched is finished.
+    pub(crate) fn tell_arena(&mut self, shared: &Shared, after: &mut After) {
+        let settled = &mut after.settled;
+        match &mut self.record {
+            Some(record) => {
+                self.cache.tell_settled(settled, &mut record.account(shared));
+                after.retired.append(&mut settled.freed);
+            }
+            None => {
+                settled.written.clear();
+                settled.dirty_again.clear();
+            }
+        }
+    }
+
+    /// A bio is sent that may cut the file.
+    pub(crate) fn tell_cut_begins(&self, shared: &Shared, bio: &Bio) {
+        if let (Some(record), Some(length)) = (&self.record, CachedFile::cuts_to(bio)) {
+            shared.pool.arena().set_file_cut(record.file, Some(length));
+        }
+    }
+
+    /// It has ended, and the size is told.
+    pub(super) fn tell_cut_ends(&self, shared: &Shared, bio: &Bio) {
+        if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
+            shared.pool.arena().set_file_cut(record.file, None);
+        }
+    }
+
+    /// Nothing of the file is published any more, and nothing will be.
+    pub(crate) fn leave_arena(&mut self, shared: &Shared) {
+        if let Some(record) = self.record.take() {
+            shared.pool.arena().leave_file(record.file);
+        }
+    }
+}
+
+impl Record {
+    /// To say something under the file's lock.
+    fn account<'a>(&'a mut self, shared: &'a Shared) -> Published<'a> {
+        self.sequence += 1;
+        Published { record: self, arena: shared.pool.arena() }
+    }
+}
+
+/// What the arena says of a file.
+struct Published<'a> {
+    record: &'a mut Record,
+    arena: &'a Arena,
+}
+
+impl Account for Published<'_> {
+    fn said(&self, frame: Frame) -> Option<Said> {
+        self.arena.published(frame).map(|state| match state {
+            FrameState::Dirty => Said::Dirty,
+            FrameState::Partial => Said::Partial,
+            FrameState::Clean => Said::Clean,
+        })
+    }
+
+    fn publish(&mut self, page: u64, frame: Frame, said: Said) {
+        let state = match said {
+            Said::Dirty => FrameState::Dirty,
+            Said::Partial => FrameState::Partial,
+            Said::Clean => FrameState::Clean,
+        };
+        let Record { file, generation, sequence, .. } = *self.record;
+        // How many bytes of it are the file's, its size says.
+        let length = PAGE as u16;
+        self.arena.publish(frame, Header { file, generation, page, sequence, length, state });
+    }
+
+    fn retire(&mut self, frame: Frame) {
+        self.arena.retire(frame);
+    }
+
+    fn clear_mask(&mut self, frame: Frame) {
+        self.arena.clear_mask(frame);
+    }
+
+    fn add_to_mask(&mut self, frame: Frame, bytes: Range<usize>) {
+        self.arena.add_to_mask(frame, bytes);
+    }
+
+    fn set_size(&mut self, bytes: u64) {
+        if self.record.size != bytes {
+            self.record.size = bytes;
+            self.arena.set_file_size(self.record.file, bytes);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A file that was open for reading alone is opened for writing: its descriptor has been replaced,
+//! and the context has the new one registered.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::platform::Access;
+use crate::platform::clock;
+
+use super::Inode;
+use crate::core::context::Message;
+use crate::core::error::Result;
+use crate::core::limits::RENEW_LOOKS;
+use crate::core::shared::Shared;
+use crate::core::wait;
+
+impl Inode {
+    /// Whether writes can be accepted: the descriptor takes them and, in an engine that is to be
+    /// survived, the arena has the file.
+    pub(crate) fn is_writable(&self, shared: &Shared) -> bool {
+        self.file.access() == Access::ReadWrite
+            && (!shared.pool.is_survived() || self.lock().generation().is_some())
+    }
+
+    /// Has the context register the descriptor again once nothing is in flight, and waits for it.
+    ///
+    /// # Errors
+    /// `Shutdown` if the engine ends before.
+    pub(crate) fn renew(self: &Arc<Self>, shared: &Shared) -> Result<()> {
+        self.lock().is_renewing = true;
+        shared.send(Message::Renew(Arc::clone(self)));
+        let renewed = || {
+            poll_fn(|context| {
+                let waker = context.waker().clone();
+                let mut state = self.lock();
+                if !state.is_renewing || state.is_orphaned() {
+                    return Poll::Ready(Ok(()));
+                }
+                state.wait_for_pages(waker);
+                Poll::Pending
+            })
+        };
+        // Requests at a device that hangs do not end, and a shutdown does not wake this thread.
+        while wait::block_on_until(renewed(), Some(clock::instant() + RENEW_LOOKS)).is_none() {
+            shared.check()?;
+        }
+        shared.check()
+    }
+}

@@ -1,0 +1,180 @@
+//! Space for a file: the promise to a write that there is some, the mark of what is reserved, and the
+//! look at what is left.
+//!
+//! Calls of the file system here may block, so no context makes them: a caller does, or the thread
+//! beside the contexts.
+
+use std::sync::Arc;
+
+use forebay_block::{Bio, Ended, Errno, Operation};
+use forebay_cache::Admission;
+use forebay_cache::limits::PAGE;
+
+use super::Inode;
+use crate::core::counters::Counters;
+use crate::core::error::{Error, ErrorKind, Result, is_full};
+use crate::core::shared::Shared;
+use crate::core::volume::{Pledge, Room};
+
+/// A write under way whose space was allocated before.
+#[derive(Debug)]
+pub(crate) struct Allocated(Arc<Inode>);
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        self.0.lock().cache.end_allocated_write();
+    }
+}
+
+/// Why there is room for a write, held while it is under way.
+#[derive(Debug)]
+pub(crate) enum Promise<'a> {
+    /// There is plenty.
+    Plenty { _pledge: Pledge<'a> },
+    /// Its space was allocated.
+    Allocated(#[allow(dead_code, reason = "held until it is dropped")] Allocated),
+}
+
+/// Why no space is reserved ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unreserved {
+    /// There is little left.
+    Scarce,
+    /// The file cannot be marked.
+    Unmarked,
+}
+
+impl Inode {
+    /// The mark that stands on a file which was just opened.
+    pub(crate) fn set_marked(&self, is_marked: bool) {
+        *self.marked.lock() = is_marked;
+    }
+
+    /// Takes the reservation mark off if nothing is reserved beyond the end. May block.
+    pub(crate) fn unmark(&self) {
+        let mut marked = self.marked.lock();
+        if *marked && !self.lock().cache.leaves_space() {
+            match self.file.remove_reservation_mark() {
+                Ok(()) => *marked = false,
+                Err(error) => {
+                    tracing::warn!(path = %self.path.display(), %error, "could not remove the reservation mark");
+                }
+            }
+        }
+    }
+
+    /// Whether a write of so many bytes would have to wait for room, at its beginning or on its
+    /// way.
+    pub(crate) fn admission(&self, shared: &Shared, length: usize) -> Admission {
+        shared.level.admit_all(&self.volume, length as u64 / PAGE)
+    }
+
+    /// Accepts a write without space of its own, if there is plenty.
+    pub(crate) fn pledge(&self, shared: &Shared, length: u64) -> Option<Pledge<'_>> {
+        let unwritten = (shared.level.dirty() + 1) * PAGE;
+        self.volume.pledge(&self.file, length, unwritten)
+    }
+
+    /// Allocates space for a write that is not accepted yet: "no space" is reported there rather
+    /// than at the writeback.
+    pub(crate) fn make_room(
+        self: &Arc<Self>,
+        shared: &Shared,
+        offset: u64,
+        length: u64,
+    ) -> Result<Allocated> {
+        let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
+        let mut state = self.lock();
+        // Before anything else: a release that looks from here on leaves the space alone.
+        state.cache.begin_allocated_write();
+        let allocated = Allocated(Arc::clone(self));
+        if state.cache.is_allocated(&bytes) {
+            state.cache.note_allocated(bytes);
+            return Ok(allocated);
+        }
+        drop(state);
+        self.mark_reserved(bytes.end);
+        match self.file.allocate(bytes.start, bytes.end - bytes.start) {
+            Ok(()) => {
+                self.volume.look(&self.file);
+                Counters::add(&shared.counters.reserved_scarce_bytes, bytes.end - bytes.start);
+                self.lock().cache.note_allocated(bytes);
+                Ok(allocated)
+            }
+            Err(error) if is_full(&error) => {
+                self.lock().cache.note_litter(bytes.end);
+                Err(self.no_space(offset).because(error))
+            }
+            // A file system without allocation ahead; whether there is room, the write will tell.
+            Err(_) => Ok(allocated),
+        }
+    }
+
+    /// Creates the error for a write that is refused because the file system is full.
+    pub(crate) fn no_space(&self, offset: u64) -> Error {
+        Error::new(ErrorKind::NoSpace, "no space for the write; none of it was accepted")
+            .at_path(&self.path)
+            .at_offset(offset)
+            .remedy("free space on the file system and write again")
+    }
+
+    /// Leaves the mark by which the next open after a crash knows that space beyond the end is
+    /// ours; false if it is needed and cannot be set. May block.
+    fn mark_reserved(&self, end: u64) -> bool {
+        let mut marked = self.marked.lock();
+        if !*marked && end > self.lock().cache.disk_size() {
+            *marked = self.file.set_reservation_mark(end).is_ok();
+            return *marked;
+        }
+        true
+    }
+
+    /// Prepares for space to be allocated ahead: looks whether there is room and sets the mark. May
+    /// block.
+    pub(crate) fn prepare_reservation(
+        &self,
+        shared: &Shared,
+        bio: &Bio,
+    ) -> std::result::Result<(), Unreserved> {
+        let reservation = self.lock().cache.reserves_for(bio);
+        let (_, whole) = reservation.expect("a bio that allocates has a reservation");
+        let unwritten = shared.level.dirty() * PAGE;
+        self.volume.begin_reserving(bio.length);
+        if self.volume.room_ahead(&self.file, whole, unwritten) == Room::Scarce {
+            return Err(Unreserved::Scarce);
+        }
+        // Without a mark nobody would give the space back after a crash.
+        self.mark_reserved(bio.end()).then_some(()).ok_or(Unreserved::Unmarked)
+    }
+
+    /// After allocations: has the aside look at how much space is left, and in how many pieces the
+    /// allocated space lies.
+    pub(super) fn look_at_space(&self, shared: &Shared, ended: &[Ended]) {
+        for Ended { bio, result } in
+            ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
+        {
+            let bytes = bio.length;
+            match result {
+                Ok(_) => {}
+                Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => {
+                    self.volume.end_reserving(bytes);
+                    continue;
+                }
+                Err(_) => Counters::add(&shared.counters.unreserved_failed, 1),
+            }
+            let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&self.file));
+            let allocated = result.is_ok().then(|| bio.offset..bio.end());
+            self.volume.aside.run(move || {
+                volume.look(&file);
+                volume.end_reserving(bytes);
+                match allocated.map(|bytes| file.pieces_of(bytes)) {
+                    None => {}
+                    Some(Ok(found)) => volume.note_pieces(found),
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "the file system does not tell where a file lies");
+                    }
+                }
+            });
+        }
+    }
+}

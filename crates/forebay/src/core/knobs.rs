@@ -1,0 +1,543 @@
+//! Knobs of an engine in one table: name, values, default, meaning, and how a value is read and
+//! printed. The knobs of the request queue come first and are defined in `forebay_block::knobs`.
+//!
+//! A knob is a field of [`Settings`], its entry here, and one place that acts on it:
+//! `Shared::apply` if it can be changed while the engine runs, `Builder::build` if not. The page
+//! `knobs.md`, which is part of the documentation of `Engine::set`, is made from this table by a
+//! test.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::platform::Choice;
+use forebay_block::knobs::Knob as OfQueue;
+use forebay_cache::Caching;
+use forebay_cache::file::Reserving;
+use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::pace::Bound;
+
+use crate::core::contexts::Wanted;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::flight;
+use crate::core::home::Affinity;
+use crate::core::limits::EXTENT_HINTS;
+use crate::core::settings::{Settings, invalid};
+
+/// Description and current value of a knob: an option of an engine with a name.
+///
+/// [`Engine::knobs`](crate::Engine::knobs) and [`Builder::knobs`](crate::Builder::knobs) list all
+/// knobs.
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// let engine = forebay::Engine::new()?;
+/// for knob in engine.knobs() {
+///     println!("{} = {} ({}; {})", knob.name, knob.value, knob.choices, knob.help);
+///     assert_eq!(engine.get(&knob.name)?, knob.value);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Knob {
+    /// Its name, as [`Engine::set`](crate::Engine::set) takes it.
+    pub name: String,
+    /// Its current value, as [`Engine::set`](crate::Engine::set) takes it.
+    pub value: String,
+    /// The values that it accepts, as text for people.
+    pub choices: String,
+    /// Its value if it is never set, as text for people; not always valid for `set`.
+    pub default: String,
+    /// Meaning, in one or two sentences.
+    pub help: String,
+    /// When it can be changed: at any time, or only before the engine is built.
+    pub change: Change,
+}
+
+/// When a knob can be changed.
+///
+/// ```
+/// use forebay::Change;
+///
+/// # fn main() -> forebay::Result<()> {
+/// let engine = forebay::Engine::new()?;
+/// let fixed = engine.knobs().into_iter().filter(|knob| knob.change == Change::Fixed);
+/// for knob in fixed {
+///     assert!(engine.set(&knob.name, &knob.value).is_err());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Change {
+    /// At any time, with [`Engine::set`](crate::Engine::set).
+    Live,
+    /// Only before the engine is built, with [`Builder::set`](crate::Builder::set).
+    Fixed,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Change::Live => "live",
+            Change::Fixed => "fixed",
+        })
+    }
+}
+
+/// A knob that is not one of the request queue.
+struct Own {
+    name: &'static str,
+    choices: &'static str,
+    default: &'static str,
+    help: &'static str,
+    /// Why it cannot be changed while the engine runs, if it cannot.
+    fixed: Option<&'static str>,
+    get: fn(&Settings) -> String,
+    /// Returns `None` if the value is invalid.
+    set: fn(&mut Settings, &str) -> Option<()>,
+}
+
+/// Values of a knob that is a number of bytes.
+const BYTES: &str = "a number of bytes, such as 64m or 1g";
+
+const OWN: [Own; 11] = [
+    Own {
+        name: "contexts",
+        choices: Wanted::CHOICES,
+        default: "auto",
+        help: "Writeback threads that share the files. `auto` tries how many raise the throughput.",
+        fixed: None,
+        get: |settings| settings.contexts.to_string(),
+        set: |settings, value| Wanted::by_name(value).map(|wanted| settings.contexts = wanted),
+    },
+    Own {
+        name: "affinity",
+        choices: Affinity::CHOICES,
+        default: "group",
+        help: "How files are assigned to writeback threads: all to the first, by a hash of the file, by \
+               directory, or by allocation group (by directory if the file system has none).",
+        fixed: None,
+        get: |settings| settings.affinity.name().to_owned(),
+        set: |settings, value| {
+            Affinity::by_name(value).map(|affinity| settings.affinity = affinity)
+        },
+    },
+    Own {
+        name: "flight",
+        choices: flight::CHOICES,
+        default: "time=2000",
+        help: "How much background writeback is in flight to a device: as much as it writes in a time, \
+               or a number of requests.",
+        fixed: None,
+        get: |settings| match settings.flight {
+            Bound::Depth(depth) => depth.to_string(),
+            Bound::Time(time) => format!("time={}", time.as_micros()),
+        },
+        set: |settings, value| flight::bound(value).map(|bound| settings.flight = bound),
+    },
+    Own {
+        name: "prealloc",
+        choices: "off, adaptive, BYTES such as 64m, or extsize=BYTES (4096 to 1g, a multiple of 4096)",
+        default: "adaptive",
+        help: "Space reserved ahead of data: none; for files that become dense; that, and BYTES beyond \
+               the end of growing files, at most 1 % of the free space; or an extent-size hint of BYTES \
+               on new XFS files. Reserved space is given back when the file is closed.",
+        fixed: None,
+        get: |settings| told_reserving(settings.reserving),
+        set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
+    },
+    Own {
+        name: "cache_bytes",
+        choices: BYTES,
+        default: "the smaller of 256m and 1/16 of memory",
+        help: "Memory for cached data, allocated once. At least 8m.",
+        fixed: Some("the memory of the cache is allocated once and registered with the kernel"),
+        get: |settings| settings.cache_bytes().to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.cache_bytes = Some(bytes)),
+    },
+    Own {
+        name: "dirty_bytes",
+        choices: BYTES,
+        default: "7/8 of cache_bytes",
+        help: "Dirty bytes at which writers wait. At least 4m, at most 7/8 of `cache_bytes`.",
+        fixed: None,
+        get: |settings| settings.dirty_bytes().to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.dirty_bytes = Some(bytes)),
+    },
+    Own {
+        name: "background_bytes",
+        choices: BYTES,
+        default: "1/2 of dirty_bytes",
+        help: "Dirty bytes at which writeback starts by itself. At most `dirty_bytes`.",
+        fixed: None,
+        get: |settings| settings.background_bytes().to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.background_bytes = Some(bytes)),
+    },
+    Own {
+        name: "dirty_age",
+        choices: "a time with its unit, such as 500us, 500ms or 1s",
+        default: "1s",
+        help: "Longest time that written data stays dirty before its writeback starts. From 1ms to 24h.",
+        fixed: None,
+        get: |settings| told_age(settings.dirty_age),
+        set: |settings, value| age(value).map(|age| settings.dirty_age = age),
+    },
+    Own {
+        name: "uncached",
+        choices: "off, on",
+        default: "off",
+        help: "Whether pages leave memory once they are written or read, on handles that do not choose.",
+        fixed: None,
+        get: |settings| word(settings.caching == Caching::Uncached, "on", "off"),
+        set: |settings, value| {
+            settings.caching = choose(value, ("on", Caching::Uncached), ("off", Caching::Cached))?;
+            Some(())
+        },
+    },
+    Own {
+        name: "buffer_bytes",
+        choices: BYTES,
+        default: "16777216",
+        help: "Memory of the pool that `Engine::buffer` takes from. At least 4096.",
+        fixed: Some("the memory of the pool is allocated once and lent to callers"),
+        get: |settings| settings.buffer_bytes.to_string(),
+        set: |settings, value| bytes(value).map(|bytes| settings.buffer_bytes = bytes),
+    },
+    Own {
+        name: "engine",
+        choices: Choice::CHOICES,
+        default: "auto",
+        help: "System calls for I/O. `auto` takes io_uring, or a thread pool if io_uring is missing or \
+               forbidden.",
+        fixed: Some("open files and requests in flight belong to the backend that was chosen"),
+        get: |settings| settings.backend.name().to_owned(),
+        set: |settings, value| Choice::by_name(value).map(|choice| settings.backend = choice),
+    },
+];
+
+/// The definition of a knob, of the queue or not.
+#[derive(Clone, Copy)]
+enum Definition {
+    OfQueue(&'static OfQueue),
+    Own(&'static Own),
+}
+
+fn all() -> impl Iterator<Item = Definition> {
+    let of_queue = forebay_block::Knobs::ALL.iter().map(Definition::OfQueue);
+    of_queue.chain(OWN.iter().map(Definition::Own))
+}
+
+fn find(name: &str) -> Result<Definition> {
+    all().find(|knob| knob.name() == name).ok_or_else(|| {
+        let names: Vec<_> = all().map(Definition::name).collect();
+        Error::new(ErrorKind::InvalidInput, format!("unknown knob `{name}`"))
+            .remedy(format!("known knobs: {}", names.join(", ")))
+    })
+}
+
+/// Returns every knob with its value.
+pub(crate) fn list(settings: &Settings) -> Vec<Knob> {
+    all().map(|knob| knob.describe(knob.get(settings))).collect()
+}
+
+/// Returns the description of a knob whose values come from another process. A knob that this
+/// version does not have keeps what that process said.
+pub(crate) fn described(name: &str, value: String, choices: &str, change: Change) -> Knob {
+    let known = find(name).map(|knob| knob.describe(String::new()));
+    let (default, help) = known.map(|knob| (knob.default, knob.help)).unwrap_or_default();
+    Knob { name: name.to_owned(), value, choices: choices.to_owned(), default, help, change }
+}
+
+/// Returns the value of a knob.
+///
+/// # Errors
+/// `InvalidInput` for an unknown name; the message lists the known names.
+pub(crate) fn get(settings: &Settings, name: &str) -> Result<String> {
+    find(name).map(|knob| knob.get(settings))
+}
+
+/// Sets a knob. Whether the value fits the other knobs is not checked here.
+///
+/// # Errors
+/// `InvalidInput` for an unknown name or an invalid value; the message lists what is valid.
+pub(crate) fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
+    find(name)?.set(settings, value)
+}
+
+/// Sets a knob of a running engine, as [`set`].
+///
+/// # Errors
+/// As [`set`], and `InvalidInput` if the knob is fixed; the message says why.
+pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
+    let knob = find(name)?;
+    if let Some(why) = knob.fixed() {
+        let what = format!("cannot change knob `{name}` while the engine runs: {why}");
+        return Err(Error::new(ErrorKind::InvalidInput, what)
+            .remedy("set it with the Builder, before the engine is built"));
+    }
+    knob.set(settings, value)
+}
+
+/// Checks that every value is one that can also be set as text: the typed methods of the builder
+/// take values of any size.
+///
+/// # Errors
+/// `InvalidInput` for the first value that is out of range.
+pub(crate) fn check(settings: &Settings) -> Result<()> {
+    all().try_for_each(|knob| knob.set(&mut settings.clone(), &knob.get(settings)))
+}
+
+impl Definition {
+    fn name(self) -> &'static str {
+        match self {
+            Definition::OfQueue(knob) => knob.name,
+            Definition::Own(knob) => knob.name,
+        }
+    }
+
+    fn choices(self) -> &'static str {
+        match self {
+            Definition::OfQueue(knob) => knob.choices,
+            Definition::Own(knob) => knob.choices,
+        }
+    }
+
+    fn help(self) -> &'static str {
+        match self {
+            Definition::OfQueue(knob) => knob.help,
+            Definition::Own(knob) => knob.help,
+        }
+    }
+
+    fn default(self) -> String {
+        match self {
+            Definition::OfQueue(knob) => knob.get(&forebay_block::Knobs::default()).to_string(),
+            Definition::Own(knob) => knob.default.to_owned(),
+        }
+    }
+
+    fn describe(self, value: String) -> Knob {
+        Knob {
+            name: self.name().to_owned(),
+            value,
+            choices: self.choices().to_owned(),
+            default: self.default(),
+            help: self.help().to_owned(),
+            change: if self.fixed().is_some() { Change::Fixed } else { Change::Live },
+        }
+    }
+
+    fn fixed(self) -> Option<&'static str> {
+        match self {
+            Definition::OfQueue(_) => None,
+            Definition::Own(knob) => knob.fixed,
+        }
+    }
+
+    fn get(self, settings: &Settings) -> String {
+        match self {
+            Definition::OfQueue(knob) => knob.get(&settings.queue).to_string(),
+            Definition::Own(knob) => (knob.get)(settings),
+        }
+    }
+
+    fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
+        let read = match self {
+            Definition::OfQueue(knob) => knob.set(&mut settings.queue, value).ok(),
+            Definition::Own(knob) => (knob.set)(settings, value),
+        };
+        read.ok_or_else(|| invalid(self.name(), value, self.choices()))
+    }
+}
+
+fn word(is_first: bool, first: &str, other: &str) -> String {
+    if is_first { first } else { other }.to_owned()
+}
+
+fn choose<T>(value: &str, first: (&str, T), other: (&str, T)) -> Option<T> {
+    match value {
+        _ if value == first.0 => Some(first.1),
+        _ if value == other.0 => Some(other.1),
+        _ => None,
+    }
+}
+
+/// The knob `prealloc`: a word, a number of bytes, or `extsize=` and one.
+fn reserving(value: &str) -> Option<Reserving> {
+    match value {
+        "adaptive" => Some(Reserving::Adaptive),
+        "off" => Some(Reserving::Paused),
+        _ => match value.strip_prefix("extsize=") {
+            Some(value) => bytes(value)
+                .filter(|bytes| EXTENT_HINTS.contains(bytes) && bytes.is_multiple_of(PAGE))
+                .map(Reserving::Hint),
+            None => bytes(value).map(Reserving::Ahead),
+        },
+    }
+}
+
+fn told_reserving(reserving: Reserving) -> String {
+    match reserving {
+        Reserving::Adaptive => "adaptive".to_owned(),
+        Reserving::Ahead(bytes) => bytes.to_string(),
+        Reserving::Hint(bytes) => format!("extsize={bytes}"),
+        Reserving::Paused | Reserving::Off => "off".to_owned(),
+    }
+}
+
+/// A number of bytes, with k, m, g or t for powers of 1024.
+fn bytes(value: &str) -> Option<u64> {
+    let lower = value.to_ascii_lowercase();
+    let lower = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
+    let (digits, shift) = match lower.char_indices().next_back() {
+        Some((at, 'k')) => (&lower[..at], 10),
+        Some((at, 'm')) => (&lower[..at], 20),
+        Some((at, 'g')) => (&lower[..at], 30),
+        Some((at, 't')) => (&lower[..at], 40),
+        _ => (lower, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+/// The units of a time, in microseconds, the smallest first.
+const UNITS: [(&str, u64); 3] = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
+
+/// A time with its unit.
+fn age(value: &str) -> Option<Duration> {
+    UNITS.iter().find_map(|(unit, micros)| {
+        let number: u64 = value.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(Duration::from_micros(number.checked_mul(*micros)?))
+    })
+}
+
+/// The same, in the largest unit of which it is a whole number.
+fn told_age(age: Duration) -> String {
+    let micros = age.as_micros();
+    let fits = |(_, of_unit): &&(&str, u64)| micros.is_multiple_of(u128::from(*of_unit));
+    let (unit, of_unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
+    format!("{}{unit}", micros / u128::from(*of_unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_with_their_units() {
+        assert_eq!(bytes("64m"), Some(64 << 20));
+        assert_eq!(bytes("1GiB"), Some(1 << 30));
+        assert_eq!(bytes("4096"), Some(4096));
+        assert!(bytes("12x").is_none() && bytes("").is_none() && bytes("99999999t").is_none());
+        assert_eq!(age("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(age("2s"), Some(Duration::from_secs(2)));
+        assert!(age("2").is_none() && age("s").is_none());
+        for told in ["1us", "1500us", "500ms", "1s", "90s"] {
+            assert_eq!(told_age(age(told).unwrap()), told);
+        }
+    }
+
+    #[test]
+    fn space_ahead_is_a_word_a_number_or_a_hint() {
+        let told = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
+        for (value, again) in told.into_iter().chain([("extsize=16m", "extsize=16777216")]) {
+            assert_eq!(told_reserving(reserving(value).unwrap()), again);
+            assert_eq!(reserving(again), reserving(value));
+        }
+        for value in
+            ["extsize=", "extsize=0", "extsize=6000", "extsize=2g", "extsize", "extsize=off", "on"]
+        {
+            assert_eq!(reserving(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_knobs_is_made_from_the_table() {
+        let mut page = "| knob | values | default | meaning |\n|---|---|---|---|\n".to_owned();
+        for knob in list(&Settings::default()) {
+            let Knob { name, choices, default, help, change, .. } = knob;
+            let fixed = match change {
+                Change::Live => "",
+                Change::Fixed => " Fixed once the engine is built.",
+            };
+            page += &format!("| `{name}` | {choices} | {default} | {help}{fixed} |\n");
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/knobs.md");
+        if std::env::var_os("FOREBAY_WRITE_PAGES").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        let found = std::fs::read_to_string(path).unwrap();
+        assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
+        for source in [include_str!("engine.rs"), include_str!("../builder.rs")] {
+            assert!(
+                source.contains(r#"#[doc = include_str!("knobs.md")]"#),
+                "`set` lists no knobs"
+            );
+        }
+    }
+
+    #[test]
+    fn defaults_are_what_the_table_says() {
+        let settings = Settings::default();
+        for Knob { name, value, default, .. } in list(&settings) {
+            // The defaults of three depend on the machine, or on another knob.
+            if !default.contains(" of ") {
+                assert_eq!(value, default, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_words_and_each_is_there_once() {
+        let settings = Settings::default();
+        let knobs = list(&settings);
+        for (at, knob) in knobs.iter().enumerate() {
+            let is_word = knob.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            assert!(
+                is_word && knobs[..at].iter().all(|other| other.name != knob.name),
+                "{}",
+                knob.name
+            );
+            assert!(!knob.value.is_empty() && !knob.value.contains([' ', '\n']), "{knob:?}");
+            assert!(!knob.choices.is_empty() && !knob.choices.contains('\n'), "{knob:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_knob_stands_at_can_be_set_again() {
+        let mut settings = Settings::default();
+        for Knob { name, value, choices, .. } in list(&settings) {
+            set(&mut settings, &name, &value).unwrap();
+            assert_eq!(get(&settings, &name).unwrap(), value);
+            // Where the choices are words, each of them is one.
+            for choice in choices.split(", ").filter(|choice| !choice.contains([' ', '='])) {
+                set(&mut settings, &name, choice).unwrap();
+                assert_eq!(get(&settings, &name).unwrap(), choice);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        let mut settings = Settings::default();
+        for Knob { name, choices, change: may_change, .. } in list(&settings) {
+            for value in ["", " ", "nothing", "-1", "0x10", "18446744073709551616", "time=", "1\n2"]
+            {
+                let error = set(&mut settings, &name, value).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                assert!(error.to_string().contains(&choices), "{error}");
+            }
+            let value = get(&settings, &name).unwrap();
+            let changed = change(&mut settings, &name, &value);
+            assert_eq!(changed.is_ok(), may_change == Change::Live, "{name}");
+            if let Err(error) = changed {
+                assert!(error.to_string().contains("while the engine runs: "), "{error}");
+            }
+        }
+        let unknown = set(&mut settings, "cash_bytes", "1g").unwrap_err().to_string();
+        assert!(unknown.contains("cash_bytes") && unknown.contains("cache_bytes"), "{unknown}");
+        assert!(get(&settings, "").is_err());
+    }
+}

@@ -1,0 +1,509 @@
+//! The level of dirty pages of an engine, and the writers that wait for it to fall.
+//!
+//! Freed room goes to whoever waits longest, among those whose file system may have more: a waiter
+//! is granted so many pages at once, charged already, and runs on them without asking again. So
+//! nobody overtakes on the same file system, a slow one holds up nobody else, and a wait costs two
+//! context switches per grant rather than per page.
+
+use crate::platform::sync::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::platform::clock;
+use forebay_block::{Moment, Target};
+use forebay_cache::{Admission, Dirty, Part, Throttle};
+
+use crate::core::user_code;
+use crate::core::volume::Volume;
+
+/// The level.
+#[derive(Debug)]
+pub(crate) struct Level {
+    /// Pages from which on writers wait, and background writeback works. Changed one after the
+    /// other; between the two the lower one still holds.
+    limit: AtomicU64,
+    background: AtomicU64,
+    dirty: AtomicU64,
+    /// Of these, pages that cannot be written, beyond the share of their device.
+    beyond: AtomicU64,
+    peak: AtomicU64,
+    waits: AtomicU64,
+    /// The longest a writer has waited, in nanoseconds.
+    longest_wait: AtomicU64,
+    waiting: Mutex<Waiting>,
+    queued: AtomicU64,
+}
+
+/// Who waits.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Of each file system somebody waits for.
+    lines: Vec<Line>,
+    /// How many ever came: the next one's number.
+    came: u64,
+}
+
+/// Who waits to write to one file system, in the order they came.
+#[derive(Debug)]
+struct Line {
+    volume: Arc<Volume>,
+    waiters: VecDeque<Arc<Waiter>>,
+}
+
+impl Waiting {
+    fn iter(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        self.lines.iter().flat_map(|line| &line.waiters)
+    }
+
+    fn push(&mut self, target: Target, volume: &Arc<Volume>) -> Arc<Waiter> {
+        let (number, volume) = (self.came, Arc::clone(volume));
+        self.came += 1;
+        let at = self.lines.iter().position(|line| Arc::ptr_eq(&line.volume, &volume));
+        let at = at.unwrap_or_else(|| {
+            self.lines.push(Line { volume: Arc::clone(&volume), waiters: VecDeque::new() });
+            self.lines.len() - 1
+        });
+        let waiter = Arc::new(Waiter { number, target, volume, granted: Mutex::new((0, None)) });
+        self.lines[at].waiters.push_back(Arc::clone(&waiter));
+        waiter
+    }
+
+    /// Takes one out; false where it is not there any more.
+    fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
+        for line in &mut self.lines {
+            if let Some(at) = line.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+                line.waiters.remove(at);
+                self.tidy();
+                return true;
+            }
+        }
+        false
+    }
+
+    fn tidy(&mut self) {
+        self.lines.retain(|line| !line.waiters.is_empty());
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// In the order they came.
+    number: u64,
+    /// Where that file lies.
+    volume: Arc<Volume>,
+    /// The file it wants to write.
+    target: Target,
+    /// Pages granted; and who to tell.
+    granted: Mutex<(u64, Option<Waker>)>,
+}
+
+/// Whether adding to the level made the context's help due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Crossed {
+    /// The background level was reached by this.
+    Background,
+    /// Nothing changed.
+    Nothing,
+}
+
+impl Level {
+    pub(crate) fn new(throttle: Throttle) -> Self {
+        Self {
+            limit: AtomicU64::new(throttle.limit),
+            background: AtomicU64::new(throttle.background),
+            dirty: AtomicU64::new(0),
+            beyond: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            longest_wait: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            queued: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Pages from which on writers wait.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    fn background(&self) -> u64 {
+        self.background.load(Ordering::Relaxed)
+    }
+
+    fn throttle(&self) -> Throttle {
+        Throttle::new(self.limit(), self.background())
+    }
+
+    /// Changes where writers wait and writeback works; whom to wake is appended. Whether the limit
+    /// was another.
+    pub(crate) fn set_throttle(&self, throttle: Throttle, wakers: &mut Vec<Waker>) -> bool {
+        self.background.store(throttle.background, Ordering::Relaxed);
+        let before = self.limit.swap(throttle.limit, Ordering::AcqRel);
+        // Who waits may have room now.
+        self.remove(0, wakers);
+        before != throttle.limit
+    }
+
+    /// Pages that are held against a writer.
+    fn counted(&self) -> u64 {
+        self.dirty().saturating_sub(self.beyond.load(Ordering::Acquire))
+    }
+
+    /// So many pages of a device were beyond its share, and are now; whom to wake is appended. Who
+    /// waits to write to that device hears why, and who waits for room elsewhere may have it.
+    pub(crate) fn change_beyond(&self, before: u64, now: u64, wakers: &mut Vec<Waker>) {
+        if before < now {
+            self.beyond.fetch_add(now - before, Ordering::AcqRel);
+            let waiting = self.lock();
+            wakers.extend(waiting.iter().filter_map(|waiter| waiter.granted.lock().1.take()));
+            drop(waiting);
+            self.remove(0, wakers);
+        } else {
+            self.beyond.fetch_sub(before - now, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn longest_wait(&self) -> Duration {
+        Duration::from_nanos(self.longest_wait.load(Ordering::Relaxed))
+    }
+
+    /// Whether there is more to be written than writeback keeps up with.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.dirty() >= self.background()
+    }
+
+    /// Whether writers wait.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.queued.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether background writeback to a file system has work.
+    pub(crate) fn wants_writeback(&self, volume: &Volume) -> bool {
+        self.dirty() >= self.background() || volume.share.dirty() >= self.part(volume).background
+    }
+
+    /// May a writer of a file with `of_file` dirty pages go on?
+    pub(crate) fn admit(&self, volume: &Volume, of_file: u64) -> Admission {
+        self.throttle().admit(self.dirty_of(volume, of_file), self.part(volume))
+    }
+
+    /// May a writer of so many pages go on with all of them?
+    pub(crate) fn admit_all(&self, volume: &Volume, pages: u64) -> Admission {
+        let Dirty { all, of_device, .. } = self.dirty_of(volume, 0);
+        let dirty = Dirty { all: all + pages, of_device: of_device + pages, of_file: u64::MAX };
+        self.throttle().admit(dirty, self.part(volume))
+    }
+
+    /// Says what part of the level each file system that is written may have from now on.
+    pub(crate) fn share_out(&self, volumes: &[&Volume]) {
+        let rates: Vec<_> = volumes.iter().map(|volume| volume.share.rate()).collect();
+        let is_alone = volumes.len() < 2;
+        for (volume, part) in volumes.iter().zip(self.throttle().parts(&rates)) {
+            volume.share.set_part((!is_alone).then_some(part));
+        }
+    }
+
+    fn dirty_of(&self, volume: &Volume, of_file: u64) -> Dirty {
+        Dirty { all: self.counted(), of_device: volume.share.dirty(), of_file }
+    }
+
+    fn part(&self, volume: &Volume) -> Part {
+        let (part, whole) = (volume.share.part(), self.throttle().whole());
+        Part {
+            limit: part.limit.min(whole.limit),
+            background: part.background.min(whole.background),
+        }
+    }
+
+    /// Pages became dirty.
+    pub(crate) fn add(&self, pages: u64) -> Crossed {
+        if pages == 0 {
+            return Crossed::Nothing;
+        }
+        let before = self.dirty.fetch_add(pages, Ordering::Relaxed);
+        let now = before + pages;
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+        let background = self.background();
+        if before < background && now >= background {
+            Crossed::Background
+        } else {
+            Crossed::Nothing
+        }
+    }
+
+    /// Pages are dirty no more; whom to wake is appended.
+    pub(crate) fn remove(&self, pages: u64, wakers: &mut Vec<Waker>) {
+        if pages > 0 {
+            let before = self.dirty.fetch_sub(pages, Ordering::AcqRel);
+            assert!(before >= pages, "more pages cleaned than were dirty");
+        }
+        if self.queued.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut waiting = self.lock();
+        while let Some((at, grant)) = self.next_grant(&waiting) {
+            let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };
+            waiting.tidy();
+            self.queued.fetch_sub(1, Ordering::Release);
+            let _ = self.add(grant);
+            // Until it is taken and counted as the file's.
+            let _ = waiter.volume.share.recount(0, grant);
+            let mut granted = waiter.granted.lock();
+            granted.0 = grant;
+            wakers.extend(granted.1.take());
+        }
+    }
+
+    /// The line of which the first has waited longest of those that have room, and how much for.
+    fn next_grant(&self, waiting: &Waiting) -> Option<(usize, u64)> {
+        let lines = waiting.lines.iter().enumerate().filter_map(|(at, line)| {
+            let grant = self.throttle().grant(line.volume.share.rate(), line.waiters.len() as u64);
+            let dirty = self.dirty_of(&line.volume, 0);
+            let number = line.waiters.front()?.number;
+            self.throttle()
+                .fits(dirty, self.part(&line.volume), grant)
+                .then_some((number, at, grant))
+        });
+        lines.min().map(|(_, at, grant)| (at, grant))
+    }
+
+    /// A page of a file could not be written: who waits to write more of it has to look, and keeps
+    /// its place.
+    pub(crate) fn look_again(&self, target: Target, wakers: &mut Vec<Waker>) {
+        if self.queued.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for waiter in self.lock().iter().filter(|waiter| waiter.target == target) {
+            wakers.extend(waiter.granted.lock().1.take());
+        }
+    }
+
+    /// Wakes whoever waits for room, with or without.
+    pub(crate) fn wake_all(&self) {
+        let waiting: Vec<_> = self.lock().iter().map(Arc::clone).collect();
+        let wakers = waiting.iter().filter_map(|waiter| waiter.granted.lock().1.take());
+        user_code::wake_all(wakers.collect::<Vec<_>>());
+    }
+
+    /// Waits for a grant, to write a file; drop it to stop waiting.
+    pub(crate) fn queue(self: &Arc<Self>, target: Target, volume: &Arc<Volume>) -> Queued {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = self.lock();
+        let waiter = waiting.push(target, volume);
+        self.queued.fetch_add(1, Ordering::Release);
+        drop(waiting);
+        // The level may have fallen between the look and the queueing, with nobody there to be
+        // told.
+        let mut wakers = Vec::new();
+        self.remove(0, &mut wakers);
+        user_code::wake_all(wakers);
+        Queued { level: Arc::clone(self), waiter, since: clock::now(), taken: Taken::No }
+    }
+
+    fn lock(&self) -> crate::platform::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock()
+    }
+}
+
+/// A place in the queue for room.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    level: Arc<Level>,
+    waiter: Arc<Waiter>,
+    since: Moment,
+    taken: Taken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    Yes,
+    No,
+}
+
+impl Queued {
+    /// The pages granted, charged already.
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<u64> {
+        let waker = context.waker().clone();
+        let mut granted = self.waiter.granted.lock();
+        if granted.0 > 0 {
+            self.taken = Taken::Yes;
+            let _ = self.waiter.volume.share.recount(granted.0, 0);
+            let waited = clock::now().nanoseconds_since(self.since);
+            self.level.longest_wait.fetch_max(waited, Ordering::Relaxed);
+            return Poll::Ready(granted.0);
+        }
+        let replaced = granted.1.replace(waker);
+        drop(granted);
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        if self.taken == Taken::Yes {
+            return;
+        }
+        let mut waiting = self.level.lock();
+        if waiting.remove(&self.waiter) {
+            self.level.queued.fetch_sub(1, Ordering::Release);
+            return;
+        }
+        drop(waiting);
+        let granted = self.waiter.granted.lock().0;
+        let _ = self.waiter.volume.share.recount(granted, 0);
+        let mut wakers = Vec::new();
+        self.level.remove(granted, &mut wakers);
+        user_code::wake_all(wakers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level() -> Arc<Level> {
+        Arc::new(Level::new(Throttle::new(1024, 512)))
+    }
+
+    fn poll(queued: &mut Queued) -> Poll<u64> {
+        queued.poll(&Context::from_waker(Waker::noop()))
+    }
+
+    fn add(level: &Level, volume: &Volume, pages: u64) -> Crossed {
+        let _ = volume.share.recount(0, pages);
+        level.add(pages)
+    }
+
+    fn remove(level: &Level, volume: &Volume, pages: u64, wakers: &mut Vec<Waker>) {
+        let _ = volume.share.recount(pages, 0);
+        level.remove(pages, wakers);
+    }
+
+    #[test]
+    fn contract_15_room_goes_to_who_waits_longest() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        assert_eq!(add(&level, &volume, 1024), Crossed::Background);
+        assert_eq!(level.admit(&volume, 900), Admission::Wait);
+        let (mut first, mut second) =
+            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        let mut wakers = Vec::new();
+        remove(&level, &volume, 16, &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        assert_eq!(poll(&mut first), Poll::Ready(16));
+        assert!(poll(&mut second).is_pending());
+        remove(&level, &volume, 16, &mut wakers);
+        assert_eq!(poll(&mut second), Poll::Ready(16));
+        assert_eq!(level.dirty(), 1024);
+    }
+
+    #[test]
+    fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        add(&level, &volume, 1024);
+        let (mut mine, mut other) =
+            (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
+        assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
+        let mut wakers = Vec::new();
+        level.look_again(Target(1), &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        remove(&level, &volume, 16, &mut wakers);
+        assert_eq!(poll(&mut mine), Poll::Ready(16), "its place is kept");
+    }
+
+    #[test]
+    fn contract_02_what_a_dead_device_holds_is_not_held_against_others() {
+        let (level, volume, dead) =
+            (level(), Arc::new(Volume::new(0, Arc::default())), Volume::new(1, Arc::default()));
+        add(&level, &dead, 960);
+        add(&level, &volume, 64);
+        let mut elsewhere = level.queue(Target(1), &volume);
+        assert!(poll(&mut elsewhere).is_pending());
+        let mut wakers = Vec::new();
+        level.change_beyond(0, 768, &mut wakers);
+        assert_eq!(wakers.len(), 1, "who waits looks again");
+        assert_eq!(poll(&mut elsewhere), Poll::Ready(16), "and has room");
+        assert_eq!(level.admit(&volume, 900), Admission::Granted);
+        level.change_beyond(768, 0, &mut wakers);
+        assert_eq!(level.admit(&volume, 900), Admission::Wait);
+    }
+
+    #[test]
+    fn a_place_given_up_gives_its_share_to_the_next() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        add(&level, &volume, 1024);
+        let (first, mut second) =
+            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+        remove(&level, &volume, 16, &mut Vec::new());
+        drop(first);
+        assert_eq!(poll(&mut second), Poll::Ready(16));
+        drop(level.queue(Target(0), &volume));
+        assert_eq!(level.queued.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn contract_15_a_slow_file_system_holds_up_no_other() {
+        let level = level();
+        let [slow, fast] = [0, 1].map(|number| Arc::new(Volume::new(number, Arc::default())));
+        slow.share.set_rate(0, 10);
+        fast.share.set_rate(0, 100_000);
+        level.share_out(&[&slow, &fast]);
+        // The slow one has its part, 32 pages, and a writer who waits for more.
+        level.add(32);
+        let _ = slow.share.recount(0, 32);
+        assert_eq!(level.admit(&slow, 32), Admission::Wait);
+        let mut first = level.queue(Target(0), &slow);
+        assert!(poll(&mut first).is_pending(), "there is room, and not for it");
+        // The fast one fills the rest; its writer came later, and goes on as soon as it has written
+        // something.
+        level.add(992);
+        let _ = fast.share.recount(0, 992);
+        let mut second = level.queue(Target(1), &fast);
+        assert!(poll(&mut second).is_pending());
+        let mut wakers = Vec::new();
+        let _ = fast.share.recount(64, 0);
+        level.remove(64, &mut wakers);
+        assert_eq!(poll(&mut second), Poll::Ready(16), "a 64th of the limit");
+        assert!(poll(&mut first).is_pending());
+        // A page that the slow one has written is its writer's.
+        let _ = slow.share.recount(1, 0);
+        level.remove(1, &mut wakers);
+        assert_eq!(poll(&mut first), Poll::Ready(1));
+        // Alone it has all that is free.
+        let third = level.queue(Target(0), &slow);
+        drop(second);
+        level.share_out(&[&slow]);
+        level.remove(0, &mut wakers);
+        assert_eq!(third.waiter.granted.lock().0, 1);
+    }
+
+    #[test]
+    fn what_is_granted_and_not_taken_is_nobodys() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        volume.share.set_rate(0, 100_000);
+        add(&level, &volume, 1024);
+        let queued = level.queue(Target(0), &volume);
+        remove(&level, &volume, 100, &mut Vec::new());
+        assert_eq!((level.dirty(), volume.share.dirty()), (940, 940));
+        drop(queued);
+        assert_eq!((level.dirty(), volume.share.dirty()), (924, 924));
+    }
+}

@@ -1,0 +1,48 @@
+//! The engine, without the machine: it names files, rings, clocks, threads and locks only through
+//! [`crate::platform`]. It is compiled twice, once over the real machine and once over the
+//! simulated one (`crates/sim`).
+
+// Modules in order of a write's life: `file` and `open` the verbs, `inode` the cache of one file
+// under its lock, `level` the dirty limit and its waiters, `pool` the memory of pages, `home`
+// which context a file belongs to, `context` the thread that submits everything to the device,
+// `contexts` all of these threads, `flight` how much is in flight, `failing` pages that could not
+// be written.
+//
+// Around them: `engine`, `settings`, `knobs`, `policy`, `stats`; `table` open inodes, `volume`
+// free space of a file system, `entries` directory entries to sync, `layout` extents of a file,
+// `wait` and `wakers` blocking calls, `aside` calls that may block a context, `direct` files past
+// the cache, `standby` the keeper as the engine sees it, `user_code` wakers and callbacks.
+
+pub(crate) mod aside;
+pub(crate) mod context;
+pub(crate) mod contexts;
+pub(crate) mod counters;
+pub(crate) mod direct;
+pub(crate) mod ended;
+pub(crate) mod engine;
+pub(crate) mod entries;
+pub(crate) mod error;
+pub(crate) mod failing;
+pub(crate) mod file;
+pub(crate) mod flight;
+pub(crate) mod home;
+pub(crate) mod inode;
+pub(crate) mod knobs;
+pub(crate) mod layout;
+pub(crate) mod level;
+pub(crate) mod limits;
+pub(crate) mod open;
+pub mod policy;
+#[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
+pub(crate) mod pool;
+pub(crate) mod recovery;
+pub(crate) mod settings;
+pub(crate) mod shared;
+pub(crate) mod slices;
+pub(crate) mod standby;
+pub(crate) mod stats;
+pub(crate) mod table;
+pub(crate) mod user_code;
+pub(crate) mod volume;
+pub(crate) mod wait;
+pub(crate) mod wakers;

@@ -1,0 +1,208 @@
+//! The arena and its free frames, shared by callers and context.
+//!
+//! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame
+//! that a plan of copies names is, until the plan is published or ended, read and written by nobody
+//! else in a conflicting way.
+
+use crate::platform::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::task::Waker;
+
+use crate::platform::Arena;
+use forebay_block::limits::PAGE;
+use forebay_block::{Frame, Target};
+use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, ReadStep};
+
+use crate::core::slices::{Slices, SlicesMut};
+use crate::core::user_code;
+
+/// Frames, in which order the clean ones may go, and who waits for one.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    arena: Arc<Arena>,
+    /// Another process can finish what is in the arena: it is to be told what that is.
+    is_survived: bool,
+    frames: Mutex<Frames>,
+    /// How many are free, to be looked at without the lock.
+    free: AtomicU32,
+    evictor: Mutex<Evictor>,
+    waiting: Mutex<Vec<Waker>>,
+    /// How many those are, to be looked at without the lock: every read does.
+    waiters: AtomicUsize,
+}
+
+impl Pool {
+    pub(crate) fn new(arena: Arc<Arena>, is_survived: bool) -> Self {
+        let frames = Mutex::new(Frames::new(arena.frames()));
+        let evictor = Mutex::new(Evictor::new(arena.frames()));
+        let free = AtomicU32::new(arena.frames());
+        let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
+        Self { arena, is_survived, frames, free, evictor, waiting, waiters }
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Whether the arena is to say what is in it.
+    pub(crate) fn is_survived(&self) -> bool {
+        self.is_survived
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.free.load(Ordering::SeqCst)
+    }
+
+    /// Takes up to `wanted` frames.
+    pub(crate) fn take(&self, wanted: usize, stash: &mut FrameRuns) -> usize {
+        let mut frames = self.frames();
+        let taken = frames.take(wanted, stash);
+        self.free.store(frames.free(), Ordering::SeqCst);
+        taken
+    }
+
+    /// Takes these frames: what is in them is known.
+    pub(crate) fn take_these(&self, runs: &FrameRuns) {
+        let mut frames = self.frames();
+        runs.runs().iter().for_each(|run| frames.take_these(*run));
+        self.free.store(frames.free(), Ordering::SeqCst);
+    }
+
+    /// Gives frames back; whom to wake is appended.
+    pub(crate) fn give(&self, freed: &mut FrameRuns, wakers: &mut Vec<Waker>) {
+        if freed.is_empty() {
+            return;
+        }
+        debug_assert!(
+            !self.is_survived || freed.frames().all(|frame| self.arena.published(frame).is_none()),
+            "nothing is said of a frame that is free"
+        );
+        // Before anybody else can have them.
+        let mut evictor = self.evictor();
+        freed.frames().for_each(|frame| evictor.leave(frame));
+        drop(evictor);
+        let mut frames = self.frames();
+        for run in freed.drain() {
+            frames.give_run(run);
+        }
+        self.free.store(frames.free(), Ordering::SeqCst);
+        drop(frames);
+        self.take_waiting(wakers);
+    }
+
+    /// Pages of a file have become clean; under its lock.
+    pub(crate) fn enter_clean(&self, target: Target, clean: &mut Vec<CleanRun>) {
+        if clean.is_empty() {
+            return;
+        }
+        let mut evictor = self.evictor();
+        for run in clean.drain(..) {
+            for (page, frame) in (run.page..).zip(run.frames.frames()) {
+                evictor.enter(target, page, frame);
+            }
+        }
+    }
+
+    /// In which order clean pages may go. No other lock is taken while this one is held.
+    pub(crate) fn evictor(&self) -> MutexGuard<'_, Evictor> {
+        self.evictor.lock()
+    }
+
+    /// Wakes `waker` when frames are given back. Look again after this, before waiting.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let mut waiting = self.waiting.lock();
+        waiting.push(waker);
+        // Before that look: who gives frames back says so, and looks here after that.
+        self.waiters.store(waiting.len(), Ordering::SeqCst);
+    }
+
+    /// Whether anybody waits for frames.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whoever waits for frames, to be woken: pages have become clean, and can be evicted.
+    pub(crate) fn take_waiting(&self, wakers: &mut Vec<Waker>) {
+        if self.has_waiting() {
+            let mut waiting = self.waiting.lock();
+            wakers.append(&mut waiting);
+            self.waiters.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Wakes whoever waits for frames.
+    pub(crate) fn wake_all(&self) {
+        let mut waiting = Vec::new();
+        self.take_waiting(&mut waiting);
+        user_code::wake_all(waiting);
+    }
+
+    /// Makes the copies of a plan, from the caller's memory.
+    pub(crate) fn copy_in(&self, copies: &[Copy], mut from: Slices<'_>) {
+        for copy in copies {
+            match copy.prepare {
+                Prepare::Nothing => {}
+                Prepare::Zero => {
+                    self.zero(copy.frame, 0..copy.at);
+                    self.zero(copy.frame, copy.at + copy.length..PAGE);
+                }
+                // SAFETY: `copy.frame` is planned for us alone; the old frame is in flight as the
+                // source of a write, so nobody changes it, and it is not freed before the page is
+                // published: its page is busy.
+                Prepare::From(old) => unsafe { self.arena.copy_frame(old, copy.frame) },
+            }
+            let mut done = 0;
+            while done < copy.length {
+                let part = from.take(copy.length - done);
+                // SAFETY: the page is busy: until it is published nobody else reads, sends or drops
+                // its frame.
+                unsafe { self.arena.copy_in(copy.frame, copy.at + done, part) };
+                done += part.len();
+            }
+        }
+    }
+
+    /// Makes the copies of a plan, into the caller's memory, which is left behind.
+    pub(crate) fn copy_out(&self, steps: &[ReadStep], into: &mut SlicesMut<'_, '_>) {
+        for step in steps {
+            let mut done = 0;
+            while done < step.length {
+                let part = into.take(step.length - done);
+                match step.frame {
+                    None => part.fill(0),
+                    // SAFETY: the page is pinned: its frame is neither written nor freed until the
+                    // plan is ended.
+                    Some(frame) => unsafe { self.arena.copy_out(frame, step.at + done, part) },
+                }
+                done += part.len();
+            }
+        }
+    }
+
+    /// Zeroes a part of a frame of which the caller has the only use: a planned copy, or a page
+    /// under the file's lock that nobody has pinned.
+    pub(crate) fn zero(&self, frame: Frame, range: std::ops::Range<usize>) {
+        if !range.is_empty() {
+            // SAFETY: the only use, as said above.
+            unsafe { self.arena.zero(frame, range) };
+        }
+    }
+
+    /// Copies what was missing of a page to where it is missing. Under the file's lock: the bytes
+    /// that are missing are nobody's yet, and the frame they come from is the caller's alone.
+    pub(crate) fn patch(&self, patch: &Patch) {
+        for bytes in &patch.bytes {
+            let filled = patch.filled.clamp(bytes.start, bytes.end);
+            // SAFETY: nobody reads or writes the missing bytes of a page, and nobody else knows the
+            // frame they are in.
+            unsafe { self.arena.copy_part(patch.from, patch.to, bytes.start..filled) };
+            self.zero(patch.to, filled..bytes.end);
+        }
+    }
+
+    fn frames(&self) -> MutexGuard<'_, Frames> {
+        self.frames.lock()
+    }
+}

@@ -1,0 +1,372 @@
+//! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what
+//! was reserved ahead of it is given back.
+//!
+//! A file that cannot be written holds up no other, and a device that hangs no other device: each
+//! has a thread of its own. What failed is tried again while there is patience: space may be freed,
+//! a device may come back. Patience counts from the end of the last try by which less was left to
+//! do than ever before, so a slow device is not taken for a dead one. That a call went well does
+//! not count: a full file system takes a part of a write each time, and a device that cannot be
+//! synced takes all of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::platform::{Arena, File, Kind, MOST_PARTS, Part, clock, thread};
+
+use super::plan::{Piece, Plan, ranges};
+use crate::core::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
+
+/// Places that are told one by one.
+const LOST_TOLD: usize = 64;
+
+/// A file, and what is to be done for it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    file: File,
+    /// As it is told to people.
+    path: PathBuf,
+    plan: Plan,
+    /// What is not written yet.
+    left: Vec<Piece>,
+    is_cut: bool,
+    is_done: bool,
+    /// The least that was ever left to do.
+    least_left: u64,
+    /// Why not, the last time.
+    error: Option<io::Error>,
+}
+
+/// What became of a file.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// It.
+    pub(crate) file: File,
+    /// As it is told to people.
+    pub(crate) path: PathBuf,
+    /// What was done, or was to be.
+    pub(crate) plan: Plan,
+    /// What could not be.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// What did not get to its file.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// Which bytes; none where the length alone could not be set, or nothing was to be written.
+    pub(crate) ranges: Vec<Range<u64>>,
+    /// Why.
+    pub(crate) error: io::Error,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ranges.is_empty() {
+            return write!(formatter, "could not be finished: {}", self.error);
+        }
+        let bytes: u64 = self.ranges.iter().map(|range| range.end - range.start).sum();
+        write!(formatter, "{bytes} bytes could not be written: {}; they are at", self.error)?;
+        for range in self.ranges.iter().take(LOST_TOLD) {
+            write!(formatter, " {}..{}", range.start, range.end)?;
+        }
+        match self.ranges.len().saturating_sub(LOST_TOLD) {
+            0 => Ok(()),
+            more => write!(formatter, " and {more} more places"),
+        }
+    }
+}
+
+/// Whether direct requests of the dead program are known to have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rings {
+    /// They have.
+    Gone,
+    /// They may be under way: each file is waited for.
+    MayBeThere,
+}
+
+impl Job {
+    /// Nothing of it is done yet.
+    pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
+        let left = plan.pieces.clone();
+        Self {
+            file,
+            path,
+            plan,
+            left,
+            is_cut: false,
+            is_done: false,
+            least_left: u64::MAX,
+            error: None,
+        }
+    }
+
+    /// The device of its file.
+    pub(crate) fn device(&self) -> u64 {
+        self.file.identity().device
+    }
+
+    /// The path of its file, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what is left; a sync comes later.
+    fn write(&mut self, arena: &Arena, came_back: &impl Fn()) {
+        self.error = self.cut().err();
+        came_back();
+        if self.error.is_some() {
+            return;
+        }
+        let left = std::mem::take(&mut self.left);
+        for run in runs(&left) {
+            let mut run = run.to_vec();
+            if let Err(error) = write_run(&self.file, arena, &mut run, came_back) {
+                self.left.extend(run);
+                self.error = Some(error);
+            }
+        }
+    }
+
+    fn cut(&mut self) -> io::Result<()> {
+        if let Some(length) = self.plan.cut
+            && !self.is_cut
+            && self.file.kind() == Kind::Regular
+        {
+            self.file.truncate(length)?;
+        }
+        self.is_cut = true;
+        Ok(())
+    }
+
+    fn sync(&mut self, came_back: &impl Fn()) {
+        if self.is_done || self.error.is_some() {
+            return;
+        }
+        // Where nothing was written there is nothing of ours to sync.
+        let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
+        let ended = synced.and_then(|()| self.give_back());
+        came_back();
+        match ended {
+            Ok(()) => self.is_done = true,
+            Err(error) => {
+                // What the kernel had of it may be gone.
+                self.left = self.plan.pieces.clone();
+                self.error = Some(error);
+            }
+        }
+    }
+
+    /// Space that was reserved beyond the end. Only under the lease: otherwise it may be another
+    /// program's by now, and the mark is left for the next open.
+    fn give_back(&self) -> io::Result<()> {
+        let is_marked = matches!(self.file.reservation_mark(), Ok(Some(_)));
+        if self.file.kind() == Kind::Regular && is_marked && self.file.is_leased() {
+            self.file.truncate(self.file.length()?)?;
+            self.file.remove_reservation_mark()?;
+        }
+        Ok(())
+    }
+
+    /// Whether less is left to do than ever before.
+    fn has_come_on(&mut self) -> bool {
+        let bytes: u64 = self.left.iter().map(|piece| piece.length as u64).sum();
+        // With all of it written there is the sync.
+        let left = if self.is_done { 0 } else { bytes + 1 };
+        let has_come_on = left < self.least_left;
+        self.least_left = left.min(self.least_left);
+        has_come_on
+    }
+
+    fn end(self) -> Done {
+        let lost = (!self.is_done).then(|| {
+            let unknown = || io::Error::other("it was not come to");
+            Lost { ranges: ranges(self.left), error: self.error.unwrap_or_else(unknown) }
+        });
+        Done { file: self.file, path: self.path, plan: self.plan, lost }
+    }
+}
+
+/// What is to be done on one device.
+pub(crate) fn finish_device(
+    arena: &Arena,
+    jobs: BTreeMap<u32, Job>,
+    rings: Rings,
+    patience: Duration,
+    came_back: &impl Fn(),
+) -> BTreeMap<u32, Done> {
+    let (numbers, mut jobs): (Vec<u32>, Vec<Job>) = jobs.into_iter().unzip();
+    for job in &mut jobs {
+        if rings == Rings::MayBeThere {
+            wait_for_requests(&job.file);
+        }
+        // The kernel's cache takes bytes anywhere.
+        job.error = job.file.go_buffered().err();
+        came_back();
+    }
+    let mut pause = KEEPER_TRIES_AGAIN;
+    let mut came_on = clock::instant();
+    loop {
+        jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, came_back));
+        sync_all(&mut jobs, came_back);
+        // Each is asked: it remembers.
+        if jobs.iter_mut().filter_map(|job| job.has_come_on().then_some(())).count() > 0 {
+            came_on = clock::instant();
+        }
+        let may_go_on =
+            jobs.iter().any(|job| !job.is_done && job.error.as_ref().is_some_and(is_temporary));
+        if !may_go_on || clock::instant().saturating_duration_since(came_on) + pause > patience {
+            break;
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+    numbers.into_iter().zip(jobs.into_iter().map(Job::end)).collect()
+}
+
+/// A device or a file system that is full, or does not answer well, may do so later; one that is
+/// read-only stays so.
+fn is_temporary(error: &io::Error) -> bool {
+    !matches!(
+        error.raw_os_error(),
+        Some(libc::EROFS | libc::EBADF | libc::EFBIG | libc::EPERM | libc::EINVAL)
+    )
+}
+
+/// Allocating space waits for direct requests to the file, whoever sent them: a byte that is there,
+/// as a rule. (Setting the length would, too, and would take away what its user has reserved. For a
+/// device nothing waits.)
+fn wait_for_requests(file: &File) {
+    if file.kind() == Kind::Regular
+        && file.length().is_ok_and(|length| length > 0)
+        && let Err(error) = file.allocate(0, 1)
+    {
+        tracing::debug!(%error, "direct requests may be under way");
+    }
+}
+
+/// Many files of one device are synced together first, which takes the time of a few.
+fn sync_all(jobs: &mut [Job], came_back: &impl Fn()) {
+    let mut to_sync = jobs.iter().filter(|job| !job.is_done && job.error.is_none());
+    let first = to_sync.next();
+    if let Some(first) = first.filter(|_| to_sync.count() >= KEEPER_SYNCS_ONE_BY_ONE) {
+        // How it went for each, its own sync tells.
+        let _ = first.file.sync_file_system();
+        came_back();
+    }
+    jobs.iter_mut().for_each(|job| job.sync(came_back));
+}
+
+/// Pieces that go in one call: each begins where the last one ends.
+fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
+    let mut rest = pieces;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let mut bytes = first.length;
+        let mut count = 1;
+        while count < rest.len().min(MOST_PARTS)
+            && rest[count].offset == rest[count - 1].end()
+            && bytes + rest[count].length <= KEEPER_WRITE_BYTES
+        {
+            bytes += rest[count].length;
+            count += 1;
+        }
+        let (run, left) = rest.split_at(count);
+        rest = left;
+        Some(run)
+    })
+}
+
+/// Where it fails, what is not written is left in the run.
+fn write_run(
+    file: &File,
+    arena: &Arena,
+    run: &mut Vec<Piece>,
+    came_back: &impl Fn(),
+) -> io::Result<()> {
+    while let Some(first) = run.first() {
+        let parts: Vec<Part> = run
+            .iter()
+            .map(|piece| Part { frame: piece.frame, at: piece.at, length: piece.length })
+            .collect();
+        let written = file.write_frames_at(arena, &parts, first.offset);
+        came_back();
+        match written? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => take_off(run, written),
+        }
+    }
+    Ok(())
+}
+
+/// Takes so many bytes off the beginning of a run.
+fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
+    let is_whole = |piece: &&Piece| {
+        let length = piece.length as u64;
+        let is_whole = bytes >= length;
+        bytes -= if is_whole { length } else { 0 };
+        is_whole
+    };
+    let whole = run.iter().take_while(is_whole).count();
+    run.drain(..whole);
+    if let Some(first) = run.first_mut() {
+        first.offset += bytes;
+        first.at += bytes as usize;
+        first.length -= bytes as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Frame;
+
+    use super::*;
+
+    #[test]
+    fn what_follows_on_goes_in_one_call() {
+        let piece = |offset: u64, length| Piece {
+            offset,
+            frame: Frame(0),
+            at: (offset % 4096) as usize,
+            length,
+        };
+        let pieces = [
+            piece(0, 4096),
+            piece(4096, 100),
+            piece(5000, 10),
+            piece(8192, 4096),
+            piece(12_288, 1),
+        ];
+        let lengths: Vec<usize> = runs(&pieces).map(<[Piece]>::len).collect();
+        assert_eq!(lengths, [2, 1, 2]);
+        let many: Vec<Piece> = (0..5000).map(|page| piece(page * 4096, 4096)).collect();
+        assert!(
+            runs(&many)
+                .all(|run| run.len() * 4096 <= KEEPER_WRITE_BYTES && run.len() <= MOST_PARTS)
+        );
+        assert_eq!(runs(&many).map(<[Piece]>::len).sum::<usize>(), 5000);
+        assert_eq!(runs(&[]).count(), 0);
+    }
+
+    #[test]
+    fn what_is_written_of_a_run_is_not_left() {
+        let run = [(0, 4096), (4096, 100), (4196, 3000)].map(|(offset, length)| Piece {
+            offset,
+            frame: Frame(0),
+            at: (offset % 4096) as usize,
+            length,
+        });
+        let left = |bytes| {
+            let mut run = run.to_vec();
+            take_off(&mut run, bytes);
+            run.iter().map(|piece| (piece.offset, piece.at, piece.length)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(1), [(1, 1, 4095), (4096, 0, 100), (4196, 100, 3000)]);
+        assert_eq!(left(4096), [(4096, 0, 100), (4196, 100, 3000)]);
+        assert_eq!(left(4200), [(4200, 104, 2996)]);
+        assert_eq!(left(7196), []);
+    }
+}

@@ -1,0 +1,166 @@
+//! Values of all knobs of an engine, their defaults and their ranges.
+
+use std::time::Duration;
+
+use crate::platform::{Choice, memory_limit};
+use forebay_cache::file::Reserving;
+use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::pace::Bound;
+use forebay_cache::{Caching, Throttle};
+
+use crate::core::context;
+use crate::core::contexts::Wanted;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::home::Affinity;
+use crate::core::knobs;
+use crate::core::limits::{
+    CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
+    MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
+};
+
+/// Values of all knobs.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Memory of the cache; unset: a part of the machine's memory.
+    pub(crate) cache_bytes: Option<u64>,
+    /// Unset: a part of the cache.
+    pub(crate) dirty_bytes: Option<u64>,
+    /// Unset: a part of `dirty_bytes`.
+    pub(crate) background_bytes: Option<u64>,
+    pub(crate) dirty_age: Duration,
+    pub(crate) flight: Bound,
+    pub(crate) reserving: Reserving,
+    pub(crate) backend: Choice,
+    pub(crate) buffer_bytes: u64,
+    pub(crate) caching: Caching,
+    pub(crate) queue: forebay_block::Knobs,
+    pub(crate) contexts: Wanted,
+    pub(crate) affinity: Affinity,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cache_bytes: None,
+            dirty_bytes: None,
+            background_bytes: None,
+            dirty_age: Duration::from_secs(1),
+            flight: Bound::Time(FLIGHT_TIME),
+            reserving: Reserving::Adaptive,
+            backend: Choice::Auto,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+            caching: Caching::Cached,
+            queue: forebay_block::Knobs::default(),
+            contexts: Wanted::default(),
+            affinity: Affinity::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the bytes of memory for the cache.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        let default =
+            || DEFAULT_CACHE_BYTES.min(memory_limit() / CACHE_OF_MEMORY).max(MIN_CACHE_BYTES);
+        self.cache_bytes.unwrap_or_else(default)
+    }
+
+    /// Returns the dirty bytes at which writers wait.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.unwrap_or_else(|| self.most_dirty_bytes())
+    }
+
+    /// Returns the dirty bytes at which writeback starts by itself.
+    pub(crate) fn background_bytes(&self) -> u64 {
+        self.background_bytes.unwrap_or_else(|| self.dirty_bytes() / 2)
+    }
+
+    /// The rest of the cache is for pages that are being replaced, filled and read.
+    fn most_dirty_bytes(&self) -> u64 {
+        self.cache_bytes() / PAGE * PAGE / 8 * 7
+    }
+
+    /// Returns the levels at which writeback starts and writers wait.
+    pub(crate) fn throttle(&self) -> Throttle {
+        Throttle::new(self.dirty_bytes() / PAGE, (self.background_bytes() / PAGE).max(1))
+    }
+
+    /// Returns the values that a context acts on.
+    pub(crate) fn of_context(&self) -> context::Knobs {
+        context::Knobs { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue }
+    }
+
+    /// Checks every value, and that they fit together.
+    ///
+    /// # Errors
+    /// `InvalidInput` for the first value out of its range; the message names it.
+    pub(crate) fn check(&self) -> Result<()> {
+        knobs::check(self)?;
+        range("cache_bytes", self.cache_bytes(), MIN_CACHE_BYTES, MAX_CACHE_BYTES)?;
+        range("dirty_bytes", self.dirty_bytes(), MIN_DIRTY_BYTES, self.most_dirty_bytes())?;
+        range("background_bytes", self.background_bytes(), 0, self.dirty_bytes())?;
+        range("buffer_bytes", self.buffer_bytes, PAGE, MAX_BUFFER_BYTES)?;
+        if !DIRTY_AGES.contains(&self.dirty_age) {
+            let (least, most) = (DIRTY_AGES.start(), DIRTY_AGES.end());
+            let allowed = format!("{least:?} to {most:?}");
+            return Err(invalid("dirty_age", &format!("{:?}", self.dirty_age), &allowed));
+        }
+        Ok(())
+    }
+}
+
+fn range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(invalid(key, &value.to_string(), &format!("{least} to {most}")))
+}
+
+/// Returns the error for a value that a knob cannot have.
+pub(crate) fn invalid(key: &str, value: &str, allowed: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("invalid value `{value}` for knob `{key}`"))
+        .remedy(format!("allowed: {allowed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::knobs::Holding;
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_told_follows_what_was() {
+        let mut settings = Settings { cache_bytes: Some(64 << 20), ..Settings::default() };
+        assert_eq!((settings.dirty_bytes(), settings.background_bytes()), (56 << 20, 28 << 20));
+        settings.dirty_bytes = Some(16 << 20);
+        assert_eq!(settings.background_bytes(), 8 << 20);
+        settings.check().unwrap();
+        settings.background_bytes = Some(17 << 20);
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("background_bytes") && error.contains("0 to 16777216"), "{error}");
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        let refused = |settings: Settings, name: &str| {
+            let error = settings.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+        };
+        let of = || Settings { cache_bytes: Some(64 << 20), ..Settings::default() };
+        refused(Settings { cache_bytes: Some(1 << 20), ..of() }, "cache_bytes");
+        refused(Settings { dirty_bytes: Some(57 << 20), ..of() }, "dirty_bytes");
+        refused(Settings { dirty_bytes: Some(MIN_DIRTY_BYTES - 1), ..of() }, "dirty_bytes");
+        refused(Settings { buffer_bytes: 0, ..of() }, "buffer_bytes");
+        refused(Settings { dirty_age: Duration::ZERO, ..of() }, "dirty_age");
+        refused(Settings { dirty_age: Duration::MAX, ..of() }, "dirty_age");
+        refused(Settings { contexts: Wanted::Number(0), ..of() }, "contexts");
+        refused(Settings { contexts: Wanted::Number(65), ..of() }, "contexts");
+        refused(Settings { flight: Bound::Depth(0), ..of() }, "flight");
+        refused(Settings { flight: Bound::Time(Duration::from_secs(2)), ..of() }, "flight");
+        refused(Settings { reserving: Reserving::Hint(5000), ..of() }, "prealloc");
+        let mut slow = of();
+        slow.queue.holding = Holding::Delay(Duration::from_secs(1));
+        refused(slow, "completion");
+    }
+}

@@ -1,0 +1,263 @@
+//! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for
+//! the device.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::platform::{Identity, Kind};
+use forebay_block::Target;
+
+use crate::core::aside::Aside;
+use crate::core::direct::inode::DirectInode;
+use crate::core::entries::Entries;
+use crate::core::inode::Inode;
+use crate::core::volume::Volume;
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    by_identity: HashMap<Identity, Entry>,
+    by_target: HashMap<Target, Arc<Inode>>,
+    /// Those open past the cache.
+    direct: HashMap<Identity, DirectEntry>,
+    /// Those without handles whose files are being closed, with the inodes that have a cache.
+    closing: HashMap<Identity, Option<Arc<Inode>>>,
+    /// Files that somebody is opening: each by one open at a time.
+    opening: HashSet<Identity>,
+    /// Of files that are not open any more.
+    pub(crate) unsynced: Entries,
+    free_targets: Vec<u32>,
+    next_target: u32,
+    volumes: HashMap<(u64, Kind), Arc<Volume>>,
+    asides: HashMap<(u64, Kind), Arc<Aside>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    inode: Arc<Inode>,
+    handles: usize,
+}
+
+#[derive(Debug)]
+struct DirectEntry {
+    inode: Arc<DirectInode>,
+    handles: usize,
+}
+
+/// Whether a handle was the last of its inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Last {
+    /// It was.
+    Yes,
+    /// There are others.
+    No,
+}
+
+impl Table {
+    /// An open of a file begins; false while another one is under way.
+    pub(crate) fn begin_opening(&mut self, identity: Identity) -> bool {
+        self.opening.insert(identity)
+    }
+
+    pub(crate) fn end_opening(&mut self, identity: Identity) {
+        assert!(self.opening.remove(&identity), "an open ends once");
+    }
+
+    /// A handle of an inode that is open already.
+    pub(crate) fn share(&mut self, identity: Identity) -> Option<Arc<Inode>> {
+        let entry = self.by_identity.get_mut(&identity)?;
+        entry.handles += 1;
+        Some(Arc::clone(&entry.inode))
+    }
+
+    /// The first handle of an inode.
+    pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
+        self.by_target.insert(inode.target, Arc::clone(&inode));
+        let before = self.by_identity.insert(inode.identity, Entry { inode, handles: 1 });
+        assert!(before.is_none(), "an inode has one cache");
+    }
+
+    /// A handle goes; whether it is the last is told before it has gone, so that what is asked for
+    /// with it is asked while the inode is still held.
+    pub(crate) fn is_last(&self, identity: Identity) -> Last {
+        match self.by_identity.get(&identity) {
+            Some(entry) if entry.handles > 1 => Last::No,
+            _ => Last::Yes,
+        }
+    }
+
+    pub(crate) fn drop_handle(&mut self, identity: Identity) {
+        let entry =
+            self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
+        entry.handles -= 1;
+    }
+
+    /// If an inode has no handle, takes it out; until [`Table::end_closing`] its file is being
+    /// closed, and an open of it waits.
+    pub(crate) fn begin_closing(&mut self, inode: &Arc<Inode>) -> bool {
+        let entry = self.by_identity.get(&inode.identity);
+        let unused =
+            entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
+        if unused {
+            self.by_identity.remove(&inode.identity);
+            self.by_target.remove(&inode.target);
+            self.closing.insert(inode.identity, Some(Arc::clone(inode)));
+        }
+        unused
+    }
+
+    /// A file is closed, and its target's number free.
+    pub(crate) fn end_closing(&mut self, identity: Identity, target: Target) {
+        self.closing.remove(&identity);
+        self.free_targets.push(target.0);
+    }
+
+    /// Whether a file is being closed.
+    pub(crate) fn is_closing(&self, identity: Identity) -> bool {
+        self.closing.contains_key(&identity)
+    }
+
+    /// Whether an inode has handles: it may have been opened again while it was being let go of.
+    pub(crate) fn is_held(&self, inode: &Arc<Inode>) -> bool {
+        let entry = self.by_identity.get(&inode.identity);
+        entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
+    }
+
+    /// Whether an inode is open through the cache.
+    pub(crate) fn is_cached(&self, identity: Identity) -> bool {
+        self.by_identity.contains_key(&identity)
+    }
+
+    /// Whether an inode is open past the cache.
+    pub(crate) fn is_direct(&self, identity: Identity) -> bool {
+        self.direct.contains_key(&identity)
+    }
+
+    /// A handle of an inode that is open past the cache already.
+    pub(crate) fn share_direct(&mut self, identity: Identity) -> Option<Arc<DirectInode>> {
+        let entry = self.direct.get_mut(&identity)?;
+        entry.handles += 1;
+        Some(Arc::clone(&entry.inode))
+    }
+
+    /// The first handle past the cache.
+    pub(crate) fn insert_direct(&mut self, inode: Arc<DirectInode>) {
+        let before = self.direct.insert(inode.identity, DirectEntry { inode, handles: 1 });
+        assert!(before.is_none(), "an inode has one lane");
+    }
+
+    /// A handle past the cache goes; true for the last.
+    pub(crate) fn drop_direct_handle(&mut self, identity: Identity) -> bool {
+        let entry = self.direct.get_mut(&identity).expect("an open handle's inode is in the table");
+        entry.handles -= 1;
+        entry.handles == 0
+    }
+
+    /// As [`Table::begin_closing`], past the cache.
+    pub(crate) fn begin_closing_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
+        let entry = self.direct.get(&inode.identity);
+        let unused =
+            entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
+        if unused {
+            self.direct.remove(&inode.identity);
+            self.closing.insert(inode.identity, None);
+        }
+        unused
+    }
+
+    /// As [`Table::is_held`], past the cache.
+    pub(crate) fn is_held_direct(&self, inode: &Arc<DirectInode>) -> bool {
+        let entry = self.direct.get(&inode.identity);
+        entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
+    }
+
+    pub(crate) fn direct_inodes(&self) -> Vec<Arc<DirectInode>> {
+        self.direct.values().map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {
+        self.by_identity.values().map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    /// Those whose files are being closed.
+    pub(crate) fn closing_inodes(&self) -> Vec<Arc<Inode>> {
+        self.closing.values().flatten().map(Arc::clone).collect()
+    }
+
+    pub(crate) fn by_target(&self, target: Target) -> Option<Arc<Inode>> {
+        self.by_target.get(&target).map(Arc::clone)
+    }
+
+    /// A number for the device that no open inode has.
+    pub(crate) fn new_target(&mut self) -> Target {
+        Target(self.free_targets.pop().unwrap_or_else(|| {
+            self.next_target += 1;
+            self.next_target - 1
+        }))
+    }
+
+    /// These numbers are taken, and no others.
+    pub(crate) fn take_targets(&mut self, taken: &BTreeSet<u32>) {
+        self.next_target = taken.last().map_or(0, |last| last + 1);
+        self.free_targets =
+            (0..self.next_target).rev().filter(|number| !taken.contains(number)).collect();
+    }
+
+    pub(crate) fn free_target(&mut self, target: Target) {
+        self.free_targets.push(target.0);
+    }
+
+    /// The file system of a device number, or the device itself.
+    pub(crate) fn volume(&mut self, device: u64, kind: Kind) -> Arc<Volume> {
+        let (number, aside) = (self.volumes.len(), self.aside(device, kind));
+        let volume = self.volumes.entry((device, kind));
+        Arc::clone(volume.or_insert_with(|| Arc::new(Volume::new(number, aside))))
+    }
+
+    /// The thread for calls that may block on a file system or device.
+    pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Aside> {
+        Arc::clone(self.asides.entry((device, kind)).or_default())
+    }
+
+    /// All such threads.
+    pub(crate) fn asides(&self) -> Vec<Arc<Aside>> {
+        self.asides.values().map(Arc::clone).collect()
+    }
+
+    /// The most allocation groups of a file system here; as many as can be where one does not tell.
+    pub(crate) fn most_groups(&self) -> usize {
+        self.volumes.values().map(|volume| volume.groups()).max().unwrap_or(1)
+    }
+
+    /// All there ever were, where that is several.
+    pub(crate) fn volumes(&self) -> Option<Vec<Arc<Volume>>> {
+        (self.volumes.len() > 1).then(|| self.volumes.values().map(Arc::clone).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_taken_are_given_to_nobody() {
+        let mut table = Table::default();
+        table.take_targets(&BTreeSet::from([1, 4]));
+        let given: Vec<u32> = (0..5).map(|_| table.new_target().0).collect();
+        assert_eq!(given, [0, 2, 3, 5, 6]);
+    }
+
+    #[test]
+    fn contract_15_a_device_is_no_file_systems_volume() {
+        let mut table = Table::default();
+        let asked = [
+            (7, Kind::Regular),
+            (7, Kind::Block),
+            (8, Kind::Block),
+            (7, Kind::Regular),
+            (7, Kind::Block),
+        ];
+        let numbers = asked.map(|(device, kind)| table.volume(device, kind).number());
+        assert_eq!(numbers, [0, 1, 2, 0, 1]);
+    }
+}

@@ -1,0 +1,26 @@
+//! The machine, as the engine's core sees it: files, rings, memory, clocks, threads and locks.
+//!
+//! The core (`core/`) names the machine only through this module. It is compiled twice: here, over
+//! `forebay_uring` and `std`, and in the crate `forebay-sim`, where a module of the same names
+//! simulates all of it. So the engine that ships is the engine that is simulated, and the shipped
+//! one pays nothing: every name here is a re-export or a function that is inlined. Decision 22
+//! says why this is a module and not a type parameter.
+
+pub(crate) mod clock;
+pub(crate) mod files;
+pub(crate) mod sync;
+pub(crate) mod thread;
+
+/// Hash tables.
+pub(crate) mod collections {
+    pub(crate) use std::collections::{HashMap, HashSet};
+}
+
+pub use forebay_uring::Choice;
+pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
+pub(crate) use forebay_uring::probe::memory_limit;
+pub(crate) use forebay_uring::{
+    Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Create, Direct,
+    Extents, FILE_RECORDS, File, FileRecord, ForkGuard, FrameState, Geometry, Header, How,
+    Identity, Kind, LeaseWatch, Lock, Memory, Opened, Piece, Truncate, Waker,
+};

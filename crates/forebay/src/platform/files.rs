@@ -1,0 +1,43 @@
+//! Calls that take a path.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+pub(crate) use forebay_uring::probe::mounted_at;
+
+/// Symbolic links that are followed at most, as the kernel does.
+const LINKS: usize = 40;
+
+/// Returns which file a path names.
+pub(crate) fn identity_of(path: &Path) -> io::Result<forebay_uring::Identity> {
+    forebay_uring::File::identity_of(path)
+}
+
+/// Returns whether a path names a block device.
+pub(crate) fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// Makes the entry of a file durable in its directory. Blocks.
+pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let mut directory = std::fs::canonicalize(path)?;
+    directory.pop();
+    std::fs::File::open(directory)?.sync_all()
+}
+
+/// Returns the path that a symbolic link to a missing file names: an exclusive open creates nothing
+/// through a link. Returns the path itself if it is no link.
+pub(crate) fn end_of_links(path: &Path) -> PathBuf {
+    let mut end = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = std::fs::read_link(&end) else { break };
+        end = end.parent().unwrap_or(Path::new("")).join(target);
+    }
+    end
+}
+
+/// Returns the path with the current directory before it.
+pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
+    std::path::absolute(path)
+}

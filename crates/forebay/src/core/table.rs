@@ -1,9 +1,10 @@
 //! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for
 //! the device.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::platform::collections::{HashMap, HashSet};
 use crate::platform::{Identity, Kind};
 use forebay_block::Target;
 

@@ -1,7 +1,7 @@
 //! Saved data of a keeper: written to a file if it could not be written where it belongs, and
 //! recovered from there later.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -94,7 +94,7 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let arena = Arena::of_image(&file)
         .map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
     let records: BTreeMap<u32, FileRecord> = arena.files().collect();
-    let known: HashMap<_, _> =
+    let known: BTreeMap<_, _> =
         records.iter().map(|(number, record)| (*number, known_of(record))).collect();
     let mut plans = plan(&known, headers(&arena), |frame| arena.written_of(frame));
     plans.retain(|_, plan| !plan.is_empty());

@@ -9,7 +9,7 @@
 //! only where all it says of itself is so, and of a file only that is written which the arena says,
 //! where the file is the one that was meant.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -539,7 +539,7 @@ pub(crate) struct Refused {
 
 /// What there is to do for these files.
 pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
-    let mut known = HashMap::new();
+    let mut known = BTreeMap::new();
     let mut files = BTreeMap::new();
     for (number, Kept { generation, file }) in kept {
         let path = path_of(&file);

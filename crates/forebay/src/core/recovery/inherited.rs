@@ -1,6 +1,6 @@
 //! What the arena of a dead program says of its files, and what of that can be taken over.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ pub(crate) fn whole_files(
             }
         }
     }
-    let known: HashMap<_, _> =
+    let known: BTreeMap<_, _> =
         files.iter().map(|(number, file)| (*number, known_of(&file.inherited.record))).collect();
     let frames = frames_of(&known, headers(arena));
     for of_page in

@@ -9,7 +9,7 @@
 //! Everything here may be done twice: whoever dies in the middle of it leaves the same plan to the
 //! next.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::platform::{FrameState, Header};
@@ -82,7 +82,7 @@ impl Plan {
 /// The frames of these files, in the order of files and of pages, the youngest of each page last.
 /// Those that name no such file do not count.
 pub(crate) fn frames_of(
-    files: &HashMap<u32, Known>,
+    files: &BTreeMap<u32, Known>,
     headers: impl IntoIterator<Item = (Frame, Header)>,
 ) -> Vec<(Frame, Header)> {
     let is_known = |(_, header): &(Frame, Header)| {
@@ -100,7 +100,7 @@ pub(crate) fn frames_of(
 
 /// What is to be done for each of the files. Frames that name no such file do not count.
 pub(crate) fn plan(
-    files: &HashMap<u32, Known>,
+    files: &BTreeMap<u32, Known>,
     headers: impl IntoIterator<Item = (Frame, Header)>,
     written_of: impl Fn(Frame) -> Vec<Range<usize>>,
 ) -> BTreeMap<u32, Plan> {
@@ -197,7 +197,7 @@ mod tests {
         frames: &[(u32, Header)],
         masks: impl Fn(Frame) -> Vec<Range<usize>>,
     ) -> Plan {
-        let files = HashMap::from([(3, known)]);
+        let files = BTreeMap::from([(3, known)]);
         plan(&files, frames.iter().map(|(frame, header)| (Frame(*frame), *header)), masks)
             .remove(&3)
             .expect("every file has a plan")
@@ -327,7 +327,7 @@ mod tests {
             frames in frames(),
             sizes in prop::array::uniform3((0..6 * PAGE, prop::option::weighted(0.2, 0..6 * PAGE))),
         ) {
-            let known: HashMap<u32, Known> = (0..3_u32)
+            let known: BTreeMap<u32, Known> = (0..3_u32)
                 .zip(sizes)
                 .map(|(file, (size, cut))| (file, Known { generation: GENERATION, size, cut }))
                 .collect();

@@ -238,7 +238,7 @@ impl Segment {
 /// Data of a bio, in order. A single segment, as most bios have, needs no allocation.
 pub type Segments = SmallVec<[Segment; 1]>;
 
-/// Appends segments, fused with the last one where they continue it.
+/// Appends segments. A segment that continues the last one is fused with it.
 pub(crate) fn append(segments: &mut Segments, more: &[Segment]) {
     for &segment in more {
         let fused = segments.last().and_then(|last| last.fused(segment));
@@ -249,7 +249,7 @@ pub(crate) fn append(segments: &mut Segments, more: &[Segment]) {
     }
 }
 
-/// What is left of a list of segments after its first `bytes`.
+/// Returns the segments that follow the first `bytes` bytes.
 pub(crate) fn after(segments: &[Segment], mut bytes: u64) -> Segments {
     let mut left = Segments::new();
     for &segment in segments {
@@ -309,7 +309,7 @@ impl Bio {
         self.offset + self.length
     }
 
-    /// Stops at a bio that no device could serve: a bug of whoever made it.
+    /// Panics if no device could serve the bio, which is a bug of the caller.
     #[inline]
     pub(crate) fn check(&self) {
         let whole = match self.segments.as_slice() {
@@ -327,12 +327,12 @@ impl Bio {
     fn check_closely(&self) {
         assert!(
             self.offset.checked_add(self.length).is_some(),
-            "the range of a bio must end: {self:?}"
+            "the range of a bio must end below 2^64: {self:?}"
         );
         if !self.operation.moves_bytes() {
             return;
         }
-        assert!(self.length > 0, "a bio that moves bytes must have some: {self:?}");
+        assert!(self.length > 0, "a bio that transfers bytes must not be empty: {self:?}");
         assert!(
             self.segments.len() <= REQUEST_SEGMENTS,
             "more segments than one request carries: {self:?}"
@@ -350,6 +350,6 @@ impl Bio {
             "a segment must end below 4 GiB of its memory: {self:?}"
         );
         let reads_into_zeroes = self.operation == Operation::Read && self.zero_bytes() > 0;
-        assert!(!reads_into_zeroes, "zeroes cannot be read into: {self:?}");
+        assert!(!reads_into_zeroes, "a read needs memory, not zeroes: {self:?}");
     }
 }

@@ -40,7 +40,7 @@ pub struct Counters {
 
 impl core::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        // Every field by its name, so that none is forgotten.
+        // Each field is named, so that a new one cannot be forgotten.
         let Self {
             bios,
             requests,

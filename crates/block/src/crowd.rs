@@ -1,11 +1,11 @@
-//! The crowd: whether anything submitted and not ended may be in a bio's way, told for a few
+//! Crowd: whether a bio may conflict with any bio submitted and not ended, decided in a few
 //! nanoseconds.
 //!
-//! Almost nothing that is on its way together overlaps, and comparing each bio with a hundred
-//! others would cost more than all the rest of its way. So bios are counted by stretches of their
-//! target, in a hashed table, from submission to end: a count of zero is an answer, and holds for
-//! the bio's whole way, since those that come later wait for it and not it for them; any other
-//! makes somebody look. It is never zero where something is.
+//! Bios on their way together almost never overlap, and comparing each bio with a hundred others
+//! would cost more than the rest of its path. So this table counts bios by stretches of their
+//! target, hashed, from submission to end. A count of zero proves that no bio conflicts. It holds
+//! until the bio ends, because later bios wait for it and not the reverse. Any other count requires
+//! a search. A count is never zero where a bio is.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,22 +14,23 @@ use crate::footprint::Footprint;
 use crate::hashed;
 use crate::limits::REQUEST_BYTES;
 
-/// Counts: with 128 bios on their way, one look of 60 is in vain.
+/// Number of counts: with 128 bios on their way, one search of 60 finds nothing.
 const COUNTS: usize = 8192;
 
-/// Bytes of a stretch, as a power of two: a page, so that neighbours are in nobody's way.
+/// Bytes of a stretch, as a power of two: a page, so that neighbours do not share one.
 const STRETCH: u32 = 12;
 
-/// Stretches counted one by one; what covers more is kept in a list, for there are never many.
+/// Most stretches of a bio that are counted one by one. Larger footprints are rare and kept in a
+/// list.
 const STRETCHES_COUNTED: u64 = REQUEST_BYTES >> STRETCH;
 
-/// What is on its way, by stretches.
+/// Bios submitted and not ended, counted by stretches.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     counts: Box<[u16; COUNTS]>,
-    /// Of more stretches than are counted.
+    /// Footprints of more stretches than are counted.
     wide: Vec<Footprint>,
-    /// That change something.
+    /// Bios with a footprint that change their target.
     changes: u32,
     all: u32,
 }
@@ -39,7 +40,7 @@ impl Crowd {
         Self { counts: Box::new([0; COUNTS]), wide: Vec::new(), changes: 0, all: 0 }
     }
 
-    /// Takes a bio in; whether something that is here may be in its way.
+    /// Adds a bio. Returns whether it may conflict with one that is here.
     #[inline]
     pub(crate) fn enter(&mut self, footprint: Footprint) -> bool {
         let changes = footprint.changes();
@@ -68,7 +69,7 @@ impl Crowd {
         in_the_way > 0 && seen > 0
     }
 
-    /// A bio has ended.
+    /// Removes a bio that has ended.
     #[inline]
     pub(crate) fn leave(&mut self, footprint: Footprint) {
         match stretches(footprint) {

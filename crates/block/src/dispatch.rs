@@ -1,17 +1,20 @@
-//! Dispatch: one batch to the device. Tags in one sweep, each request prepared.
+//! Dispatch: one batch of requests to the device. It takes tags in one sweep and prepares each
+//! request.
 //!
-//! Order: what somebody waits for goes before background writeback; within a class, by the share
-//! its source has had (see [`fair`](crate::fair)), which for one source is the order of arrival.
-//! Two things bend this, both for correctness. A background request that a waited one conflicts
-//! with is served with the waited ones, ahead of it (it is waited for as well, then); and so is a
-//! request of another source. And a request that conflicts with one in flight stays back until that
-//! has ended, and so does all of the same target behind it that may be in conflict with anything,
-//! so that nothing overtakes what it must not.
+//! Requests that a caller waits for go before background writeback. Within a class the order is by
+//! the share that the source has used (see [`fair`](crate::fair)); for one source that is the order
+//! of arrival. Two rules bend this order for correctness:
 //!
-//! After some batches that left all of the background behind, its oldest request goes first.
+//! - A background request that conflicts with a later waited one of any source is served with the
+//!   waited ones, ahead of it: it is then waited for as well.
+//! - A request that conflicts with one in flight stays back until that one has ended. So do all
+//!   later requests of the same target that may conflict with any other, so that none overtakes it.
 //!
-//! What the device refuses comes back in its place, and goes first next time: nothing younger of
-//! its class and source can get before it.
+//! After [`PASSED_OVER`](crate::limits::PASSED_OVER) consecutive batches that left all background
+//! requests behind, the oldest of them goes first.
+//!
+//! A refused request keeps its place and goes first next time: no younger request of its class and
+//! source can overtake it.
 
 use alloc::vec::Vec;
 
@@ -28,50 +31,50 @@ use crate::tags::Sweep;
 use crate::time::Moment;
 use crate::walk::{Asked, Step, Walk};
 
-/// Requests merged and not at the device, in the order in which they are to be served.
+/// Merged requests that are not at the device, in the order of service.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     line: Line,
-    /// Those that may have to wait for one that came before.
+    /// Requests that may have to wait for an earlier one.
     bound: usize,
-    // Kept for their memory.
+    // Empty between calls; they keep their allocations.
     back: Vec<Place>,
     held_targets: Vec<Target>,
 }
 
-/// How much one batch may be.
+/// Bounds and settings of one batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch {
-    /// Requests.
+    /// Maximum of requests.
     pub(crate) requests: usize,
-    /// Bytes, but for the last request.
+    /// Maximum of bytes; the last request may exceed it.
     pub(crate) bytes: u64,
     /// How tags are taken.
     pub(crate) tagging: Tagging,
     /// How often the clock is read.
     pub(crate) clock: ClockReads,
-    /// What it is, as far as known.
+    /// Time at which the batch is taken by the device.
     pub(crate) now: Moment,
 }
 
-/// How the handing over of a batch ended.
+/// Result of one batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
-    /// Requests the device took.
+    /// Requests that the device took.
     pub(crate) requests: usize,
     /// Bios in them, by class.
     pub(crate) bios: [usize; 2],
-    /// Why no more.
+    /// Why the batch ended.
     pub(crate) because: Because,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Because {
-    /// There is nothing more that may go.
+    /// No request is left that may go.
     Done,
     /// The batch is full.
     Full,
-    /// The device, or the tags.
+    /// The device refused a request, or no tag was free.
     Refused,
 }
 
@@ -81,27 +84,27 @@ impl Waiting {
         self.line.is_empty()
     }
 
-    /// Puts a request behind the others.
+    /// Appends a request.
     pub(crate) fn push(&mut self, slab: &Slab, place: Place) {
         let request = slab.get(place);
         self.bound += usize::from(request.order() == Bound::Perhaps);
         self.line.push(key(request), place);
     }
 
-    /// The last so many.
+    /// Returns the last `count` requests.
     pub(crate) fn last(&self, count: usize) -> &[Place] {
         let places = self.line.as_slice();
         &places[places.len() - count..]
     }
 
-    /// Puts all of a line behind the others, of which so many may have to wait.
+    /// Appends all requests of `line`, `bound` of them with [`Bound::Perhaps`].
     #[inline]
     pub(crate) fn append(&mut self, line: &mut Line, bound: usize) {
         self.bound += bound;
         self.line.append(line);
     }
 
-    /// Puts requests in the order they are to be served.
+    /// Sorts the requests in the order of service.
     #[inline]
     pub(crate) fn arrange(&mut self, slab: &mut Slab) {
         if self.bound > 0 {
@@ -111,11 +114,11 @@ impl Waiting {
         }
     }
 
-    /// As above, where some may not change places.
+    /// As `arrange`, if some requests must keep their order.
     fn arrange_bound(&mut self, slab: &mut Slab) {
         let places = self.line.as_mut_slice();
         places.sort_unstable_by_key(|&place| slab.get(place).arrival());
-        // No request begins before one that came earlier and that it is in conflict with.
+        // No request may begin before an earlier one that it conflicts with.
         let mut latest = 0;
         for index in 0..places.len() {
             let this = slab.get(places[index]);
@@ -134,7 +137,7 @@ impl Waiting {
         if places.is_sorted_by_key(|&place| key(slab.get(place))) {
             return;
         }
-        // What a waited one is in conflict with is waited for as well.
+        // A background request that conflicts with a later waited one is waited for as well.
         let mut order: Vec<(bool, Place)> = places
             .iter()
             .map(|&place| (slab.get(place).class() == Class::Background, place))
@@ -157,8 +160,7 @@ impl Waiting {
         }
     }
 
-    /// Puts the first background request that is bound to none in front of those that are waited
-    /// for.
+    /// Moves the first background request that conflicts with no other to the front.
     pub(crate) fn lead_with_background(&mut self, slab: &Slab) {
         let places = self.line.as_mut_slice();
         let leads = places.iter().position(|&place| {
@@ -170,7 +172,7 @@ impl Waiting {
         }
     }
 
-    /// Prepares what may go, in order. What could not go stays, in order.
+    /// Prepares requests in order, up to the bounds of the batch. The others stay, in order.
     #[inline]
     pub(crate) fn prepare(
         &mut self,
@@ -237,7 +239,7 @@ impl Waiting {
         taken
     }
 
-    /// Whether it must wait for one in flight, or for one before it that must.
+    /// Returns whether a request must wait for one in flight, or for an earlier one that waits.
     #[cold]
     fn stays_back(&mut self, slab: &Slab, flight: &Flight, footprint: Footprint) -> bool {
         let target = footprint.target();
@@ -249,7 +251,7 @@ impl Waiting {
     }
 }
 
-/// Tells how many of the tags that are wanted a sweep has brought.
+/// Reports how many of the wanted tags a sweep has taken.
 #[inline]
 fn tell_tagged<W: Walk>(sweep: &Sweep, wanted: usize, walk: &mut W) {
     let tags = if W::WATCHED { sweep.len().min(wanted) } else { 0 };

@@ -1,23 +1,24 @@
 //! Fair: sources share the device by bytes.
 //!
 //! Start-time fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996) with sources hashed to a
-//! fixed number of flows, as in stochastic fairness queueing (P. E. McKenney, INFOCOM 1990): each
-//! request begins, in virtual time, where its flow's last one ended, or now if that is later; the
-//! queue serves what begins first. A flow of few and small requests is thus served at once beside
-//! one with a long backlog, and nothing is counted for time spent idle. With one source this is the
-//! order of arrival.
+//! fixed number of flows, as in stochastic fairness queueing (P. E. McKenney, INFOCOM 1990). Each
+//! request begins, in virtual time, at the end of its flow's last request, or now if that is later.
+//! The queue serves the request that begins first.
 //!
-//! The price: two sources that fall on one flow share what one would get.
+//! So a flow of few small requests is served at once beside one with a long backlog, and a flow
+//! saves up nothing while it is idle. With one source this is the order of arrival.
+//!
+//! The price: two sources that hash to one flow share the bandwidth of one.
 
 use crate::bio::Source;
 use crate::limits::{FLOWS, REQUEST_COST_BYTES};
 
-/// What each flow has used.
+/// Virtual time of the queue and of each flow, in bytes.
 #[derive(Debug)]
 pub(crate) struct Fair {
-    /// Virtual bytes: where the last request that was served began.
+    /// Beginning of the request that was served last, or of a later one served before it.
     now: u64,
-    /// Where each flow's last request ends.
+    /// End of each flow's last request.
     ends: [u64; FLOWS],
 }
 
@@ -26,7 +27,7 @@ impl Fair {
         Self { now: 0, ends: [0; FLOWS] }
     }
 
-    /// Where a request of so many bytes begins.
+    /// Returns the beginning of a request of `bytes` bytes, and charges the flow for it.
     #[inline]
     pub(crate) fn start(&mut self, source: Source, bytes: u64) -> u64 {
         let end = &mut self.ends[source.0 as usize % FLOWS];
@@ -35,7 +36,7 @@ impl Fair {
         start
     }
 
-    /// The request that began there is served.
+    /// Advances virtual time to `start`, the beginning of a request that is served now.
     #[inline]
     pub(crate) fn served(&mut self, start: u64) {
         self.now = self.now.max(start);

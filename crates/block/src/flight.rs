@@ -1,4 +1,4 @@
-//! The flight: requests at the device, each under its tag.
+//! Flight: requests at the device, each under its tag.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::time::Moment;
 /// Requests at the device.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// Which tags are free.
+    /// The free tags.
     pub(crate) tags: Tags,
     flying: Vec<Option<Flying>>,
     of_class: [Load; 2],
@@ -23,45 +23,45 @@ pub(crate) struct Flight {
 /// A request at the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flying {
-    /// The request.
+    /// Its place in the slab.
     pub(crate) place: Place,
-    /// Since when.
+    /// When the device took it.
     pub(crate) since: Moment,
-    /// Bytes it moves.
+    /// Bytes that it transfers.
     pub(crate) bytes: u64,
     /// Its class.
     pub(crate) class: Class,
 }
 
-/// How much is in flight.
+/// Requests in flight and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Load {
     /// Requests.
     pub(crate) requests: usize,
-    /// Bytes they move.
+    /// Bytes that they transfer.
     pub(crate) bytes: u64,
 }
 
 impl Flight {
-    /// Nothing in flight.
+    /// Creates an empty flight with all tags free.
     pub(crate) fn new() -> Self {
         let flying = (0..TAGS).map(|_| None).collect();
         Self { tags: Tags::new(), flying, of_class: [Load::default(); 2] }
     }
 
-    /// How much of one class is in flight.
+    /// Returns the load of one class.
     #[inline]
     pub(crate) fn load(&self, class: Class) -> Load {
         self.of_class[class as usize]
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.of_class[0].requests + self.of_class[1].requests
     }
 
-    /// Whether something is in flight that must end before this may begin.
+    /// Returns whether a request in flight conflicts with `footprint`.
     pub(crate) fn holds_up(&self, slab: &Slab, footprint: Footprint) -> bool {
         self.flying
             .iter()
@@ -69,13 +69,13 @@ impl Flight {
             .any(|there| slab.get(there.place).footprint().conflicts(footprint))
     }
 
-    /// The request under a tag.
+    /// Returns the request under a tag.
     pub(crate) fn get<'a>(&self, slab: &'a Slab, tag: Tag) -> Option<&'a Request> {
         let flying = self.flying.get(usize::from(tag.0))?.as_ref()?;
         Some(slab.get(flying.place))
     }
 
-    /// Puts a request that the device took under its tag, which was taken from the free ones.
+    /// Adds a request that the device took under `tag`. The tag must have been taken from `tags`.
     #[inline]
     pub(crate) fn insert(&mut self, tag: Tag, flying: Flying) {
         let load = &mut self.of_class[flying.class as usize];
@@ -85,11 +85,11 @@ impl Flight {
         assert!(before.is_none(), "{tag:?} is in two places");
     }
 
-    /// Takes out the request that completed, and frees its tag.
+    /// Removes the request that completed, and frees its tag.
     #[inline]
     pub(crate) fn remove(&mut self, tag: Tag) -> Flying {
         let flying = self.flying.get_mut(usize::from(tag.0)).and_then(Option::take);
-        let Some(flying) = flying else { panic!("{tag:?} completed, and is not in flight") };
+        let Some(flying) = flying else { panic!("{tag:?} completed but is not in flight") };
         let load = &mut self.of_class[flying.class as usize];
         load.requests -= 1;
         load.bytes -= flying.bytes;

@@ -1,16 +1,16 @@
-//! A footprint: what of its target a bio touches, and which two bios must keep their order.
+//! Footprint: the range that a bio touches. It decides which two bios must keep their order.
 //!
-//! The kernel gives no order to what is in flight together, so order is kept by not being in flight
-//! together. A footprint is small and copied, so that a batch can be compared with all in flight in
-//! one walk over an array.
+//! The kernel keeps no order between requests in flight, so two that must keep their order are
+//! never in flight together. A footprint is small and copied, so that a batch is compared with all
+//! requests in flight in one walk over an array.
 //!
-//! A flush touches nothing: it covers what ended before it was submitted, so there is nothing to
-//! wait for.
+//! A flush touches nothing: it covers the bios that ended before it was submitted, so it waits for
+//! none.
 
 use crate::bio::{Bio, Operation, Target};
 
-/// What a bio touches: a range of its target, all of it where the bio changes its size or its
-/// descriptor's mode.
+/// Range of a target that a bio touches: the whole target if the bio changes its size or the mode
+/// of its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Footprint {
     target: Target,
@@ -26,10 +26,10 @@ enum Manner {
 }
 
 impl Footprint {
-    /// Of no bio: in conflict with none.
+    /// Footprint of no bio. It conflicts with nothing.
     pub const NONE: Footprint = Footprint::nothing_of(Target(0));
 
-    /// Of a bio.
+    /// Returns the footprint of a bio.
     #[must_use]
     #[inline]
     pub fn of(bio: &Bio) -> Self {
@@ -51,25 +51,26 @@ impl Footprint {
         }
     }
 
-    /// The target.
+    /// Returns the target.
     #[must_use]
     pub fn target(self) -> Target {
         self.target
     }
 
-    /// Whether it changes what it touches.
+    /// Returns whether the bio changes the range.
     #[must_use]
     pub fn changes(self) -> bool {
         self.manner == Manner::Changes
     }
 
-    /// The range; where it ends before it begins nothing is touched.
+    /// Returns the first byte and the first byte after the range. The range is empty if the end is
+    /// not above the start.
     #[must_use]
     pub fn range(self) -> (u64, u64) {
         (self.start, self.end)
     }
 
-    /// Whether the two must not change places, nor be in flight together.
+    /// Returns whether two bios must keep their order and must not be in flight together.
     #[must_use]
     pub fn conflicts(self, other: Footprint) -> bool {
         let overlaps = self.start < other.end && other.start < self.end;
@@ -77,7 +78,8 @@ impl Footprint {
         overlaps && self.target == other.target && !both_read
     }
 
-    /// A range that ends before it begins overlaps with none, not even with all.
+    /// Returns an empty range. It ends before it begins, so it overlaps no range, not even the
+    /// whole target.
     const fn nothing_of(target: Target) -> Self {
         Self { target, start: u64::MAX, end: 0, manner: Manner::Reads }
     }

@@ -1,10 +1,17 @@
-//! Hold: whether completions that were reaped are ended now or gathered a moment longer, to be
-//! ended in one run.
+//! Hold: whether reaped completions are ended now, or held to be ended together in one run.
 //!
-//! Held on only where that forms a batch: as many more must be expected, at the rate they come at,
-//! as make it worth while. Never while somebody waits for anything in flight, nor when all in
-//! flight is here, nor when what is held is a quarter of the flight: a closed loop would then stand
-//! still for want of what it waits for itself.
+//! `Adaptive` holds completions only if that forms a batch: at the present arrival rate, enough
+//! further completions must be expected before the deadline. It never holds
+//!
+//! - while a caller waits for a request in flight,
+//! - when all requests in flight have completed,
+//! - when a full batch or a quarter of the requests in flight has completed: a closed loop would
+//!   stall, waiting for the completions that are held.
+//!
+//! - while a caller waits for a request in flight,
+//! - when all requests in flight have completed,
+//! - when a quarter of the requests in flight has completed: a closed loop would stall, waiting for
+//!   the completions that are held.
 
 use core::time::Duration;
 
@@ -13,31 +20,31 @@ use crate::knobs::Holding;
 use crate::limits::{BATCH_REQUESTS, DEVICE_HOLD};
 use crate::time::Moment;
 
-/// Completions that have to be expected within the time of a hold.
+/// Completions that must be expected within the time of a hold.
 const WORTH: u64 = 4;
 
-/// What is known of completions as they come.
+/// Arrival times of completions.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    /// When the first of those that are held came.
+    /// When the first held completion arrived.
     since: Option<Moment>,
-    /// When the last ones came.
+    /// When the latest completions arrived.
     last: Option<Moment>,
-    /// Nanoseconds between two, as a moving average over about eight looks.
+    /// Nanoseconds between two completions, as a moving average over about eight looks.
     gap: u64,
 }
 
-/// What is in flight.
+/// Number of requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
-    /// Requests, those whose completions are held among them.
+    /// All requests, including those whose completions are held.
     pub(crate) requests: usize,
-    /// Of them, those somebody waits for.
+    /// Requests that a caller waits for, and staged bios that a caller waits for.
     pub(crate) waited: usize,
 }
 
 impl Hold {
-    /// Takes note of completions that came.
+    /// Records the arrival of `new` completions.
     #[inline]
     pub(crate) fn came(&mut self, new: usize, now: Moment) {
         if new == 0 {
@@ -51,7 +58,7 @@ impl Hold {
         self.since.get_or_insert(now);
     }
 
-    /// Whether the completions that are here are held on.
+    /// Returns whether the `here` completions that have arrived are held.
     #[inline]
     pub(crate) fn keeps(
         &self,
@@ -70,13 +77,13 @@ impl Hold {
         }
     }
 
-    /// All that was held is ended; how long the first of it was held.
+    /// Ends the hold. Returns how long the first completion was held.
     #[inline]
     pub(crate) fn end(&mut self, now: Moment) -> Duration {
         self.since.take().map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// When what is held is to be ended at the latest.
+    /// Returns the deadline of the hold, or `None` if no completion is held.
     pub(crate) fn due(&self, holding: Holding) -> Option<Moment> {
         let since = self.since?;
         match holding {
@@ -86,7 +93,8 @@ impl Hold {
         }
     }
 
-    /// A wait that gathers a batch in the device, where that is what is wanted.
+    /// Returns a wait that lets the device gather a batch, if the policy wants one, and a plain
+    /// wait otherwise.
     pub(crate) fn gathering(
         &self,
         holding: Holding,
@@ -104,13 +112,13 @@ impl Hold {
         Wait::Batch { want: want as u32, within: DEVICE_HOLD, limit }
     }
 
-    /// How long it takes until holding has been worth it.
+    /// Returns how long it takes until enough completions arrive to make a hold worth it.
     fn worth(&self) -> Duration {
         Duration::from_nanos(self.gap.saturating_mul(WORTH))
     }
 }
 
-/// Completions that are held at most.
+/// Returns the number of completions that form a batch.
 #[inline]
 fn most(flight: InFlight) -> usize {
     if flight.waited > 0 { 0 } else { (flight.requests / 4).min(BATCH_REQUESTS) }
@@ -126,7 +134,8 @@ mod tests {
         Moment::from_nanoseconds(microseconds * 1000)
     }
 
-    /// Completions come one by one, so far apart.
+    /// A hold that has seen completions arrive one at a time, `gap` microseconds apart, and the
+    /// time of the last.
     fn coming(gap: u64) -> (Hold, u64) {
         let mut hold = Hold::default();
         let mut now = 0;

@@ -135,7 +135,7 @@ pub struct Knob {
     set: fn(&mut Knobs, &str) -> bool,
 }
 
-/// The value of a knob; displayed as [`Knobs::set`] takes it.
+/// Value of a knob, displayed as [`Knobs::set`] accepts it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
     Word(&'static str),
@@ -151,7 +151,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A knob whose values are words.
+/// Defines a knob whose values are words.
 macro_rules! of_words {
     (
         $name:literal, $field:ident, $help:literal,

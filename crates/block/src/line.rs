@@ -1,6 +1,5 @@
-//! A line: places in the order in which their requests came, taken from the front. It knows whether
-//! that is also the order in which they are to be served, so that where it is, as nearly always,
-//! nobody sorts.
+//! Line: places of requests, taken from the front. It knows whether the order of arrival is also
+//! the order of service. It nearly always is, and then nothing is sorted.
 
 use alloc::vec::Vec;
 
@@ -8,7 +7,8 @@ use crate::bio::Class;
 use crate::request::Request;
 use crate::slab::{Place, Slab};
 
-/// What requests are served by: the class, the source's share, the arrival.
+/// Order of service: waited before background, then the share that the source has used, then
+/// arrival.
 pub(crate) type Key = (bool, u64, u64);
 
 #[inline]
@@ -16,11 +16,11 @@ pub(crate) fn key(request: &Request) -> Key {
     (request.class() == Class::Background, request.start(), request.arrival())
 }
 
-/// Places, the first to go first.
+/// Places of requests in line; the front goes first.
 #[derive(Debug)]
 pub(crate) struct Line {
     places: Vec<Place>,
-    /// Those before it are gone.
+    /// Index of the front; places before it have been taken.
     head: usize,
     first: Key,
     last: Key,
@@ -38,7 +38,7 @@ impl Line {
         self.head == self.places.len()
     }
 
-    /// Puts a request last.
+    /// Appends a request.
     #[inline]
     pub(crate) fn push(&mut self, key: Key, place: Place) {
         if self.is_empty() {
@@ -51,7 +51,7 @@ impl Line {
         self.places.push(place);
     }
 
-    /// Puts all of another line behind, and leaves it empty.
+    /// Appends all places of `other` and leaves it empty.
     #[inline]
     pub(crate) fn append(&mut self, other: &mut Line) {
         if self.is_empty() {
@@ -75,7 +75,7 @@ impl Line {
         self.head += 1;
     }
 
-    /// Puts places in front, in their order, which were taken from there.
+    /// Prepends places that were taken from the front, in the same order.
     pub(crate) fn put_back(&mut self, places: &mut Vec<Place>) {
         if !places.is_empty() {
             self.places.splice(..self.head, places.drain(..));
@@ -94,20 +94,20 @@ impl Line {
         &self.places[self.head..]
     }
 
-    /// The places, to be put in another order; [`Line::is_arranged`] says that they are not until
-    /// told otherwise.
+    /// Returns the places, to be reordered. The line then counts as not arranged until
+    /// [`Line::arrange`].
     pub(crate) fn as_mut_slice(&mut self) -> &mut [Place] {
         self.is_arranged = false;
         &mut self.places[self.head..]
     }
 
-    /// Whether they are in the order in which they are to be served.
+    /// Returns whether the places are known to be in the order of service.
     #[inline]
     pub(crate) fn is_arranged(&self) -> bool {
         self.is_arranged
     }
 
-    /// Sorts them by what they are served by.
+    /// Sorts the places into the order of service.
     pub(crate) fn arrange(&mut self, slab: &Slab) {
         let places = self.as_mut_slice();
         places.sort_unstable_by_key(|&place| key(slab.get(place)));

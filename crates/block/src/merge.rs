@@ -1,16 +1,16 @@
-//! Merge: bios of a plug that touch become one request.
+//! Merge: adjacent bios of a plug become one request.
 //!
-//! Neighbours are looked for over the whole plug, not only at its end: writers take turns, and
-//! their neighbours are rarely next to each other in time. Sorted by place within epochs, so that
-//! the work is n log n and what may not move does not.
+//! The whole plug is searched for neighbours, not only its end: writers take turns, so their
+//! neighbours rarely arrive next to each other. Bios are sorted by place within epochs. So the work
+//! is n log n, and bios that must keep their order keep it.
 //!
-//! An *epoch* of a target is a stretch of arrivals within which no order matters: a new one begins
-//! with a barrier (any operation that does not merge) and with a bio that conflicts with one of the
-//! epoch. Bios merge only within an epoch, and a request takes the place of its oldest bio; so
-//! nothing crosses a barrier, and overlapping ranges keep their order. Classes do not merge with
-//! each other: who waits would wait for what nobody waits for.
+//! An *epoch* of a target is a stretch of arrivals within which no order matters. A barrier (any
+//! operation that does not merge) begins a new epoch, and so does a bio that conflicts with one of
+//! the epoch. Bios merge only within an epoch, and a request takes the place of its oldest bio. So
+//! no bio crosses a barrier, and overlapping ranges keep their order. Classes do not merge with
+//! each other: a caller would wait for bytes that no caller waits for.
 //!
-//! The price: a bio that joins an older neighbour is ahead of unrelated bios that came between.
+//! The price: a bio that joins an older neighbour overtakes unrelated bios that came between them.
 
 use alloc::vec::Vec;
 
@@ -21,21 +21,22 @@ use crate::line::{Line, key};
 use crate::request::{Bound, Held};
 use crate::slab::{Place, Slab};
 
-/// Makes requests of several bios where they touch.
+/// Merges requests whose bios touch.
 #[derive(Debug, Default)]
 pub(crate) struct Merge {
-    // Kept for their memory.
+    // Empty between calls; they keep their allocations.
     sorted: Vec<(Like, Place)>,
     merged: Vec<Place>,
     footprints: Vec<(Footprint, u32)>,
 }
 
-/// What bios that merge have in common, and then where they are.
+/// Sort key: target, epoch, class and operation, which are equal for bios that merge; then offset
+/// and arrival.
 type Like = (Target, u32, Class, u8, u64, u64);
 
 impl Merge {
-    /// Takes and leaves requests in order of arrival (of their oldest bio); each is of one bio when
-    /// it comes.
+    /// Merges the requests of `line`, each of a single bio. They are in order of arrival (of their
+    /// oldest bio) before and after.
     pub(crate) fn merge(&mut self, slab: &mut Slab, line: &mut Line) {
         let requests = line.as_slice();
         debug_assert!(requests.iter().is_sorted_by_key(|&place| slab.get(place).arrival()));
@@ -86,7 +87,7 @@ impl Merge {
         }
     }
 
-    /// The epoch of each bio, counted per target.
+    /// Finds the epoch of each bio, counted per target.
     fn find_epochs(&mut self, slab: &Slab, requests: &[Place]) {
         let bio = |place: Place| slab.get(place).asked();
         let found = &mut self.footprints;
@@ -94,7 +95,7 @@ impl Merge {
         found.extend(requests.iter().map(|&place| (Footprint::of(bio(place)), 0)));
         let is_barrier = |place: Place| !bio(place).operation.merges();
         if !requests.iter().any(|&place| is_barrier(place) || bio(place).operation.changes()) {
-            // Reads alone: no order matters.
+            // Only reads: no order matters.
             return;
         }
         for (index, &place) in requests.iter().enumerate() {
@@ -115,7 +116,7 @@ impl Merge {
     }
 }
 
-/// A request while it grows at its end.
+/// A request that grows at its end.
 struct Run {
     like: Bio,
     end: u64,
@@ -131,7 +132,7 @@ impl Run {
         Self { like, end: bio.end(), bytes: bio.length, segments, last }
     }
 
-    /// Takes the bio where it goes on from here.
+    /// Adds the bio if it continues the request and fits. Returns whether it did.
     fn takes(&mut self, bio: &Bio) -> bool {
         let fits = bio.operation.merges()
             && bio.operation == self.like.operation
@@ -153,7 +154,7 @@ impl Run {
         self.last = bio.segments.last().copied();
     }
 
-    /// One where the bio's first segment continues the last one, else none.
+    /// Returns 1 if the bio's first segment continues the last one, otherwise 0.
     fn fuses(&self, bio: &Bio) -> usize {
         match (self.last, bio.segments.first()) {
             (Some(last), Some(&first)) => usize::from(last.fused(first).is_some()),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_different_stays_apart() {
+    fn bios_of_different_kinds_do_not_merge() {
         assert_eq!(merged(&[(Write, 1, 0, 1), (Read, 1, 1, 1), (Write, 2, 1, 1)]).len(), 3);
         let mut waited = held(&[(Write, 1, 1, 1)])[0].asked().clone();
         waited.class = Class::Waited;
@@ -264,8 +265,8 @@ mod tests {
         assert_eq!(requests[0].asked().segments[..], [Segment::frames(Frame(4), 3 * PAGE as u32)]);
     }
 
-    /// Whether the bios may not change places: a barrier of one target, or an overlap that one of
-    /// them changes.
+    /// Whether the bios must keep their order: one is a barrier, or they overlap and one changes
+    /// the target.
     fn is_bound(one: &Bio, other: &Bio) -> bool {
         let is_barrier = !one.operation.merges() || !other.operation.merges();
         let is_change = one.operation != Read || other.operation != Read;

@@ -1,10 +1,10 @@
-//! A plug: bios held a moment with their neighbours, in the order they arrived.
+//! Plug: bios held for a moment with their neighbours, in order of arrival.
 //!
-//! One list, not one per class: whether two bios may change places is decided by their order of
-//! arrival across the classes, and the classes are put one before the other at dispatch, once per
-//! batch. Nothing here reads a clock; who holds the plug decides when to dispatch it.
+//! One list, not one per class: the order of arrival across the classes decides whether two bios
+//! may change places. Dispatch puts one class before the other, once per batch. Nothing here reads
+//! a clock; the owner of the plug decides when to dispatch it.
 //!
-//! Bounded by count and by bytes: see [`limits`](crate::limits).
+//! The plug is bounded by count and by bytes: see [`limits`](crate::limits).
 
 use crate::bio::Bio;
 use crate::dispatch::Waiting;
@@ -15,11 +15,11 @@ use crate::request::Bound;
 use crate::slab::{Place, Slab};
 use crate::touch::Touch;
 
-/// Bios held with their neighbours, each a request of its own so far.
+/// Plugged bios, each still a request of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Plug {
     held: Line,
-    /// Those that may have to wait for one that came before.
+    /// Requests that may have to wait for an earlier one.
     bound: usize,
     bytes: u64,
     nested: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Plug {
 }
 
 impl Plug {
-    /// Takes note of a bio before it is put into its place.
+    /// Counts a bio and looks for its neighbours, before [`Plug::hold`] adds it.
     #[inline]
     pub(crate) fn look_at(&mut self, slab: &Slab, bio: &Bio) {
         self.bytes += bio.bytes();
@@ -35,59 +35,58 @@ impl Plug {
             .add(bio, || self.held.as_slice().iter().rev().map(|&place| slab.get(place).asked()));
     }
 
-    /// Takes it in, behind all that came before.
+    /// Appends the request of the bio.
     #[inline]
     pub(crate) fn hold(&mut self, key: Key, order: Bound, place: Place) {
         self.bound += usize::from(order == Bound::Perhaps);
         self.held.push(key, place);
     }
 
-    /// Whether two of the bios touch, so that merging is worth a try.
+    /// Returns whether two of the bios may be adjacent, so that merging is worth a try.
     #[inline]
     pub(crate) fn touches(&self) -> bool {
         self.touch.touches()
     }
 
-    /// The caller begins to submit what belongs together. May be nested.
+    /// Starts an explicit hold. Holds nest.
     pub(crate) fn begin(&mut self) {
         self.nested += 1;
     }
 
-    /// The caller has submitted it.
+    /// Ends an explicit hold.
     pub(crate) fn end(&mut self) {
-        self.nested = self.nested.checked_sub(1).expect("a plug that ends has begun");
+        self.nested = self.nested.checked_sub(1).expect("unplug without a plug");
     }
 
-    /// Whether a caller is in the middle of what belongs together.
+    /// Returns whether an explicit hold is open.
     pub(crate) fn is_begun(&self) -> bool {
         self.nested > 0
     }
 
-    /// Bios it can still take.
+    /// Returns how many more bios fit.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         if self.bytes >= PLUG_BYTES { 0 } else { PLUG_BIOS - self.held.len() }
     }
 
-    /// Bios it holds.
+    /// Returns the number of plugged bios.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether it holds none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Bytes its bios move.
+    /// Returns the bytes that the plugged bios transfer.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Moves all it holds behind what waits already, in the order of arrival; with the neighbours
-    /// merged, if told. Says how many requests that makes.
+    /// Moves all requests behind those in `waiting`, in order of arrival, and merges neighbours
+    /// first if `merge` is given. Returns the number of requests that this makes.
     #[inline]
     pub(crate) fn pour(
         &mut self,

@@ -44,23 +44,24 @@ pub struct Queue<W: Walk = Unwatched> {
     knobs: Knobs,
     crowd: Crowd,
     slab: Slab,
-    /// By class: what one has had is not held against the other.
+    /// Per class, so that the use of one class does not count against the other.
     fair: [Fair; 2],
     plug: Plug,
     unplug: Unplug,
     trial: Trial,
     merge: Merge,
-    /// Merged, and not at the device: refused, held up, or to be asked again.
+    /// Merged requests not at the device: new, refused, held up by a conflict, or to be submitted
+    /// again.
     waiting: Waiting,
-    /// Bios in the plug and waiting, by class.
+    /// Bios in the plug and in `waiting`, per class.
     staged: [usize; 2],
-    /// Batches that left some of the background behind and took none of it.
+    /// Consecutive batches that left background requests behind and took none of them.
     passed_over: u32,
     flight: Flight,
     hold: Hold,
-    /// Somebody waits for what is in flight, of any class.
+    /// Whether a caller waits for requests in flight of any class.
     awaited: Awaited,
-    /// How long what was ended last was held.
+    /// How long the first completion of the last run was held.
     held: Duration,
     counters: Counters,
     latency: [Latency; 2],
@@ -77,7 +78,7 @@ pub enum Awaited {
     No,
 }
 
-/// How long a request was at the device.
+/// Time that a request was at the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Took {
     class: Class,
@@ -247,7 +248,7 @@ impl<W: Walk> Queue<W> {
         self.hand_over(device, now, wait)
     }
 
-    /// Whether what is plugged is held on.
+    /// Returns whether the policy holds the plug.
     fn keeps_plugged(&mut self, device: &mut impl Device) -> bool {
         if self.plug.is_empty() || !self.waiting.is_empty() {
             return false;
@@ -261,7 +262,7 @@ impl<W: Walk> Queue<W> {
         !is_full && self.unplug.keeps(plugging, self.plug.len(), self.flight.len(), || device.now())
     }
 
-    /// Makes requests of what is plugged.
+    /// Makes requests of the plugged bios.
     fn take_plugged(&mut self) {
         if self.plug.is_empty() {
             return;
@@ -280,7 +281,7 @@ impl<W: Walk> Queue<W> {
         self.counters.merged_bios += (bios - requests) as u64;
     }
 
-    /// A batch, with a doorbell for each step of it; the wait with the last.
+    /// Submits a batch, with one doorbell per step. Waits with the last one.
     fn hand_over(
         &mut self,
         device: &mut impl Device,
@@ -312,12 +313,12 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Requests that go with one doorbell.
+    /// Returns the maximum of requests per doorbell.
     fn step(&self) -> usize {
         match self.knobs {
             Knobs { plugging: Plugging::Never, .. } | Knobs { ringing: Ringing::Each, .. } => 1,
-            // For what nobody waits for processor time is worth more, and what a caller plugged
-            // belongs together.
+            // Steps only for waited bios outside an explicit plug. For background bios CPU time
+            // matters more, and bios that a caller plugged belong together.
             Knobs { plugging: Plugging::Adaptive, .. }
                 if self.is_waited_for() && !self.plug.is_begun() =>
             {
@@ -352,7 +353,8 @@ impl<W: Walk> Queue<W> {
         device.doorbell(wait)
     }
 
-    /// How the device is to wait: not beyond the end of a hold, and in a batch where nobody waits.
+    /// Returns how the device waits: not beyond the deadline of a hold, and for a batch if no
+    /// caller waits.
     fn wait(&mut self, device: &mut impl Device, wait: Wait) -> Wait {
         let (mut limit, batch) = match wait {
             Wait::Not => return wait,
@@ -413,7 +415,8 @@ impl<W: Walk> Queue<W> {
         }
         let mut completions = core::mem::take(&mut self.completions);
         let mut now = now;
-        // Those of one batch that are ended together took equally long.
+        // Requests of one batch that end together took equally long: they are added to the
+        // histogram at once.
         let mut alike = (Took { class: Class::Waited, nanoseconds: 0 }, 0);
         ended.reserve(here);
         for Completion { tag, result } in completions.drain(..) {
@@ -453,12 +456,13 @@ impl<W: Walk> Queue<W> {
         count
     }
 
-    /// Bios submitted and not ended.
+    /// Returns the number of bios submitted and not ended.
     fn bios_on_their_way(&self) -> usize {
         (self.counters.bios - self.counters.completed_bios) as usize
     }
 
-    /// All but one bio served whole at once.
+    /// Completes a request in every case except the common one: a single bio, served whole the
+    /// first time.
     fn complete(&mut self, place: Place, result: Result<u64, Errno>, ended: &mut Vec<Ended>) {
         let before = ended.len();
         let request = self.slab.remove(place);
@@ -484,7 +488,7 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Tells which bios joined another's request, in the last so many requests.
+    /// Reports the bios that joined another's request, among the last `requests` requests.
     fn tell_merged(&mut self, requests: usize) {
         for request in self.waiting.last(requests).iter().map(|&place| self.slab.get(place)) {
             let into = request.arrival();
@@ -494,7 +498,7 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Tells the completions from `first` on.
+    /// Reports the completions from index `first` on.
     fn tell_completed(&mut self, first: usize) {
         for &Completion { tag, result } in &self.completions[first..] {
             if let Some(request) = self.flight.get(&self.slab, tag) {
@@ -503,8 +507,8 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Tells what became of the bios of a request, which came as these. They end in the order they
-    /// came.
+    /// Reports the fate of the bios of a request, which arrived as `arrivals`. Bios end in the
+    /// order of arrival.
     fn tell_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
         let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
         if let Next::Apart(requests) = next {

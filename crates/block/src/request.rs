@@ -1,26 +1,27 @@
-//! A request: one or more bios that touch, on its way to the device and back.
+//! Request: one or more adjacent bios, on their way to the device and back.
 //!
 //! ```text
-//! Planned --prepare, doorbell--> Dispatched --completion--> Done     each bio ended with its own bytes or error
-//!    ^                                     |--------------> Again    short, interrupted, would block: the rest
-//!    |                                     |--------------> Apart    failed with others in it: each alone
+//! Planned --prepare, doorbell--> Dispatched --completion--> Done   each bio with its own result
+//!    ^                                     |--------------> Again  short or interrupted: the rest
+//!    |                                     |--------------> Apart  failed: each bio by itself
 //!    +-------------------------------------+
 //! ```
 //!
-//! A request is consumed by its completion, so what has ended cannot be ended again. Merging is not
-//! seen from outside: where a merged request fails, the bios that were not served are asked again
-//! one by one, so that each ends with what it would have got alone, and one bad block fails one
-//! bio. The price is one more trip for its neighbours, paid only on failure.
+//! A completion consumes its request, so a bio that has ended cannot end again. Merging is not
+//! visible from outside: if a merged request fails, each bio that was not served is submitted again
+//! by itself. So each bio ends with the result that it would have got alone, and one bad block
+//! fails one bio. The price is one more trip for its neighbours, paid only on failure.
 //!
-//! Short is not failed. What is left of a direct transfer starts again at a whole page, because a
-//! device may take nothing else; the bytes of the torn page are moved twice. A read is at the end
-//! of the file when it moves no byte, or stops inside a sector: a device may stop short between any
-//! two, and inside one only the file ends. One that stops between two sectors at the same place
-//! twice asks for the rest from there; where the device does not take that, its blocks are larger,
-//! and inside one of those only the file ends, too.
+//! A short transfer is not a failure. The rest of a direct transfer starts at a whole page, because
+//! a device may accept nothing else; the bytes of the torn page are transferred twice.
 //!
-//! Zeroes that the device cannot make by itself are written, in pieces of the size a request may
-//! have.
+//! A read is at the end of the file if it transfers no byte or stops inside a sector: a device may
+//! stop between any two sectors, but inside one only the file ends. A read that stops twice between
+//! the same two sectors asks for the rest from there. If the device rejects that as invalid, its
+//! blocks are larger, and inside such a block, too, only the file ends.
+//!
+//! If the device cannot make zeroes by itself, they are written, in pieces of at most the size of a
+//! request.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,81 +40,82 @@ pub struct Ended {
     pub result: Result<u64, Errno>,
 }
 
-/// A bio and the place it had when it came.
+/// A bio and its number of arrival.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
     /// Number in the order of arrival, never the same twice in one queue.
     pub arrival: u64,
-    /// What was asked.
+    /// The bio, as it was submitted.
     pub bio: Bio,
 }
 
-/// One or more bios that touch.
+/// One or more adjacent bios.
 ///
-/// Small, because it moves from stage to stage: what only merged and resubmitted requests have lies
-/// apart.
+/// Small, because it moves from stage to stage. Data that only merged and resubmitted requests have
+/// is in a separate allocation.
 #[derive(Debug)]
 pub struct Request {
     first: Held,
-    /// Its source's share used up before it: see `fair`.
+    /// Share that its source had used before it; see the module `fair`.
     start: u64,
     order: Bound,
     rest: Option<Box<Rest>>,
 }
 
-/// Whether a request may have to wait for one that came before it.
+/// Whether a request may have to wait for an earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bound {
-    /// It is in conflict with none that was submitted and had not ended when it came.
+    /// It conflicted with no bio on its way when it was submitted.
     Free,
-    /// It may be: somebody has to look.
+    /// It may conflict with one; a search is needed.
     Perhaps,
 }
 
-/// What a request of one bio on its first way does not have.
+/// Data of a request that was merged or submitted again.
 #[derive(Debug)]
 struct Rest {
-    /// The other bios, in order of offset: each begins where the one before ends.
+    /// The other bios, in order of offset: each begins at the end of the one before.
     more: Vec<Held>,
-    /// Of the oldest bio.
+    /// Number of arrival of the oldest bio.
     arrival: u64,
-    /// What the device is asked: all of a merged request, or what is left.
+    /// Operation for the device: all of a merged request, or the rest of a request.
     asked: Bio,
-    /// Bytes moved so far, from the first bio's offset on.
+    /// Bytes transferred so far, from the first bio's offset on.
     moved: u64,
-    /// Completions in a row that moved nothing.
+    /// Consecutive completions that transferred no byte.
     fruitless: u32,
-    /// Where a read has stopped, in the target.
+    /// Offset in the target at which a read has stopped.
     stopped: Option<u64>,
 }
 
-/// What follows a completion.
+/// Next step of a request after a completion.
 #[derive(Debug)]
 #[must_use]
 pub enum Next {
     /// All bios have ended.
     Done,
-    /// To be dispatched again, for what is left.
+    /// The rest of the request is dispatched again.
     Again(Request),
-    /// To be dispatched again, each alone.
+    /// The failed bios are dispatched again, each by itself.
     Apart(Vec<Request>),
 }
 
 impl Request {
-    /// A request of one bio.
+    /// Creates a request of one bio.
     #[must_use]
     pub fn single(held: Held) -> Self {
         Self { first: held, start: 0, order: Bound::Perhaps, rest: None }
     }
 
-    /// A request of one bio: what its source had used up before it, and whether it may have to wait
-    /// for another.
+    /// Creates a request of one bio, with the share that its source had used before it, and whether
+    /// it may have to wait for another.
     #[inline]
     pub(crate) fn new(first: Held, start: u64, order: Bound) -> Self {
         Self { first, start, order, rest: None }
     }
 
-    /// Takes other bios in, in order of offset, each beginning where the one before ends.
+    /// Merges other bios into a new request, in order of offset. Each begins at the end of the one
+    /// before.
     pub(crate) fn absorb(&mut self, more: Vec<Held>, order: Bound) {
         debug_assert!(self.rest.is_none(), "what merges is new");
         let mut asked = self.first.bio.clone();
@@ -131,7 +133,7 @@ impl Request {
             Some(Box::new(Rest { more, arrival, asked, moved: 0, fruitless: 0, stopped: None }));
     }
 
-    /// What the device is asked now.
+    /// Returns the operation for the device.
     #[must_use]
     #[inline]
     pub fn asked(&self) -> &Bio {
@@ -141,7 +143,7 @@ impl Request {
         }
     }
 
-    /// What it touches, or will before it has ended.
+    /// Returns the footprint of all that the request touches until it has ended.
     #[must_use]
     #[inline]
     pub fn footprint(&self) -> Footprint {
@@ -149,39 +151,39 @@ impl Request {
         if asked.operation == self.first.bio.operation {
             return Footprint::of(asked);
         }
-        // Zeroes written in pieces: those to come are not to be overtaken either.
+        // Zeroes written in pieces: no bio may overtake the pieces to come.
         Footprint::of(&self.first.bio)
     }
 
-    /// The class of its bios.
+    /// Returns the class of its bios.
     #[must_use]
     #[inline]
     pub fn class(&self) -> Class {
         self.first.bio.class
     }
 
-    /// When the oldest of its bios came.
+    /// Returns the number of arrival of its oldest bio.
     #[must_use]
     #[inline]
     pub fn arrival(&self) -> u64 {
         self.rest.as_ref().map_or(self.first.arrival, |rest| rest.arrival)
     }
 
-    /// When each of its bios came, oldest first.
+    /// Returns the numbers of arrival of its bios, oldest first.
     pub(crate) fn arrivals(&self) -> Vec<u64> {
         let mut arrivals: Vec<u64> = self.held().map(|held| held.arrival).collect();
         arrivals.sort_unstable();
         arrivals
     }
 
-    /// Bios in it.
+    /// Returns the number of its bios.
     #[must_use]
     #[inline]
     pub fn bios(&self) -> usize {
         1 + self.rest.as_ref().map_or(0, |rest| rest.more.len())
     }
 
-    /// What its source had used up before it.
+    /// Returns the share that its source had used before it.
     #[inline]
     pub(crate) fn start(&self) -> u64 {
         self.start
@@ -191,27 +193,28 @@ impl Request {
         self.start = start;
     }
 
-    /// Whether it may have to wait for one that came before it.
+    /// Returns whether the request may have to wait for an earlier one.
     #[inline]
     pub(crate) fn order(&self) -> Bound {
         self.order
     }
 
-    /// Whether this is the end of it: one bio, served whole at once.
+    /// Returns whether this result ends the request in the common case: a single bio, served whole
+    /// the first time.
     #[inline]
     pub(crate) fn is_served_by(&self, result: Result<u64, Errno>) -> bool {
         self.rest.is_none() && result == Ok(self.first.bio.bytes())
     }
 
-    /// The bio of a request that was of one.
+    /// Returns the bio of a request that was never merged.
     #[inline]
     pub(crate) fn into_held(self) -> Held {
         debug_assert!(self.rest.is_none(), "what merges is new");
         self.first
     }
 
-    /// The one way a request goes on: takes what the device said, appends the bios that have ended
-    /// in the order they arrived, and gives back what is still to be asked.
+    /// Takes the result of the device, appends the bios that have ended to `ended` in order of
+    /// arrival, and returns the next step. This is the only way for a request to end.
     pub fn complete(self, result: Result<u64, Errno>, ended: &mut Vec<Ended>) -> Next {
         let asked = self.asked();
         let (operation, offset, left) = (asked.operation, asked.offset, asked.bytes());
@@ -220,8 +223,8 @@ impl Request {
             Err(Errno::UNSUPPORTED) if operation == Operation::WriteZeroes => {
                 self.zeroes_instead(ended)
             }
-            // A device that takes no sector stops at none: it was the end of a file that has grown
-            // since.
+            // A device that accepts no sector stops at none. So the first stop was the end of a
+            // file that has grown since.
             Err(Errno::INVALID) if operation == Operation::Read && self.stopped_at(offset) => {
                 self.end(0, Ok(()), ended)
             }
@@ -241,8 +244,8 @@ impl Request {
         }
     }
 
-    /// A read that stopped between two sectors goes on from a whole page, as a device of larger
-    /// blocks demands; where it stops there again, from the sector.
+    /// Continues a read that stopped between two sectors: from a whole page, as a device with
+    /// larger blocks requires, or from the sector if the read has stopped there before.
     fn read_on(mut self, bytes: u64, ended: &mut Vec<Ended>) -> Next {
         let offset = self.asked().offset;
         let stopped = offset + bytes;
@@ -254,13 +257,12 @@ impl Request {
         self.again(whole, Errno::IO, ended)
     }
 
-    /// Whether a read has stopped at this place of the target.
+    /// Returns whether a read has stopped at this offset before.
     fn stopped_at(&self, place: u64) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.stopped == Some(place))
     }
 
-    /// All that was asked has been done: that is all there is, but where zeroes are written in
-    /// pieces.
+    /// Ends a request that was served whole, or writes the next piece of zeroes.
     fn whole(mut self, bytes: u64, ended: &mut Vec<Ended>) -> Next {
         let asked = self.asked();
         let next = asked.end();
@@ -274,7 +276,7 @@ impl Request {
         Next::Again(self)
     }
 
-    /// The device knows no zeroes: they are written, a piece at a time.
+    /// Starts to write zeroes in pieces, because the device cannot make them.
     fn zeroes_instead(mut self, ended: &mut Vec<Ended>) -> Next {
         if self.first.bio.length == 0 {
             return self.end(0, Ok(()), ended);
@@ -305,7 +307,8 @@ impl Request {
         })
     }
 
-    /// Asks for the rest, after `bytes` more; with `reason` when this has led nowhere for too long.
+    /// Submits the rest again, after `bytes` more bytes. Fails with `reason` after too many
+    /// completions without a byte.
     fn again(mut self, bytes: u64, reason: Errno, ended: &mut Vec<Ended>) -> Next {
         let rest = self.rest_mut();
         rest.fruitless = if bytes == 0 { rest.fruitless + 1 } else { 0 };
@@ -316,7 +319,7 @@ impl Request {
         Next::Again(self)
     }
 
-    /// So many bytes more have moved, and are not asked for again.
+    /// Removes `bytes` transferred bytes from the operation for the device.
     fn advance(&mut self, bytes: u64) {
         if bytes > 0 {
             let rest = self.rest_mut();
@@ -327,8 +330,8 @@ impl Request {
         }
     }
 
-    /// Ends the bios that were served whole; the others with the error where it can only be theirs,
-    /// else each of them is asked again alone.
+    /// Ends the bios that were served whole. If one bio is left, it ends with the error; otherwise
+    /// each one left is submitted again by itself.
     fn fail(self, errno: Errno, ended: &mut Vec<Ended>) -> Next {
         let (first, moved) = (self.first.bio.offset, self.moved());
         let is_served = |held: &Held| held.bio.length > 0 && held.bio.end() - first <= moved;
@@ -343,7 +346,8 @@ impl Request {
             } else {
                 let own = moved.saturating_sub(held.bio.offset - first).min(held.bio.bytes());
                 let mut request = Request { first: held, start, order, rest: None };
-                // What has moved may have been written by others since.
+                // Bytes that were transferred may have been overwritten by a later bio since, so
+                // they are not transferred again.
                 request.advance(own);
                 alone.push(request);
             }
@@ -351,8 +355,8 @@ impl Request {
         Next::Apart(alone)
     }
 
-    /// Ends every bio, after `bytes` more: with the bytes that are its own, or the error where some
-    /// are missing.
+    /// Ends every bio, after `bytes` more bytes, with its own bytes. If `outcome` is an error, a
+    /// bio with missing bytes ends with that error.
     fn end(self, bytes: u64, outcome: Result<(), Errno>, ended: &mut Vec<Ended>) -> Next {
         let (first, moved) = (self.first.bio.offset, self.moved() + bytes);
         for Held { bio, .. } in self.into_order_of_arrival() {
@@ -388,8 +392,8 @@ impl Request {
     }
 }
 
-/// Whether a read that moved so many bytes, fewer than it was asked, has come to the end of the
-/// file.
+/// Returns whether a read from `offset` that ended short after `bytes` bytes has reached the end of
+/// the file.
 fn is_end_of_file(offset: u64, bytes: u64) -> bool {
     bytes == 0 || !(offset + bytes).is_multiple_of(SECTOR as u64)
 }
@@ -415,7 +419,7 @@ mod tests {
         }
     }
 
-    /// Pages 0, 1 and 2 to 3; the middle one came first.
+    /// Pages 0, 1, and 2 to 3; the middle bio arrived first.
     fn merged(operation: Operation) -> Request {
         let mut request = Request::single(held(operation, 1, 0, 1));
         request.absorb(vec![held(operation, 0, 1, 1), held(operation, 2, 2, 2)], Bound::Free);

@@ -1,5 +1,5 @@
-//! The slab: where requests are from submission to end. The stages pass on places, not requests: a
-//! request is written once and read where it is, however many stages it goes through.
+//! Slab: storage of requests from submission to end. The stages pass on places, not requests, so a
+//! request is written once and read in place, however many stages it goes through.
 
 use alloc::vec::Vec;
 
@@ -7,11 +7,11 @@ use crate::footprint::Footprint;
 use crate::limits::{PLUG_BIOS, TAGS};
 use crate::request::Request;
 
-/// Where a request is.
+/// Index of a request in the slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place(u32);
 
-/// Requests on their way.
+/// Requests submitted and not ended.
 #[derive(Debug)]
 pub(crate) struct Slab {
     requests: Vec<Option<Request>>,
@@ -19,15 +19,15 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Room for what is in flight and plugged without merging; grows where merged requests come
-    /// apart.
+    /// Creates a slab with room for all requests in flight and a full plug. It grows when failed
+    /// merged requests are split.
     pub(crate) fn new() -> Self {
         const USUAL: usize = TAGS + PLUG_BIOS;
         let requests = (0..USUAL).map(|_| None).collect();
         Self { requests, free: (0..USUAL as u32).rev().map(Place).collect() }
     }
 
-    /// Puts a request into a place.
+    /// Stores a request and returns its place.
     #[inline(always)]
     pub(crate) fn insert(&mut self, request: Request) -> Place {
         let place = self.free.pop().unwrap_or_else(|| self.grow());
@@ -41,7 +41,7 @@ impl Slab {
         Place(self.requests.len() as u32 - 1)
     }
 
-    /// Takes a request out of its place.
+    /// Removes a request and frees its place.
     #[inline]
     pub(crate) fn remove(&mut self, place: Place) -> Request {
         let request = self.requests[place.0 as usize].take();
@@ -49,7 +49,7 @@ impl Slab {
         request.expect("a request is in its place until it is removed")
     }
 
-    /// Whether any of them is in conflict with what would touch this.
+    /// Returns whether a stored request conflicts with `footprint`.
     pub(crate) fn has_conflict(&self, footprint: Footprint) -> bool {
         self.requests.iter().flatten().any(|request| request.footprint().conflicts(footprint))
     }

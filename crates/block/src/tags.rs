@@ -1,20 +1,21 @@
-//! Tags: numbers from a fixed set, taken in one sweep for a batch. No tag, no flight.
+//! Tags: numbers from a fixed set, taken in one sweep per batch. Without a tag no request is in
+//! flight.
 //!
-//! A bitmap, because a batch then costs a few word operations however many tags it takes. Nothing
-//! here is shared between threads: a context owns its tags.
+//! A bitmap, because a batch then costs a few word operations however many tags it takes. Threads
+//! share nothing here: a context owns its tags.
 
 use crate::device::Tag;
 use crate::limits::TAGS;
 
 const WORD: usize = u64::BITS as usize;
 
-/// The set of tags; a bit is set where the tag is free.
+/// Set of tags. A bit is set if the tag is free.
 #[derive(Debug)]
 pub(crate) struct Tags {
     free: [u64; TAGS / WORD],
 }
 
-/// Tags taken in one sweep, handed out one by one; what is left must be given back.
+/// Tags taken in one sweep and handed out one by one. The remaining ones must be given back.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     taken: [u64; TAGS / WORD],
@@ -22,18 +23,18 @@ pub(crate) struct Sweep {
 }
 
 impl Tags {
-    /// All free.
+    /// Creates a set with all tags free.
     pub(crate) fn new() -> Self {
         Self { free: [u64::MAX; TAGS / WORD] }
     }
 
-    /// Tags that can be taken.
+    /// Returns the number of free tags.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.free.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Takes `count` tags at least, lowest first, or all there are: a word's worth at a time.
+    /// Takes at least `count` tags, lowest first, or all free ones: a word at a time.
     #[inline]
     pub(crate) fn sweep(&mut self, count: usize) -> Sweep {
         let mut sweep = Sweep::default();
@@ -48,7 +49,7 @@ impl Tags {
         sweep
     }
 
-    /// Gives back what is left of a sweep.
+    /// Gives back the remaining tags of a sweep.
     #[inline]
     pub(crate) fn give_rest(&mut self, sweep: Sweep) {
         for (free, taken) in self.free.iter_mut().zip(sweep.taken) {
@@ -56,7 +57,7 @@ impl Tags {
         }
     }
 
-    /// Gives a taken tag back.
+    /// Gives back one tag.
     pub(crate) fn give(&mut self, tag: Tag) {
         let (index, bit) = (usize::from(tag.0) / WORD, 1 << (usize::from(tag.0) % WORD));
         assert!(self.free[index] & bit == 0, "{tag:?} was given back twice");
@@ -65,12 +66,12 @@ impl Tags {
 }
 
 impl Sweep {
-    /// Tags left.
+    /// Returns the number of tags left.
     pub(crate) fn len(&self) -> usize {
         self.taken.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The lowest tag left.
+    /// Returns the lowest tag left.
     #[inline]
     pub(crate) fn first(&mut self) -> Option<Tag> {
         while *self.taken.get(self.word)? == 0 {
@@ -79,7 +80,7 @@ impl Sweep {
         Some(Tag((self.word * WORD) as u16 + self.taken[self.word].trailing_zeros() as u16))
     }
 
-    /// The lowest tag left is used.
+    /// Removes the lowest tag left, which is now in use.
     #[inline]
     pub(crate) fn use_first(&mut self) {
         let word = &mut self.taken[self.word];

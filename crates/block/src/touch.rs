@@ -1,33 +1,33 @@
-//! Touch: whether any of the bios held in the plug touch, told for a few nanoseconds each.
+//! Touch: whether any of the plugged bios may be adjacent, decided in a few nanoseconds per bio.
 //!
-//! Random I/O has no neighbours, and should not pay for the search. So each bio marks the stretches
-//! of its target that it covers, its end included, in a small table; who finds a mark *may* touch
-//! somebody, and looks at those held, the latest first. A mark may be another target's or another
-//! stretch's (the table is hashed): then it looks in vain. It is never left out where something
-//! touches.
+//! Random I/O has no neighbours and should not pay for the search. So each bio marks the stretches
+//! of its target that it covers, including its end, in a small table. A bio that finds a mark *may*
+//! be adjacent to a plugged bio, and is compared with the plugged bios, latest first. The table is
+//! hashed, so the mark may belong to another target or stretch; then the search finds nothing. A
+//! mark is never missing where bios are adjacent.
 //!
-//! Marks are the number of the round, so that emptying the table is adding one.
+//! A mark is the number of the round, so that adding one to the round empties the table.
 
 use alloc::boxed::Box;
 
 use crate::bio::Bio;
 use crate::hashed;
 
-/// Marks: with 32 bios held, one of 16 batches is searched in vain.
+/// Number of marks: with 32 bios plugged, one batch in 16 is searched in vain.
 const MARKS: usize = 8192;
 
 /// Bytes of a stretch, as a power of two: 32 KiB.
 const STRETCH: u32 = 15;
 
-/// Stretches marked one by one; what covers more counts as touching.
+/// Stretches of a bio above which it is not marked and counts as adjacent.
 const STRETCHES_MARKED: u64 = 64;
 
-/// What may touch what.
+/// Marks of the plugged bios.
 #[derive(Debug)]
 pub(crate) struct Touch {
     marks: Box<[u8; MARKS]>,
     round: u8,
-    /// Two bios touch.
+    /// Whether two plugged bios are adjacent, as far as known.
     touches: bool,
 }
 
@@ -36,7 +36,7 @@ impl Touch {
         Self { marks: Box::new([0; MARKS]), round: 1, touches: false }
     }
 
-    /// Takes a bio in that joins those held.
+    /// Adds a bio that joins the plugged bios `held`.
     #[inline]
     pub(crate) fn add<'a, Held: Iterator<Item = &'a Bio>>(
         &mut self,
@@ -55,8 +55,8 @@ impl Touch {
                 *mark = self.round;
             }
         } else {
-            // Large ones are few: from here on all look for their neighbours, and nothing is
-            // marked.
+            // Large bios are few. After one, all bios are searched for neighbours, and no more
+            // marks are set.
             self.touches = true;
         }
         if may_touch {
@@ -64,13 +64,13 @@ impl Touch {
         }
     }
 
-    /// Whether two of the bios touch.
+    /// Returns whether two of the bios may be adjacent.
     #[inline]
     pub(crate) fn touches(&self) -> bool {
         self.touches
     }
 
-    /// None of the bios is held any more.
+    /// Forgets all bios, because the plug is empty.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.touches = false;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_apart_does_not_touch() {
+    fn bios_with_gaps_do_not_touch() {
         let mut touch = Touch::new();
         let bios: Vec<Bio> =
             (0..128).map(|page| bio(Operation::Write, 0, (3 * page) << 12, 4096)).collect();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_merge_does_not_count() {
+    fn operations_that_do_not_merge_are_ignored() {
         let mut touch = Touch::new();
         let first = bio(Operation::Discard, 0, 0, 4096);
         touch.add(&first, || [].into_iter());

@@ -1,58 +1,60 @@
-//! Trial: whether a batch goes as a whole or in small steps, found out by trying.
+//! Trial: whether a batch is submitted as a whole or in small steps, decided by trying both.
 //!
-//! What came together need not go together. A whole batch costs one doorbell; but the first of its
-//! requests waits until the last is prepared and, in the kernel, until all of them have been
-//! through its own plug (which it begins above two). On a device that is waited for, small steps
-//! keep it busy earlier, and processor time is there to be had; where the processor is the limit
-//! each doorbell is a loss. Which it is depends on device, depth and load, and no single figure
-//! tells. So now and then a window of bios goes the other way, and is compared with the window
-//! before it: adjacent in time, so that a drift of the machine falls out.
+//! Bios that arrived together need not be submitted together. A whole batch costs one doorbell
+//! call. But its first request waits until the last is prepared and, in the kernel, until all of
+//! them have passed the kernel's own plug, which starts above two requests. If callers wait for the
+//! device, small steps keep it busy earlier, and CPU time is available. If the CPU is the limit,
+//! each further doorbell is a loss.
 //!
-//! What is compared is the mean time from submission to end, by J. D. C. Little's law (Operations
-//! Research, 1961) from the bios on their way over time, so that no bio needs a stamp. In a closed
-//! loop the lower one is also the higher rate.
+//! The better way depends on device, depth and load, and no single figure shows it. So now and then
+//! one window of bios goes the other way and is compared with the window before it. The two are
+//! adjacent in time, so that a drift of the machine cancels out.
 //!
-//! The price: one window of many goes the worse way. Where it is clearly worse the next trial is
-//! put off twice as far.
+//! The measure is the mean time from submission to end. J. D. C. Little's law (Operations Research,
+//! 1961) gives it from the number of bios on their way over time, so no bio needs a time stamp. In
+//! a closed loop the lower time is also the higher rate.
+//!
+//! The price: one window of many goes the worse way. If it is clearly worse, the pause before the
+//! next trial doubles.
 
 use crate::limits::BATCH_REQUESTS;
 use crate::time::Moment;
 
-/// Bios of a window, at least.
+/// Minimum of bios in a window.
 const WINDOW: u64 = 256;
 
-/// Nanoseconds of a window, at least: what interrupts a shorter one decides it.
+/// Minimum length of a window in nanoseconds: a shorter one is decided by a single interruption.
 const WINDOW_NANOSECONDS: u64 = 200_000;
 
-/// Of them, those at the beginning that were on their way before it and do not count.
+/// Bios at the beginning of a window that do not count, because they were on their way before it.
 const SETTLING: u64 = 64;
 
-/// Windows between two trials, at first and at most.
+/// Windows between two trials: at first, usually, and at most.
 const FIRST_PAUSE: u32 = 2;
 const USUAL_PAUSE: u32 = 16;
 const LONGEST_PAUSE: u32 = 1024;
 
-/// What a trial has to gain to speak for a change of way.
+/// Gain above which a trial counts for the other way.
 const WORTH: f64 = 1.03;
 
-/// So many more trials have to speak for it than, counted twice, against: one that was interrupted
-/// proves nothing.
+/// Balance of trials that changes the way: a trial for it counts one, a trial without a gain counts
+/// minus two. One interrupted trial proves nothing.
 const WINS: u32 = 4;
 
-/// Below this a trial was clearly a loss.
+/// Gain below which a trial was clearly a loss.
 const LOSS: f64 = 0.85;
 
-/// How a batch goes.
+/// How a batch is submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// With one doorbell.
     Whole,
-    /// In steps that the kernel does not hold back.
+    /// In steps so small that the kernel does not hold them back.
     Steps,
 }
 
 impl Way {
-    /// Requests that go with one doorbell.
+    /// Returns the maximum of requests per doorbell.
     #[inline]
     pub(crate) fn step(self) -> usize {
         match self {
@@ -69,37 +71,37 @@ impl Way {
     }
 }
 
-/// What goes on.
+/// Phase of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// So many windows until the next trial.
+    /// Number of windows until the next trial.
     Pause(u32),
     /// The window before a trial.
     Before,
-    /// A window the other way.
+    /// A window that goes the other way.
     Other,
 }
 
-/// Bios on their way over time.
+/// Number of bios on their way over time.
 #[derive(Clone, Copy, Default, Debug)]
 struct Window {
     ended: u64,
-    /// Nanoseconds, summed over the bios on their way; after the settling.
+    /// Sum over all bios of their nanoseconds on the way, after the settling.
     area: u64,
-    /// Nanoseconds since it began.
+    /// Nanoseconds since the window began.
     took: u64,
     /// Requests of the largest batch.
     largest: usize,
 }
 
 impl Window {
-    /// Mean nanoseconds from submission to end.
+    /// Returns the mean time from submission to end, in nanoseconds.
     fn mean(self) -> f64 {
         self.area as f64 / (self.ended - SETTLING) as f64
     }
 }
 
-/// Tries, and remembers.
+/// Way in use, and the state of the trials.
 #[derive(Debug)]
 pub(crate) struct Trial {
     way: Way,
@@ -108,7 +110,7 @@ pub(crate) struct Trial {
     last: Option<Moment>,
     window: Window,
     before: Window,
-    /// Trials that spoke for the other way, less those against it.
+    /// Balance of the trials for the other way; see [`WINS`].
     wins: u32,
 }
 
@@ -127,19 +129,20 @@ impl Default for Trial {
 }
 
 impl Trial {
-    /// How the next batch goes.
+    /// Returns the way of the next batch.
     #[inline]
     pub(crate) fn way(&self) -> Way {
         if self.phase == Phase::Other { self.way.other() } else { self.way }
     }
 
-    /// A batch of so many requests is about to go.
+    /// Records that a batch of `requests` requests is about to be submitted.
     #[inline]
     pub(crate) fn goes(&mut self, requests: usize) {
         self.window.largest = self.window.largest.max(requests);
     }
 
-    /// So many bios have ended by now, of those that were on their way since the last look.
+    /// Records that `ended` bios have ended, of `on_their_way` that were on their way since the
+    /// last call.
     #[inline]
     pub(crate) fn ended(&mut self, ended: usize, on_their_way: usize, now: Moment) {
         let since = self.last.replace(now).map_or(0, |last| now.nanoseconds_since(last));
@@ -154,7 +157,7 @@ impl Trial {
         }
     }
 
-    /// Nothing is on its way: what passes until the next bio comes is nobody's time.
+    /// Records that no bio is on its way, so that the time until the next one does not count.
     pub(crate) fn rests(&mut self) {
         self.last = None;
     }
@@ -164,7 +167,7 @@ impl Trial {
         self.phase = match self.phase {
             Phase::Pause(0 | 1) => Phase::Before,
             Phase::Pause(left) => Phase::Pause(left - 1),
-            // Small batches go the same either way.
+            // A small batch goes the same way with either setting.
             Phase::Before if window.largest <= Way::Steps.step() => Phase::Pause(self.pause),
             Phase::Before => {
                 self.before = window;
@@ -196,8 +199,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Runs so many bios, eight at a time of 32 on their way, where a bio takes so many nanoseconds
-    /// by each way; says how many went in steps.
+    /// Runs `bios` bios in batches of eight, with 32 on their way. A bio takes `whole` or `steps`
+    /// nanoseconds, depending on the way. Returns how many bios went in steps.
     fn run(trial: &mut Trial, bios: usize, whole: u64, steps: u64) -> usize {
         let (mut now, mut in_steps) = (1_000_000u64, 0);
         for _ in 0..bios / 8 {
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_faster_is_found() {
+    fn the_faster_way_is_found() {
         let mut trial = Trial::default();
         run(&mut trial, 100_000, 400_000, 350_000);
         let bios = 100_000;
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_difference_changes_nothing() {
+    fn equal_ways_change_nothing() {
         let mut trial = Trial::default();
         let in_steps = run(&mut trial, 1_000_000, 5000, 5000);
         assert_eq!(trial.way, Way::Whole);

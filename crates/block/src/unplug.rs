@@ -1,25 +1,28 @@
-//! Unplug: whether what is plugged is held on when the caller has nothing to wait for.
+//! Unplug: whether the plug is held longer when the caller does not wait.
 //!
-//! `Always` holds until the plug is full or its time is over, as the kernel's does; a caller that
-//! goes to sleep unplugs in either. `Adaptive` sends what came while the last doorbell was rung:
-//! the batch grows by itself when the device is the bottleneck, and an idle device is never kept
-//! waiting. It holds on only where a doorbell, as measured, costs more than waiting for the next
-//! look adds to all that is held.
+//! `Always` holds until the plug is full or its time is over, as the kernel's plug does. A caller
+//! that goes to sleep unplugs under either policy.
+//!
+//! `Adaptive` sends the bios that came while the last doorbell call ran. The batch grows by itself
+//! when the device is the bottleneck, and an idle device never waits. It holds only if a doorbell
+//! call, as measured, costs more time than waiting for the next look adds to all held bios. A look
+//! is one dispatch that may hold.
 
 use crate::device::Wait;
 use crate::knobs::Plugging;
 use crate::limits::PLUG_HOLD;
 use crate::time::Moment;
 
-/// One of so many doorbells of a single request is timed.
+/// One in this many doorbells of a single request is timed.
 const MEASURED_ONE_IN: u32 = 64;
 
-/// What is known of doorbells and looks.
+/// Measured costs of a doorbell and of a wait, and the start of the present hold.
 #[derive(Debug, Default)]
 pub(crate) struct Unplug {
-    /// When it was first decided to hold what is plugged.
+    /// Start of the present hold: the first decision to hold this plug.
     since: Option<Moment>,
-    /// Nanoseconds a doorbell of one request costs, as a moving average.
+    /// Nanoseconds that a doorbell call with one request takes, as a moving average; 0 until
+    /// measured.
     doorbell: u64,
     seen: u32,
     /// Nanoseconds between two looks, as a moving average.
@@ -28,8 +31,8 @@ pub(crate) struct Unplug {
 }
 
 impl Unplug {
-    /// Whether so many bios are held on while so much is in flight. The clock is read only where it
-    /// matters.
+    /// Returns whether `plugged` bios are held while `in_flight` requests are at the device. Reads
+    /// the clock only if the decision depends on it.
     #[inline]
     pub(crate) fn keeps(
         &mut self,
@@ -45,8 +48,7 @@ impl Unplug {
             Plugging::Adaptive => {
                 let now = now();
                 self.look_at(now);
-                // Held once it is worth it, each look is a decision of its own: what is held grows,
-                // and with it what waiting costs.
+                // Decided anew at each look: the plug grows, and with it the cost of waiting.
                 self.doorbell > self.look.saturating_mul(plugged as u64) && !self.is_over(now)
             }
         }
@@ -59,24 +61,24 @@ impl Unplug {
         }
     }
 
-    /// Whether the time of what is held is over; it begins with the first time this is asked.
+    /// Returns whether the hold has lasted its maximum. The hold starts with the first call.
     fn is_over(&mut self, now: Moment) -> bool {
         now - *self.since.get_or_insert(now) >= PLUG_HOLD
     }
 
-    /// What was held goes.
+    /// Ends the hold, because the plug is dispatched.
     #[inline]
     pub(crate) fn goes(&mut self) {
         self.since = None;
     }
 
-    /// Since when something is held on.
+    /// Returns the start of the present hold, if any.
     pub(crate) fn since(&self) -> Option<Moment> {
         self.since
     }
 
-    /// Whether the doorbell that is about to be rung is to be timed: only one of those that carry
-    /// one request and wait for nothing, for what requests cost is not the doorbell's.
+    /// Returns whether to time the next doorbell. Only doorbells with one request and no wait are
+    /// timed, because requests and waits have costs of their own.
     #[inline]
     pub(crate) fn measures(&mut self, requests: usize, wait: Wait) -> bool {
         if requests != 1 || wait != Wait::Not {
@@ -86,7 +88,7 @@ impl Unplug {
         self.seen % MEASURED_ONE_IN == 1
     }
 
-    /// A doorbell of one request took so long.
+    /// Adds the measured time of a doorbell with one request.
     pub(crate) fn measured(&mut self, nanoseconds: u64) {
         let nanoseconds = nanoseconds.clamp(1, PLUG_HOLD.as_nanos() as u64);
         self.doorbell = if self.doorbell == 0 {
@@ -133,17 +135,17 @@ mod tests {
             now += pace;
             unplug.keeps(Plugging::Adaptive, plugged, 9, || at(now))
         };
-        assert!(!look(&mut unplug, 1, 100), "nothing is known yet");
+        assert!(!look(&mut unplug, 1, 100), "no doorbell is measured yet");
         unplug.measured(1000);
         for _ in 0..50 {
             look(&mut unplug, 1, 100);
         }
         unplug.goes();
         assert!(look(&mut unplug, 1, 100));
-        assert!(!look(&mut unplug, 20, 100), "many would wait");
+        assert!(!look(&mut unplug, 20, 100), "many bios would wait");
         for _ in 0..50 {
             look(&mut unplug, 1, 5000);
         }
-        assert!(!look(&mut unplug, 1, 5000), "looks are rare");
+        assert!(!look(&mut unplug, 1, 5000), "the next look is far away");
     }
 }

@@ -11,9 +11,10 @@
 //! that was split from a failed request is a request of its own.
 //!
 //! ```text
-//! Submitted Plugged [Merged] | Tagged Dispatched .. Rung | Completed .. [Held] | Ended or Again or Apart .. Run
-//!                                   ^  Waits, Refused                                     |
-//!                                   +-----------------------------------------------------+
+//! Submitted Plugged [Merged] | Tagged Dispatched .. Rung | Completed .. [Held] | Ended .. Run
+//!                                   ^  Waits, Refused                          | Again ..
+//!                                   |                                          | Apart ..
+//!                                   +------------------------------------------+
 //! ```
 //!
 //! An observer costs one call per step. It must be quick, because the context waits for it.
@@ -177,14 +178,14 @@ pub enum Step {
     },
 }
 
-/// The columns of a step's line; what a step does not have stays blank.
+/// Columns of a step's line; a column that the step does not have stays blank.
 #[derive(Default)]
 struct Columns {
     stage: &'static str,
     arrival: Option<u64>,
     tag: Option<Tag>,
     asked: Option<Asked>,
-    /// A number, and of what.
+    /// A number and its unit.
     count: Option<(u64, &'static str)>,
 }
 
@@ -260,8 +261,8 @@ impl Columns {
     }
 }
 
-/// One line of [`Step::WIDTH`] characters, under the columns of [`Step::HEADING`]; numbers too
-/// large for their column widen it.
+/// Prints one line of [`Step::WIDTH`] characters, under the columns of [`Step::HEADING`]. A number
+/// that is too large for its column widens the line.
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Columns { stage, arrival, tag, asked, count } = self.columns();
@@ -277,7 +278,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A number at the right of its column, or blanks.
+/// Writes a number right-aligned in its column, or blanks.
 fn number(formatter: &mut fmt::Formatter<'_>, width: usize, number: Option<u64>) -> fmt::Result {
     match number {
         Some(number) => write!(formatter, "{number:>width$}"),
@@ -316,7 +317,8 @@ mod tests {
         length: 8 << 20,
     };
 
-    /// One of each, in the order of life.
+    /// One step of each kind, in order of life; `Completed` and `Ended` twice, with bytes and with
+    /// an error.
     const STEPS: [Step; 16] = [
         Step::Submitted { asked: ASKED },
         Step::Plugged { arrival: 12, bios: 128 },
@@ -356,8 +358,7 @@ mod tests {
         assert_eq!(line(STEPS[9]), "completed 12 255 5 is the error");
     }
 
-    /// Columns stand under their headings: a value ends where its heading does, a word begins where
-    /// it does.
+    /// A number ends at the end of its heading, and a word begins at the beginning of its heading.
     #[test]
     fn columns_stand_under_their_headings() {
         let line = STEPS[5].to_string();
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_through_a_reference_watches() {
+    fn a_reference_to_a_watcher_watches() {
         fn tell<W: Walk>(mut walk: W) -> bool {
             walk.step(Step::Run { bios: 1 });
             W::WATCHED

@@ -1,8 +1,7 @@
-//! The steady way of a request asks for no memory: bios of one segment, submitted, dispatched and
+//! The steady path of a request allocates no memory: bios of one segment, submitted, dispatched and
 //! ended over and over.
 //!
-//! Counted by the allocator of this program, for the thread that runs the loop; so this file is a
-//! test of its own.
+//! The allocator of this program counts per thread, so this file is a test of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,26 +14,26 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts per thread what it hands on to the system's allocator.
+/// Allocator that counts the calls of each thread and passes them to the system's allocator.
 struct Counting;
 
 fn count() {
-    // A thread that ends has no counter any more, and nobody asks for it.
+    // A thread that ends has lost its counter, and no test reads it.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came, and what that returns is
-// returned; the count beside it neither allocates nor unwinds: a constant thread-local cell needs
-// no memory of its own.
+// SAFETY: every call is passed to the system's allocator unchanged, and its result is returned. The
+// count beside it neither allocates nor unwinds: a constant thread-local cell needs no memory of
+// its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps the contract of this call, which is that of the one made.
+        // SAFETY: the caller keeps the contract of this call, which is also that of the inner one.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as above; the memory came from the system's allocator, for all of it does.
+        // SAFETY: as above; the memory came from the system's allocator, as all of it does.
         unsafe { System.dealloc(memory, layout) }
     }
 
@@ -48,10 +47,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bios of a batch.
+/// Bios per batch.
 const BATCH: u64 = 32;
 
-/// Submits a batch that does not merge, and ends it.
+/// Submits a batch that does not merge and ends it.
 fn turn(
     queue: &mut Queue,
     device: &mut Null,
@@ -82,14 +81,14 @@ fn turn(
 }
 
 #[test]
-fn the_steady_way_of_a_request_allocates_nothing() {
+fn the_steady_path_of_a_request_allocates_nothing() {
     let (mut queue, mut device, mut ended) = (Queue::new(), Null::new(), Vec::new());
     for (operation, class) in [
         (Operation::Write, Class::Background),
         (Operation::Read, Class::Waited),
         (Operation::WriteFua, Class::Waited),
     ] {
-        // Lists grow to what they need.
+        // Warm-up: the lists grow to the size that they need.
         (0..64).for_each(|_| turn(&mut queue, &mut device, &mut ended, operation, class));
         let before = ALLOCATIONS.get();
         (0..1000).for_each(|_| turn(&mut queue, &mut device, &mut ended, operation, class));

@@ -1,4 +1,4 @@
-//! When completions are ended: not while they form a batch, but at once where somebody waits.
+//! When completions are ended: together if they form a batch, at once if a caller waits.
 
 mod common;
 
@@ -9,7 +9,7 @@ use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue};
 use forebay_block::{Refused, Segment, Source, Tag, Target, Wait};
 
-/// Ends one request each microsecond that it is looked at, as long as there are any.
+/// Ends one request per reap, a microsecond apart, as long as there are any.
 struct Steady {
     now: Moment,
     taken: Vec<Tag>,
@@ -50,8 +50,8 @@ fn write(page: u64) -> Bio {
     }
 }
 
-/// Runs with a hundred background writes on their way at a time; how many runs there were for how
-/// many bios.
+/// Ends `bios` background writes with a hundred on their way at a time. Returns the numbers of
+/// completion runs and of bios ended.
 fn runs(queue: &mut Queue, device: &mut Steady, bios: u64) -> (u64, u64) {
     let before = queue.counters();
     let (mut next, mut ended) = (before.bios, Vec::new());
@@ -69,14 +69,14 @@ fn runs(queue: &mut Queue, device: &mut Steady, bios: u64) -> (u64, u64) {
 }
 
 #[test]
-fn contract_15_adaptive_holds_nothing_that_somebody_waits_for() {
+fn contract_15_adaptive_holds_nothing_that_a_caller_waits_for() {
     let mut queue = Queue::new();
     let mut device = Steady { now: Moment::default(), taken: Vec::new() };
     let (_, _) = runs(&mut queue, &mut device, 200);
     let (held, bios) = runs(&mut queue, &mut device, 1000);
-    assert!(held * 4 < bios, "batches form where nobody waits: {held} runs of {bios} bios");
+    assert!(held * 4 < bios, "batches form if no caller waits: {held} runs of {bios} bios");
     queue.set_awaited(Awaited::Yes);
-    // What is held already ends with the first.
+    // Completions that are held already end with the first one.
     let (_, _) = runs(&mut queue, &mut device, 1);
     let (runs_awaited, bios) = runs(&mut queue, &mut device, 1000);
     assert_eq!(runs_awaited, bios, "each ends at once");
@@ -86,7 +86,7 @@ fn contract_15_adaptive_holds_nothing_that_somebody_waits_for() {
     assert!(again * 4 < bios, "{again} runs of {bios} bios");
 }
 
-/// The fixed form holds whoever waits: that is what it is compared for.
+/// The fixed delay also holds completions that a caller waits for: it is there to be compared.
 #[test]
 fn a_fixed_delay_is_kept() {
     let mut queue = Queue::new();

@@ -1,6 +1,6 @@
-//! The whole way of a request against byte arrays to which every bio is applied when it is
-//! submitted: whatever the device shortens, refuses, interrupts, fails or reorders, each bio must
-//! end once, and as if it had been alone.
+//! The whole path of a request against byte arrays. Every bio is applied to the arrays when it is
+//! submitted. The device shortens, refuses, interrupts, fails and reorders requests, and still each
+//! bio must end once, as if it had been alone.
 
 mod common;
 
@@ -12,7 +12,7 @@ use forebay_block::{
 };
 use proptest::prelude::*;
 
-/// Writes stay below this many pages; the end of the file is above, within a page.
+/// Writes stay below this page. The end of the file is above it, inside a page.
 const WRITTEN_PAGES: u64 = 24;
 const SIZE: u64 = WRITTEN_PAGES * PAGE as u64 + 700;
 const LARGEST_SIZE: u64 = SIZE + 3 * PAGE as u64;
@@ -49,11 +49,11 @@ fn temper() -> impl Strategy<Value = Temper> {
     )
 }
 
-/// What a bio must end with.
+/// Expected end of a bio.
 struct Expected {
     bio: Bio,
     result: Result<u64, Errno>,
-    /// Bytes a read must find; none where a failed write may have left anything.
+    /// Bytes that a read must find; `None` if a failed write may have changed the byte.
     bytes: Vec<Option<u8>>,
 }
 
@@ -115,7 +115,7 @@ impl World {
         Bio { operation, target, offset, length, segments: segments.into(), class, source, owner }
     }
 
-    /// Frames that follow the ones before or do not, some filled for a write, and zeroes.
+    /// Returns frames, consecutive or not, filled with random bytes, and for a write some zeroes.
     fn segments(&mut self, operation: Operation, length: u64) -> Vec<Segment> {
         let mut segments = Vec::new();
         let mut left = length as u32;
@@ -138,7 +138,7 @@ impl World {
         segments
     }
 
-    /// Applies the bio to the byte arrays, and keeps what it must end with.
+    /// Applies the bio to the byte arrays and records its expected end.
     fn expect(&mut self, bio: &Bio) {
         let target = bio.target.0 as usize;
         let file = &mut self.files[target];
@@ -198,7 +198,7 @@ impl World {
             for (found, expected) in found.iter().zip(&expected.bytes) {
                 assert!(
                     expected.is_none_or(|expected| *found == expected),
-                    "a wrong byte read by {bio:?}"
+                    "{bio:?} read a wrong byte"
                 );
             }
         }

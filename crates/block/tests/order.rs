@@ -1,4 +1,4 @@
-//! Who goes first, what stays back, and in which order bios end.
+//! Order of service, conflicts in flight, and the order of ends.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn finish(queue: &mut Queue, device: &mut Erratic) -> Vec<u64> {
 }
 
 #[test]
-fn contract_15_what_somebody_waits_for_goes_first() {
+fn contract_15_waited_bios_go_first() {
     let (mut queue, mut device) = (Queue::new(), device());
     queue.submit(bio(Write, 0, 0, Background, 0));
     queue.submit(bio(Write, 0, 9, Background, 1));
@@ -51,7 +51,7 @@ fn contract_15_what_somebody_waits_for_goes_first() {
 }
 
 #[test]
-fn contract_15_what_a_waited_bio_must_not_overtake_is_waited_for_too() {
+fn contract_15_a_bio_that_a_waited_one_conflicts_with_goes_with_it() {
     let (mut queue, mut device) = (Queue::new(), device());
     queue.submit(bio(Write, 0, 0, Background, 0));
     queue.submit(bio(Write, 0, 5, Background, 1));
@@ -84,14 +84,18 @@ fn contract_15_the_refused_go_first_next_time_in_order() {
 }
 
 #[test]
-fn contract_15_nothing_overtakes_what_it_is_in_conflict_with() {
+fn contract_15_no_bio_overtakes_one_that_it_conflicts_with() {
     let (mut queue, mut device) = (Queue::new(), device());
     for (owner, (target, page)) in [(0, 0), (0, 0), (0, 8), (1, 0), (0, 0)].into_iter().enumerate()
     {
         queue.submit(bio(Write, target, page, Background, owner as u64));
     }
     assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(3));
-    assert_eq!(owners(&device.taken), [0, 2, 3], "the second write waits, and the last behind it");
+    assert_eq!(
+        owners(&device.taken),
+        [0, 2, 3],
+        "the second write waits, and the last one behind it"
+    );
     finish(&mut queue, &mut device);
     assert_eq!(owners(&device.taken), [0, 2, 3, 1, 4]);
 }
@@ -118,7 +122,7 @@ fn one_doorbell_per_batch_and_none_for_nothing() {
     assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(0));
     assert_eq!(device.doorbells, 0);
     assert_eq!(queue.dispatch(&mut device, Wait::Something(None)), Ok(0));
-    assert_eq!(device.doorbells, 1, "a wait goes to the device even with nothing to hand over");
+    assert_eq!(device.doorbells, 1, "a wait goes to the device even without a request");
     for owner in 0..32 {
         queue.submit(bio(Write, 0, owner, Background, owner));
     }
@@ -143,7 +147,7 @@ fn a_request_has_no_more_segments_than_one_may_have() {
 }
 
 #[test]
-fn contract_15_what_nobody_waits_for_ends_too() {
+fn contract_15_background_bios_end_beside_a_stream_of_waited_ones() {
     let (mut queue, mut device) = (Queue::new(), device());
     let mut owner = 1;
     let mut ended = Vec::new();
@@ -159,18 +163,18 @@ fn contract_15_what_nobody_waits_for_ends_too() {
             return;
         }
     }
-    panic!("{owner} waited bios went before the one nobody waits for");
+    panic!("{owner} waited bios went before the background one");
 }
 
 #[test]
-fn contract_16_what_is_held_has_a_deadline_that_is_told() {
+fn contract_16_a_hold_has_a_deadline_that_due_returns() {
     let (mut queue, mut device) = (Queue::new(), device());
     queue.set_knobs(Knobs { plugging: Plugging::Always, ..Knobs::default() });
     queue.submit(bio(Write, 0, 0, Background, 0));
     assert_eq!(queue.dispatch(&mut device, Wait::Not), Ok(0));
     let due = queue.due(device.now()).expect("a bio is held");
     assert!(due <= PLUG_HOLD);
-    // The device's clock goes on by a microsecond with each look.
+    // The device's clock advances by a microsecond with each look.
     let looks = (0..100).take_while(|_| queue.dispatch(&mut device, Wait::Not) == Ok(0)).count();
     assert!((1..60).contains(&looks), "{looks}");
     assert_eq!(queue.in_flight(), 1);

@@ -1,5 +1,5 @@
-//! What a watcher is told must be what happened: each bio on its way once, with the result its
-//! caller gets, on a device that refuses, shortens, interrupts and fails.
+//! The steps that an observer receives match the events: each bio is reported once, with the result
+//! of its caller, on a device that refuses, shortens, interrupts and fails.
 
 mod common;
 
@@ -28,7 +28,8 @@ fn bio(owner: u64, page: u64, writes: bool) -> Bio {
     }
 }
 
-/// Walks bios in groups of four; owners are numbers of arrival.
+/// Submits bios in groups of four and returns the steps. The owner of a bio is its number of
+/// arrival.
 fn walk(temper: Temper, seed: u64, asked: &[(u64, bool)], knobs: Knobs) -> (Vec<Step>, Vec<Ended>) {
     let mut device =
         Erratic::new(temper, seed, vec![vec![1; (PAGES as usize) * PAGE]], asked.len());
@@ -49,12 +50,12 @@ fn walk(temper: Temper, seed: u64, asked: &[(u64, bool)], knobs: Knobs) -> (Vec<
     (steps, ended)
 }
 
-/// Follows the steps as a reader would.
+/// Checks the steps one by one.
 #[derive(Default)]
 struct Reader {
-    /// By tag, the request at the device.
+    /// The request at the device, by tag.
     flying: BTreeMap<Tag, u64>,
-    /// Requests that are to be dispatched (again), by number.
+    /// Number of times that each request was dispatched.
     dispatched: BTreeMap<u64, usize>,
     ended: Vec<u64>,
     handed_over: usize,
@@ -78,7 +79,7 @@ impl Reader {
             Step::Rung { requests } => {
                 assert_eq!(
                     requests, self.handed_over,
-                    "what was dispatched is what the doorbell hands over"
+                    "the doorbell submits the requests that were dispatched"
                 );
                 self.handed_over = 0;
             }
@@ -88,7 +89,11 @@ impl Reader {
             }
             Step::Ended { arrival, result } => {
                 let end = &ended[self.ended.len()];
-                assert_eq!((arrival, result), (end.bio.owner, end.result), "told as its caller is");
+                assert_eq!(
+                    (arrival, result),
+                    (end.bio.owner, end.result),
+                    "the step has the result of the caller"
+                );
                 self.ended.push(arrival);
                 self.ended_in_run += 1;
             }
@@ -103,7 +108,7 @@ impl Reader {
 
 proptest! {
     #[test]
-    fn contract_16_each_bio_is_told_of_from_submission_to_its_one_end(
+    fn contract_16_each_bio_is_reported_from_submission_to_its_one_end(
         asked in prop::collection::vec((0..PAGES, any::<bool>()), 1..60),
         capacity in 1..20usize,
         refuses in 0..30u64,
@@ -129,7 +134,7 @@ proptest! {
             _ => None,
         });
         prop_assert!(arrivals.eq(0..asked.len() as u64));
-        // Who did not join another's request was dispatched as one.
+        // A bio that did not join another's request was dispatched as a request.
         let merged = steps.iter().filter(|step| matches!(step, Step::Merged { .. })).count();
         let apart = steps.iter().any(|step| matches!(step, Step::Apart { .. }));
         prop_assert!(apart || reader.dispatched.len() + merged == asked.len());

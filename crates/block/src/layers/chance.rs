@@ -1,7 +1,8 @@
 //! Random numbers that can be replayed: the same seed gives the same numbers on every machine.
 //!
-//! The generator is Marsaglia's xorshift with a multiplied output. It is not a crate, because what
-//! a layer does must not change with a release of a dependency. Not for secrets.
+//! The generator is Marsaglia's xorshift with a multiplied output. It is not taken from a crate,
+//! because the behaviour of a layer must not change with a release of a dependency. It is not for
+//! secrets.
 
 /// Fraction from 0 to 1 in millionths: a probability, or a quantile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -61,7 +62,7 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        // Zero is the one state that shifts never leave.
+        // Shifts never leave the state zero.
         Self { state: if mixed == 0 { 1 } else { mixed } }
     }
 
@@ -75,8 +76,8 @@ impl Random {
 
     /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of a product is as even as a remainder, and the high bits are the better
-        // ones.
+        // The high half of the product is as evenly distributed as a remainder, and uses the
+        // better, high bits.
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 

@@ -8,12 +8,12 @@
 //! request --> inner device --> seen, at m --> held --> due at m + fixed + [0, spread] --> reaped
 //! ```
 //!
-//! A doorbell that waits never waits inside beyond the next due completion, and asks the inner
-//! device to wait with that limit even where nothing is in flight there; so it ends in time. Ended
-//! by nobody's completion and before its limit, the inner device was woken, and so is the caller.
+//! A doorbell that waits asks the inner device to wait until the next due completion at most, even
+//! if nothing is in flight there. So it ends in time. If the inner wait ends before its limit and
+//! without a completion, the inner device was woken, and this doorbell returns.
 //!
-//! The price: clock reads at each doorbell that waits and each reap, and where a completion comes
-//! that is not due yet, one more inner doorbell for it.
+//! The price: clock reads at each doorbell that waits and each reap, and one more inner doorbell
+//! for each completion that arrives before it is due.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -41,8 +41,8 @@ pub struct Latency {
 /// use std::time::Duration;
 ///
 /// let flush = Bio {
-///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0, segments: Segments::new(),
-///     class: Class::Waited, source: Source(0), owner: 0,
+///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0,
+///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::ZERO };
 /// let mut device = Delay::new(Null::new(), latency, 7);
@@ -61,14 +61,14 @@ pub struct Delay<D> {
     latencies: [Latency; OPERATIONS],
     random: Random,
     flying: Notes<Operation>,
-    /// By due time, then in the order they came.
+    /// By due time, then in order of arrival.
     held: BTreeMap<(Moment, u64), Completion>,
     arrivals: u64,
-    /// Kept for its memory.
+    /// Empty between calls; keeps its allocation.
     reaped: Vec<Completion>,
 }
 
-/// A wait in one form.
+/// A wait of any form.
 struct Goal {
     want: usize,
     within: Duration,
@@ -115,7 +115,7 @@ impl<D: Device> Delay<D> {
         &mut self.inner
     }
 
-    /// Takes what the inner device has completed; says how many that are.
+    /// Takes the completions of the inner device and returns their number.
     fn collect(&mut self) -> usize {
         self.inner.reap(&mut self.reaped);
         if self.reaped.is_empty() {
@@ -124,8 +124,8 @@ impl<D: Device> Delay<D> {
         let (count, now) = (self.reaped.len(), self.inner.now());
         for completion in self.reaped.drain(..) {
             let operation = self.flying.take(completion.tag);
-            let operation =
-                operation.unwrap_or_else(|| panic!("{:?} was not in flight", completion.tag));
+            let operation = operation
+                .unwrap_or_else(|| panic!("{:?} completed but was not in flight", completion.tag));
             let Latency { fixed, spread } = self.latencies[place(operation)];
             let spread = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
             let more = Duration::from_nanos(self.random.below(spread.saturating_add(1)));
@@ -135,7 +135,7 @@ impl<D: Device> Delay<D> {
         count
     }
 
-    /// Waits for the goal; every inner wait ends with the next due completion at the latest.
+    /// Waits for the goal. Every inner wait ends with the next due completion at the latest.
     fn wait(&mut self, goal: &Goal) -> Result<(), Errno> {
         let start = self.inner.now();
         let (mut now, mut is_rung) = (start, false);

@@ -5,9 +5,10 @@
 //! serves it and it is reported as failed, as if the answer was lost. The first rule that applies
 //! decides.
 //!
-//! Each rule counts, and draws, for all requests that the device took and that it is about, whether
-//! an earlier rule fires or not; so rules do not disturb each other, and a request that is refused
-//! and comes again is counted once. The same seeds and requests give the same errors.
+//! Each rule counts, and draws a random number for, every request that it selects and that the
+//! device took, even if an earlier rule fires. So rules do not disturb each other, and a request
+//! that is refused and submitted again is counted once. The same seeds and requests give the same
+//! errors.
 //!
 //! The price: a request is compared with every rule.
 
@@ -84,7 +85,7 @@ impl Rule {
     }
 }
 
-/// A rule, and how far it has come.
+/// A rule and its progress.
 #[derive(Clone, Debug)]
 struct Active {
     rule: Rule,
@@ -98,7 +99,7 @@ impl Active {
         Self { rule, count: 0, random: Random::new(seed) }
     }
 
-    /// Whether it fires on the next request that it is about.
+    /// Returns whether the rule fires on the next request that it selects.
     fn fires(&self) -> bool {
         match self.rule.occasion {
             Occasion::Every(nth) => nth > 0 && (self.count + 1).is_multiple_of(nth),
@@ -119,8 +120,8 @@ impl Active {
 /// use forebay_block::{Bio, Class, Device, Errno, Operation, Segments, Source, Tag, Target, Wait};
 ///
 /// let flush = Bio {
-///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0, segments: Segments::new(),
-///     class: Class::Waited, source: Source(0), owner: 0,
+///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0,
+///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let mut device = Errors::new(Null::new());
 /// device.set_rules([Rule { operations: vec![Operation::FlushData], ..Rule::always(Errno::IO) }]);
@@ -136,7 +137,7 @@ impl Active {
 pub struct Errors<D> {
     inner: D,
     rules: Vec<Active>,
-    /// Served, and to be reported failed.
+    /// Requests at the device that will be reported as failed.
     doomed: Notes<Errno>,
     own: Own,
 }

@@ -40,8 +40,7 @@ pub struct Ceiling {
     pub requests: Option<Rate>,
 }
 
-/// A bucket of tokens. One unit is as many tokens as a second has nanoseconds, so that filling is
-/// exact.
+/// Token bucket. One unit is as many tokens as a second has nanoseconds, so that filling is exact.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: Rate,
@@ -61,7 +60,7 @@ impl Bucket {
         self.tokens = self.tokens.saturating_add(more).min(Self::full(self.rate).tokens);
     }
 
-    /// How long until so many units pass; zero where they do now.
+    /// Returns how long it takes until `units` units pass, or zero if they pass now.
     fn until(&self, units: u64) -> Duration {
         let needed = i128::from(units.min(self.rate.burst.get())) * UNIT - self.tokens;
         let nanoseconds =
@@ -79,11 +78,12 @@ impl Bucket {
 /// ```
 /// use std::num::NonZeroU32;
 /// use forebay_block::layers::{Ceiling, Limit, Null};
-/// use forebay_block::{Bio, Class, Device, Operation, Refused, Segments, Source, Tag, Target, Wait};
+/// use forebay_block::{Bio, Class, Device, Operation, Refused, Segments};
+/// use forebay_block::{Source, Tag, Target, Wait};
 ///
 /// let flush = Bio {
-///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0, segments: Segments::new(),
-///     class: Class::Waited, source: Source(0), owner: 0,
+///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0,
+///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let ceiling = Ceiling { in_flight: NonZeroU32::new(1), ..Ceiling::default() };
 /// let mut device = Limit::new(Null::new(), ceiling);
@@ -101,11 +101,11 @@ pub struct Limit<D> {
     in_flight: u32,
     bandwidth: Option<Bucket>,
     requests: Option<Bucket>,
-    /// Up to when the buckets are filled.
+    /// Time up to which the buckets are filled.
     filled: Moment,
-    /// Whether that is recent enough for the batch.
+    /// Whether `filled` is recent enough for the present batch.
     is_fresh: bool,
-    /// When the request that was refused for a rate would pass.
+    /// When the request that a rate refused last would pass.
     passes: Option<Moment>,
 }
 
@@ -162,7 +162,7 @@ impl<D: Device> Limit<D> {
         self.is_fresh = true;
     }
 
-    /// How long until a request passes both buckets.
+    /// Returns how long it takes until a request passes both buckets.
     fn until(&self, bytes: u64) -> Duration {
         let bandwidth = self.bandwidth.map_or(Duration::ZERO, |bucket| bucket.until(bytes));
         self.requests.map_or(Duration::ZERO, |bucket| bucket.until(1)).max(bandwidth)
@@ -174,7 +174,7 @@ fn changed(bucket: Option<Bucket>, rate: Rate) -> Bucket {
     bucket.map_or(full, |bucket| Bucket { rate, tokens: bucket.tokens.min(full.tokens) })
 }
 
-/// A wait that ends after `most` at the latest.
+/// Returns a wait that ends after `most` at the latest.
 fn shortened(wait: Wait, most: Duration) -> Wait {
     let shorter = |limit: Option<Duration>| Some(limit.map_or(most, |limit| limit.min(most)));
     match wait {

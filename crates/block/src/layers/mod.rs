@@ -43,10 +43,10 @@ use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::limits::TAGS;
 use crate::time::Moment;
 
-/// How many operations there are.
+/// Number of operations.
 const OPERATIONS: usize = 12;
 
-/// The place of an operation in a table. Says by not compiling that a new one has none.
+/// Returns the place of an operation in a table. A new operation without a place does not compile.
 const fn place(operation: Operation) -> usize {
     match operation {
         Operation::Read => 0,
@@ -64,7 +64,7 @@ const fn place(operation: Operation) -> usize {
     }
 }
 
-/// A note on each request taken, until it completes.
+/// A note per request taken, kept until it completes.
 #[derive(Debug)]
 struct Notes<T> {
     of_tag: Vec<Option<T>>,
@@ -85,7 +85,7 @@ impl<T> Notes<T> {
     }
 }
 
-/// Completions that a layer makes itself, of requests that never reach the device. They complete
+/// Completions that a layer makes itself, for requests that never reach the device. They complete
 /// with the doorbell.
 #[derive(Debug, Default)]
 struct Own {
@@ -98,8 +98,8 @@ impl Own {
         self.staged.push(Completion { tag, result: Err(errno) });
     }
 
-    /// Completes what is staged; says how long the inner device may wait, now that this has
-    /// completed.
+    /// Completes the staged requests. Returns how long the inner device may wait, given these
+    /// completions.
     fn ring(&mut self, wait: Wait) -> Wait {
         self.completed.append(&mut self.staged);
         let count = u32::try_from(self.completed.len()).unwrap_or(u32::MAX);

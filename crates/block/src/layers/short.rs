@@ -61,12 +61,12 @@ pub struct Short<D> {
     inner: D,
     shortfalls: Shortfalls,
     random: Random,
-    /// Most bytes to be told of.
+    /// Most bytes to report, per request in flight.
     told: Notes<u64>,
     own: Own,
 }
 
-/// What becomes of a request.
+/// How a request ends.
 enum Fate {
     Whole,
     Fails(Errno),
@@ -75,9 +75,9 @@ enum Fate {
 
 /// The first part of a request.
 struct Part {
-    /// Bytes the device is asked for.
+    /// Bytes for the device.
     asked: u64,
-    /// Most bytes the caller is told of.
+    /// Most bytes to report to the caller.
     told: u64,
 }
 
@@ -127,12 +127,12 @@ impl<D: Device> Short<D> {
     }
 }
 
-/// A first part of a request, where it has one.
+/// Returns a first part of a request, or `None` if it has none that a device could end with.
 fn part(bio: &Bio, random: &mut Random) -> Option<Part> {
     let (sector, page) = (SECTOR as u64, PAGE as u64);
     let part = match bio.operation {
         Operation::Read => {
-            // Ends of sectors inside the range; the first may be less than a sector away.
+            // Ends of sectors inside the range. The first may be less than a sector away.
             let first = sector - bio.offset % sector;
             let ends = bio.length.saturating_sub(first).div_ceil(sector);
             let asked = (ends > 0).then(|| first + sector * random.below(ends))?;
@@ -151,7 +151,7 @@ fn part(bio: &Bio, random: &mut Random) -> Option<Part> {
     (part.told < bio.length).then_some(part)
 }
 
-/// The first `bytes` of a request.
+/// Returns the first `bytes` bytes of a request.
 fn head(bio: &Bio, bytes: u64) -> Bio {
     let mut left = bytes;
     let mut segments = Segments::new();
@@ -190,7 +190,7 @@ impl<D: Device> Device for Short<D> {
                 self.told.put(tag, told);
             }
         }
-        // Drawn for what was taken alone, so that a refusal changes nothing.
+        // Only a request that was taken uses up random numbers, so that a refusal changes nothing.
         self.random = random;
         Ok(())
     }

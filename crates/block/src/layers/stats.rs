@@ -73,7 +73,7 @@ impl Histogram {
                 let (first, last) = bounds(bucket);
                 let (first, last) = (first.max(self.least), last.min(self.most));
                 let span = u128::from(last - first);
-                // The middle one of as many equal parts as there are numbers.
+                // Split into as many equal parts as there are numbers, the middle of the part.
                 let place = u128::from(2 * (rank - before) - 1);
                 return Some(first + (span * place / (2 * u128::from(count))) as u64);
             }
@@ -102,7 +102,7 @@ fn bucket(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()) as usize
 }
 
-/// The first and the last number of a bucket.
+/// Returns the first and the last number of a bucket.
 fn bounds(bucket: usize) -> (u64, u64) {
     match bucket {
         0 => (0, 0),
@@ -159,7 +159,7 @@ impl Statistics {
     }
 }
 
-/// What is kept of a request until it completes.
+/// Data of a request in flight, until it completes.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     operation: Operation,
@@ -175,8 +175,8 @@ struct Note {
 /// use std::time::Duration;
 ///
 /// let flush = Bio {
-///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0, segments: Segments::new(),
-///     class: Class::Waited, source: Source(0), owner: 0,
+///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0,
+///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::ZERO };
 /// let mut device = Stats::new(Delay::new(Null::new(), latency, 7));
@@ -193,7 +193,7 @@ struct Note {
 pub struct Stats<D> {
     inner: D,
     statistics: Statistics,
-    /// Taken, and not handed over by a doorbell yet.
+    /// Requests taken and not submitted by a doorbell yet: tag, operation, bytes.
     staged: Vec<(Tag, Operation, u64)>,
     flying: Notes<Note>,
     in_flight: u64,
@@ -222,12 +222,12 @@ impl<D: Device> Stats<D> {
         core::mem::take(&mut self.statistics)
     }
 
-    /// The device beneath.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device beneath, to change its settings.
+    /// Returns the inner device, to change its settings.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
@@ -273,7 +273,7 @@ impl<D: Device> Device for Stats<D> {
         for &Completion { tag, result } in &completions[before..] {
             let note = self.flying.take(tag);
             let Note { operation, asked, rung } =
-                note.unwrap_or_else(|| panic!("{tag:?} was not in flight"));
+                note.unwrap_or_else(|| panic!("{tag:?} completed but was not in flight"));
             self.in_flight -= 1;
             let of = &mut self.statistics.operations[place(operation)];
             of.latency.add(nanoseconds(now.since(rung)));

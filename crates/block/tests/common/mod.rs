@@ -1,4 +1,5 @@
-//! A device for tests that does everything a device may do, at random, and files that remember.
+//! A device for tests that refuses, shortens, interrupts, fails and reorders at random, over files
+//! in memory.
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use forebay_block::limits::{PAGE, SECTOR, TAGS};
@@ -6,7 +7,7 @@ use forebay_block::{
     Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Wait,
 };
 
-/// Numbers at random that replay (xorshift).
+/// Random numbers that can be replayed (xorshift).
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -22,13 +23,13 @@ impl Chance {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound.max(1)
     }
 
-    /// Whether something happens that does so `percent` times in a hundred.
+    /// Returns `true` in `percent` of 100 cases.
     pub(crate) fn happens(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
 
-/// How a device behaves, in per cent where it is a rate.
+/// Behaviour of a device; rates are in per cent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Temper {
     pub(crate) capacity: usize,
@@ -42,11 +43,11 @@ pub(crate) const CALM: Temper = Temper { capacity: TAGS, refuses: 0, shortens: 0
 /// A device over byte arrays that shortens, refuses, interrupts, fails and reorders.
 pub(crate) struct Erratic {
     pub(crate) files: Vec<Vec<u8>>,
-    /// Per file, the page no read or write succeeds on.
+    /// Per file, the page that every read and write fails on.
     pub(crate) bad_pages: Vec<Option<u64>>,
     pub(crate) arena: Vec<u8>,
     pub(crate) doorbells: u64,
-    /// All that was taken, in order.
+    /// Requests taken, in order.
     pub(crate) taken: Vec<Bio>,
     temper: Temper,
     chance: Chance,
@@ -77,7 +78,7 @@ impl Erratic {
         self.temper.capacity = capacity;
     }
 
-    /// Completes one request of those at the device: the oldest when calm, else any.
+    /// Completes one request at the device: the oldest if calm, otherwise a random one.
     fn complete_one(&mut self) {
         let is_calm = self.temper.shortens == 0;
         let which = if is_calm { 0 } else { self.chance.below(self.active.len() as u64) as usize };
@@ -173,7 +174,7 @@ impl Device for Erratic {
         let mut there = self.staged.iter().chain(&self.active);
         assert!(
             there.all(|(_, bio)| !overlap_with_a_change(bio, request)),
-            "no order is kept in flight"
+            "the device keeps no order in flight"
         );
         let segments: u64 =
             request.segments.iter().map(|segment| u64::from(segment.length())).sum();

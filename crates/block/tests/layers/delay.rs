@@ -1,4 +1,4 @@
-//! Delay: nothing early, nothing withheld, in order, and no doorbell waits beyond what it may.
+//! Delay: no completion is early or withheld, all are in order, and no doorbell waits too long.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The latencies of all operations over time, and from them when each completion is due.
+/// The latency of each operation, and the due times that follow from it.
 struct Model {
     latency_of: Vec<(Operation, u64)>,
     operation_of: Vec<Operation>,
-    /// Of completions that the layer has seen: due, number in the order seen, which.
+    /// Completions that the layer has seen: due time, number in the order seen, completion.
     held: Vec<(Moment, usize, Completion)>,
     seen: usize,
 }
@@ -46,7 +46,7 @@ impl Model {
         self.latency_of.iter_mut().filter(|(of, _)| *of == operation).for_each(|of| of.1 = fixed);
     }
 
-    /// Looks at what the inner device was asked for meanwhile.
+    /// Adds the completions that the layer has reaped from the inner device since the last call.
     fn see(&mut self, device: &Timed) {
         for &(seen, completion) in &device.reaped[self.seen..] {
             let operation = self.operation_of[usize::from(completion.tag.0)];
@@ -68,12 +68,12 @@ impl Model {
     }
 }
 
-/// What the contract of a doorbell says of its end.
+/// Checks that a doorbell ended when its contract says.
 fn check_wait(model: &Model, device: &Timed, wait: Wait, start: Moment) {
     let now = device.moment();
     let (want, within, limit) = match wait {
         Wait::Not => {
-            assert_eq!(now, start, "it was told not to wait");
+            assert_eq!(now, start, "the doorbell must not wait");
             return;
         }
         Wait::Something(limit) => (1, Duration::MAX, limit),
@@ -81,14 +81,18 @@ fn check_wait(model: &Model, device: &Timed, wait: Wait, start: Moment) {
     };
     let (waited, due) = (now.since(start), model.due(now));
     let is_idle = device.unfinished() == 0 && model.held.is_empty();
-    // Due before the last moment: what came with the time at which the wait ended does not count.
+    // Completions due before the last moment: those due at the moment when the wait ended do not
+    // count.
     let earlier = model.held.iter().filter(|(due, _, _)| *due < now).count();
     if due >= want {
-        assert!(earlier < want || waited.is_zero(), "so many were due before");
+        assert!(
+            earlier < want || waited.is_zero(),
+            "{want} completions were due before the wait ended"
+        );
     } else if due > 0 {
         let first = model.held[0].0.max(start);
         assert!(waited >= within, "{due} of {want} after {waited:?}");
-        assert_eq!(now, (start + within).max(first), "something was due, and the time was over");
+        assert_eq!(now, (start + within).max(first), "a completion was due and the time was over");
     } else {
         assert!(is_idle || limit == Some(waited), "nothing is due after {waited:?} of {wait:?}");
     }
@@ -98,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn completions_are_handed_on_when_due_and_in_order(
+    fn completions_are_passed_on_when_due_and_in_order(
         steps in prop::collection::vec(step(), 1..120),
         latencies in prop::collection::vec(0..300u64, 120),
         fixed in 0..300u64,
@@ -141,7 +145,7 @@ proptest! {
             device.doorbell(Wait::Something(None)).unwrap();
             device.reap(&mut reaped);
             turns += 1;
-            prop_assert!(turns <= model.operation_of.len(), "each wait without a limit ends something");
+            prop_assert!(turns <= model.operation_of.len(), "each wait without a limit ends a request");
         }
     }
 
@@ -173,7 +177,7 @@ proptest! {
 }
 
 #[test]
-fn an_idle_device_is_asked_to_wait_for_what_is_held() {
+fn an_idle_device_waits_for_held_completions() {
     let latency = Latency { fixed: Duration::from_nanos(500), spread: Duration::ZERO };
     let mut device = Delay::new(Timed::default(), latency, 1);
     device.prepare(Tag(0), &bio(Operation::Write, 0, 4096)).expect("no limit");

@@ -1,4 +1,4 @@
-//! Errors: every request has the end that the rules, applied one by one by hand, give it.
+//! Errors: every request ends as the rules, applied one by one, say.
 
 use forebay_block::layers::{Errors, Fraction, Occasion, Random, Rule, Side};
 use forebay_block::{Bio, Completion, Device, Errno, Operation, Tag, Target, Wait};
@@ -43,7 +43,7 @@ fn asked() -> impl Strategy<Value = Bio> {
     })
 }
 
-/// Whether the rule is about the bio, byte by byte.
+/// Returns whether the rule selects the bio, compared byte by byte.
 fn is_about(rule: &Rule, bio: &Bio) -> bool {
     let operation = rule.operations.is_empty() || rule.operations.contains(&bio.operation);
     let touches = rule.range.as_ref().is_none_or(|(target, range)| {
@@ -53,7 +53,7 @@ fn is_about(rule: &Rule, bio: &Bio) -> bool {
     operation && touches
 }
 
-/// The rules by hand: a list of what each has been about so far.
+/// The rules, each with its count and its random numbers.
 struct Model {
     rules: Vec<(Rule, u64, Random)>,
 }
@@ -109,7 +109,7 @@ proptest! {
                 model = Model::new(&second);
             }
             let tag = Tag(number as u16);
-            // A refused request comes again, and is counted once.
+            // A refused request is prepared again and counted once.
             if device.prepare(tag, bio).is_err() {
                 prop_assert_eq!(device.inner().unfinished(), capacity);
                 device.doorbell(Wait::Not).unwrap();
@@ -133,18 +133,22 @@ proptest! {
 }
 
 #[test]
-fn what_never_reached_the_device_completes_with_the_doorbell_and_ends_its_wait() {
+fn a_request_that_fails_before_the_device_completes_with_the_doorbell_and_ends_its_wait() {
     let mut device = Errors::new(Timed::with_latencies(&[1000]));
     device.prepare(Tag(0), &bio(Operation::Read, 0, 512)).expect("no limit");
     device.set_rules([Rule::always(Errno::IO)]);
     device.prepare(Tag(1), &bio(Operation::Read, 0, 512)).expect("no limit");
     let mut completions = Vec::new();
     device.reap(&mut completions);
-    assert_eq!(completions, [], "nothing completes before the doorbell");
+    assert_eq!(completions, [], "no request completes before the doorbell");
     device.doorbell(Wait::Something(None)).unwrap();
     device.reap(&mut completions);
     assert_eq!(completions, [Completion { tag: Tag(1), result: Err(Errno::IO) }]);
-    assert_eq!(device.inner().moment().nanoseconds(), 0, "something had completed already");
+    assert_eq!(
+        device.inner().moment().nanoseconds(),
+        0,
+        "a request had completed already, so the doorbell does not wait"
+    );
     device.doorbell(Wait::Something(None)).unwrap();
     device.reap(&mut completions);
     assert_eq!(completions[1], Completion { tag: Tag(0), result: Ok(512) });

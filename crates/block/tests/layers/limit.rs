@@ -1,5 +1,5 @@
-//! Limit: what passes is what buckets filled nanosecond by nanosecond let pass, and who waits after
-//! a refusal is woken when it is time.
+//! Limit: requests pass as buckets that fill nanosecond by nanosecond let them, and a wait after a
+//! refusal ends when the request passes.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -19,7 +19,7 @@ enum Step {
     Set(Ceiling),
 }
 
-/// Rates at which buckets of some pages fill within some microseconds.
+/// Rates that fill a bucket of some pages within some microseconds.
 fn rate(unit: u64) -> impl Strategy<Value = Rate> {
     (1..40u64, 1..12u64).prop_map(move |(per_microsecond, burst)| Rate {
         per_second: NonZeroU64::new(per_microsecond * unit * 25_000).unwrap(),
@@ -59,7 +59,7 @@ impl Bucket {
         Some(Self { rate, level: before.map_or(full, |bucket| bucket.level.min(full)) })
     }
 
-    /// One nanosecond at a time.
+    /// Fills the bucket, one nanosecond at a time.
     fn pass(&mut self, nanoseconds: u64) {
         let full = i128::from(self.rate.burst.get()) * Self::UNIT;
         for _ in 0..nanoseconds {
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_passes_is_what_the_buckets_let_pass(
+    fn requests_pass_as_the_buckets_let_them(
         steps in prop::collection::vec(step(), 1..150),
         latencies in prop::collection::vec(0..3000u64, 150),
         first in ceiling(),
@@ -139,7 +139,7 @@ proptest! {
                     model.pass_to(device.inner().moment().nanoseconds());
                     let is_without_limit = wait == Wait::Something(None);
                     if let (true, 0, Some(bytes)) = (is_without_limit, reaped, refused_bytes) {
-                        prop_assert!(model.in_flight > 0 || model.lets(bytes), "woken before its time");
+                        prop_assert!(model.in_flight > 0 || model.lets(bytes), "the doorbell returned before the request passes");
                     }
                 }
                 Step::Reap => {
@@ -148,8 +148,8 @@ proptest! {
                     model.in_flight -= completions.len() as u32;
                 }
                 Step::Pass(span) => {
-                    // The requests of a batch count as of its first, so time passes between
-                    // batches.
+                    // The requests of a batch count at the time of its first, so time passes only
+                    // between batches.
                     device.doorbell(Wait::Not).unwrap();
                     device.inner_mut().pass(Duration::from_nanos(span));
                 }
@@ -165,10 +165,10 @@ proptest! {
         }
     }
 
-    /// Over any span, no more than the burst, the rate times the span, and one request; and all of
-    /// it in the end.
+    /// Over any span, at most the burst, the rate times the span, and one request pass; and in the
+    /// end all pass.
     #[test]
-    fn who_keeps_asking_gets_the_rate(
+    fn a_caller_that_keeps_asking_gets_the_rate(
         rate in rate(4096),
         pages in prop::collection::vec(1..40u64, 1..100),
     ) {

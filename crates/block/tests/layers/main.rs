@@ -1,4 +1,4 @@
-//! Each layer against a naive model, over a device whose times are known.
+//! Each layer against a naive model, over a device with known times.
 
 mod delay;
 mod error;

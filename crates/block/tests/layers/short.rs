@@ -1,5 +1,5 @@
-//! Short: what the device is asked is the first part of what was asked, the caller is told no more
-//! than that, and going on from there, as anybody must, reaches every byte in the end.
+//! Short: the device gets the first part of a request, the caller gets no more bytes than that, and
+//! a caller that continues from there reaches every byte.
 
 use forebay_block::layers::{Fraction, Short, Shortfalls};
 use forebay_block::limits::{PAGE, SECTOR};
@@ -19,7 +19,7 @@ fn shortfalls() -> impl Strategy<Value = Shortfalls> {
     )
 }
 
-/// A bio whose segments are of all kinds, each byte with a place of its own.
+/// Any bio with segments of all kinds; each byte has a place of its own.
 fn asked() -> impl Strategy<Value = Bio> {
     let parts = prop::collection::vec((0..3u8, 1..3 * PAGE as u32), 1..5);
     (operation(), 0..40u64, parts).prop_map(|(operation, sector, parts)| {
@@ -41,7 +41,7 @@ fn asked() -> impl Strategy<Value = Bio> {
     })
 }
 
-/// The place of every byte of a bio.
+/// Returns the place of every byte of a bio.
 fn places(bio: &Bio) -> Vec<(u8, u32, u32)> {
     let mut places = Vec::new();
     for &segment in &bio.segments {
@@ -79,7 +79,7 @@ proptest! {
                 Ok(bytes) => bytes,
                 Err(errno) => {
                     prop_assert!(errno == Errno::INTERRUPTED || errno == Errno::WOULD_BLOCK);
-                    prop_assert!(reached.is_empty(), "it never reaches the device");
+                    prop_assert!(reached.is_empty(), "an interrupted request does not reach the device");
                     continue;
                 }
             };
@@ -92,7 +92,7 @@ proptest! {
                 prop_assert_eq!(asked, bio);
                 continue;
             }
-            prop_assert!(bytes > 0, "nothing at all is no short request");
+            prop_assert!(bytes > 0, "a short request has at least one byte");
             match bio.operation {
                 Operation::Read => prop_assert!((bio.offset + bytes).is_multiple_of(SECTOR as u64)),
                 Operation::Write | Operation::WriteFua => {
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn going_on_reaches_the_end(
+    fn continuing_reaches_the_end(
         length in 1..200_000u64, sector in 0..40u64, seed: u64,
         kind in prop::sample::select(&[Operation::Read, Operation::WriteBuffered][..]),
     ) {
@@ -127,7 +127,7 @@ proptest! {
             tag += 1;
         }
         let moved: u64 = device.inner().taken.iter().map(|(_, bio)| bio.length).sum();
-        prop_assert_eq!((at, moved), (length, length), "each byte once");
+        prop_assert_eq!((at, moved), (length, length), "each byte is transferred once");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Stats: every count against lists of everything, and quantiles against the sorted list.
+//! Stats: every count against lists of all requests, and quantiles against a sorted list.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn timed(device: &Stack) -> &Timed {
     device.inner().inner().inner()
 }
 
-/// What is known of a request.
+/// A request that the device took.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     operation: Operation,
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_counted_is_what_passed(
+    fn counts_match_the_requests_that_passed(
         steps in prop::collection::vec(step(), 1..200),
         latencies in prop::collection::vec(0..2000u64, 200),
         capacity in 1..30usize,
@@ -126,7 +126,7 @@ proptest! {
             latencies.sort_unstable();
             check_quantiles(&of.latency, &latencies);
         }
-        prop_assert_eq!(device.statistics().requests(), 0, "taken, and begun anew");
+        prop_assert_eq!(device.statistics().requests(), 0, "taking the counters resets them");
     }
 
     #[test]
@@ -160,13 +160,13 @@ fn check_quantiles(histogram: &Histogram, sorted: &[u64]) {
             assert_eq!(found, None);
             continue;
         };
-        let found = found.expect("something was counted");
+        let found = found.expect("the histogram is not empty");
         assert_eq!(
             found.leading_zeros(),
             exact.leading_zeros(),
             "{found} and {exact} are far apart"
         );
-        assert!(found >= before, "quantiles do not go back");
+        assert!(found >= before, "a higher quantile is not lower");
         before = found;
     }
 }

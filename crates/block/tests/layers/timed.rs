@@ -1,5 +1,5 @@
-//! A device whose times are known: virtual time, a latency per request that the test gives,
-//! everything recorded.
+//! A device with known times: virtual time, a latency per request from the test, and a record of
+//! every call.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     proptest::sample::select(&OPERATIONS[..])
 }
 
-/// Any wait of up to some hundred nanoseconds, or without a limit.
+/// Any wait of at most some hundred nanoseconds, or without a limit.
 pub(crate) fn wait() -> impl Strategy<Value = Wait> {
     let span = || (0..400u64).prop_map(Duration::from_nanos);
     let limit = || prop::option::of(span());
@@ -54,21 +54,19 @@ pub(crate) fn bio(operation: Operation, offset: u64, length: u64) -> Bio {
     Bio { operation, target, offset, length, segments, class, source, owner: 0 }
 }
 
-/// The device.
+/// Device in virtual time.
 #[derive(Debug, Default)]
 pub(crate) struct Timed {
     now: u64,
-    /// Latencies of the next requests, in nanoseconds; 0 when there are no more.
+    /// Latencies of the next requests, in nanoseconds; 0 after the last.
     latencies: VecDeque<u64>,
-    /// Refuses what comes while so many are here; 0 is no limit.
+    /// Number of requests above which it refuses; 0 means no limit.
     capacity: usize,
-    /// Clock reads so far.
     pub(crate) clock_reads: u64,
-    /// Doorbells so far.
     pub(crate) doorbells: u64,
-    /// All that was taken, in order.
+    /// Requests taken, in order.
     pub(crate) taken: Vec<(Tag, Bio)>,
-    /// What each reap gave, and when.
+    /// Completions of each reap, and its time.
     pub(crate) reaped: Vec<(Moment, Completion)>,
     staged: Vec<(Tag, u64)>,
     flying: Vec<(u64, Completion)>,
@@ -84,12 +82,12 @@ impl Timed {
         Self { capacity, ..self }
     }
 
-    /// The time, without reading the clock.
+    /// Returns the time without counting a clock read.
     pub(crate) fn moment(&self) -> Moment {
         Moment::from_nanoseconds(self.now)
     }
 
-    /// Requests here that have not completed.
+    /// Returns the number of requests taken that have not completed.
     pub(crate) fn unfinished(&self) -> usize {
         self.staged.len() + self.flying.len()
     }
@@ -98,7 +96,7 @@ impl Timed {
         self.advance_to(self.now + span.as_nanos() as u64);
     }
 
-    /// Completes what is due up to then, in order.
+    /// Advances to `now` and completes requests that are due by then, in order.
     fn advance_to(&mut self, now: u64) {
         self.now = now;
         self.flying.sort_by_key(|(due, _)| *due);

@@ -1,5 +1,5 @@
-//! What is asked again, and from where: a merged request that moved some bytes, let a later bio at
-//! these, and failed.
+//! Resubmission: a merged request transfers some bytes, a later bio writes those bytes, and then
+//! the rest of the request fails.
 
 use forebay_block::limits::PAGE;
 use forebay_block::{
@@ -11,7 +11,8 @@ use crate::recorder::bio;
 
 const BLOCK: u64 = PAGE as u64;
 
-/// Ends what it took at the doorbell, with one result after the other, and then well.
+/// Ends each request at the doorbell with the next result of a list, and successfully after the
+/// last.
 #[derive(Debug, Default)]
 struct Scripted {
     results: Vec<Result<u64, Errno>>,
@@ -52,13 +53,13 @@ fn write(owner: u64, page: u64, pages: u64) -> Bio {
     Bio { owner, segments: [segment].into_iter().collect(), ..bio }
 }
 
-/// The bytes that moved hold nobody up any more; to move them again would undo what was written
-/// there since.
+/// Once bytes are transferred, a later bio may overwrite them. To transfer them again would undo
+/// that write.
 #[test]
-fn contract_15_what_has_moved_is_not_moved_again_when_the_rest_fails() {
+fn contract_15_transferred_bytes_are_not_written_again_when_the_rest_fails() {
     let (mut queue, mut ended) = (Queue::new(), Vec::new());
-    // Pages 0 to 4 and 4 to 8, as one. Two pages move; a later bio writes them; then the rest
-    // fails, and both bios are asked again alone.
+    // Pages 0 to 4 and 4 to 8, merged. Two pages are transferred and a later bio writes them. Then
+    // the rest fails, and each bio is submitted again by itself.
     let results = vec![Ok(2 * BLOCK), Err(Errno::IO)];
     let mut device = Scripted { results, ..Scripted::default() };
     queue.submit(write(0, 0, 4));
@@ -73,6 +74,6 @@ fn contract_15_what_has_moved_is_not_moved_again_when_the_rest_fails() {
     assert_eq!(results, [(0, Ok(4 * BLOCK)), (1, Ok(4 * BLOCK)), (2, Ok(2 * BLOCK))]);
     let later = device.taken.iter().position(|bio| bio.owner == 2).expect("it ended");
     for bio in &device.taken[later + 1..] {
-        assert!(bio.offset >= 2 * BLOCK, "pages written since are written again by {bio:?}");
+        assert!(bio.offset >= 2 * BLOCK, "{bio:?} writes pages that a later bio has written since");
     }
 }

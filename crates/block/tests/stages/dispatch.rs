@@ -1,4 +1,4 @@
-//! Who goes first, what stays back, and that nothing gets before what was refused.
+//! Order of service, conflicts in flight, and refused requests.
 
 use std::collections::BTreeMap;
 
@@ -71,10 +71,10 @@ fn apply(world: &mut World, step: Step, keep: impl Fn(Knobs) -> Knobs) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// What is bound goes in the order it came, and never beside each other: the device keeps no
-    /// order.
+    /// Conflicting bios reach the device in order of arrival and are never in flight together,
+    /// because the device keeps no order.
     #[test]
-    fn contract_15_what_is_bound_keeps_its_order(
+    fn contract_15_conflicting_bios_keep_their_order(
         steps in prop::collection::vec(step(), 1..200),
         first in knobs(),
     ) {
@@ -100,9 +100,9 @@ proptest! {
         }
     }
 
-    /// Bios of one source and class that nothing binds are taken in the order they came, whatever
-    /// is refused on the way; and of what one batch offers, what somebody waits for comes first,
-    /// but for one that was passed over often.
+    /// Bios of one source and class that conflict with no other are taken in order of arrival, even
+    /// if some are refused. Within one batch, waited bios come first, except for a background bio
+    /// that was passed over often.
     #[test]
     fn contract_15_the_refused_come_back_in_order_and_the_waited_go_first(
         bios in prop::collection::vec((class(), 0..3u32, any::<bool>(), 0..12u8), 1..250),
@@ -154,7 +154,7 @@ proptest! {
                 if is_background && offer.is_taken {
                     let turn = is_first && passed_over >= PASSED_OVER;
                     let waiting = (0..submitted).find(waits).filter(|_| !turn);
-                    prop_assert_eq!(waiting, None, "background goes, and somebody waits");
+                    prop_assert_eq!(waiting, None, "a background bio goes before a waited one");
                     takes_background = true;
                 }
                 is_first &= !offer.is_taken;

@@ -1,5 +1,5 @@
-//! Each stage of the way of a request against what anybody may expect of it, seen from outside: a
-//! queue above, a device that records below, all knobs drawn at random and changed on the way.
+//! Each stage of the path of a request, tested from outside: a queue above, a recording device
+//! below, and all knobs drawn at random and changed meanwhile.
 
 mod again;
 mod dispatch;

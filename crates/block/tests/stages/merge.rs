@@ -1,4 +1,4 @@
-//! What merging may do, and what it must.
+//! Merging: bios that may be in one request, and neighbours that must be.
 
 use forebay_block::knobs::Merging;
 use forebay_block::limits::{PLUG_BIOS, PLUG_BYTES, REQUEST_BYTES, REQUEST_SEGMENTS, TAGS};
@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether one request may carry both, the one behind the other.
+/// Returns whether one request may carry `one` followed by `other`.
 fn fit(one: &Bio, other: &Bio) -> bool {
     let fuses = match (one.segments.last(), other.segments.first()) {
         (Some(last), Some(&first)) => usize::from(last.fused(first).is_some()),
@@ -67,13 +67,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn contract_15_requests_are_of_bios_that_may_be_together(
+    fn contract_15_requests_hold_only_bios_that_may_merge(
         steps in prop::collection::vec(step(), 1..250),
         first in knobs(),
     ) {
         let mut world = World::new(TAGS, 1);
         world.queue.set_knobs(first);
-        // Since which bio merging has been off without a break, at each offer to the device.
+        // The first bio since merging was switched off without a break, at each offer to the
+        // device.
         let (mut off_since, mut offers) = ((first.merging == Merging::Off).then_some(0), Vec::new());
         for step in steps {
             match step {
@@ -114,8 +115,8 @@ proptest! {
         prop_assert!(world.ended.iter().all(|end| end.result == result_of(&end.bio)));
     }
 
-    /// However far apart neighbours came, what is plugged together and touches is together as far
-    /// as it fits.
+    /// Adjacent bios of one plug merge, however far apart they arrived, up to the size of a
+    /// request.
     #[test]
     fn neighbours_are_found_over_the_whole_plug(
         places in Just((0..PLUG_BIOS as u64).collect::<Vec<_>>()).prop_shuffle(),
@@ -140,7 +141,7 @@ proptest! {
             let target = (place / 64) as u32;
             world.submit(bio(Operation::Write, target, start_of(place), pages), gap);
         }
-        prop_assert_eq!(world.device.offers.len(), 0, "nothing goes before the dispatch");
+        prop_assert_eq!(world.device.offers.len(), 0, "no request goes before the dispatch");
         world.finish();
         let requests: Vec<&Bio> = world.device.taken().map(|offer| &offer.bio).collect();
         for one in &requests {
@@ -150,7 +151,7 @@ proptest! {
         }
     }
 
-    /// Scattered memory: the count of segments is what bounds a request.
+    /// Scattered memory: the number of segments bounds a request.
     #[test]
     fn a_request_has_no_more_segments_than_one_carries(
         counts in prop::collection::vec(1..=REQUEST_SEGMENTS, 2..20),
@@ -186,7 +187,10 @@ proptest! {
 
 fn check_together(world: &World, request: &Bio, members: &[usize]) {
     if members.len() == 1 {
-        assert_eq!(*request, world.bios[members[0]], "alone, a bio goes as it came");
+        assert_eq!(
+            *request, world.bios[members[0]],
+            "a bio that did not merge reaches the device unchanged"
+        );
         return;
     }
     assert!(request.length <= REQUEST_BYTES && request.segments.len() <= REQUEST_SEGMENTS);
@@ -200,14 +204,14 @@ fn check_together(world: &World, request: &Bio, members: &[usize]) {
     for between in oldest.unwrap_or(0)..newest.unwrap_or(0) {
         let bio = &world.bios[between];
         let is_barrier = bio.target == request.target && !bio.operation.merges();
-        assert!(!is_barrier, "{members:?} are together across {:?}", bio.operation);
+        assert!(!is_barrier, "{members:?} are merged across {:?}", bio.operation);
         for &member in members.iter().filter(|&&member| member > between) {
             let crosses = is_bound(bio, &world.bios[member])
                 && members.iter().any(|&older| older < between)
                 && !members.contains(&between);
-            // It may join what is older only if what it must not overtake has ended, which is
-            // checked in dispatch.
-            assert!(!crosses, "bio {member} joined older ones, and would overtake {between}");
+            // A bio may join older ones only if all bios that it must not overtake have ended,
+            // which the tests of dispatch check.
+            assert!(!crosses, "bio {member} joined older ones and would overtake {between}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A device that records, bios that can be told apart by their frames, and knobs at random.
+//! A device that records its requests, bios that are identified by their frames, and random knobs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use forebay_block::{
 };
 use proptest::prelude::*;
 
-/// All forms of all knobs.
+/// Any values of all knobs.
 pub(crate) fn knobs() -> impl Strategy<Value = Knobs> {
     let plugging =
         prop_oneof![Just(Plugging::Never), Just(Plugging::Always), Just(Plugging::Adaptive)];
@@ -37,12 +37,12 @@ pub(crate) fn knobs() -> impl Strategy<Value = Knobs> {
     )
 }
 
-/// A class at random.
+/// Any class.
 pub(crate) fn class() -> impl Strategy<Value = Class> {
     prop_oneof![Just(Class::Waited), Just(Class::Background)]
 }
 
-/// A bio of whole pages, without its number and its memory: both are given when it is submitted.
+/// Returns a bio of whole pages, without its number and its memory: [`World::submit`] adds both.
 pub(crate) fn bio(operation: Operation, target: u32, page: u64, pages: u64) -> Bio {
     let page_bytes = PAGE as u64;
     let (offset, length) = match operation {
@@ -62,7 +62,7 @@ pub(crate) fn bio(operation: Operation, target: u32, page: u64, pages: u64) -> B
     }
 }
 
-/// Whether two bios of one target must take effect one after the other.
+/// Returns whether two bios must take effect in order.
 pub(crate) fn is_bound(one: &Bio, other: &Bio) -> bool {
     let range = |bio: &Bio| match bio.operation {
         Operation::WriteBuffered | Operation::SetLength => 0..u64::MAX,
@@ -85,20 +85,21 @@ pub(crate) fn is_bound(one: &Bio, other: &Bio) -> bool {
 pub(crate) struct Offer {
     pub(crate) bio: Bio,
     pub(crate) is_taken: bool,
-    /// Requests at the device at that time.
+    /// Requests at the device at that moment.
     pub(crate) beside: Vec<Bio>,
 }
 
-/// Takes so many requests at once, and completes so many of the oldest with each doorbell.
+/// Device that takes up to `capacity` requests and completes the `completes` oldest with each
+/// doorbell.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) offers: Vec<Offer>,
     /// Requests in the order they completed.
     pub(crate) completed: Vec<Bio>,
     pub(crate) capacity: usize,
-    /// Requests that a doorbell completes; one that waits completes one at least.
+    /// Requests that a doorbell completes; a doorbell that waits completes at least one.
     pub(crate) completes: usize,
-    /// The tags used, each as often as it was.
+    /// Number of uses of each tag.
     pub(crate) tags: Vec<u32>,
     now: Moment,
     active: Vec<(Tag, Bio)>,
@@ -121,12 +122,12 @@ impl Recorder {
         }
     }
 
-    /// Requests taken that have not completed.
+    /// Returns the number of requests taken that have not completed.
     pub(crate) fn active(&self) -> usize {
         self.active.len()
     }
 
-    /// Requests taken, in order.
+    /// Returns the requests taken, in order.
     pub(crate) fn taken(&self) -> impl Iterator<Item = &Offer> {
         self.offers.iter().filter(|offer| offer.is_taken)
     }
@@ -139,8 +140,8 @@ impl Device for Recorder {
     }
 
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
-        assert!(usize::from(tag.0) < TAGS, "{tag:?} is none of the set");
-        // A completion that was not reaped keeps its tag, too.
+        assert!(usize::from(tag.0) < TAGS, "{tag:?} is outside the set");
+        // A completion that was not reaped still holds its tag.
         let is_free = self.active.iter().all(|(other, _)| *other != tag)
             && self.ends.iter().all(|other| other.tag != tag);
         assert!(is_free, "{tag:?} is in two places");
@@ -173,12 +174,12 @@ impl Device for Recorder {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        assert_eq!(self.staged, 0, "requests were staged, and no doorbell was rung");
+        assert_eq!(self.staged, 0, "requests were staged without a doorbell");
         completions.append(&mut self.ends);
     }
 }
 
-/// A queue over a recorder, all bios, and all that followed from them.
+/// A queue over a recorder, all bios submitted, and all that ended.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) queue: Queue,
@@ -186,7 +187,7 @@ pub(crate) struct World {
     /// All bios, by number.
     pub(crate) bios: Vec<Bio>,
     pub(crate) ended: Vec<Ended>,
-    /// The bio that a frame belongs to, and which of its pages.
+    /// The bio that a frame belongs to, and the page of the bio.
     frames: Vec<Option<(usize, u64)>>,
 }
 
@@ -201,8 +202,8 @@ impl World {
         }
     }
 
-    /// Submits a bio under the next number. Its frames follow those of the one before, unless so
-    /// many are left out.
+    /// Submits a bio under the next number. Its frames follow those of the bio before, after a gap
+    /// of `gap` frames.
     pub(crate) fn submit(&mut self, mut bio: Bio, gap: usize) {
         self.make_room();
         let number = self.bios.len();
@@ -227,7 +228,7 @@ impl World {
         }
     }
 
-    /// Hands over and waits, then ends what has completed.
+    /// Dispatches with a wait, then ends completed requests.
     pub(crate) fn turn(&mut self) {
         self.queue
             .dispatch(&mut self.device, Wait::Something(Some(Duration::from_millis(1))))
@@ -245,8 +246,8 @@ impl World {
         assert_eq!((self.queue.staged(), self.queue.in_flight(), self.device.active()), (0, 0, 0));
     }
 
-    /// The numbers of the bios in a request, in order of offset; stops where their bytes are not
-    /// where they belong.
+    /// Returns the numbers of the bios in a request, in order of offset. Panics if their bytes are
+    /// not at their offsets.
     pub(crate) fn members(&self, request: &Bio) -> Vec<usize> {
         if !request.operation.moves_bytes() {
             return vec![request.owner as usize];
@@ -263,7 +264,7 @@ impl World {
                 assert_eq!(
                     self.bios[number].offset + page * PAGE as u64,
                     at,
-                    "bytes are in another place"
+                    "the bytes are at another offset"
                 );
                 if members.last() != Some(&number) {
                     members.push(number);

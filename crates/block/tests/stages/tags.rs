@@ -1,4 +1,4 @@
-//! No tag, no flight; none in two places, none lost.
+//! Tags: no flight without a tag, no tag in two places, and no tag lost.
 
 use forebay_block::limits::TAGS;
 use forebay_block::{Knobs, Operation, Wait};
@@ -25,7 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Fills the flight to its last tag.
+/// Fills the flight until all tags are in use.
 fn fill(world: &mut World) {
     (world.device.capacity, world.device.completes) = (2 * TAGS, 0);
     let mut dispatches = 0;
@@ -36,17 +36,21 @@ fn fill(world: &mut World) {
             page += 1;
         }
         world.queue.dispatch(&mut world.device, Wait::Not).unwrap();
-        // Whoever holds what is plugged by time gets some.
+        // Advances the clock, so that a timed hold of the plug ends.
         forebay_block::Device::now(&mut world.device);
         dispatches += 1;
-        assert!(dispatches < 10_000, "{} in flight, and no more", world.queue.in_flight());
+        assert!(
+            dispatches < 10_000,
+            "{} in flight, and no further progress",
+            world.queue.in_flight()
+        );
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// The recorder stops at a tag that is used twice, or is none of the set.
+    /// The recorder panics at a tag that is used twice or is outside the set.
     #[test]
     fn contract_16_no_tag_is_in_two_places_and_none_is_lost(
         steps in prop::collection::vec(step(), 1..120),
@@ -59,7 +63,7 @@ proptest! {
             match step {
                 Step::Submit(count) => {
                     for _ in 0..count {
-                        // Reads that do not touch: nothing but tags and the device holds them up.
+                        // Reads that are not adjacent: only tags and the device hold them up.
                         world.submit(bio(Operation::Read, 1, 2 * page, 1), 1);
                         page += 1;
                     }
@@ -71,14 +75,14 @@ proptest! {
                     (world.device.capacity, world.device.completes) = (capacity, completes);
                 }
             }
-            prop_assert!(world.device.active() <= world.queue.in_flight(), "in flight, and without a request");
+            prop_assert!(world.device.active() <= world.queue.in_flight(), "the device holds a request that is not in flight");
             prop_assert!(world.queue.in_flight() <= TAGS);
         }
         world.device.completes = 1;
         world.finish();
         fill(&mut world);
-        prop_assert_eq!((world.queue.in_flight(), world.device.active()), (TAGS, TAGS), "all tags at once");
-        prop_assert!(world.device.tags.iter().all(|&times| times > 0), "each was used");
+        prop_assert_eq!((world.queue.in_flight(), world.device.active()), (TAGS, TAGS), "all tags are in use");
+        prop_assert!(world.device.tags.iter().all(|&times| times > 0), "each tag was used");
         world.finish();
     }
 }

@@ -9,14 +9,14 @@
 //!   (the consumer's)                         (exchanged by every pusher)
 //! ```
 //!
-//! Why not a stack reversed by the consumer: a bounded pass would have to keep a reversed remainder
-//! beside newer work, and that is how order gets lost. Why not a lock: the pusher may be a thread
-//! that must never wait.
+//! Why not a stack that the consumer reverses: a bounded pass would have to keep a reversed
+//! remainder beside newer work, and then order is easily lost. Why not a lock: the pusher may be a
+//! thread that must never wait.
 //!
-//! A push is one exchange and one store, whatever the others do; it never tries again. Between the
-//! two the list is cut, and the consumer, who cannot pass the cut, says [`Pop::Busy`]: this is the
-//! price. The store that links is the pusher's last touch of the list's nodes, so the consumer may
-//! free what it popped.
+//! A push is one exchange and one store, however many others push, and it never retries. Between
+//! the two the list is cut. The consumer cannot pass the cut and returns [`Pop::Busy`]: this is the
+//! price. The store that links is the pusher's last access to the nodes of the list, so the
+//! consumer may free the nodes that it popped.
 //!
 //! The stub stands in the list when the list is empty, and only then is it the newest node. So the
 //! pusher who finds it there knows that the list was empty, from the exchange it makes anyway: see
@@ -51,7 +51,7 @@ impl<T> Sender<T> {
     /// If the receiver has been dropped, the value is dropped with the last sender.
     pub fn push(&self, value: T) -> WasEmpty {
         let node = Node::new(Some(value));
-        // From here on the node is the list's.
+        // From here on the list owns the node.
         if self.shared.link(node) == self.shared.stub { WasEmpty::Yes } else { WasEmpty::No }
     }
 }
@@ -87,15 +87,15 @@ impl<T> fmt::Debug for Receiver<T> {
     }
 }
 
-/// Pushers write one line of the cache and the consumer another; two lines each, because the
-/// hardware fetches lines in pairs.
+/// Keeps the cache lines of pushers and consumer apart. Two lines each, because the hardware
+/// fetches lines in pairs.
 #[repr(align(128))]
 struct Apart<T>(T);
 
 struct Shared<T> {
-    /// The last node exchanged in; its pusher may not have linked it yet.
+    /// The last node exchanged in. Its pusher may not have linked it yet.
     newest: Apart<AtomicPtr<Node<T>>>,
-    /// The consumer's place; no pusher looks at it.
+    /// The consumer's position; pushers do not access it.
     oldest: Apart<UnsafeCell<*mut Node<T>>>,
     /// The node without a value.
     stub: *mut Node<T>,
@@ -104,13 +104,13 @@ struct Shared<T> {
 struct Node<T> {
     /// Null until the pusher of the next node links it.
     next: AtomicPtr<Node<T>>,
-    /// None in the stub alone. Written before the node is pushed, taken by the consumer.
+    /// `None` in the stub only. Written before the node is pushed, and taken by the consumer.
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: values go from thread to thread and are never shared, so `T: Send` is what it takes. The
-// nodes are reached through atomics, by the protocol above; `oldest` by the one receiver, or by the
-// last owner's drop.
+// SAFETY: values move from thread to thread and are never shared, so `T: Send` suffices. The nodes
+// are accessed through atomics, by the protocol above; `oldest` only by the one receiver, or by the
+// drop of the last owner.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
@@ -130,15 +130,15 @@ impl<T> Shared<T> {
         Self { newest: Apart(AtomicPtr::new(stub)), oldest: Apart(UnsafeCell::new(stub)), stub }
     }
 
-    /// Puts a node (not in the list) last; gives back the node before it, as an address only.
+    /// Appends a node that is not in the list. Returns the node before it, as an address only.
     fn link(&self, node: *mut Node<T>) -> *mut Node<T> {
-        // Release: the node's value and its empty link go before it; pairs with the acquire of
-        // `next`, by way of the store below, and with the exchange of whoever comes next and writes
-        // this node's link. Acquire: pairs with the release half of the exchange that put `before`
-        // in, before its link is written.
+        // Release: publishes the node's value and its empty link. It pairs with the acquire of
+        // `next`, through the store below, and with the exchange of the next pusher, which then
+        // writes this node's link. Acquire: pairs with the release half of the exchange that put
+        // `before` in, before its link is written.
         let before = self.newest.0.swap(node, Ordering::AcqRel);
-        // SAFETY: `before` is a node of this list, and the consumer frees no node whose link is
-        // null. Only the one pusher who got `before` from the exchange writes its link, which is
+        // SAFETY: `before` is a node of this list, and the consumer frees no node with a null link.
+        // Only the one pusher that got `before` from the exchange writes its link, which it does
         // here.
         let link = unsafe { &(*before).next };
         // Release: pairs with the acquire loads in `pop`.
@@ -146,7 +146,7 @@ impl<T> Shared<T> {
         before
     }
 
-    /// The node behind `node`, null where none is linked.
+    /// Returns the node after `node`, or null if none is linked.
     ///
     /// # Safety
     /// The caller is the consumer, and `node` is in the list.
@@ -157,14 +157,14 @@ impl<T> Shared<T> {
         link.load(Ordering::Acquire)
     }
 
-    /// Takes the oldest value.
+    /// Removes and returns the oldest value.
     ///
     /// # Safety
     /// No other call is running.
     unsafe fn pop(&self) -> Pop<T> {
         // SAFETY: only the consumer touches `oldest`, and only one pop runs.
         let mut oldest = self.oldest.0.with_mut(|place| unsafe { *place });
-        // SAFETY: the caller is the consumer; `oldest` is in the list until moved on.
+        // SAFETY: the caller is the consumer, and `oldest` is in the list until it moves on.
         let mut next = unsafe { self.next(oldest) };
         if oldest == self.stub {
             if next.is_null() {
@@ -179,8 +179,8 @@ impl<T> Shared<T> {
             if !self.is_newest(oldest) {
                 return Pop::Busy;
             }
-            // The last value may not be taken before something is behind it: a pusher may hold its
-            // address.
+            // The last node may be taken only when another is linked after it: a pusher may hold
+            // its address.
             self.put_stub_back();
             // SAFETY: as above.
             next = unsafe { self.next(oldest) };
@@ -189,15 +189,15 @@ impl<T> Shared<T> {
             }
         }
         self.move_on(next);
-        // SAFETY: the node has a value, since it is not the stub; it is out of the list, and its
-        // link is written, so its pusher and the next one have made their last touch.
+        // SAFETY: the node has a value, since it is not the stub. It is out of the list and its
+        // link is written, so its pusher and the next one have made their last access.
         Pop::Node(unsafe { take(oldest) })
     }
 
     fn is_newest(&self, node: *mut Node<T>) -> bool {
-        // Acquire, so that a consumer that is told `Empty` sees what was done before the last push
-        // it popped. No pairing is needed for `WasEmpty`: a push not seen here has exchanged, or
-        // will exchange, with the stub.
+        // Acquire: a consumer that gets `Empty` sees all that was done before the last push it
+        // popped. `WasEmpty` needs no pairing: a push not seen here has exchanged, or will
+        // exchange, with the stub.
         self.newest.0.load(Ordering::Acquire) == node
     }
 
@@ -206,8 +206,8 @@ impl<T> Shared<T> {
         self.oldest.0.with_mut(|place| unsafe { *place = to });
     }
 
-    /// Called by the consumer when the newest node was not the stub and nothing was behind it: so
-    /// the stub was popped, and is not in the list.
+    /// Appends the stub again. The consumer calls it if the newest node was not the stub and
+    /// nothing was linked after it: then the stub was popped and is not in the list.
     fn put_stub_back(&self) {
         // SAFETY: the stub lives as long as the list.
         let link = unsafe { &(*self.stub).next };
@@ -217,26 +217,26 @@ impl<T> Shared<T> {
     }
 }
 
-/// Frees a node that has a value, and gives the value.
+/// Frees a node and returns its value.
 ///
 /// # Safety
-/// The node came from `Node::new`, is in no list, and nobody else touches it any more.
+/// The node came from `Node::new`, has a value, is in no list, and no other thread accesses it.
 unsafe fn take<T>(node: *mut Node<T>) -> T {
-    // SAFETY: by the caller's promise this is the node's only owner.
+    // SAFETY: the caller promises that this is the node's only owner.
     let node = unsafe { Box::from_raw(node) };
-    // SAFETY: the cell is reached through the owner alone.
+    // SAFETY: only the owner accesses the cell.
     let value = node.value.with_mut(|value| unsafe { (*value).take() });
     value.expect("only the stub has no value")
 }
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: the last owner drops, so nothing runs; and all pushes have ended, so nothing is
-        // busy.
+        // SAFETY: the last owner drops the list, so no pop and no push runs, and no pop returns
+        // `Busy`.
         while let Pop::Node(value) = unsafe { self.pop() } {
             drop(value);
         }
-        // SAFETY: the stub came from a box, the list is empty, and nobody has its address any more.
+        // SAFETY: the stub came from a box, the list is empty, and no thread holds its address.
         drop(unsafe { Box::from_raw(self.stub) });
     }
 }

@@ -19,7 +19,7 @@
 //! The waking protocol, for either list:
 //!
 //! ```text
-//! producer:  push(value) -> Yes? then wake       a wake must be remembered until the consumer waits
+//! producer:  push(value) -> Yes? then wake     a wake must be remembered until the consumer waits
 //! consumer:  forget old wakes; pop until Empty; wait for a wake; repeat
 //! ```
 //!

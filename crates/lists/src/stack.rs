@@ -2,12 +2,12 @@
 //!
 //! It has the interface of [`fifo`](mod@crate::fifo), and exists to measure what order is worth.
 //!
-//! R. K. Treiber's stack (IBM RJ 5118, 1986), of which the consumer takes all nodes at once, so
-//! that no node can be mistaken for another at the same address. What it took it hands out one by
-//! one, newest first; what came meanwhile is looked at when that is used up. So a bounded pass
-//! leaves the rest queued here too.
+//! R. K. Treiber's stack (IBM RJ 5118, 1986). The consumer takes all nodes at once, so no node can
+//! be mistaken for another at the same address. It returns these nodes one by one, newest first,
+//! and takes the next ones when they are used up. So a bounded pass leaves the rest queued here
+//! too.
 //!
-//! A push tries again when another push was faster: under contention this is a price the fifo does
+//! A push retries if another push was faster. Under contention this is a price that the fifo does
 //! not pay.
 
 use std::fmt;
@@ -31,7 +31,8 @@ pub struct Sender<T> {
 /// The end that pops. A list has one.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    /// Nodes taken off the shared list and not handed out, newest first. Nobody else knows them.
+    /// Nodes taken off the shared list and not returned yet, newest first. Only the receiver knows
+    /// them.
     taken: *mut Node<T>,
 }
 
@@ -40,17 +41,17 @@ struct Shared<T> {
 }
 
 struct Node<T> {
-    /// The one pushed before it.
+    /// The node pushed before it.
     older: *mut Node<T>,
     value: T,
 }
 
-// SAFETY: the nodes and their values go from thread to thread and are never shared, so `T: Send` is
-// what it takes.
+// SAFETY: the nodes and their values move from thread to thread and are never shared, so `T: Send`
+// suffices.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
-// SAFETY: `taken` is owned by the receiver alone.
+// SAFETY: only the receiver accesses the nodes in `taken`.
 unsafe impl<T: Send> Send for Receiver<T> {}
 
 impl<T> Sender<T> {
@@ -60,10 +61,10 @@ impl<T> Sender<T> {
     pub fn push(&self, value: T) -> WasEmpty {
         let newest = &self.shared.newest;
         let node = Box::into_raw(Box::new(Node { older: ptr::null_mut(), value }));
-        // Relaxed: the address is only compared and kept; the exchange below decides.
+        // Relaxed: the address is only compared and stored; the exchange below publishes.
         let mut older = newest.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the node is not in the list yet, so it is this thread's alone.
+            // SAFETY: the node is not in the list yet, so only this thread accesses it.
             unsafe { (*node).older = older };
             // Release: pairs with the acquire exchange in `pop`, through any pushes in between.
             match newest.compare_exchange_weak(older, node, Ordering::Release, Ordering::Relaxed) {
@@ -84,7 +85,7 @@ impl<T> Receiver<T> {
         if self.taken.is_null() {
             return Pop::Empty;
         }
-        // SAFETY: the node came from a box and is known to this receiver alone.
+        // SAFETY: the node came from a box, and only this receiver knows it.
         let node = unsafe { Box::from_raw(self.taken) };
         self.taken = node.older;
         Pop::Node(node.value)
@@ -106,10 +107,10 @@ impl<T> Shared<T> {
 /// Frees a chain of nodes.
 ///
 /// # Safety
-/// The nodes came from boxes, and nobody else knows them.
+/// The nodes came from boxes, and only the caller knows them.
 unsafe fn free<T>(mut newest: *mut Node<T>) {
     while !newest.is_null() {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises this.
         let node = unsafe { Box::from_raw(newest) };
         newest = node.older;
     }
@@ -117,14 +118,15 @@ unsafe fn free<T>(mut newest: *mut Node<T>) {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // SAFETY: they were taken by this receiver alone.
+        // SAFETY: the nodes came from boxes, and only this receiver, which took them, knows them.
         unsafe { free(self.taken) };
     }
 }
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: the last owner drops, so nobody else knows the nodes.
+        // SAFETY: the nodes came from boxes, and the last owner drops the list, so no other thread
+        // knows them.
         unsafe { free(self.take_all()) };
     }
 }

@@ -1,4 +1,4 @@
-//! The shim: the standard library's atomics and cells, or the model checker's.
+//! Atomics and cells of the standard library, or those of the model checker loom.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -12,7 +12,7 @@ pub(crate) use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-/// The standard cell in the shape of the checked one: an access is a call, so that it has an end.
+/// The standard cell with the interface of loom's: an access is a call, so that it has an end.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

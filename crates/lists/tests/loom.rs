@@ -1,13 +1,14 @@
-//! The lists under a model checker: every interleaving, and every value the memory model allows, of
-//! a few pushes and pops. `RUSTFLAGS="--cfg loom" cargo test -p forebay-lists --release --test
-//! loom`
+//! The lists under a model checker: every interleaving of a few pushes and pops, and every value
+//! that the memory model allows.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p forebay-lists --release --test loom`
 #![cfg(loom)]
 
 use forebay_lists::{Pop, WasEmpty, fifo, stack};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::{model, thread};
 
-/// As `std`'s: not seen by the checker, and need not be.
+/// The checker does not track this counter and need not: only its final value counts.
 type Counted = std::sync::Arc<()>;
 
 #[test]
@@ -38,19 +39,19 @@ fn contract_15_the_order_of_each_pusher_is_kept() {
         while let Pop::Node(value) = receiver.pop() {
             take(value);
         }
-        assert_eq!(receiver.pop(), Pop::Empty, "nothing is busy when nobody pushes");
+        assert_eq!(receiver.pop(), Pop::Empty, "without a push the list is not busy");
         assert_eq!(next, [2, 1]);
     });
 }
 
-/// The consumer of the documented protocol, once: whenever it goes to wait and something is left, a
-/// wake is there.
+/// One pass of a consumer that follows the documented protocol. If it goes to wait while a value is
+/// left, a wake has been sent.
 macro_rules! no_wake_is_lost {
     ($list:ident) => {
         model(|| {
             let (sender, mut receiver) = $list();
             let wakes = loom::sync::Arc::new(AtomicUsize::new(0));
-            // The push that woke the consumer, which now begins its pass.
+            // This push woke the consumer, which now begins its pass.
             assert_eq!(sender.push(()), WasEmpty::Yes);
             let pushers = [(); 2].map(|()| {
                 let (sender, wakes) = (sender.clone(), wakes.clone());
@@ -75,7 +76,7 @@ macro_rules! no_wake_is_lost {
             let is_woken = wakes.load(Ordering::Acquire) > 0;
             assert!(
                 !waits || is_woken || popped == 3,
-                "{popped} popped, and nobody wakes the consumer"
+                "{popped} of 3 values popped, and the consumer waits without a wake"
             );
             while let Pop::Node(()) = receiver.pop() {
                 popped += 1;
@@ -95,12 +96,13 @@ fn no_wake_of_a_stack_is_lost() {
     no_wake_is_lost!(stack);
 }
 
-/// While nobody pops, one push of many is told that the list was empty.
+/// Without a pop, exactly one of many pushes finds the list empty.
 macro_rules! one_push_is_first {
     ($list:ident) => {
         model(|| {
             let (sender, mut receiver) = $list();
-            // Once round, so that it is the state after an `Empty`, not the first one.
+            // One push and pop first, so that the state is the one after `Empty`, not the initial
+            // one.
             let _ = sender.push(());
             assert_eq!((receiver.pop(), receiver.pop()), (Pop::Node(()), Pop::Empty));
             let pushers = [(); 2].map(|()| {
@@ -130,13 +132,13 @@ fn a_fifo_with_a_finished_push_is_never_called_empty() {
         let other = sender.clone();
         let slow = thread::spawn(move || other.push(1));
         let _ = sender.push(2);
-        // The other push may have cut the list before this one, so it may be busy.
+        // The other push may have cut the list before this one, so the result may be `Busy`.
         assert_ne!(receiver.pop(), Pop::Empty);
         let _ = slow.join().unwrap();
     });
 }
 
-/// The receiver goes while pushes are under way: each value is freed once.
+/// The receiver is dropped during pushes: each value is freed once.
 macro_rules! nothing_is_leaked {
     ($list:ident) => {
         model(|| {

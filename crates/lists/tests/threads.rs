@@ -1,4 +1,4 @@
-//! The lists under real threads: order per pusher, no wake lost, nothing leaked.
+//! The lists under real threads: order per pusher, no lost wake, no leak.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -30,13 +30,13 @@ fn contract_15_a_fifo_keeps_the_order_of_each_pusher_and_loses_no_wake() {
     let mut next = [0; PUSHERS];
     while next.iter().sum::<usize>() < PUSHERS * EACH {
         let rest = receiver.drain(PASS, |(pusher, number): (usize, usize)| {
-            assert_eq!(number, next[pusher], "pusher {pusher} was overtaken by itself");
+            assert_eq!(number, next[pusher], "a value of pusher {pusher} overtook another");
             next[pusher] += 1;
         });
         match rest {
             Rest::Bounded => {}
             Rest::Busy => thread::yield_now(),
-            // A wake lost would hang the test here.
+            // A lost wake would hang the test here.
             Rest::Empty if next.iter().sum::<usize>() < PUSHERS * EACH => thread::park(),
             Rest::Empty => {}
         }
@@ -91,7 +91,7 @@ fn contract_15_a_bounded_pass_leaves_the_rest_in_order() {
 }
 
 #[test]
-fn a_stack_hands_out_the_newest_first() {
+fn a_stack_returns_the_newest_first() {
     let (sender, mut receiver) = stack();
     for number in 0..4 {
         let _ = sender.push(number);
@@ -104,7 +104,7 @@ fn a_stack_hands_out_the_newest_first() {
 }
 
 #[test]
-fn only_the_push_into_an_empty_list_is_told_so() {
+fn only_a_push_into_an_empty_list_returns_yes() {
     let (fifo_sender, mut fifo_receiver) = fifo();
     let (stack_sender, mut stack_receiver) = stack();
     for _ in 0..3 {
@@ -120,7 +120,7 @@ fn only_the_push_into_an_empty_list_is_told_so() {
 }
 
 #[test]
-fn what_is_left_is_freed_with_the_last_end() {
+fn remaining_values_are_freed_with_the_last_end() {
     let value = Arc::new(());
     let (sender, mut receiver) = fifo();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What a device does wrong, and how often.
+//! Faults of a device and their rates.
 
 use forebay_block::Errno;
 
@@ -7,13 +7,13 @@ use crate::random::PerMille;
 /// No space left on the device (`ENOSPC`).
 pub const NO_SPACE: Errno = Errno(28);
 
-/// Rates of faults. The first three, and `invalidate`, are no failures: whoever drives the device
-/// gets over them.
+/// Rates of faults. The first three and `invalidate` are no failures: the user of the device
+/// recovers from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
-    /// A request is not taken, while others are there.
+    /// A request is refused although others are at the device.
     pub refuse: PerMille,
-    /// A request that moves bytes moves some of them.
+    /// A request that transfers bytes transfers only some of them.
     pub shorten: PerMille,
     /// A request ends with `EINTR` or `EAGAIN`.
     pub interrupt: PerMille,
@@ -21,21 +21,21 @@ pub struct Faults {
     pub read: PerMille,
     /// A write fails, after a part of it.
     pub write: PerMille,
-    /// A flush of a file fails, and what it should have made durable never is.
+    /// A flush of a file fails, and the changes that it should have covered never become durable.
     pub flush: PerMille,
-    /// A write past another program's mapping is undone by an older page of the kernel's cache, and
-    /// the next flush of the file fails for it, on a shared file.
+    /// A direct write under another program's mapping is undone by an older page of the kernel's
+    /// cache, and the next flush of the file fails because of it. On a shared file only.
     pub invalidate: PerMille,
-    /// A flush of a directory fails, likewise.
+    /// A flush of a directory fails, and the name never becomes durable.
     pub flush_directory: PerMille,
     /// A change of length fails.
     pub set_length: PerMille,
-    /// Space is not allocated, not given back, or not discarded.
+    /// An allocation, a release or a discard of space fails.
     pub allocate: PerMille,
 }
 
 impl Faults {
-    /// None at all.
+    /// No faults.
     pub const NONE: Faults = Faults {
         refuse: PerMille(0),
         shorten: PerMille(0),
@@ -49,7 +49,7 @@ impl Faults {
         allocate: PerMille(0),
     };
 
-    /// Only those that nobody may ever hear of.
+    /// Returns only the faults that must never be reported to a caller.
     #[must_use]
     pub fn passing(self) -> Self {
         let Self { refuse, shorten, interrupt, invalidate, .. } = self;

@@ -1,17 +1,17 @@
-//! What a program was told of one file: its bytes as they must be read, and all that may be found
-//! after a loss of power.
+//! Ledger of one file: its bytes as they must be read, and all states that it may have after a loss
+//! of power.
 //!
-//! The second is contract 3, sector by sector: each holds one of the versions accepted since the
-//! last successful sync, or the one that sync covered, or zero where none ever did. A sync covers
-//! what was accepted before it was asked for, so each change has a number and a sync that ends well
-//! names one.
+//! The states follow contract 3, sector by sector: each sector holds one of the versions accepted
+//! since the last successful sync, or the one that this sync covered, or zero if no sync ever
+//! covered one. A sync covers all changes accepted before it was called. So each change has a
+//! number, and a successful sync names one.
 //!
-//! For a file that another program has had open this holds for each byte, not for each sector: the
-//! written bytes of a sector go out in several requests if another program's bytes lie between.
+//! For a file that another program has had open, this holds for each byte, not for each sector. The
+//! written bytes of a sector are sent in several requests if bytes of the other program lie between
+//! them.
 //!
-//! A failed flush takes guarantees back: what was not covered by a sync before it may be gone for
-//! good, whatever later syncs say. Then it is not later syncs but later writes that make a sector
-//! sure again.
+//! A failed flush revokes guarantees: changes that no earlier sync covered may be lost for good,
+//! even if later syncs succeed. Then only later writes make a sector durable again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use forebay_block::limits::PAGE;
 use crate::disk::DISCARDED;
 use crate::stored::{Content, SECTOR, StoredFile, Survivor, bytes_of};
 
-/// What a sector held from a change on.
+/// A version: the value from one change on.
 #[derive(Clone, Debug)]
 struct Accepted<T> {
     change: u64,
@@ -32,13 +32,13 @@ struct Accepted<T> {
 /// Changes whose flush failed.
 #[derive(Clone, Copy, Debug)]
 struct Forsaken {
-    /// The last change that a sync had covered before.
+    /// Last change that a sync had covered before.
     synced: u64,
-    /// The last one that no sync can cover any more.
+    /// Last change that no sync can cover since.
     until: u64,
 }
 
-/// What was accepted of one file.
+/// Changes accepted of one file.
 #[derive(Debug)]
 pub struct Ledger {
     bytes: Vec<u8>,
@@ -48,17 +48,17 @@ pub struct Ledger {
     synced: u64,
     forsaken: Option<Forsaken>,
     name_is_synced: bool,
-    /// A flush of its directory failed, and all handles were closed since: no later one brings it
-    /// back.
+    /// A flush of its directory failed and all handles were closed since: no later flush makes the
+    /// name durable.
     name_is_forsaken: bool,
-    /// What is being discarded: it may be found so from now on.
+    /// Ranges of discards that have started; the device may have done them.
     discarding: Vec<Range<u64>>,
-    /// Another program has, or had, it open.
+    /// Whether another program has, or had, it open.
     is_shared: bool,
 }
 
 impl Ledger {
-    /// Of an empty file.
+    /// Creates the ledger of an empty file.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -75,37 +75,37 @@ impl Ledger {
         }
     }
 
-    /// Of a device of so many bytes, all of them zero.
+    /// Creates the ledger of a device of `bytes` zero bytes.
     #[must_use]
     pub fn of_device(bytes: u64) -> Self {
         let sizes = vec![Accepted { change: 0, value: bytes }];
         Self { bytes: vec![0; bytes as usize], sizes, name_is_synced: true, ..Self::new() }
     }
 
-    /// Another program opens it.
+    /// Records that another program opens the file.
     pub fn share(&mut self) {
         self.is_shared = true;
     }
 
-    /// The file as it must be read.
+    /// Returns the content that a read must find.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes in it.
+    /// Returns the size.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// The number of the last change: what a sync asked for now covers.
+    /// Returns the number of the last change: a sync that is called now covers it.
     #[must_use]
     pub fn change(&self) -> u64 {
         self.change
     }
 
-    /// Bytes were accepted.
+    /// Records an accepted write.
     pub fn accept(&mut self, offset: u64, data: &[u8]) {
         self.change += 1;
         let (start, end) = (offset as usize, offset as usize + data.len());
@@ -119,48 +119,48 @@ impl Ledger {
         }
     }
 
-    /// A range of whole sectors is being discarded.
+    /// Records the start of a discard of whole sectors.
     pub fn announce_discard(&mut self, bytes: Range<u64>) {
         self.discarding.push(bytes);
     }
 
-    /// It was, or not.
+    /// Records the end of a discard, and whether it succeeded.
     pub fn end_discard(&mut self, bytes: &Range<u64>, is_done: bool) {
         let at = self.discarding.iter().position(|announced| announced == bytes);
-        self.discarding.swap_remove(at.expect("a discard is announced"));
+        self.discarding.swap_remove(at.expect("a discard that ends was announced"));
         if is_done {
             let length = (bytes.end - bytes.start) as usize;
             self.accept(bytes.start, &vec![DISCARDED; length]);
         }
     }
 
-    /// Whether what the device has may differ from what was accepted.
+    /// Returns whether the content of the device may differ from the accepted content.
     #[must_use]
     pub fn is_discarding(&self) -> bool {
         !self.discarding.is_empty()
     }
 
-    /// A length is being set: from now on it may be found.
+    /// Records the start of a change of length: the new length is possible from now on.
     pub fn announce_length(&mut self, length: u64) {
         let before = self.bytes.clone();
         self.set_length(length);
         self.bytes = before;
     }
 
-    /// A length was set.
+    /// Records a change of length that succeeded.
     pub fn set_length(&mut self, length: u64) {
         let before = self.bytes.len();
         self.bytes.resize(length as usize, 0);
         if (length as usize) < before {
             self.cut_versions(length);
         }
-        // The sector that contained the end has zeroes behind it already: growing makes no version
-        // of it.
+        // The sector that contains the old end has zeroes after it already, so growing makes no
+        // version of it.
         let from = (before.next_multiple_of(SECTOR) as u64).min(length);
         self.restate(from, length.max(before as u64));
     }
 
-    /// The length that was announced was not set, and nothing else was changed meanwhile.
+    /// Records that the announced change of length failed. There was no other change meanwhile.
     pub fn withdraw_length(&mut self) {
         let announced = self.change;
         for versions in &mut self.sectors {
@@ -169,8 +169,8 @@ impl Ledger {
         self.sizes.retain(|version| version.change != announced);
     }
 
-    /// The cache was dropped, and what it had not written with it: the file is as the device has
-    /// it. Says which pages differ.
+    /// Records that the cache was dropped with all that it had not written: the file now has the
+    /// content of the device. Returns the pages that differ.
     pub fn reread(&mut self, stored: &StoredFile) -> BTreeSet<u64> {
         let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
         let mut differing = BTreeSet::new();
@@ -184,15 +184,15 @@ impl Ledger {
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
         }
-        // What reads otherwise than was accepted may be what a failed flush has lost: no later one
-        // makes it durable.
+        // Content that differs from the accepted one may be due to a failed flush. Then no later
+        // flush makes it durable.
         if let Some(forsaken) = self.forsaken.as_mut().filter(|_| !differing.is_empty()) {
             forsaken.until = self.change;
         }
         differing
     }
 
-    /// A sync ended well that was asked for after `change`.
+    /// Records a successful sync that was called after `change`.
     pub fn synced(&mut self, change: u64) {
         if change <= self.synced {
             return;
@@ -209,27 +209,28 @@ impl Ledger {
         self.sizes.drain(..base.saturating_sub(1));
     }
 
-    /// A sync ended well, of a file that was made here: its name is durable too.
+    /// Records a successful sync of a file created here: its name is durable too.
     pub fn name_synced(&mut self) {
         self.name_is_synced = !self.name_is_forsaken;
     }
 
-    /// All handles were closed after a failed flush of its directory: its name may be gone for
-    /// good.
+    /// Records that all handles were closed after a failed flush of the directory: the name may be
+    /// lost for good.
     pub fn forsake_name(&mut self) {
         self.name_is_forsaken = true;
     }
 
-    /// All handles were closed after a failed flush: what was accepted so far may be gone for good.
+    /// Records that all handles were closed after a failed flush: all changes so far may be lost
+    /// for good.
     pub fn forsake(&mut self) {
         let synced = self.forsaken.map_or(self.synced, |forsaken| forsaken.synced);
         self.forsaken = Some(Forsaken { synced, until: self.change });
     }
 
-    /// Whether what was found after a loss of power is one of the states it may be in.
+    /// Checks that the state found after a loss of power is a possible one.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes the first violation.
     pub fn check(&self, found: &Survivor) -> Result<(), String> {
         if !found.exists {
             return if self.name_is_synced { Err("its name is gone".to_owned()) } else { Ok(()) };
@@ -288,7 +289,7 @@ impl Ledger {
         ))
     }
 
-    /// The last version that a sync made sure.
+    /// Returns the index of the last version that a sync made durable.
     fn base<T>(&self, versions: &[Accepted<T>]) -> Option<usize> {
         let last = |change: u64| {
             versions.partition_point(|version| version.change <= change).checked_sub(1)
@@ -300,7 +301,7 @@ impl Ledger {
         }
     }
 
-    /// Notes a version of every sector from one byte to another, and the size.
+    /// Records the present versions of all sectors from one byte to another, and the size.
     fn restate(&mut self, from: u64, to: u64) {
         self.change += 1;
         self.sizes.push(Accepted { change: self.change, value: self.size() });
@@ -309,7 +310,7 @@ impl Ledger {
         }
     }
 
-    /// A cut takes the end off whatever version of its sector the device has.
+    /// Cuts every version of the last sector that the device may have.
     fn cut_versions(&mut self, length: u64) {
         let (sector, at) = (length as usize / SECTOR, length as usize % SECTOR);
         let change = self.change + 1;
@@ -341,7 +342,7 @@ impl Default for Ledger {
     }
 }
 
-/// The bytes of a sector, with zeroes beyond the end.
+/// Returns the bytes of a sector, with zeroes beyond the end.
 fn padded(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
     let mut content = [0; SECTOR];
     let start = (sector * SECTOR).min(bytes.len());

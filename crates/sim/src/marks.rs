@@ -1,23 +1,23 @@
-//! How often a run came by each of the places that matter: a simulation that never throttles proves
-//! nothing about throttling.
+//! Counts of the rare events in a run: a simulation that never throttles proves nothing about
+//! throttling.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts by name, of one run or of many.
+/// Counts by name, of one run or of several.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
     counts: BTreeMap<&'static str, u64>,
 }
 
 impl Marks {
-    /// How often a place was come by.
+    /// Returns how often an event occurred.
     #[must_use]
     pub fn count(&self, name: &'static str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: &Marks) {
         for (name, count) in &other.counts {
             *self.counts.entry(name).or_insert(0) += count;

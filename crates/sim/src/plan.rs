@@ -1,6 +1,6 @@
-//! What a run is like: how many files and callers, how little memory, how slow and how bad a
-//! device, and what the callers do. Drawn from the seed as a swarm: each run has some of everything
-//! and none of something, since a fault that is always there hides what happens without it.
+//! Plan of a run: how many files and callers, how little memory, how slow and how faulty a device,
+//! and what the callers do. The seed draws it as a swarm: each run has some features and lacks
+//! others, because a fault that is always present hides what happens without it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::faults::Faults;
 use crate::random::{PerMille, Random};
 use crate::stored::SECTOR;
 
-/// How often callers do what, in shares.
+/// Relative frequencies of the callers' operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
-    /// Write somewhere.
+    /// Write at a random place.
     pub write: u64,
     /// Write at the end.
     pub append: u64,
-    /// Read somewhere.
+    /// Read at a random place.
     pub read: u64,
-    /// Cut or grow.
+    /// Change of length.
     pub set_length: u64,
     /// Sync.
     pub sync: u64,
-    /// Close, and open some file after.
+    /// Close, then open any file.
     pub close: u64,
-    /// Drop what is dirty.
+    /// Discard of dirty pages.
     pub discard: u64,
 }
 
-/// How often each side moves, in shares.
+/// Relative frequencies of the sides of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
     /// Each caller.
@@ -47,96 +47,97 @@ pub struct Pace {
     pub device: u64,
 }
 
-/// What happens from outside, and how often, per step.
+/// Rates of events from outside, per step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disturbance {
-    /// A lease is broken, or had again.
+    /// A lease breaks or is granted again.
     pub lease: PerMille,
     /// Some pages of a file cannot be written for a while.
     pub bad_pages: PerMille,
     /// Clean pages are dropped.
     pub evict: PerMille,
-    /// A state after a loss of power is looked at, per transition of the device.
+    /// The state after a loss of power is checked, per transition of the device.
     pub crash: PerMille,
 }
 
-/// What a run is like.
+/// Plan of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Files there are.
+    /// Number of files.
     pub files: u32,
-    /// Whether they are devices, each of one size, that are discarded where a file would be cut.
+    /// Whether they are devices, each of fixed size. A run discards a range of a device instead of
+    /// cutting it.
     pub are_devices: bool,
-    /// Of a device, sectors beyond its last whole page.
+    /// Sectors of a device beyond its last whole page.
     pub odd_sectors: u64,
-    /// Callers, each with a file open at a time.
+    /// Number of callers, each with one open file at a time.
     pub callers: usize,
     /// Frames of the cache.
     pub frames: u32,
-    /// Levels of dirty pages.
+    /// Limits of dirty pages.
     pub throttle: Throttle,
-    /// Operations in all.
+    /// Number of operations in all.
     pub operations: u64,
-    /// The largest file, in pages.
+    /// Pages of the largest file.
     pub file_pages: u64,
-    /// The largest write or read, in bytes.
+    /// Bytes of the largest write or read.
     pub bytes: u64,
-    /// What callers do.
+    /// Operations of the callers.
     pub mix: Mix,
-    /// Of the writes, those that go on where the last one ended.
+    /// Share of writes that continue at the end of the last one.
     pub sequential: PerMille,
-    /// Syncs and closes that nobody waits for.
+    /// Share of syncs and closes that no caller waits for.
     pub abandoned: PerMille,
-    /// How often each side moves.
+    /// Speed of each side.
     pub pace: Pace,
-    /// What happens from outside.
+    /// Events from outside.
     pub disturbance: Disturbance,
-    /// What the device does wrong.
+    /// Faults of the device.
     pub faults: Faults,
-    /// How long it takes.
+    /// Latency of the device.
     pub latency: Latency,
-    /// Pages it has space for.
+    /// Space of the device, in pages.
     pub space_pages: u64,
-    /// How much writeback has in flight to each file system.
+    /// Bound of writeback in flight per file system.
     pub flight: Bound,
-    /// File systems: files lie on them in turn.
+    /// Number of file systems; files lie on them in turn.
     pub volumes: usize,
-    /// How long a page may be dirty.
+    /// Maximum time that a page stays dirty.
     pub age: Duration,
     /// Whether space is reserved.
     pub reserving: Reserving,
-    /// How large the pieces are that free space comes in, where it does.
+    /// Bytes of the pieces of free space, if it is fragmented.
     pub piece_bytes: Option<u64>,
-    /// The longest gap written along.
+    /// Pages of the longest gap that is written along.
     pub gap_pages: u64,
     /// Whether bios merge.
     pub merging: Merging,
-    /// Files opened without a lease.
+    /// Share of files opened without a lease.
     pub shared: PerMille,
-    /// Handles of which pages do not stay.
+    /// Share of handles that drop their pages after use.
     pub uncached: PerMille,
 }
 
 impl Plan {
-    /// A run without any fault, of the usual size.
+    /// Returns a plan without faults, otherwise as [`passing`](Self::passing).
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         let plan = Self::passing(seed);
         Self { faults: Faults::NONE, ..plan }
     }
 
-    /// A run with faults that nobody may ever hear of.
+    /// Returns a plan with only the faults that must never be reported to a caller.
     #[must_use]
     pub fn passing(seed: u64) -> Self {
         let plan = Self::swarm(seed);
         let faults = plan.faults.passing();
         let disturbance = Disturbance { bad_pages: PerMille(0), ..plan.disturbance };
-        // Who drops is heard of too.
+        // A discard reports its loss too.
         let mix = Mix { discard: 0, ..plan.mix };
         Self { faults, disturbance, mix, space_pages: u64::MAX / 2, ..plan }
     }
 
-    /// A run as the seed has it.
+    /// Returns the plan of a seed.
     #[must_use]
     pub fn swarm(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x706c_616e);
@@ -190,7 +191,7 @@ impl Plan {
         }
     }
 
-    /// A run with files large enough that space is reserved for them, and given back.
+    /// Returns a plan with files so large that space is reserved for them and given back.
     #[must_use]
     pub fn large(seed: u64) -> Self {
         let plan = Self::swarm(seed);
@@ -214,19 +215,19 @@ impl Plan {
         }
     }
 
-    /// A run on devices.
+    /// Returns a plan with devices instead of files.
     #[must_use]
     pub fn devices(seed: u64) -> Self {
         let odd_sectors = Random::new(seed ^ 0x6465_7669).below(8);
         Self { are_devices: true, odd_sectors, space_pages: u64::MAX / 2, ..Self::swarm(seed) }
     }
 
-    /// Bytes of a device.
+    /// Returns the bytes of a device.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.file_pages * PAGE as u64 + self.odd_sectors * SECTOR as u64
     }
 
-    /// Ends that files may have.
+    /// Returns the possible ends of files.
     pub(crate) fn ends(&self) -> Range<u64> {
         0..self.file_pages * PAGE as u64 + 1
     }
@@ -244,7 +245,7 @@ fn mix(random: &mut Random) -> Mix {
     }
 }
 
-/// A rate, in half of the runs.
+/// Returns the rate in half of the runs, and 0 in the others.
 fn sometimes(random: &mut Random, per_mille: u16) -> PerMille {
     PerMille(if random.below(2) == 0 { 0 } else { per_mille })
 }
@@ -252,8 +253,8 @@ fn sometimes(random: &mut Random, per_mille: u16) -> PerMille {
 fn faults(random: &mut Random, drops_dirty: bool) -> Faults {
     let flush = PerMille(if random.below(4) == 0 { 60 } else { 0 });
     let flush_directory = PerMille(if random.below(6) == 0 { 300 } else { 0 });
-    // A poisoned file may be read as the device has it, and so may one of which what is dirty was
-    // dropped.
+    // No `invalidate` beside these faults: a poisoned file may be read as the device has it, and so
+    // may a file after a discard of its dirty pages.
     let may_invalidate = flush == PerMille(0) && flush_directory == PerMille(0) && !drops_dirty;
     Faults {
         refuse: sometimes(random, 200),
@@ -286,12 +287,12 @@ fn reserving(random: &mut Random, seed: u64) -> Reserving {
     *random.pick(&[Reserving::Adaptive, ahead, Reserving::Off])
 }
 
-/// Chance of its own, which leaves the rest of the plan as the seed has it.
+/// Returns a generator of its own, so that the rest of the plan does not change.
 fn apart(seed: u64) -> Random {
     Random::new(seed ^ 0x7370_6163)
 }
 
-/// Enough space, in most runs.
+/// Returns enough space in most runs.
 fn space(random: &mut Random, wanted: u64) -> u64 {
     if random.below(5) == 0 { wanted / 2 + 2 } else { u64::MAX / 2 }
 }

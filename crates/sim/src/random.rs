@@ -1,24 +1,24 @@
-//! Numbers at random that replay: splitmix64. The same seed gives the same numbers on every
+//! Random numbers that can be replayed: splitmix64. The same seed gives the same numbers on every
 //! machine, which no generator of a library promises from one version to the next.
 
 use std::ops::Range;
 
-/// How often something happens, in a thousand times.
+/// Probability in thousandths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct PerMille(pub u16);
 
-/// A generator.
+/// Generator of pseudorandom numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Of a seed; any will do.
+    /// Creates a generator from any seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -27,30 +27,31 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 where there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound.max(1)
     }
 
-    /// A number of a range that is not empty.
+    /// Returns a number in a range that is not empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end - range.start)
     }
 
-    /// Whether something happens this time.
+    /// Returns `true` with the probability `rate`.
     pub fn happens(&mut self, rate: PerMille) -> bool {
         rate.0 > 0 && self.below(1000) < u64::from(rate.0)
     }
 
-    /// One of some.
+    /// Returns one of the values.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no value.
     pub fn pick<'a, T>(&mut self, some: &'a [T]) -> &'a T {
         &some[self.below(some.len() as u64) as usize]
     }
 
-    /// Another generator, whose numbers do not depend on how many are drawn from this one later.
+    /// Returns another generator. Its numbers do not depend on how many are drawn from this one
+    /// later.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.draw())

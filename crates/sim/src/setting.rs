@@ -1,5 +1,5 @@
-//! What of a model can be set by name. One table is the parser, the help and the record of what was
-//! set.
+//! Settings of a model by name. One table is the parser, the help, and the record of the values
+//! used.
 //!
 //! Times are microseconds, sizes bytes with `k`, `m` or `g` for powers of 1024, and words are those
 //! of a table.
@@ -7,34 +7,34 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// One thing that can be set.
+/// One setting.
 #[derive(Debug)]
 pub struct Setting<M> {
     /// Its name.
     pub name: &'static str,
-    /// What it is, with its unit.
+    /// Meaning, with the unit.
     pub what: &'static str,
-    /// Sets it.
+    /// Parses and sets the value.
     pub set: fn(&mut M, &str) -> Result<(), Refusal>,
-    /// What it is now, as it would be set.
+    /// Returns the present value, as `set` accepts it.
     pub show: fn(&M) -> String,
 }
 
-/// Why something was not set.
+/// Reason why a setting was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There is no such setting. These there are.
+    /// No setting has this name; these exist.
     Setting(Vec<&'static str>),
-    /// It takes one of these words.
+    /// It accepts one of these words.
     Word(Vec<&'static str>),
-    /// It takes something else: what.
+    /// It accepts other values, which this text describes.
     Value(String),
 }
 
-/// Sets one of a table's by name.
+/// Sets a value of the table by name.
 ///
 /// # Errors
-/// [`Refusal`]; nothing was set then.
+/// [`Refusal`] if the name or the value is invalid; then nothing is set.
 pub fn set<M>(table: &[Setting<M>], model: &mut M, name: &str, value: &str) -> Result<(), Refusal> {
     match table.iter().find(|setting| setting.name == name) {
         Some(setting) => (setting.set)(model, value),
@@ -42,7 +42,7 @@ pub fn set<M>(table: &[Setting<M>], model: &mut M, name: &str, value: &str) -> R
     }
 }
 
-/// A whole number of a range.
+/// Parses a whole number in `range`.
 ///
 /// # Errors
 /// [`Refusal::Value`], with the range.
@@ -52,7 +52,7 @@ pub fn number(text: &str, range: RangeInclusive<u64>) -> Result<u64, Refusal> {
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(refused)
 }
 
-/// Bytes of a range.
+/// Parses a number of bytes in `range`.
 ///
 /// # Errors
 /// [`Refusal::Value`], with the range.
@@ -74,10 +74,10 @@ pub fn bytes(text: &str, range: RangeInclusive<u64>) -> Result<u64, Refusal> {
     bytes.filter(|bytes| range.contains(bytes)).ok_or_else(refused)
 }
 
-/// Microseconds, with up to three decimals, of at most a second.
+/// Parses microseconds with up to three decimals, at most one second.
 ///
 /// # Errors
-/// [`Refusal::Value`].
+/// [`Refusal::Value`] if the text is not such a number.
 pub fn micros(text: &str) -> Result<Duration, Refusal> {
     let refused = || Refusal::Value("microseconds, 0 to 1000000, such as 6.5".to_owned());
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
@@ -91,10 +91,10 @@ pub fn micros(text: &str) -> Result<Duration, Refusal> {
     nanos.filter(|&nanos| nanos <= 1_000_000_000).map(Duration::from_nanos).ok_or_else(refused)
 }
 
-/// One of a table of words.
+/// Parses one of the words of a table.
 ///
 /// # Errors
-/// [`Refusal::Word`], with those there are.
+/// [`Refusal::Word`], with the words of the table.
 pub fn word<T: Copy>(text: &str, table: &[(&'static str, T)]) -> Result<T, Refusal> {
     let found = table.iter().find(|(word, _)| *word == text);
     found
@@ -102,7 +102,7 @@ pub fn word<T: Copy>(text: &str, table: &[(&'static str, T)]) -> Result<T, Refus
         .ok_or_else(|| Refusal::Word(table.iter().map(|(word, _)| *word).collect()))
 }
 
-/// Bytes as [`bytes`] reads them.
+/// Formats bytes as [`bytes`] accepts them.
 #[must_use]
 pub fn show_bytes(bytes: u64) -> String {
     for (unit, shift) in [("g", 30), ("m", 20), ("k", 10)] {
@@ -113,7 +113,7 @@ pub fn show_bytes(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// Microseconds as [`micros`] reads them.
+/// Formats microseconds as [`micros`] accepts them.
 #[must_use]
 pub fn show_micros(time: Duration) -> String {
     let nanos = time.as_nanos();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn formatted_values_parse_to_the_same() {
         for nanos in [0, 1, 20, 500, 1_000, 6_500, 1_000_000_000] {
             let time = Duration::from_nanos(nanos);
             assert_eq!(micros(&show_micros(time)), Ok(time));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_values_are_refused() {
         for text in
             ["", "x", "-1", "1.", "1.2345", "1.x", "+1", "1000000.1", "99999999999999999999"]
         {

@@ -1,17 +1,17 @@
-//! A file as the device has it: what is durable, and what is not yet.
+//! A file as the device stores it: its durable and its volatile state.
 //!
-//! Each sector keeps the versions written since the last flush, above the durable one. A write that
-//! completed is seen by every later read, and by nobody after a loss of power, unless a flush came
-//! between: then any one of its versions may have survived, whichever was written last, and its
-//! neighbour's fate is another. That is less than file systems promise, and exactly what the
-//! contracts assume.
+//! Each sector keeps the versions written since the last flush, and the durable one below them.
+//! Every later read sees a write that has completed, but a loss of power may undo it unless a flush
+//! came between. After a loss of power any one version of a sector may have survived, not only the
+//! last, and independently of other sectors. File systems promise more than that; the contracts
+//! assume exactly this.
 //!
-//! Sizes, cuts and holes are metadata, and metadata survives in order, as in a journal. Growing the
-//! size shows zeroes, never what was there before a cut.
+//! Sizes, cuts and holes are metadata, and metadata survives in order, as in a journal. A file that
+//! grows shows zeroes, never the content from before a cut.
 //!
-//! After a failed flush the versions it should have covered are *forsaken*: they are read, they may
-//! survive, and no later flush makes them durable. That is how Linux does it: the error is told
-//! once, the pages count as clean.
+//! After a failed flush the versions that it should have covered are *forsaken*: reads see them and
+//! they may survive, but no later flush makes them durable. Linux does the same: it reports the
+//! error once and marks the pages clean.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,15 +19,15 @@ use std::rc::Rc;
 
 use crate::random::{PerMille, Random};
 
-/// Bytes that are written whole or not at all.
+/// Bytes of a unit that is written as a whole or not at all.
 pub const SECTOR: usize = 512;
 
-/// The content of a sector; `None` is zeroes.
+/// Content of a sector; `None` stands for zeroes.
 pub type Content = Option<Rc<[u8; SECTOR]>>;
 
 const ZEROES: [u8; SECTOR] = [0; SECTOR];
 
-/// The bytes of a content.
+/// Returns the bytes of a content.
 #[must_use]
 pub fn bytes_of(content: &Content) -> &[u8; SECTOR] {
     content.as_deref().unwrap_or(&ZEROES)
@@ -35,9 +35,9 @@ pub fn bytes_of(content: &Content) -> &[u8; SECTOR] {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
-    /// A write: survives or not, on its own.
+    /// A write: it survives or not, independently of others.
     Data,
-    /// A cut or a hole: survives with the metadata.
+    /// A cut or a hole: it survives with the metadata.
     Metadata,
 }
 
@@ -45,7 +45,7 @@ enum Cause {
 enum Fate {
     /// The next flush makes it durable.
     Open,
-    /// No flush does.
+    /// No flush makes it durable.
     Forsaken,
 }
 
@@ -57,7 +57,7 @@ struct Version<T> {
     fate: Fate,
 }
 
-/// Values one after the other; the first is durable.
+/// A durable value and the later ones, in order.
 #[derive(Debug)]
 struct Versions<T> {
     durable: T,
@@ -77,7 +77,7 @@ impl<T> Versions<T> {
         self.later.push(Version { sequence, value, cause, fate: Fate::Open });
     }
 
-    /// Makes what was there at `sequence` durable, unless that is forsaken.
+    /// Makes the value at `sequence` durable, unless it is forsaken.
     fn flush(&mut self, sequence: u64) {
         let covered = self.later.partition_point(|version| version.sequence <= sequence);
         if covered == 0 || self.later[covered - 1].fate == Fate::Forsaken {
@@ -94,7 +94,7 @@ impl<T> Versions<T> {
         }
     }
 
-    /// The value that survives where metadata survives up to `metadata`: one of those not cut off
+    /// Returns a value that survives if metadata survives up to `metadata`: one that is not cut off
     /// by then.
     fn survivor(&self, metadata: u64, keep: Keep, random: &mut Random) -> &T {
         let is_later = |version: &Version<T>| version.sequence > metadata;
@@ -113,25 +113,25 @@ impl<T> Versions<T> {
     }
 }
 
-/// What of the volatile state survives a loss of power.
+/// Part of the volatile state that survives a loss of power.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
     /// None of it.
     Nothing,
     /// All of it.
     Everything,
-    /// Each sector as luck will have it.
+    /// A random part, sector by sector.
     Some,
 }
 
-/// Whether a file's name is found.
+/// State of a file's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Name {
-    /// After a loss of power, too.
+    /// It survives a loss of power.
     Durable,
-    /// Until a loss of power.
+    /// It may be lost with the power, until the directory is flushed.
     Volatile,
-    /// As volatile, and no flush changes that.
+    /// It may be lost with the power, even after a flush.
     Forsaken,
 }
 
@@ -140,35 +140,35 @@ pub enum Name {
 pub struct Survivor {
     /// Whether its name is still there.
     pub exists: bool,
-    /// Bytes in it.
+    /// Its size in bytes.
     pub size: u64,
-    /// Its sectors, as far as any were ever written.
+    /// Its sectors, up to the last one ever written.
     pub sectors: Vec<Content>,
 }
 
-/// A write or a change of length that was at the device when the power went.
+/// Write or change of length in flight when the power was lost.
 #[derive(Debug)]
 pub enum Unfinished<'a> {
-    /// Bytes to be written from an offset on.
+    /// Offset and bytes of a write.
     Write(u64, &'a [u8]),
-    /// A length to be set.
+    /// New length.
     Length(u64),
 }
 
-/// A file as the device has it.
+/// File as the device stores it.
 #[derive(Debug)]
 pub struct StoredFile {
     sectors: Vec<Versions<Content>>,
-    /// Sectors with anything that is not durable.
+    /// Sectors with volatile versions.
     volatile: BTreeSet<usize>,
     sizes: Versions<u64>,
     name: Name,
-    /// Pages that have space.
+    /// Pages with allocated space.
     allocated: BTreeSet<u64>,
 }
 
 impl StoredFile {
-    /// An empty one, whose name is not durable.
+    /// Creates an empty file with a name that is not durable.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -180,37 +180,37 @@ impl StoredFile {
         }
     }
 
-    /// Bytes in the file.
+    /// Returns the size.
     #[must_use]
     pub fn size(&self) -> u64 {
         *self.sizes.current()
     }
 
-    /// The name's state.
+    /// Returns the state of the name.
     #[must_use]
     pub fn name(&self) -> Name {
         self.name
     }
 
-    /// Pages that have space.
+    /// Returns the pages with allocated space.
     #[must_use]
     pub fn allocated(&self) -> &BTreeSet<u64> {
         &self.allocated
     }
 
-    /// The first page beyond the end that has space.
+    /// Returns the first page beyond the end that has space.
     #[must_use]
     pub fn allocated_beyond_end(&self) -> Option<u64> {
         let page = forebay_block::limits::PAGE as u64;
         self.allocated.range(self.size().div_ceil(page)..).next().copied()
     }
 
-    /// Gives pages space.
+    /// Allocates space for pages.
     pub fn allocate(&mut self, pages: Range<u64>) {
         self.allocated.extend(pages);
     }
 
-    /// Up to `length` bytes from an offset on, as a read sees them.
+    /// Returns up to `length` bytes from an offset on, as a read sees them.
     #[must_use]
     pub fn read(&self, offset: u64, length: u64) -> Vec<u8> {
         let end = (offset + length).min(self.size());
@@ -226,7 +226,7 @@ impl StoredFile {
         data
     }
 
-    /// Bytes are written; the size grows with them.
+    /// Writes bytes. The size grows if needed.
     pub fn write(&mut self, offset: u64, data: &[u8], sequence: u64) {
         let mut done = 0;
         while done < data.len() {
@@ -244,7 +244,7 @@ impl StoredFile {
         }
     }
 
-    /// The size is set; what is cut off is gone, and its space free.
+    /// Sets the size. Cuts off the rest and frees its space.
     pub fn set_size(&mut self, size: u64, sequence: u64) {
         let before = self.size();
         if size < before {
@@ -256,14 +256,14 @@ impl StoredFile {
         self.sizes.push(sequence, size, Cause::Data);
     }
 
-    /// Space is given back; the size stays.
+    /// Frees space. The size stays.
     pub fn punch(&mut self, bytes: Range<u64>, sequence: u64) {
         let page = forebay_block::limits::PAGE as u64;
         self.allocated.retain(|at| !(bytes.start <= at * page && (at + 1) * page <= bytes.end));
         self.zero(bytes, sequence);
     }
 
-    /// All of it that was there at `sequence` is durable.
+    /// Makes all changes up to `sequence` durable.
     pub fn flush(&mut self, sequence: u64) {
         self.sizes.flush(sequence);
         let sectors = &mut self.sectors;
@@ -273,8 +273,8 @@ impl StoredFile {
         });
     }
 
-    /// A flush failed. True where the size was not durable: it is in the journal, which then takes
-    /// nothing any more.
+    /// Records a failed flush. Returns true if the size was not durable: the journal contains it,
+    /// and accepts nothing from then on.
     pub fn forsake(&mut self, sequence: u64) -> bool {
         let size_is_lost = self.sizes.later.iter().any(|version| version.sequence <= sequence);
         self.sizes.forsake(sequence);
@@ -284,21 +284,21 @@ impl StoredFile {
         size_is_lost
     }
 
-    /// Its directory was flushed.
+    /// Records a flush of the directory.
     pub fn flush_name(&mut self) {
         if self.name == Name::Volatile {
             self.name = Name::Durable;
         }
     }
 
-    /// A flush of its directory failed.
+    /// Records a failed flush of the directory.
     pub fn forsake_name(&mut self) {
         if self.name == Name::Volatile {
             self.name = Name::Forsaken;
         }
     }
 
-    /// A state it may be found in after a loss of power now.
+    /// Returns a state that the file may have after a loss of power now.
     #[must_use]
     pub fn survive(
         &self,
@@ -333,7 +333,7 @@ impl StoredFile {
         Survivor { exists, size, sectors }
     }
 
-    /// The size that survives, and how far metadata does.
+    /// Returns the sequence number up to which metadata survives, and the size that survives.
     fn surviving_size(&self, keep: Keep, random: &mut Random) -> (u64, u64) {
         let count = self.sizes.later.len();
         let kept = match keep {
@@ -342,15 +342,15 @@ impl StoredFile {
             Keep::Some => random.below(count as u64 + 1) as usize,
         };
         match kept.checked_sub(1) {
-            // What is durable by a flush is older than what is not.
+            // Durable changes are older than volatile ones.
             None => (0, self.sizes.durable),
             Some(at) => (self.sizes.later[at].sequence, self.sizes.later[at].value),
         }
     }
 
-    /// Puts some sectors of an unfinished write into what survives; returns the end of the last
-    /// one. What a sector holds beside the write is as it is now: the kernel writes whole blocks,
-    /// from its cache.
+    /// Adds some sectors of an unfinished write to the surviving ones. Returns the end of the last
+    /// one. The rest of such a sector has its present content: the kernel writes whole blocks from
+    /// its cache.
     fn tear(
         &self,
         offset: u64,
@@ -377,7 +377,7 @@ impl StoredFile {
         end
     }
 
-    /// Cuts what survives, as a change of length that was made durable at the last moment does.
+    /// Cuts the surviving sectors, like a change of length that became durable at the last moment.
     fn cut(&self, length: u64, sectors: &mut Vec<Content>) {
         let (sector, at) = split(length);
         if sector < sectors.len() {
@@ -400,8 +400,8 @@ impl StoredFile {
         self.volatile.insert(sector);
     }
 
-    /// The file has grown over these bytes: whole sectors of them are zero, whatever was there
-    /// before an earlier cut.
+    /// Records that the file has grown over these bytes: whole sectors of them are zero, even if
+    /// they had content before an earlier cut.
     fn expose(&mut self, bytes: Range<u64>, sequence: u64) {
         self.zero(
             bytes.start.next_multiple_of(SECTOR as u64)..bytes.end / SECTOR as u64 * SECTOR as u64,
@@ -409,7 +409,7 @@ impl StoredFile {
         );
     }
 
-    /// Makes bytes zero that are not, or may turn out not to be after a loss of power.
+    /// Zeroes bytes that are not zero, or may turn out not to be after a loss of power.
     fn zero(&mut self, bytes: Range<u64>, sequence: u64) {
         let end = bytes.end.min((self.sectors.len() * SECTOR) as u64);
         let mut position = bytes.start;
@@ -434,7 +434,7 @@ impl Default for StoredFile {
     }
 }
 
-/// The sector of a position, and where in it that is.
+/// Returns the sector of a position and the offset in it.
 fn split(position: u64) -> (usize, usize) {
     ((position / SECTOR as u64) as usize, (position % SECTOR as u64) as usize)
 }
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ended_before_a_flush_was_taken_is_durable() {
+    fn a_flush_makes_only_earlier_writes_durable() {
         let mut file = StoredFile::new();
         file.write(0, &[1; 1024], 1);
         file.write(512, &[2; 512], 2);
@@ -463,20 +463,20 @@ mod tests {
     }
 
     #[test]
-    fn no_later_flush_makes_durable_what_a_failed_one_should_have() {
+    fn no_later_flush_makes_the_writes_of_a_failed_one_durable() {
         let mut file = StoredFile::new();
         file.write(0, &[1; 512], 1);
-        assert!(file.forsake(1), "the size with it");
+        assert!(file.forsake(1), "the size is lost with it");
         file.flush(2);
         assert_eq!(survivor(&file, Keep::Nothing).0, 0);
-        assert_eq!(file.read(0, 512), [1; 512], "it is read all the same");
+        assert_eq!(file.read(0, 512), [1; 512], "reads still see it");
         file.write(0, &[2; 600], 3);
         file.flush(3);
         assert_eq!(survivor(&file, Keep::Nothing).1[..600], [2; 600]);
     }
 
     #[test]
-    fn growing_shows_zeroes_and_never_what_was_cut_off() {
+    fn growing_shows_zeroes_and_never_cut_off_content() {
         let mut file = StoredFile::new();
         file.write(0, &[1; 2048], 1);
         file.flush(1);

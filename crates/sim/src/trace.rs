@@ -1,5 +1,5 @@
-//! What happened, one line of fixed width per transition: two runs of a seed are compared line by
-//! line.
+//! Trace of a run: one line of fixed width per transition, so that two runs of a seed can be
+//! compared line by line.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use std::time::Duration;
 /// One transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// When.
+    /// Virtual time.
     pub time: Duration,
-    /// Which file's.
+    /// File that it is about.
     pub file: u32,
-    /// What happened.
+    /// Name of the transition.
     pub event: &'static str,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes.
+    /// Bytes in the range.
     pub length: u64,
-    /// How it ended: 0, or an error's number.
+    /// Result: 0, or the number of the error.
     pub errno: i32,
 }
 
@@ -32,17 +32,17 @@ impl fmt::Display for Line {
     }
 }
 
-/// Whether lines are kept.
+/// Whether a trace keeps its lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tracing {
-    /// They are not.
+    /// Drops them.
     #[default]
     Off,
-    /// They are.
+    /// Keeps them.
     Kept,
 }
 
-/// The lines so far.
+/// Lines of a run.
 #[derive(Debug, Default)]
 pub struct Trace {
     tracing: Tracing,
@@ -50,13 +50,13 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps lines, or does not.
+    /// Creates an empty trace.
     #[must_use]
     pub fn new(tracing: Tracing) -> Self {
         Self { tracing, lines: Vec::new() }
     }
 
-    /// The lines kept.
+    /// Returns the lines kept.
     #[must_use]
     pub fn lines(&self) -> &[Line] {
         &self.lines

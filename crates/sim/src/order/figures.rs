@@ -1,46 +1,46 @@
-//! What came out of a run, and of several.
+//! Results of one run and of several runs.
 
-/// Of one run.
+/// Results of one run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Figures {
-    /// Messages answered in a second.
+    /// Messages answered per second.
     pub requests_per_s: f64,
-    /// The share of time the server had nothing to do.
+    /// Share of the time that the server was idle.
     pub idle_share: f64,
-    /// From leaving the client to the answer's coming there, in nanoseconds: of half of the
-    /// messages no longer.
+    /// Median latency in nanoseconds, from leaving the client to the arrival of the answer there.
     pub latency_p50: u64,
-    /// Of 99 in a hundred.
+    /// 99th percentile of the latency, in nanoseconds.
     pub latency_p99: u64,
-    /// Of 999 in a thousand.
+    /// 99.9th percentile of the latency, in nanoseconds.
     pub latency_p999: u64,
-    /// The longest any message waited for the server, those that still wait at the end included.
+    /// Longest time that a message waited for the server, in nanoseconds, including those that
+    /// still wait at the end.
     pub longest_wait: u64,
-    /// How many that came later a message saw served before it: of 99 in a hundred no more. Who is
-    /// never served is in none of these, but in `longest_wait`.
+    /// Number of later messages that were served before a message, 99th percentile. A message that
+    /// is never served counts only in `longest_wait`.
     pub reorder_distance_p99: u64,
-    /// Of all.
+    /// Maximum of that number.
     pub reorder_distance_most: u64,
-    /// Messages served in a pass, on average.
+    /// Mean number of messages served in a pass.
     pub per_pass: f64,
 }
 
-/// Of several runs of one load, from several seeds.
+/// Results of several runs of one load, with different seeds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rounds {
-    /// Each of them.
+    /// The results of each run.
     pub each: Vec<Figures>,
 }
 
 impl Rounds {
-    /// The mean of one figure.
+    /// Returns the mean of one figure.
     #[must_use]
     pub fn mean(&self, figure: fn(&Figures) -> f64) -> f64 {
         self.each.iter().map(figure).sum::<f64>() / self.each.len() as f64
     }
 
-    /// By how much the rate differs from run to run: its sample standard deviation as a share of
-    /// its mean; nothing below two runs.
+    /// Returns the coefficient of variation of the rate: its sample standard deviation as a share
+    /// of its mean. Returns `None` for fewer than two runs.
     #[must_use]
     pub fn coefficient_of_variation(&self) -> Option<f64> {
         if self.each.len() < 2 {
@@ -52,7 +52,8 @@ impl Rounds {
     }
 }
 
-/// What so many thousandths of the values do not exceed; 0 of none. Puts them in order.
+/// Returns the value that `per_mille` thousandths of the values do not exceed, or 0 without values.
+/// Sorts the values.
 pub(super) fn quantile(values: &mut [u64], per_mille: u64) -> u64 {
     values.sort_unstable();
     let rank = (values.len() as u64 * per_mille).div_ceil(1000).max(1) - 1;

@@ -1,21 +1,21 @@
-//! What a run is like: how many sources, what they wait for, and what everything takes.
+//! Description of a run: its sources, what lets them send again, and how long everything takes.
 
 use crate::random::{PerMille, Random};
 
-/// Most messages on their way at once: what a run holds in memory.
+/// Maximum of messages on their way at once, because a run holds them in memory.
 const MOST_MESSAGES: u64 = 1 << 20;
 
-/// In which order a pass works off what came.
+/// Order of service within a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// Oldest first.
     Fifo,
-    /// Newest first, as a lock-free list hands it over.
+    /// Newest first, as a lock-free list returns them.
     Lifo,
 }
 
 impl Order {
-    /// Its word.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -25,12 +25,12 @@ impl Order {
     }
 }
 
-/// What lets a source send again.
+/// Condition for a source to send again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Each answer lets one message go.
+    /// Each answer lets the source send one message.
     Each,
-    /// All its messages being answered lets as many go together.
+    /// When all its messages are answered, the source sends as many again, together.
     Together,
 }
 
@@ -39,33 +39,31 @@ pub enum Source {
 pub enum Answers {
     /// Each when its message is served.
     AsServed,
-    /// All of a pass when it ends, in the order in which they were served: handed to the kernel in
-    /// one call.
+    /// All of a pass when it ends, in the order of service, as in one call to the kernel.
     WithThePass,
 }
 
-/// A time in nanoseconds that varies: evenly between two bounds, and now and then a long one
-/// instead.
+/// Random time in nanoseconds: uniform between two bounds, or rarely a long one instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// At the least.
+    /// Minimum.
     pub least: u64,
-    /// At the most.
+    /// Maximum.
     pub most: u64,
-    /// How often it is `long` instead.
+    /// How often the time is `long` instead.
     pub rarely: PerMille,
-    /// The long one.
+    /// The long time.
     pub long: u64,
 }
 
 impl Span {
-    /// Always the same.
+    /// Returns a constant time.
     #[must_use]
     pub const fn fixed(nanos: u64) -> Self {
         Self { least: nanos, most: nanos, rarely: PerMille(0), long: 0 }
     }
 
-    /// Evenly between two bounds, both of them possible.
+    /// Returns a uniformly distributed time; both bounds are possible.
     #[must_use]
     pub const fn between(least: u64, most: u64) -> Self {
         Self { least, most, rarely: PerMille(0), long: 0 }
@@ -79,34 +77,34 @@ impl Span {
     }
 }
 
-/// What is asked of a run. All times are nanoseconds.
+/// Description of a run. All times are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Sources; one at least.
+    /// Number of sources; at least 1.
     pub connections: u32,
-    /// Messages of each; one at least.
+    /// Messages in flight per source; at least 1.
     pub in_flight: u32,
-    /// What lets a source send again.
+    /// Condition for a source to send again.
     pub source: Source,
-    /// In which order a pass goes.
+    /// Order of a pass.
     pub order: Order,
-    /// When answers leave.
+    /// When answers leave the server.
     pub answers: Answers,
-    /// Most messages of one pass; one at least.
+    /// Maximum of messages per pass; at least 1.
     pub pass_limit: u32,
-    /// What a pass costs besides its messages: a system call, a wake.
+    /// Cost of a pass besides its messages: a system call, a wake.
     pub pass_cost: u64,
-    /// What the server does for a message.
+    /// Time that the server takes for a message.
     pub service: Span,
-    /// What the client's one thread does between an answer and the message after it.
+    /// Time that the client's one thread takes between an answer and the next message.
     pub turnaround: Span,
-    /// What a message, or its answer, is on its way for.
+    /// Time that a message, or its answer, is on its way.
     pub wire: Span,
-    /// How long it runs; the first tenth is not counted.
+    /// Length of the run; the first tenth does not count.
     pub nanos: u64,
 }
 
-/// A load that cannot be run.
+/// Error: a load that cannot be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid(pub(super) String);
 
@@ -119,10 +117,10 @@ impl std::fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 impl Load {
-    /// So many sources with so many messages each, as small messages between two threads of one
-    /// machine are: a wake and its system calls cost the server 20 us a pass and half a microsecond
-    /// more each message, the client 2 us each, and all of them 5 to 6 us on the way. Passes take
-    /// all that came. For 50 ms.
+    /// Returns a load of small messages between two threads of one machine. A wake and its system
+    /// calls cost the server 20 us per pass and half a microsecond more per message. The client
+    /// takes 2 us per message, and each message is on its way for 5 to 6 us. A pass takes all
+    /// waiting messages. The run lasts 50 ms.
     #[must_use]
     pub const fn of(connections: u32, in_flight: u32, source: Source) -> Self {
         Self {
@@ -140,16 +138,16 @@ impl Load {
         }
     }
 
-    /// The same in another order.
+    /// Returns the same load with another order.
     #[must_use]
     pub const fn with_order(self, order: Order) -> Self {
         Self { order, ..self }
     }
 
-    /// Whether it can be run; if not, what would do.
+    /// Checks that the load can be run.
     ///
     /// # Errors
-    /// With what is out of its bounds, and the bounds.
+    /// Names the value that is out of its bounds, and the bounds.
     pub fn check(&self) -> Result<(), Invalid> {
         let invalid = |what: &str| Err(Invalid(what.to_owned()));
         let messages = u64::from(self.connections) * u64::from(self.in_flight);

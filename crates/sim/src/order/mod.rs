@@ -1,31 +1,32 @@
-//! Why the order of a work list matters: a closed loop of sources and one server, in virtual time.
+//! Effect of the order of a work list: a closed loop of sources and one server, in virtual time.
 //!
 //! ```text
-//! C sources, M messages each --wire--> [ list ] --a pass: all that came, up to a limit--> server --wire--> client
-//!      ^                                           fifo: oldest first                                        |
-//!      |                                           lifo: newest first                                        |
-//!      +--------------- the next message, or the next M once all are answered <------------------------------+
+//! C sources, M messages each --wire--> [ list ] --pass, up to a limit--> server --wire--> client
+//!      ^                              fifo: oldest first                                    |
+//!      |                              lifo: newest first                                    |
+//!      +-------- the next message, or the next M once all are answered <--------------------+
 //! ```
 //!
-//! A lock-free list hands over what came since it was last taken, newest first. So a pass over it
-//! as it is runs backwards; what was left by a bounded pass stays beneath what comes later. Both
-//! orders are here, and nothing else differs between them.
+//! A lock-free list returns the entries since it was last taken, newest first. So a pass that takes
+//! it as it is runs backwards, and entries left by a bounded pass stay beneath later ones. Both
+//! orders are modelled, and they differ in nothing else.
 //!
-//! What the order can change follows from what sources wait for. Where each answer lets the next
-//! message go, all messages are alike to the server: the same number waits at any moment whichever
-//! of them is taken, so rate and idle time are the same in both orders and only the latencies
-//! differ. Where a source waits until *all* its messages are answered, one message that is served
-//! late keeps the others' places empty: a burst cut in two by the end of a pass is served last of
-//! the one pass and first of the next in order, and first of the one and last of the next in
-//! reverse. With few sources the server then runs out of work; with many there is always another,
-//! and the rate is the same.
+//! The effect of the order depends on what sources wait for. If each answer lets the next message
+//! go, all messages are alike to the server. The same number waits at any moment, in either order,
+//! so rate and idle time are the same, and only the latencies differ.
 //!
-//! Nothing here reads a clock: time is a number of nanoseconds that the events move, and the same
-//! seed gives the same run. No kernel is modelled, no socket and no processor that is shared: the
-//! client has one of its own.
+//! If a source waits until *all* its messages are answered, one message that is served late keeps
+//! the places of the others empty. Take a burst that the end of a pass cuts in two. In order, it is
+//! served last in the one pass and first in the next; in reverse, first in the one and last in the
+//! next. With few sources the server then runs out of work. With many there is always another
+//! source, and the rate is the same.
 //!
-//! [`Load`] is what is asked, [`run`] does it once, [`rounds`] from several seeds, [`table`] both
-//! orders as text.
+//! Nothing here reads a clock: time is a number of nanoseconds that the events advance, and the
+//! same seed gives the same run. No kernel, no socket and no shared CPU is modelled: the client has
+//! a CPU of its own.
+//!
+//! [`Load`] describes a run, [`run`] runs it once, [`rounds`] runs it with several seeds, and
+//! [`table`] prints both orders.
 
 mod figures;
 mod load;

@@ -1,4 +1,4 @@
-//! A run: events in the order of their times, and passes of the server between them.
+//! A run: events in the order of their times, with passes of the server between them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -7,39 +7,39 @@ use super::figures::{Figures, Rounds, quantile};
 use super::load::{Answers, Invalid, Load, Order, Source};
 use crate::random::Random;
 
-/// A message on its way.
+/// Message on its way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Message {
     connection: u32,
-    /// When it left the client.
+    /// Time at which it left the client.
     sent: u64,
-    /// When it came to the server's list, and as the how manieth.
+    /// Time of its arrival at the server's list, and its number in the order of arrival.
     came: u64,
     place: u64,
 }
 
-/// What happens at its time.
+/// Event at a certain time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
-    /// A message comes to the server's list.
+    /// A message arrives at the server's list.
     Comes(Message),
-    /// An answer comes to the client.
+    /// An answer arrives at the client.
     Answered(Message),
 }
 
 /// Runs a load once.
 ///
 /// # Errors
-/// Where [`Load::check`] refuses it.
+/// The error of [`Load::check`].
 pub fn run(load: &Load, seed: u64) -> Result<Figures, Invalid> {
     load.check()?;
     Ok(Run::new(load, seed).finish())
 }
 
-/// Runs a load from so many seeds, of which this is the first.
+/// Runs a load `rounds` times, with consecutive seeds from `seed` on.
 ///
 /// # Errors
-/// Where [`Load::check`] refuses it.
+/// The error of [`Load::check`].
 pub fn rounds(load: &Load, seed: u64, rounds: u32) -> Result<Rounds, Invalid> {
     let seeds = (0..u64::from(rounds)).map(|round| seed.wrapping_add(round));
     Ok(Rounds { each: seeds.map(|seed| run(load, seed)).collect::<Result<_, _>>()? })
@@ -49,22 +49,22 @@ struct Run<'a> {
     load: &'a Load,
     random: Random,
     now: u64,
-    /// By time, and among equals in the order in which they were foreseen.
+    /// By time, then in order of addition.
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     foreseen: u64,
     list: VecDeque<Message>,
-    /// Messages that came to the list, and that were taken from it.
+    /// Number of messages that have arrived at the list, and that were taken from it.
     came: u64,
     served: u64,
-    /// Served messages whose answers leave with the pass.
+    /// Served messages with answers that leave at the end of the pass.
     held: Vec<Message>,
-    /// Until when the client's thread is busy.
+    /// Time until which the client's thread is busy.
     client_busy: u64,
     sources: Vec<Sending>,
     counted: Counted,
 }
 
-/// A source: what it has sent comes in that order, and so do its answers, as on a stream.
+/// A source. Its messages arrive in the order of sending, and so do its answers, as on a stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sending {
     unanswered: u32,
@@ -72,7 +72,7 @@ struct Sending {
     last_answer: u64,
 }
 
-/// What is counted once the run has warmed up.
+/// Counts since the end of the warm-up.
 #[derive(Debug, Default)]
 struct Counted {
     from: u64,
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         self.figures()
     }
 
-    /// Nothing to do: until something is.
+    /// Waits for the next event, because the list is empty.
     fn wait(&mut self) {
         let Reverse((time, _, _)) =
             *self.events.peek().expect("messages are with the client or on their way");
@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
         self.take_events();
     }
 
-    /// Works off what came, up to the limit.
+    /// Serves the waiting messages, up to the limit of a pass.
     fn pass(&mut self) {
         let load = self.load;
         let many = self.list.len().min(load.pass_limit as usize);
@@ -136,10 +136,11 @@ impl<'a> Run<'a> {
         for _ in 0..many {
             let (next, older) = match load.order {
                 Order::Fifo => (self.list.pop_front(), 0),
-                // What comes meanwhile is not in the list yet: all that is still there came before.
+                // Later messages are not in the list yet, so all messages that are still there are
+                // older.
                 Order::Lifo => (self.list.pop_back(), self.list.len() as u64),
             };
-            self.serve(next.expect("no more are taken than there are"), older);
+            self.serve(next.expect("a pass takes at most the messages in the list"), older);
         }
         let mut held = std::mem::take(&mut self.held);
         for message in held.drain(..) {
@@ -152,7 +153,7 @@ impl<'a> Run<'a> {
         self.take_events();
     }
 
-    /// One message, before so many that are older.
+    /// Serves one message, before `older` messages that are older.
     fn serve(&mut self, message: Message, older: u64) {
         let waited = self.now - message.came;
         self.now += self.load.service.draw(&mut self.random);
@@ -169,7 +170,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// An answer leaves. On a stream it comes behind those before it.
+    /// Sends an answer. On a stream it arrives behind the answers before it.
     fn answer(&mut self, message: Message) {
         let comes = self.now + self.load.wire.draw(&mut self.random);
         let source = &mut self.sources[message.connection as usize];
@@ -178,7 +179,7 @@ impl<'a> Run<'a> {
         self.foresee(comes, Event::Answered(message));
     }
 
-    /// Everything that has happened by now.
+    /// Handles all events that are due.
     fn take_events(&mut self) {
         while let Some(&Reverse((time, _, event))) = self.events.peek() {
             if time > self.now {
@@ -195,7 +196,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The client's thread takes answers in the order in which they come.
+    /// Handles an answer. The client's thread takes answers in the order of their arrival.
     fn answered(&mut self, time: u64, message: Message) {
         let load = self.load;
         self.client_busy = self.client_busy.max(time);
@@ -212,7 +213,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// So many messages of a source, one after the other, which takes the client its time.
+    /// Sends `many` messages of a source, one after the other; each takes time of the client.
     fn send(&mut self, connection: u32, many: u32) {
         for _ in 0..many {
             self.client_busy += self.load.turnaround.draw(&mut self.random);
@@ -232,7 +233,7 @@ impl<'a> Run<'a> {
     }
 
     fn figures(mut self) -> Figures {
-        // What still waits has waited, too.
+        // Messages that still wait count too.
         let oldest = self.list.iter().map(|message| self.now - message.came).max().unwrap_or(0);
         let nanos = (self.now - self.counted.from) as f64;
         let counted = &mut self.counted;

@@ -1,19 +1,19 @@
-//! Both orders beside each other, as text of at most 72 columns.
+//! Prints both orders side by side, as text of at most 72 columns.
 
 use super::figures::{Figures, Rounds};
 use super::load::{Answers, Invalid, Load, Order, Source};
 use super::run::rounds;
 
-/// A load, and what it is there to show.
+/// A load with its title.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedLoad {
-    /// What is on its way, and what is waited for.
+    /// Messages on their way, and what their sources wait for.
     pub title: &'static str,
-    /// The load; its order is not looked at.
+    /// The load; the table sets its order.
     pub load: Load,
 }
 
-/// Those that the table has where nothing else is asked for.
+/// Loads of the table by default.
 pub const LOADS: [NamedLoad; 10] = [
     named("1 x 2, together", Load::of(1, 2, Source::Together)),
     named("4 x 2, together", Load::of(4, 2, Source::Together)),
@@ -37,11 +37,11 @@ const fn named(title: &'static str, load: Load) -> NamedLoad {
     NamedLoad { title, load }
 }
 
-/// A heading for each load, and a line for each order: means over so many runs, the first of them
-/// from this seed.
+/// Returns a table with a heading for each load and a line for each order: means over `many` runs,
+/// with consecutive seeds from `seed` on.
 ///
 /// # Errors
-/// Where a load cannot be run.
+/// If a load cannot be run.
 pub fn table(loads: &[NamedLoad], seed: u64, many: u32) -> Result<String, Invalid> {
     let mut lines = vec![format!(
         "  {:<5}{:>8} {:>6} {:>6} {:>6} {:>7} {:>8} {:>8} {:>6}",

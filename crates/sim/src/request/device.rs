@@ -1,14 +1,14 @@
-//! The device at the bottom: files in memory, a cache that loses power, requests that end in an
-//! order of their own.
+//! The device at the bottom: files in memory, a volatile cache that loses power, and requests that
+//! complete in any order.
 //!
-//! Time is virtual: each doorbell takes a little, and a wait lasts until something is due. Bytes
-//! move when a request ends, so two requests that must not be in flight together do harm here when
-//! they are; that is also checked.
+//! Time is virtual: each doorbell takes a fixed time, and a wait lasts until a request is due.
+//! Bytes are transferred when a request ends, so two requests that must not be in flight together
+//! corrupt data here if they are. The observer checks that as well.
 //!
-//! A change that ended is read by everybody and survives a loss of power by chance, sector by
-//! sector, until a flush that was taken after it ended has ended well; a durable write survives at
-//! once. Memory is one array of frames; lent memory is the same array, the number of the buffer
-//! being its first frame.
+//! Every read sees a change that has ended. Each sector of it survives a loss of power by chance,
+//! until a flush that was taken after the change ended has succeeded. A durable write survives at
+//! once. Memory is one array of frames. Lent memory is the same array; the number of a buffer is
+//! its first frame.
 
 use forebay_block::limits::{PAGE, SECTOR};
 use forebay_block::{
@@ -21,27 +21,27 @@ use crate::random::{PerMille, Random};
 /// Nanoseconds a doorbell takes.
 const DOORBELL: u64 = 500;
 
-/// How the device behaves.
+/// Behaviour of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Temper {
-    /// Most requests at a time; 1 at least.
+    /// Maximum of requests at the device; at least 1.
     pub capacity: usize,
-    /// A request is refused though there is room.
+    /// Rate of requests refused although there is room.
     pub refuse: PerMille,
-    /// A request fails, a write after a part of it.
+    /// Rate of requests that fail, a write after a part of it.
     pub fail: PerMille,
-    /// Most nanoseconds a request takes.
+    /// Maximum of nanoseconds that a request takes.
     pub latency: u64,
-    /// Whether zeroes can be written without moving any.
+    /// Whether the device can make zeroes by itself.
     pub zeroes: Zeroes,
 }
 
-/// Whether a device can write zeroes without moving any.
+/// Whether a device can make zeroes by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Zeroes {
-    /// It can.
+    /// It makes them.
     Served,
-    /// It says that it cannot.
+    /// It fails with `EOPNOTSUPP`.
     Unsupported,
 }
 
@@ -56,10 +56,10 @@ struct Change {
 #[derive(Debug)]
 struct File {
     size: usize,
-    /// What is read; zeroes beyond the size.
+    /// Content that reads see; zeroes beyond the size.
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    /// Per sector, the last change that is durable.
+    /// Per sector, the sequence number of the last durable change.
     durable_at: Vec<u32>,
     changes: Vec<Change>,
 }
@@ -69,11 +69,12 @@ struct Flying {
     tag: Tag,
     bio: Bio,
     due: u64,
-    /// The last change that had ended when it was taken: what a flush covers.
+    /// Sequence number of the last change that had ended when this request was taken: a flush
+    /// covers changes up to it.
     covers: u32,
 }
 
-/// The device.
+/// Device over files in memory, in virtual time.
 #[derive(Debug)]
 pub struct MemoryDevice {
     now: u64,
@@ -88,8 +89,8 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// Over some files, durable as they are, none of which ever gets larger than `most` bytes; and
-    /// so many frames.
+    /// Creates a device over durable files that never grow beyond `most` bytes, with `frames`
+    /// frames of memory.
     #[must_use]
     pub fn new(
         files: Vec<Vec<u8>>,
@@ -117,31 +118,31 @@ impl MemoryDevice {
         }
     }
 
-    /// How it behaves from now on.
+    /// Sets the behaviour, from the next request on.
     pub fn set_temper(&mut self, temper: Temper) {
         self.temper = temper;
     }
 
-    /// How it behaves.
+    /// Returns the behaviour.
     #[must_use]
     pub fn temper(&self) -> Temper {
         self.temper
     }
 
-    /// The memory that a segment names.
+    /// Returns the memory of a segment.
     pub fn memory(&mut self, segment: Segment) -> &mut [u8] {
         let range = range_of(segment).expect("zeroes have no memory");
         &mut self.memory[range]
     }
 
-    /// What a file holds, and its size.
+    /// Returns the content of a file and its size.
     #[must_use]
     pub fn file(&self, target: Target) -> (&[u8], usize) {
         let file = &self.files[target.0 as usize];
         (&file.bytes, file.size)
     }
 
-    /// What a file may hold after a loss of power now.
+    /// Returns one content that a file may have after a loss of power now.
     #[must_use]
     pub fn survivor(&self, target: Target, random: &mut Random) -> Vec<u8> {
         let file = &self.files[target.0 as usize];
@@ -166,7 +167,7 @@ impl MemoryDevice {
         left
     }
 
-    /// The first `length` bytes of a bio's data.
+    /// Returns the first `length` bytes of a bio's data.
     fn gather(&self, bio: &Bio, length: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length as usize);
         for &segment in &bio.segments {
@@ -186,7 +187,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Ends what is due by then, in order.
+    /// Advances to `now` and completes requests that are due by then, in order.
     fn advance_to(&mut self, now: u64) {
         self.now = now;
         self.flying.sort_by_key(|flying| flying.due);
@@ -264,7 +265,7 @@ impl MemoryDevice {
         file.changes.push(Change { offset, bytes, sequence: self.sequence });
     }
 
-    /// Zeroes what the file has of a range; the size stays.
+    /// Zeroes the part of a range that is below the size; the size stays.
     fn zero(&mut self, target: Target, range: std::ops::Range<usize>) {
         let size = self.files[target.0 as usize].size;
         let end = range.end.min(size);
@@ -273,14 +274,14 @@ impl MemoryDevice {
         }
     }
 
-    /// Makes a range durable as it is.
+    /// Makes the present content of a range durable.
     fn keep(&mut self, target: Target, range: std::ops::Range<usize>) {
         let file = &mut self.files[target.0 as usize];
         file.durable[range.clone()].copy_from_slice(&file.bytes[range.clone()]);
         file.durable_at[range.start / SECTOR..range.end / SECTOR].fill(self.sequence);
     }
 
-    /// Makes every change up to a sequence durable.
+    /// Makes every change up to sequence number `covers` durable.
     fn flush(&mut self, target: Target, covers: u32) {
         let file = &mut self.files[target.0 as usize];
         let covered = file.changes.partition_point(|change| change.sequence <= covers);
@@ -317,7 +318,7 @@ impl Device for MemoryDevice {
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         self.check(request);
         let here = self.staged.len() + self.flying.len();
-        // Only a queue that is not empty can be full.
+        // Refuses only if other requests are here: an empty queue is never full.
         if here >= self.temper.capacity || here > 0 && self.random.happens(self.temper.refuse) {
             return Err(Refused);
         }
@@ -357,7 +358,7 @@ impl Device for MemoryDevice {
     }
 }
 
-/// Where in memory a segment is; `None` for zeroes.
+/// Returns the range of a segment in memory; `None` for zeroes.
 fn range_of(segment: Segment) -> Option<std::ops::Range<usize>> {
     let (first, offset, length) = match segment {
         Segment::Frames { first, offset, length } => (first.0, offset, length),
@@ -368,7 +369,7 @@ fn range_of(segment: Segment) -> Option<std::ops::Range<usize>> {
     Some(start..start + length as usize)
 }
 
-/// The sectors of a range, each with its place in the range.
+/// Returns the sectors of a range, each with its place in the range.
 fn sectors(
     offset: usize,
     length: usize,

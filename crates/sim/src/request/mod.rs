@@ -1,19 +1,18 @@
-//! The way of a request alone, over devices that do everything a device may do.
+//! The request path alone, over devices that do everything a device may do.
 //!
-//! The driver of the cache asks of its disk what a cache asks. Here a queue is asked for
-//! everything: all operations, sources and classes at random, over layers at random, while knobs
-//! and layers are changed in flight. What must hold is checked from outside, for each of many
-//! seeds:
+//! The driver of the cache submits only the bios that a cache submits. This run submits all
+//! operations, sources and classes at random, over random layers, and changes knobs and layers in
+//! flight. The contracts are checked from outside, for each of many seeds:
 //!
 //! ```text
-//! run --bios, knobs--> Queue --> witness --> layers: delay, errors, short, limit, stats --> memory device
-//!  |                               tags, order                                                  |
-//!  +---- model: each bio ends once, with its own bytes; what is durable survives a loss of power +
+//! run --bios, knobs--> Queue --> witness --> layers: delay, errors, short, ... --> memory device
+//!  |                           tags, order                                             |
+//!  +-- model: each bio ends once, with its own bytes; durable data survives a power loss +
 //! ```
 //!
-//! [`word`] bytes that say who wrote them, [`device`] the device at the bottom, [`stack`] the
-//! layers, [`witness`] what lies between them and the queue, [`model`] what was promised, [`run`]
-//! one seed.
+//! [`word`] bytes that identify their writer, [`device`] the device at the bottom, [`stack`] the
+//! layers, [`witness`] the observer between them and the queue, [`model`] the expected results,
+//! [`run`] one seed.
 
 pub mod device;
 pub mod model;

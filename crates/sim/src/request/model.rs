@@ -1,10 +1,11 @@
-//! What was promised: which bio must have written each word that is read, and which words a loss of
-//! power must leave.
+//! Expected results: which bio must have written each word that a read returns, and which words a
+//! loss of power must leave.
 //!
-//! Every bio is applied when it is submitted: bios that overlap take effect in that order. Only the
-//! name of the last one is kept per word, and a read keeps what it must find; how these ended is
-//! looked up when the read has. What a failed write or a discard leaves is not known: anything that
-//! was written there before, but nothing newer, and nothing of another place.
+//! Every bio is applied when it is submitted, because overlapping bios take effect in that order.
+//! The model keeps only the stamp of the last writer per word, and with each read the stamps that
+//! it must find. How these writers ended is looked up when the read has ended. A failed write or a
+//! discard leaves unknown content: any older version of the word, but nothing newer and nothing
+//! from another place.
 
 use std::ops::Range;
 
@@ -13,27 +14,28 @@ use forebay_block::{Bio, Ended, Errno, Operation};
 use super::word::{INITIAL, Place, Stamp, WORD, words};
 use crate::faults::NO_SPACE;
 
-/// A bio, and what is needed to judge its end.
+/// A bio and the data to judge its end.
 #[derive(Debug)]
 struct Asked {
     bio: Bio,
     result: Option<Result<u64, Errno>>,
-    /// Of a write: the words it writes zeroes to.
+    /// For a write: the words that it writes zeroes to.
     zeroes: Range<usize>,
-    /// Of a read: who wrote each word.
+    /// For a read: the last writer of each word.
     last: Vec<Stamp>,
-    /// Of a read: changes of size before it. Of a flush: bios that had ended.
+    /// For a read: number of changes of size before it. For a flush: number of changes that had
+    /// ended.
     before: usize,
 }
 
-/// What a bio does to the size.
+/// Effect of a bio on the size.
 #[derive(Clone, Copy, Debug)]
 enum Size {
     Becomes(u64),
     Reaches(u64),
 }
 
-/// Bios that leave something else than their own words.
+/// A bio that may leave other content than its own words.
 #[derive(Debug)]
 struct Odd {
     stamp: Stamp,
@@ -44,26 +46,26 @@ struct Odd {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaves {
     Zeroes,
-    /// Torn inside a word.
+    /// Any bytes, because the write may be torn inside a word.
     Anything,
 }
 
 #[derive(Debug)]
 struct File {
     initial_size: u64,
-    /// Who wrote each word last.
+    /// Last writer of each word.
     last: Vec<Stamp>,
-    /// Who wrote what a loss of power must leave, or something newer.
+    /// Per word, the writer whose content, or newer content, survives a loss of power.
     durable: Vec<Stamp>,
     sizes: Vec<(Stamp, Size)>,
     odd: Vec<Odd>,
-    /// Changes that ended well, in that order.
+    /// Changes that succeeded, in the order of their ends.
     ended: Vec<Stamp>,
-    /// How many of these a flush has made durable.
+    /// Number of them that a flush has made durable.
     flushed: usize,
 }
 
-/// What was promised.
+/// Expected state of all files.
 #[derive(Debug)]
 pub struct Model {
     files: Vec<File>,
@@ -72,7 +74,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Of files so large, that are never larger than `most` bytes.
+    /// Creates the model of files with these sizes, which never grow beyond `most` bytes.
     #[must_use]
     pub fn new(sizes: &[u64], most: u64) -> Self {
         let count = most as usize / WORD;
@@ -88,25 +90,25 @@ impl Model {
         Self { files: sizes.iter().map(file).collect(), asked: Vec::new(), ended: 0 }
     }
 
-    /// The stamp of the next bio.
+    /// Returns the stamp of the next bio.
     #[must_use]
     pub fn next(&self) -> Stamp {
         self.asked.len() as Stamp + INITIAL + 1
     }
 
-    /// Bios submitted.
+    /// Returns the number of bios submitted.
     #[must_use]
     pub fn submitted(&self) -> usize {
         self.asked.len()
     }
 
-    /// Whether all bios have ended.
+    /// Returns whether all bios have ended.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.ended == self.asked.len()
     }
 
-    /// A bio is submitted; of a write, these bytes of the file are zeroes.
+    /// Records a submitted bio. A write writes zeroes to the bytes `zeroes` of the file.
     pub fn submit(&mut self, bio: &Bio, zeroes: Range<u64>) {
         let stamp = self.next();
         assert_eq!(bio.owner, u64::from(stamp));
@@ -148,7 +150,7 @@ impl Model {
         self.asked.push(Asked { bio: bio.clone(), result: None, zeroes, last, before });
     }
 
-    /// A bio has ended; of a read, with these bytes in its memory.
+    /// Records the end of a bio. For a read, `memory` is its content.
     pub fn end(&mut self, Ended { bio, result }: &Ended, memory: &[u8]) {
         let stamp = bio.owner as Stamp;
         let asked = &mut self.asked[place_of(stamp)];
@@ -182,7 +184,7 @@ impl Model {
                         Operation::SetLength => {
                             words_of(bio.offset..bio.offset).start..file.durable.len()
                         }
-                        // What it leaves may be what was there before.
+                        // A discard may leave the old content.
                         Operation::Discard => continue,
                         _ => words_of(bio.offset..bio.end()),
                     };
@@ -195,7 +197,7 @@ impl Model {
         }
     }
 
-    /// Checks what a file holds when nothing is in flight.
+    /// Checks the content of a file when no bio is in flight.
     pub fn check_file(&self, target: u32, bytes: &[u8], size: u64) {
         assert!(self.is_idle());
         let file = &self.files[target as usize];
@@ -206,7 +208,7 @@ impl Model {
         }
     }
 
-    /// Checks what a loss of power left of a file.
+    /// Checks the content of a file after a loss of power.
     pub fn check_survivor(&self, target: u32, bytes: &[u8]) {
         let file = &self.files[target as usize];
         for (word, content) in words(bytes).enumerate() {
@@ -216,7 +218,7 @@ impl Model {
                 continue;
             }
             let is_version = place.writer(content).is_some_and(|by| (durable..=last).contains(&by));
-            // What is durable may itself be zeroes, and cannot be torn.
+            // The durable version may itself be zeroes, but it cannot be torn.
             let is_zero = content == 0
                 && (self.is_beyond_the_initial_size(file, word)
                     || has(file, word, durable..=last, Leaves::Zeroes));
@@ -242,7 +244,7 @@ impl Model {
         }
     }
 
-    /// Checks one word that is read, which `last` was the last to write.
+    /// Checks one word that was read; `last` is its last writer.
     fn check_word(&self, file: &File, place: Place, content: u64, last: Stamp) {
         let word = place.word as usize;
         if last == INITIAL {
@@ -255,8 +257,8 @@ impl Model {
             return;
         }
         let Asked { bio, result, zeroes, .. } = &self.asked[place_of(last)];
-        // A write that was served in part holds up what touches the rest; what it has written can
-        // be read. So does one of zeroes, where the device cannot and they are written.
+        // A partly served write holds up all bios that touch its rest, so a read may find its first
+        // part. The same holds for zeroes if the device cannot make them and they are written.
         let is_sure = match result {
             Some(result) => result.is_ok() && bio.operation != Operation::Discard,
             None => bio.operation.moves_bytes() || bio.operation == Operation::WriteZeroes,
@@ -282,7 +284,7 @@ impl Model {
         (word * WORD) as u64 >= file.initial_size
     }
 
-    /// The least and the most the size may be after so many changes of it.
+    /// Returns the least and the largest possible size after `changes` changes of it.
     fn size(&self, file: &File, changes: usize) -> std::ops::RangeInclusive<u64> {
         let (mut least, mut most) = (file.initial_size, file.initial_size);
         for &(stamp, size) in &file.sizes[..changes] {
@@ -304,7 +306,7 @@ fn place_of(stamp: Stamp) -> usize {
     (stamp - INITIAL - 1) as usize
 }
 
-/// All words that some bytes are of.
+/// Returns all words that the bytes touch.
 fn words_of(bytes: Range<u64>) -> Range<usize> {
     bytes.start as usize / WORD..(bytes.end as usize).div_ceil(WORD)
 }

@@ -1,5 +1,5 @@
-//! One seed: bios of all operations at random, knobs and layers changed in flight, a loss of power
-//! looked at now and then, until all has ended.
+//! One seed: bios of all operations at random, knobs and layers changed in flight, and now and then
+//! a check of the state after a loss of power, until all bios have ended.
 
 use forebay_block::knobs::{ClockReads, Holding, Merging, Order, Plugging, Ringing, Tagging};
 use forebay_block::limits::{PAGE, SECTOR};
@@ -17,7 +17,7 @@ use super::word::{INITIAL, Place, WORD};
 use crate::marks::Marks;
 use crate::random::{PerMille, Random};
 
-/// Turns without an end of anything after which a queue counts as stuck.
+/// Turns after which a queue counts as stuck.
 const STUCK: u32 = 1_000_000;
 
 const OPERATIONS: [Operation; 12] = [
@@ -35,26 +35,26 @@ const OPERATIONS: [Operation; 12] = [
     Operation::FlushDirectory,
 ];
 
-/// What a run may ask of a queue.
+/// Optional features of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Features {
-    /// Some devices cannot write zeroes, and the queue writes them then.
+    /// Some devices cannot make zeroes, so the queue writes them.
     pub unsupported_zeroes: bool,
-    /// How large the files are.
+    /// Sizes of the files.
     pub files: Files,
 }
 
-/// How large files are.
+/// Sizes of files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Files {
-    /// Some pages, so that bios meet; larger than a request for one run in a hundred.
+    /// Some pages, so that bios conflict; in one run of a hundred, larger than a request.
     #[default]
     Mixed,
-    /// Larger than a request carries.
+    /// Larger than a request.
     Large,
 }
 
-/// One seed's run.
+/// The run of one seed.
 #[derive(Debug)]
 pub struct Run {
     random: Random,
@@ -63,17 +63,17 @@ pub struct Run {
     model: Model,
     marks: Marks,
     ended: Vec<Ended>,
-    /// How often each operation is asked for.
+    /// Relative frequency of each operation.
     weights: [u64; OPERATIONS.len()],
     targets: u32,
-    /// Direct writes stay below; the size does not fall below.
+    /// Direct writes stay below this page, and no file shrinks below it.
     floor_pages: u64,
-    /// Most pages of a bio, but for a few.
+    /// Maximum of pages of a bio, except for a few.
     most_pages: u64,
     steps: u64,
     frames: Vec<Use>,
     cursor: usize,
-    /// Kept for its memory.
+    /// Empty between uses; keeps its allocation.
     memory: Vec<u8>,
 }
 
@@ -83,11 +83,11 @@ enum Use {
     Used,
 }
 
-/// Pages beyond the floor that a size may reach.
+/// Pages beyond `floor_pages` that a file may reach.
 const TAIL_PAGES: u64 = 3;
 
 impl Run {
-    /// Draws a run of a seed.
+    /// Creates the run of a seed.
     #[must_use]
     pub fn new(seed: u64, features: Features) -> Self {
         let mut random = Random::new(seed);
@@ -118,7 +118,7 @@ impl Run {
         let mut weights = OPERATIONS.map(|_| random.below(10) * random.below(2));
         (weights[0], weights[1]) = (weights[0] + 5, weights[1] + 10);
         if is_large {
-            // Of these alone one bio is more than a request carries.
+            // Only a bio of this operation is larger than a request.
             weights[4] += 5;
         }
         let witness = Witness::new(Stack::draw(device, &mut random));
@@ -142,10 +142,10 @@ impl Run {
         run
     }
 
-    /// Runs to the end; says what was come by.
+    /// Runs to the end. Returns how often each rare event occurred.
     ///
     /// # Panics
-    /// When something that must hold does not.
+    /// If a contract is violated.
     pub fn run(mut self) -> Marks {
         for _ in 0..self.steps {
             match self.random.below(100) {
@@ -163,7 +163,7 @@ impl Run {
         self.marks
     }
 
-    /// Some bios, each perhaps the neighbour of the one before.
+    /// Submits some bios, each perhaps adjacent to the one before.
     fn submit_some(&mut self) {
         let follows = PerMille(*self.random.pick(&[0, 500, 900]));
         let mut bio = self.draw();
@@ -193,7 +193,7 @@ impl Run {
         self.queue.submit(bio);
     }
 
-    /// A bio without its memory.
+    /// Returns a random bio without its memory.
     fn draw(&mut self) -> Bio {
         let operation = self.operation();
         let (page, word, random) = (PAGE as u64, WORD as u64, &mut self.random);
@@ -251,8 +251,8 @@ impl Run {
         Operation::Read
     }
 
-    /// Memory for a bio's bytes, filled; and which bytes of the file are zeroes. `None` where too
-    /// little is free.
+    /// Returns filled memory for a bio, and its bytes of the file that are zeroes. Returns `None`
+    /// if too little memory is free.
     fn memory_for(&mut self, bio: &Bio, bytes: u64) -> Option<(Segments, std::ops::Range<u64>)> {
         let (mut segments, mut zeroes) = (Segments::new(), bio.offset..bio.offset);
         let (mut at, end) = (bio.offset, bio.offset + bytes);
@@ -289,7 +289,7 @@ impl Run {
         Some((segments, zeroes))
     }
 
-    /// Frames that follow each other, most often behind those taken last.
+    /// Takes consecutive frames, most often the ones after those taken last.
     fn take_frames(&mut self, count: usize) -> Option<u32> {
         if self.random.happens(PerMille(200)) {
             self.cursor += 1;
@@ -368,7 +368,7 @@ impl Run {
         while !self.model.is_idle() {
             self.turn();
             turns += 1;
-            assert!(turns < STUCK, "contract 16: a bio never ends: {:?}", self.queue);
+            assert!(turns < STUCK, "contract 16: a bio did not end: {:?}", self.queue);
         }
         assert_eq!(
             (self.queue.staged(), self.queue.in_flight(), self.witness.in_flight()),
@@ -394,7 +394,7 @@ impl Run {
         });
     }
 
-    /// Looks, and goes on: what would be left if the power went now.
+    /// Checks the state that a loss of power now would leave, and continues.
     fn look_after_a_loss_of_power(&mut self) {
         self.marks.hit("power loss");
         for target in 0..self.targets {

@@ -1,4 +1,4 @@
-//! Layers over the memory device, drawn from a seed, and changed while requests are in flight.
+//! Layers over the memory device, drawn from a seed and changed while requests are in flight.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -16,25 +16,25 @@ use super::device::MemoryDevice;
 use crate::faults::NO_SPACE;
 use crate::random::{PerMille, Random};
 
-/// A device and what lies over it.
+/// A device and its layers.
 #[derive(Debug)]
 pub enum Stack {
     /// The device itself.
     Base(MemoryDevice),
-    /// Later.
+    /// Delays completions.
     Delay(Box<Delay<Stack>>),
-    /// Failing.
+    /// Makes requests fail.
     Errors(Box<Errors<Stack>>),
-    /// Falling short.
+    /// Makes requests end short.
     Short(Box<Short<Stack>>),
-    /// Limited.
+    /// Limits depth and rate.
     Limit(Box<Limit<Stack>>),
-    /// Counted.
+    /// Counts requests.
     Stats(Box<Stats<Stack>>),
 }
 
 impl Stack {
-    /// Up to five layers over a device.
+    /// Puts up to five random layers over a device.
     #[must_use]
     pub fn draw(device: MemoryDevice, random: &mut Random) -> Self {
         let mut stack = Stack::Base(device);
@@ -54,7 +54,7 @@ impl Stack {
         stack
     }
 
-    /// Changes what some of the layers do, from the next request on.
+    /// Changes the settings of some layers at random, from the next request on.
     pub fn disturb(&mut self, random: &mut Random) {
         let is_changed = random.happens(PerMille(500));
         match self {
@@ -97,15 +97,15 @@ impl Stack {
         }
     }
 
-    /// The device at the bottom.
+    /// Returns the device at the bottom.
     pub fn base(&mut self) -> &mut MemoryDevice {
         match self {
             Stack::Base(device) => device,
-            other => other.inner_mut().expect("a layer lies over something").base(),
+            other => other.inner_mut().expect("a layer has an inner device").base(),
         }
     }
 
-    /// Stops where a layer that counts has not seen the end of all it saw the beginning of.
+    /// Checks that the counting and limiting layers have seen the completion of every request.
     pub fn check_idle(&mut self) {
         if let Stack::Stats(stats) = self {
             let statistics = stats.statistics();

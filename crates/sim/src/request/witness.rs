@@ -1,18 +1,18 @@
-//! What lies between the queue and the layers: sees each tag's way, and which requests are in
+//! Observer between the queue and the layers. It follows each tag and checks which requests are in
 //! flight together.
 //!
-//! The device at the bottom cannot see this: a layer may have ended a request that never reached
-//! it, or hold the end of one that it has served.
+//! The device at the bottom cannot see this: a layer may complete a request that never reached the
+//! device, or delay the completion of one that the device has served.
 
 use forebay_block::limits::{REQUEST_BYTES, REQUEST_SEGMENTS, TAGS};
 use forebay_block::{Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Wait};
 
 use super::stack::Stack;
 
-/// Watches what passes.
+/// Device that checks all requests and completions and passes them on.
 #[derive(Debug)]
 pub struct Witness {
-    /// What lies beneath.
+    /// The layers and the device.
     pub stack: Stack,
     /// Calls to the device.
     pub doorbells: u64,
@@ -30,7 +30,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Over a stack.
+    /// Observes a stack.
     #[must_use]
     pub fn new(stack: Stack) -> Self {
         Self {
@@ -45,14 +45,14 @@ impl Witness {
         }
     }
 
-    /// Requests taken that have not been reaped.
+    /// Returns the number of requests taken and not reaped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.active.len()
     }
 
-    /// Stops where a bio failed with an error that was not its own: no request that had nothing but
-    /// bytes of this bio failed with it.
+    /// Checks that a bio failed with its own error: some request with bytes of this bio only has
+    /// failed with `errno`.
     pub fn account_for(&self, bio: &Bio, errno: Errno) {
         let is_own = |(request, with): &(Bio, Errno)| {
             let is_inside = bio.offset <= request.offset && request.end() <= bio.end();
@@ -60,12 +60,12 @@ impl Witness {
         };
         assert!(
             self.failed.iter().any(is_own),
-            "contract 16: {errno} is another's, and was told to {bio:?}"
+            "contract 16: {bio:?} ended with {errno}, the error of another bio"
         );
     }
 
     fn check(&self, tag: Tag, request: &Bio) {
-        assert!(usize::from(tag.0) < TAGS, "contract 16: {tag:?} is none of the set");
+        assert!(usize::from(tag.0) < TAGS, "contract 16: {tag:?} is outside the set");
         for (other, bio) in &self.active {
             assert!(*other != tag, "contract 16: {tag:?} is in two places");
             assert!(
@@ -83,7 +83,7 @@ impl Witness {
     }
 }
 
-/// Whether the two must take effect one after the other.
+/// Returns whether two bios must take effect one after the other.
 fn are_bound(one: &Bio, other: &Bio) -> bool {
     let range = |bio: &Bio| match bio.operation {
         Operation::FlushData | Operation::FlushAll | Operation::FlushDirectory => None,
@@ -124,7 +124,7 @@ impl Device for Witness {
         for &Completion { tag, result } in &completions[before..] {
             let place = self.active.iter().position(|(other, _)| *other == tag);
             let Some(place) = place else {
-                panic!("contract 16: {tag:?} completed, and is not in flight")
+                panic!("contract 16: {tag:?} completed but is not in flight")
             };
             let (_, bio) = self.active.swap_remove(place);
             match result {

@@ -1,44 +1,44 @@
-//! Eight bytes that say who wrote them, and where: so a byte in a wrong place, or of a wrong time,
-//! is found by looking at it alone, and nobody keeps a copy of what was written.
+//! Words of eight bytes that identify their writer and their place. A byte in the wrong place, or
+//! from the wrong time, is found by looking at it alone, so no copy of the written data is kept.
 
 /// Bytes of a word.
 pub const WORD: usize = 8;
 
-/// Who wrote a word: bios in the order they were submitted, from 2 on.
+/// Number of the bio that wrote a word: bios in the order of submission, from 2 on.
 pub type Stamp = u32;
 
-/// What was there before anybody wrote.
+/// Stamp of the initial content, which no bio wrote.
 pub const INITIAL: Stamp = 1;
 
-/// What memory holds that nobody filled: no bio is stamped so.
+/// Content of memory that no bio filled: no bio has this stamp.
 pub const POISON: u64 = u64::MAX;
 
-/// Where a word belongs.
+/// Place of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Of which target.
+    /// Its target.
     pub target: u32,
-    /// Which word of it.
+    /// Its index in the target.
     pub word: u32,
 }
 
 const PLACE_BITS: u32 = 28;
 
 impl Place {
-    /// What a bio of this stamp writes here. Never zero.
+    /// Returns the word that a bio with this stamp writes here. Never zero.
     #[must_use]
     pub fn written_by(self, stamp: Stamp) -> u64 {
         debug_assert!(self.target < 16 && self.word < 1 << PLACE_BITS);
         u64::from(stamp) << 32 | u64::from(self.target) << PLACE_BITS | u64::from(self.word)
     }
 
-    /// Who wrote what is here; `None` where it does not belong here.
+    /// Returns the writer of `content`, or `None` if it does not belong here.
     #[must_use]
     pub fn writer(self, content: u64) -> Option<Stamp> {
         (content as u32 == self.written_by(0) as u32).then_some((content >> 32) as Stamp)
     }
 
-    /// Fills memory with what a bio of this stamp writes from here on.
+    /// Fills memory with the words that a bio with this stamp writes from here on.
     pub fn fill(self, stamp: Stamp, memory: &mut [u8]) {
         let first = self.written_by(stamp);
         for (number, bytes) in memory.chunks_exact_mut(WORD).enumerate() {
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// The words of some bytes; what is left of the last one is left out.
+/// Returns the words of some bytes. An incomplete last word is left out.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(WORD).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_tells_its_writer_in_its_own_place_alone() {
+    fn a_word_has_a_writer_only_in_its_own_place() {
         let place = Place { target: 2, word: 77 };
         let content = place.written_by(9);
         assert_eq!(place.writer(content), Some(9));

@@ -1,4 +1,4 @@
-//! What happens next: events by their time, and those of one time in the order they were put down.
+//! Agenda: events in the order of their times. Events of one time are in order of addition.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,24 +13,24 @@ pub(super) struct Agenda<E> {
 }
 
 impl<E: Ord> Agenda<E> {
-    /// Nothing is to come.
+    /// Creates an empty agenda.
     pub(super) fn new() -> Self {
         Self { now: Duration::ZERO, events: BinaryHeap::new(), put: 0 }
     }
 
-    /// Since the beginning.
+    /// Returns the time since the beginning.
     pub(super) fn now(&self) -> Duration {
         self.now
     }
 
-    /// It will happen at that time, which is not over.
+    /// Adds an event at a time that has not passed.
     pub(super) fn put(&mut self, at: Duration, event: E) {
-        assert!(at >= self.now, "nothing happens in the past");
+        assert!(at >= self.now, "an event cannot be in the past");
         self.events.push(Reverse((at, self.put, event)));
         self.put += 1;
     }
 
-    /// The next event; its time is now.
+    /// Removes the next event and advances to its time.
     pub(super) fn next(&mut self) -> Option<E> {
         let Reverse((at, _, event)) = self.events.pop()?;
         self.now = at;

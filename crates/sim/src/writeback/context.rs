@@ -1,4 +1,4 @@
-//! A writeback context: its files in turn, a visit each, its plug, and where it is in its work.
+//! A writeback context: its files in turn, one visit each, its plug, and its present step.
 
 use std::collections::VecDeque;
 
@@ -6,30 +6,30 @@ use super::file::Piece;
 use super::model::Merge;
 use super::space::Address;
 
-/// Pieces a plug holds at most.
+/// Maximum of pieces in a plug.
 const PLUG: usize = 32;
 
-/// Pages of a request at most: 512 KiB.
+/// Maximum of pages per request: 512 KiB.
 const LARGEST: u32 = 128;
 
-/// Where a context is.
+/// Step of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Nothing is dirty.
+    /// No file of it is dirty.
     Idle,
-    /// It was woken, and is about to go on.
+    /// It was woken and is about to continue.
     Waking,
-    /// It gathers a piece's pages.
+    /// It gathers the pages of a piece.
     Gathering,
     /// It waits for the lock of a group.
     Locking(usize),
-    /// It holds that lock, and allocates.
+    /// It holds that lock and allocates.
     Allocating(usize),
     /// The device has no room.
     Blocked,
 }
 
-/// What goes to the device in one.
+/// Request to the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub(super) start: Address,
@@ -37,23 +37,23 @@ pub(super) struct Request {
     pub(super) pieces: Vec<Piece>,
 }
 
-/// One of them.
+/// One writeback context.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) step: Step,
     /// The files bound to it.
     files: Vec<usize>,
     next: usize,
-    /// What is left of a visit.
+    /// Pieces left of the present visit.
     pub(super) visit: VecDeque<Piece>,
     plug: Vec<Request>,
     plugged: usize,
-    /// Unplugged.
+    /// Requests ready for the device.
     pub(super) ready: VecDeque<Request>,
 }
 
 impl Context {
-    /// With these files.
+    /// Creates an idle context with these files.
     pub(super) fn new(files: Vec<usize>) -> Self {
         Self {
             step: Step::Idle,
@@ -66,7 +66,7 @@ impl Context {
         }
     }
 
-    /// The next of its files that is dirty.
+    /// Returns its next dirty file.
     pub(super) fn next_file(&mut self, is_dirty: impl Fn(usize) -> bool) -> Option<usize> {
         for _ in 0..self.files.len() {
             let file = self.files[self.next];
@@ -78,8 +78,8 @@ impl Context {
         None
     }
 
-    /// A piece has its blocks: it may join the request before it, where they touch. A full plug is
-    /// unplugged.
+    /// Adds a piece with its blocks to the plug. It joins the request before it if they are
+    /// adjacent. A full plug is unplugged.
     pub(super) fn plug(&mut self, piece: Piece, start: Address, merge: Merge) {
         let before = self.plug.last_mut().filter(|_| merge == Merge::On);
         match before {
@@ -97,14 +97,14 @@ impl Context {
         }
     }
 
-    /// What is plugged is ready for the device. Whether anything was.
+    /// Makes the plugged requests ready for the device. Returns whether any request is ready.
     pub(super) fn unplug(&mut self) -> bool {
         self.plugged = 0;
         self.ready.extend(self.plug.drain(..));
         !self.ready.is_empty()
     }
 
-    /// Whether nothing is left that it took.
+    /// Returns whether it holds no piece.
     pub(super) fn is_empty(&self) -> bool {
         self.visit.is_empty() && self.plug.is_empty() && self.ready.is_empty()
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_on_the_device_is_one_request_whatever_its_offset() {
+    fn pieces_adjacent_on_the_device_are_one_request_at_any_offset() {
         let (mut context, mut space) = (Context::new(vec![0]), Space::new(2));
         for (first, group) in [(7, 0), (3, 0), (4, 1), (0, 0)] {
             let start = space.allocate(group, 1);
@@ -128,7 +128,7 @@ mod tests {
         }
         assert!(context.unplug());
         let pages: Vec<_> = context.ready.iter().map(|request| request.pages).collect();
-        assert_eq!(pages, [2, 1, 1], "only with the one before");
+        assert_eq!(pages, [2, 1, 1], "a piece merges only with the one before it");
         context.ready.clear();
         for first in 0..2 {
             context.plug(piece(first, 1), space.allocate(0, 1), Merge::Off);

@@ -1,14 +1,14 @@
-//! Cores: whoever has something to do gets one for a step of work, first come first served.
+//! Cores: an actor gets a core for one step of work, first come first served.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Who works.
+/// Actor that does work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Actor {
     /// A writeback context, by number.
     Context(usize),
-    /// What converts the blocks of a file, by the file's number.
+    /// The worker that converts the blocks of a file, by the file's number.
     Worker(usize),
 }
 
@@ -18,19 +18,20 @@ pub(super) struct Cores {
     all: u64,
     free: u64,
     waiting: VecDeque<(Actor, Duration)>,
-    /// Time of all together that was worked, up to `counted`.
+    /// CPU time used by all cores together, up to `counted`.
     worked: Duration,
     counted: Duration,
 }
 
 impl Cores {
-    /// So many, all free.
+    /// Creates free cores.
     pub(super) fn new(cores: u64) -> Self {
         let (worked, counted) = (Duration::ZERO, Duration::ZERO);
         Self { all: cores, free: cores, waiting: VecDeque::new(), worked, counted }
     }
 
-    /// Somebody has work. Whether it is begun; else it waits its turn.
+    /// Starts a step of work on a free core. Returns false if no core is free; the work then waits
+    /// in line.
     pub(super) fn begin(&mut self, actor: Actor, work: Duration, now: Duration) -> bool {
         if self.free == 0 {
             self.waiting.push_back((actor, work));
@@ -41,7 +42,7 @@ impl Cores {
         true
     }
 
-    /// A step of work is done. Whose begins now, on that core.
+    /// Ends a step of work. Returns the next work in line, which starts now on the same core.
     pub(super) fn end(&mut self, now: Duration) -> Option<(Actor, Duration)> {
         self.count(now);
         let next = self.waiting.pop_front();
@@ -51,7 +52,7 @@ impl Cores {
         next
     }
 
-    /// Time of all cores together that was worked until now.
+    /// Returns the CPU time used by all cores together until now.
     pub(super) fn worked(&mut self, now: Duration) -> Duration {
         self.count(now);
         self.worked
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_first_is_served_first() {
+    fn work_is_served_in_order_of_arrival() {
         let mut cores = Cores::new(2);
         let micros = Duration::from_micros;
         let mut begin = |number| cores.begin(Actor::Context(number), micros(5), micros(0));

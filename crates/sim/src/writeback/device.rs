@@ -1,4 +1,4 @@
-//! The device: a pipe that takes requests in order, and the drives whose figures are known.
+//! The device: a pipe that takes requests in order, and drives with known figures.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use forebay_block::limits::PAGE;
 
 use super::space::Address;
 
-/// What a drive does.
+/// Speed of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drive {
-    /// Most requests a second.
+    /// Maximum of requests per second.
     pub iops: u64,
-    /// Most bytes a second.
+    /// Maximum of bytes per second.
     pub bandwidth: u64,
-    /// From a request's turn to its end.
+    /// Time from a request's turn to its end.
     pub latency: Duration,
-    /// Most requests in flight.
+    /// Maximum of requests in flight.
     pub depth: u64,
-    /// Bytes it writes at least; a request is rounded outwards to these.
+    /// Bytes of the smallest unit that it writes; a request is rounded outwards to whole units.
     pub unit: u64,
 }
 
-/// Drives by name. The two of the published figures are as their raw rates say: the PM9A3 did 546
-/// thousand random writes of 4 KiB a second, its bandwidth is the maker's; the BM1743 did 117
-/// thousand, which is its 2 GB/s in units of 16 KiB, so no rate binds it apart from that. Latencies
-/// are assumed.
+/// Drives by name. Two have published figures and follow their raw rates. The PM9A3 did 546
+/// thousand random writes of 4 KiB per second; its bandwidth is the maker's. The BM1743 did 117
+/// thousand, which equals its 2 GB/s in units of 16 KiB, so no other rate limits it. Latencies are
+/// assumed.
 pub const DRIVES: [(&str, Drive); 3] = [
     (
         "pm9a3",
@@ -59,24 +59,24 @@ pub const DRIVES: [(&str, Drive); 3] = [
     ),
 ];
 
-/// The drive at work: requests go through it one after the other.
+/// The drive at work: it serves requests one after the other.
 #[derive(Debug)]
 pub(super) struct Pipe {
     drive: Drive,
-    /// When the last request is through.
+    /// Time at which the last request is served.
     through: Duration,
     flying: u64,
-    /// Contexts that wait for room.
+    /// Contexts that wait for room in the drive.
     waiting: VecDeque<usize>,
     taken: Taken,
-    /// Time for all it took.
+    /// Time that all requests take.
     busy: Duration,
-    /// Requests in flight, each for as long as it was; up to `counted`.
+    /// Sum of the times that requests were in flight, up to `counted`.
     flown: Duration,
     counted: Duration,
 }
 
-/// What the drive took.
+/// Requests and pages that the drive took.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Taken {
     pub(super) requests: u64,
@@ -84,7 +84,7 @@ pub(super) struct Taken {
 }
 
 impl Pipe {
-    /// Nothing is in it.
+    /// Creates an idle drive.
     pub(super) fn new(drive: Drive) -> Self {
         Self {
             drive,
@@ -98,8 +98,8 @@ impl Pipe {
         }
     }
 
-    /// A context's request. When it ends; or, where so many are in flight as can be, the context
-    /// waits for room.
+    /// Takes a request and returns the time of its end. Returns `None` if the drive is full; the
+    /// context then waits for room.
     pub(super) fn take(
         &mut self,
         context: usize,
@@ -121,30 +121,30 @@ impl Pipe {
         Some(self.through + self.drive.latency)
     }
 
-    /// A request has ended. The context that there is room for now.
+    /// Ends a request. Returns the context that there is room for now.
     pub(super) fn end(&mut self, now: Duration) -> Option<usize> {
         self.count(now);
         self.flying -= 1;
         self.waiting.pop_front()
     }
 
-    /// What it took so far.
+    /// Returns the requests and pages taken so far.
     pub(super) fn taken(&self) -> Taken {
         self.taken
     }
 
-    /// Time it had something to write until now.
+    /// Returns how long it has been writing until now.
     pub(super) fn busy(&self, now: Duration) -> Duration {
         self.busy.saturating_sub(self.through.saturating_sub(now))
     }
 
-    /// Requests in flight on the average.
+    /// Returns the mean number of requests in flight.
     pub(super) fn mean_flight(&mut self, now: Duration) -> f64 {
         self.count(now);
         self.flown.as_secs_f64() / now.as_secs_f64()
     }
 
-    /// The time a request takes from the others.
+    /// Returns how long a request occupies the drive.
     fn work(&self, start: Address, pages: u32) -> Duration {
         let from = start.page() * PAGE as u64;
         let to = from + u64::from(pages) * PAGE as u64;
@@ -182,7 +182,8 @@ mod tests {
         let mut space = Space::new(1);
         let (first, large) = (space.allocate(0, 1), space.allocate(0, 8));
         let micros = Duration::from_micros;
-        // A page is a unit of 16 KiB, 15.3 us; that is longer than one of 100,000 a second.
+        // A page is a unit of 16 KiB and takes 15.3 us, longer than one request at 100,000 per
+        // second.
         assert_eq!(pipe.take(0, first, 1, micros(0)), Some(Duration::from_nanos(15_259 + 7_000)));
         // Pages 1 to 8 are in three units.
         assert_eq!(
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(pipe.take(5, first, 1, micros(1)), None);
         assert_eq!(pipe.end(micros(30)), Some(5));
         assert_eq!(pipe.taken(), Taken { requests: 2, pages: 9 });
-        assert_eq!(pipe.busy(micros(30)), micros(30), "the rest is still to be written");
+        assert_eq!(pipe.busy(micros(30)), micros(30), "the rest is written later");
         assert_eq!(pipe.busy(micros(90)), Duration::from_nanos(15_259 + 45_777));
         assert!((pipe.mean_flight(micros(60)) - 1.5).abs() < 1e-9);
     }

@@ -1,40 +1,40 @@
-//! What came out of a run.
+//! Results of a run.
 
 use super::lock::Tally;
 
-/// Until the clock stopped.
+/// Results of a run until the clock stopped.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Figures {
-    /// Virtual time.
+    /// Virtual time, in seconds.
     pub seconds: f64,
     /// Bytes settled.
     pub bytes: u64,
-    /// What contexts asked of the locks.
+    /// Use of the locks by contexts.
     pub submission: Side,
-    /// What the end of I/O asked of them.
+    /// Use of the locks at the end of I/O.
     pub completion: Side,
-    /// Share of the time that the lock held longest was held.
+    /// Share of the time that the most used lock was held.
     pub busiest_lock: f64,
-    /// Share of the cores that worked.
+    /// Share of the CPU time used.
     pub cores: f64,
-    /// Share of the time that the device had something to write.
+    /// Share of the time that the device was writing.
     pub device: f64,
-    /// Requests at the device on the average.
+    /// Mean number of requests at the device.
     pub in_flight: f64,
-    /// Bytes of a request on the average.
+    /// Mean bytes per request.
     pub request_bytes: f64,
-    /// Extents in a GiB of blocks.
+    /// Extents per GiB of blocks.
     pub extents_per_gib: f64,
 }
 
-/// One side's use of the locks.
+/// Use of the locks by one kind of actor.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Side {
-    /// Times one was taken.
+    /// Times that a lock was taken.
     pub taken: u64,
-    /// Of these, times it had to be waited for.
+    /// Times that the actor had to wait for it.
     pub waited: u64,
-    /// Seconds waited, of all together.
+    /// Seconds waited, summed over all actors.
     pub wait_seconds: f64,
 }
 
@@ -43,13 +43,13 @@ impl Side {
         Self { taken: tally.taken, waited: tally.waited, wait_seconds: tally.wait.as_secs_f64() }
     }
 
-    /// Waits for each thousand times taken.
+    /// Returns the waits per thousand times taken.
     #[must_use]
     pub fn waits_per_thousand(&self) -> f64 {
         if self.taken == 0 { 0.0 } else { self.waited as f64 * 1000.0 / self.taken as f64 }
     }
 
-    /// Microseconds of a wait on the average.
+    /// Returns the mean wait in microseconds.
     #[must_use]
     pub fn mean_wait_micros(&self) -> f64 {
         if self.waited == 0 { 0.0 } else { self.wait_seconds * 1e6 / self.waited as f64 }
@@ -57,7 +57,7 @@ impl Side {
 }
 
 impl Figures {
-    /// MiB settled in a second.
+    /// Returns the MiB settled per second.
     #[must_use]
     pub fn mib_per_second(&self) -> f64 {
         self.bytes as f64 / f64::from(1 << 20) / self.seconds

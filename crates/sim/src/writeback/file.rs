@@ -1,4 +1,4 @@
-//! A file: what its writer has written, what is dirty, and where its blocks are.
+//! A file: the pages that its writer has written, the dirty ones, and the places of its blocks.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::model::{Layout, Model, Order};
 use super::space::{Address, Space};
 use crate::random::Random;
 
-/// Pages of a file that go together: neighbours, and once they have blocks, in these, too.
+/// Adjacent pages of a file that are written together. If they have blocks, these are adjacent too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     pub(super) file: usize,
@@ -16,7 +16,7 @@ pub(super) struct Piece {
     pub(super) pages: u32,
 }
 
-/// One file after the other: when one is full and settled, a new one takes its place.
+/// A sequence of files: when one is full and settled, a new one takes its place.
 #[derive(Debug)]
 pub(super) struct File {
     number: usize,
@@ -26,24 +26,24 @@ pub(super) struct File {
     window: u32,
     order: Order,
     layout: Layout,
-    /// The requests there are, those written first.
+    /// Requests of the present file, the written ones first.
     requests: Vec<u32>,
     written: u32,
-    /// Requests that are dirty.
+    /// Dirty requests.
     dirty: BTreeSet<u32>,
-    /// Where the last visit ended, as a request.
+    /// Request at which the last visit ended.
     cursor: u32,
     /// Pages accepted and not settled.
     unsettled: u32,
-    /// Where each page is.
+    /// Place of each page.
     places: Vec<Option<Address>>,
-    /// Extents and pages of the files that were in its place.
+    /// Extents and pages of the earlier files in its place.
     before: (u64, u64),
     random: Random,
 }
 
 impl File {
-    /// Nothing is written.
+    /// Creates an empty file.
     pub(super) fn new(number: usize, group: usize, model: &Model, random: Random) -> Self {
         let pages = |bytes: u64| (bytes / PAGE as u64) as u32;
         Self {
@@ -65,7 +65,7 @@ impl File {
         }
     }
 
-    /// The group its next blocks are from, where so many per mille are from another.
+    /// Returns the group of its next blocks: a random one for `stray` per mille of them.
     pub(super) fn next_group(&mut self, model: &Model) -> usize {
         if self.random.happens(model.stray) {
             self.random.below(model.groups) as usize
@@ -74,7 +74,7 @@ impl File {
         }
     }
 
-    /// Its writer fills the window. How many pages were accepted.
+    /// Lets the writer fill the window. Returns the number of pages accepted.
     pub(super) fn accept(&mut self, model: &Model, space: &mut Space) -> u32 {
         let all = self.pages / self.request;
         if self.written == all && self.unsettled == 0 {
@@ -92,7 +92,7 @@ impl File {
                 self.requests.swap(at, other);
             }
             let new = self.dirty.insert(self.requests[at]);
-            assert!(new, "each place is written once");
+            assert!(new, "each request of a file is written once");
             self.written += 1;
             self.unsettled += self.request;
             accepted += self.request;
@@ -113,13 +113,13 @@ impl File {
         }
     }
 
-    /// Whether anything is dirty.
+    /// Returns whether any page is dirty.
     pub(super) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// What a context writes in a visit, in the order of offsets from where the last visit ended:
-    /// `visit` pages or a request more, in pieces of `most` pages or a request.
+    /// Takes the dirty pages of one visit, in order of offset from the end of the last visit:
+    /// `visit` pages, or up to a request more, in pieces of at most `most` pages or one request.
     pub(super) fn visit(&mut self, visit: u32, most: u32) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut taken = 0;
@@ -143,12 +143,12 @@ impl File {
         pieces
     }
 
-    /// Where a piece is, if it has blocks.
+    /// Returns the place of a piece, if it has blocks.
     pub(super) fn place(&self, piece: Piece) -> Option<Address> {
         self.places[piece.first as usize]
     }
 
-    /// A piece has blocks.
+    /// Records the blocks of a piece.
     pub(super) fn set_place(&mut self, piece: Piece, address: Address) {
         for page in 0..piece.pages {
             let place = self.places[(piece.first + page) as usize].replace(address.plus(page));
@@ -156,18 +156,19 @@ impl File {
         }
     }
 
-    /// A piece is done with.
+    /// Settles a piece.
     pub(super) fn settle(&mut self, piece: Piece) {
         self.unsettled =
-            self.unsettled.checked_sub(piece.pages).expect("what settles was accepted");
+            self.unsettled.checked_sub(piece.pages).expect("only accepted pages settle");
     }
 
-    /// Pages accepted and not settled.
+    /// Returns the pages accepted and not settled.
     pub(super) fn unsettled(&self) -> u32 {
         self.unsettled
     }
 
-    /// Extents and pages with blocks, those of the files that were in its place too.
+    /// Returns the number of extents and of pages with blocks, including those of earlier files in
+    /// its place.
     pub(super) fn extents(&self) -> (u64, u64) {
         let (mut extents, mut blocks) = self.before;
         let mut last: Option<Address> = None;
@@ -226,12 +227,12 @@ mod tests {
         assert_eq!(blocks, 32);
         assert!(
             (8..=32).contains(&extents),
-            "{extents}: taken in two visits of 8 each, in order of offset"
+            "{extents} extents: two visits of 8 pages each, in order of offset"
         );
     }
 
     #[test]
-    fn what_is_laid_out_before_is_in_one_piece() {
+    fn blocks_laid_out_in_advance_are_one_extent() {
         let model = small(Layout::Unwritten, Order::Random);
         let (mut file, mut space) = file(&model);
         file.accept(&model, &mut space);

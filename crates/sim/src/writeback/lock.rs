@@ -1,19 +1,19 @@
-//! The groups' locks, and who waited for them: contexts on the way to the device, or workers at the
-//! end of I/O.
+//! Locks of the groups, with the waits for them: of contexts on the way to the device, and of
+//! workers at the end of I/O.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::cores::Actor;
 
-/// What was asked of the locks by one side.
+/// Use of the locks by one kind of actor.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Tally {
     /// Times a lock was taken.
     pub(super) taken: u64,
-    /// Of these, times it was another's and had to be waited for.
+    /// Times that the actor had to wait for the lock.
     pub(super) waited: u64,
-    /// Time waited, of all together.
+    /// Sum of the waits.
     pub(super) wait: Duration,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct GroupLocks {
 }
 
 impl GroupLocks {
-    /// So many, all free.
+    /// Creates free locks.
     pub(super) fn new(groups: u64) -> Self {
         let locks = (0..groups).map(|_| Lock::default()).collect();
         Self { locks, contexts: Tally::default(), workers: Tally::default() }
     }
 
-    /// Somebody wants one. Whether it is theirs; else they wait their turn.
+    /// Takes the lock of a group. Returns false if it is held; the actor then waits in line.
     pub(super) fn take(&mut self, group: usize, actor: Actor, now: Duration) -> bool {
         let lock = &mut self.locks[group];
         if lock.holder.is_some() {
@@ -52,14 +52,14 @@ impl GroupLocks {
         true
     }
 
-    /// Its holder is done with it. Whose it is now, who has waited.
+    /// Gives back the lock. Returns its new holder, the actor that has waited longest.
     ///
     /// # Panics
-    /// When somebody else holds it, or nobody.
+    /// If `actor` does not hold the lock.
     pub(super) fn give(&mut self, group: usize, actor: Actor, now: Duration) -> Option<Actor> {
         let lock = &mut self.locks[group];
-        let (holder, since) = lock.holder.take().expect("a lock that is given back is held");
-        assert_eq!(holder, actor, "a lock is given back by its holder");
+        let (holder, since) = lock.holder.take().expect("a lock that is given back must be held");
+        assert_eq!(holder, actor, "a lock must be given back by its holder");
         lock.held += now - since;
         let (next, asked) = lock.waiting.pop_front()?;
         lock.holder = Some((next, now));
@@ -70,19 +70,19 @@ impl GroupLocks {
         Some(next)
     }
 
-    /// What contexts asked, and what workers did.
+    /// Returns the use by contexts and the use by workers.
     pub(super) fn tallies(&self) -> (Tally, Tally) {
         (self.contexts, self.workers)
     }
 
-    /// How long the one that was held longest was held.
+    /// Returns how long the most used lock was held.
     pub(super) fn longest_held(&self, now: Duration) -> Duration {
         let held =
             |lock: &Lock| lock.held + lock.holder.map_or(Duration::ZERO, |(_, since)| now - since);
         self.locks.iter().map(held).max().unwrap_or_default()
     }
 
-    /// Whether all are free, and nobody waits.
+    /// Returns whether all locks are free and no actor waits.
     pub(super) fn are_free(&self) -> bool {
         self.locks.iter().all(|lock| lock.holder.is_none() && lock.waiting.is_empty())
     }
@@ -100,13 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_to_who_waits_longest_and_the_wait_is_counted() {
+    fn a_lock_goes_to_the_longest_waiter_and_the_wait_is_counted() {
         let mut locks = GroupLocks::new(2);
         let micros = Duration::from_micros;
         let (one, other, third) = (Actor::Context(0), Actor::Worker(0), Actor::Context(1));
         assert!(locks.take(0, one, micros(0)));
         assert!(!locks.take(0, other, micros(1)) && !locks.take(0, third, micros(2)));
-        assert!(locks.take(1, Actor::Worker(1), micros(2)), "another group's is free");
+        assert!(locks.take(1, Actor::Worker(1), micros(2)), "the lock of another group is free");
         assert_eq!(locks.give(0, one, micros(5)), Some(other));
         assert_eq!(locks.give(0, other, micros(7)), Some(third));
         assert!(!locks.are_free());
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "given back by its holder")]
-    fn nobody_gives_back_what_is_anothers() {
+    fn only_the_holder_gives_a_lock_back() {
         let mut locks = GroupLocks::new(1);
         locks.take(0, Actor::Context(0), Duration::ZERO);
         locks.give(0, Actor::Context(1), Duration::ZERO);

@@ -1,9 +1,9 @@
 //! Writeback from several contexts over the allocation groups of a file system, in virtual time.
 //!
-//! The question is the lists': of what writeback gains by having several contexts, how much is
-//! plain concurrency and more in flight at the device, how much is affinity to allocation groups,
-//! and how much is layout, the work a fragmented file makes? Here each can be changed alone, and
-//! the same seed gives the same run.
+//! The question comes from the kernel lists: writeback gains by several contexts, but how much of
+//! that is concurrency and more requests in flight at the device, how much is affinity to
+//! allocation groups, and how much is layout, the work that a fragmented file makes? Here each can
+//! be changed alone, and the same seed gives the same run.
 //!
 //! ```text
 //! files --window of dirty pages--> contexts --gather, allocate--> plug --merge--> device
@@ -11,34 +11,35 @@
 //!   +---- settle <---- workers: conversion at the end of I/O, the same cores and locks
 //! ```
 //!
-//! What is modelled, and on what assumption:
+//! Modelled, with these assumptions:
 //!
-//! - **Groups.** Each has one lock, first come first served, and hands it over to whoever is first:
-//!   who waited is woken and holds it while it wakes, so a lock that is fought over is slower than
-//!   its work. Blocks are taken one after the other, so what is allocated together lies together,
-//!   whatever its offset in the file.
-//! - **Layouts** are three amounts of work. Over *written* blocks nothing is done. *Unwritten* ones
-//!   are converted when the I/O has ended, under the lock. A *hole* is allocated under the lock
-//!   before, and converted after.
-//! - **Cores** are shared by contexts and workers, first come first served, until each has done its
-//!   step. Who waits for a lock or for the device has none.
-//! - **Workers** convert, one for each file, all that has ended of it, neighbours together.
-//! - **The device** takes requests in order, each for the longer of one by rate and one by
-//!   bandwidth, and ends each a latency after; so many are in flight at most. It writes whole
-//!   units: less than one costs as much as one.
-//! - **Files** are in directories, and each directory's in a group. Their writers cost nothing, and
-//!   keep a window full of dirty pages each.
+//! - **Groups.** Each group has one lock, first come first served. A lock that is given back goes
+//!   to the actor that has waited longest, which holds it while it wakes, so a contended lock is
+//!   slower than its work. A group allocates its blocks one after the other, so blocks allocated
+//!   together lie together, at any offsets of the file.
+//! - **Layouts** are three amounts of work. *Written* blocks need none. *Unwritten* blocks are
+//!   converted under the lock when the I/O has ended. A *hole* is allocated under the lock before
+//!   the I/O, and converted after it.
+//! - **Cores** are shared by contexts and workers, first come first served, for one step of work at
+//!   a time. An actor that waits for a lock or for the device occupies no core.
+//! - **Workers** convert blocks: one worker per file, all of its I/O that has ended, neighbours
+//!   together.
+//! - **The device** takes requests in order. Each takes the longer of its time by rate and its time
+//!   by bandwidth, and ends one latency later. The number in flight is limited. It writes whole
+//!   units: less than a unit costs as much as one.
+//! - **Files** are in directories, and each directory is in a group. Their writers cost nothing,
+//!   and keep a window of dirty pages per file full.
 //!
-//! What is not: the log, metadata that has to be read, the copying of writers and a limit on the
-//! dirty pages of all files together, the page cache's own locks, and free space that is in pieces.
-//! It is pure queueing, and none of the `block` and `cache` code runs here: allocation is inside
-//! the file system, which they never see, and the contexts modelled are the kernel's. So ratios and
-//! bends are to be compared, and rates hardly.
+//! Not modelled: the log, reads of metadata, the copying by writers, a limit on the dirty pages of
+//! all files together, the locks of the page cache, and fragmented free space. It is pure queueing,
+//! and no code of `block` and `cache` runs here: allocation happens inside the file system, which
+//! they never see, and the contexts modelled are the kernel's. So compare ratios and bends, but
+//! hardly rates.
 //!
-//! # Beside what was published
+//! # Comparison with published figures
 //!
-//! *Throughput by contexts*, MiB/s, 4 groups, random writes of 4 KiB; the first two were published,
-//! the rest is `forebay simulate writeback`:
+//! *Throughput by contexts*, MiB/s, 4 groups, random writes of 4 KiB. The first two rows were
+//! published; the others are the output of `forebay simulate writeback`:
 //!
 //! | contexts | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 12 |
 //! |---|---|---|---|---|---|---|---|---|
@@ -48,11 +49,11 @@
 //! | modelled, by directory | 226 | 451 | 670 | 889 | 817 | 702 | 879 | 870 |
 //! | modelled, by hash | 226 | 352 | 392 | 518 | 463 | 435 | 579 | 728 |
 //!
-//! The knee is at the number of groups, here as there, and more contexts give nothing. What does
-//! not fit: the first sweep rises 14 times from 1 to 4 contexts, and nothing that only queues rises
-//! more than 4 times; and it falls by 15 % after its best, the model by 2 %, or where directories
-//! do not divide among contexts. By hash the model has no clear knee: contexts meet in groups by
-//! chance, and it goes up and down with the seed.
+//! The knee is at the number of groups in both, and more contexts give nothing. Two things do not
+//! fit. The first published sweep rises 14 times from 1 to 4 contexts, and a model that only queues
+//! cannot rise more than 4 times. And it falls by 15 % after its best, the model by 2 %, or more if
+//! directories do not divide among contexts. By hash the model has no clear knee: contexts meet in
+//! groups by chance, and the result varies with the seed.
 //!
 //! *Two drives*, MiB/s, with one context and with 128, 128 groups and cores, 12 and 6 directories
 //! (`--set groups=128 --set cores=128 --set contexts=128 --set amount=16m`, with `device` and
@@ -64,21 +65,25 @@
 //! | modelled, by group | 226 to 2548 | 226 to 1314 | 226 to 1671 | 226 to 1314 |
 //! | modelled, by hash | 226 to 1630 | 226 to 1022 | 226 to 495 | 226 to 485 |
 //!
-//! What fits: with 12 directories, which drive gains more; and that fewer directories gain less.
-//! What does not: with one context the drives were up to 1.5 times apart, and here it is bound by
-//! its own work on both; and by group the gain is 1.9 to 2.5 times what was published, so beyond
-//! the groups' locks something binds there that is left out here. That blocks stray from the group
-//! of their directory, as was objected, would be one such thing: by hash the gains are 7.2, 4.5,
-//! 2.2 and 2.1 where 4.4, 3.1, 3.1 and 2.3 were published. Another is that what lies together
-//! always merges here: without (`merge=off`) the BM1743 does 482 by group.
+//! Two things fit: which drive gains more with 12 directories, and that fewer directories gain
+//! less. Two do not. With one context the published drives differ by up to 1.5 times, while the
+//! model is bound by the context's own work on both. And by group the model gains 1.9 to 2.5 times
+//! as much as published, so beyond the groups' locks another bound exists there that is not
+//! modelled.
 //!
-//! *The end of I/O*: that contexts bound by inode decline for the groups' locks there, and by group
-//! do not, was the observation that brought affinity in. Over unwritten blocks, where nothing else
-//! takes a lock, about 900 of 1000 locks are waited for by hash, and 2 to 4 by group.
+//! One candidate is blocks that stray from the group of their directory, as was objected: by hash
+//! the gains are 7.2, 4.5, 2.2 and 2.1, and 4.4, 3.1, 3.1 and 2.3 were published. Another is that
+//! adjacent blocks always merge in the model: without merging (`merge=off`) the BM1743 does 482 by
+//! group.
 //!
-//! In order: [`model`] what is modelled; `agenda` and `cores` time and who works in it, `space` and
-//! `lock` the groups, [`device`] the drive; `file` what is dirty, `context` who writes it, `worker`
-//! who converts; `run` all of it, [`figures`] what came out, [`study`] the questions.
+//! *The end of I/O*: contexts bound by inode decline there because of the groups' locks, and
+//! contexts bound by group do not. This observation was the reason for affinity. Over unwritten
+//! blocks only conversions take locks: about 900 of 1000 locks are waited for by hash, and 2 to 4
+//! by group.
+//!
+//! In order: [`model`] the settings; `agenda` the events and `cores` the CPUs; `space` and `lock`
+//! the groups; [`device`] the drive; `file` the dirty pages, `context` their writeback, `worker`
+//! the conversion; `run` all of it; [`figures`] the results; [`study`] the questions.
 
 mod agenda;
 mod context;
@@ -97,13 +102,13 @@ pub use device::Drive;
 pub use figures::Figures;
 pub use model::{Affinity, Layout, Model};
 
-/// Works a model through. The same seed gives the same figures.
+/// Runs a model. The same seed gives the same figures.
 ///
 /// # Errors
-/// What does not fit in the model, with a remedy.
+/// Names the setting that does not fit, with a remedy.
 ///
 /// # Panics
-/// When the run itself is wrong: a byte is lost or written twice, a lock is two's, or something is
+/// If the run itself is wrong: a byte is lost or written twice, a lock has two holders, or work is
 /// left at the end.
 pub fn simulate(model: &Model, seed: u64) -> Result<Figures, String> {
     model.check()?;

@@ -1,4 +1,5 @@
-//! What is modelled: the machine, the file system, the drive and the load, each to be set alone.
+//! Settings of the model: the machine, the file system, the drive and the load, each settable by
+//! itself.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::setting::{
     self, Refusal, Setting, bytes, micros, number, show_bytes, show_micros, word,
 };
 
-/// Which context a file is bound to.
+/// How files are bound to contexts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Affinity {
-    /// All to the first.
+    /// All files to the first context.
     Single,
     /// By a hash of the file's number.
     Hash,
@@ -23,41 +24,41 @@ pub enum Affinity {
     Group,
 }
 
-/// What is under the pages before they are written.
+/// State of a file's blocks before they are written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Layout {
-    /// Nothing: blocks are allocated on the way, and converted at the end.
+    /// Holes: blocks are allocated before the I/O and converted after it.
     Holes,
-    /// Blocks that read as zeroes: converted at the end.
+    /// Allocated blocks that read as zeroes: converted after the I/O.
     Unwritten,
-    /// Written blocks: nothing is to be done.
+    /// Written blocks: no further work.
     Written,
 }
 
-/// In which order a file is written.
+/// Order of the writes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Each request somewhere, each place once.
+    /// Requests at random places, each place once.
     Random,
     /// Front to back.
     Sequential,
 }
 
-/// Whether groups have locks; without, their work stays and nobody waits for another.
+/// Whether groups have locks. Without locks their work stays, and no actor waits for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locks {
-    /// As they are.
+    /// A lock per group.
     On,
-    /// Nobody waits.
+    /// No locks.
     Off,
 }
 
-/// Whether what touches at the device goes as one request.
+/// Whether requests that are adjacent on the device become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merge {
     /// Within a context's plug.
     On,
-    /// Each piece alone.
+    /// Each piece is a request of its own.
     Off,
 }
 
@@ -79,7 +80,7 @@ const LOCKS: [(&str, Locks); 2] = [("on", Locks::On), ("off", Locks::Off)];
 
 const MERGES: [(&str, Merge); 2] = [("on", Merge::On), ("off", Merge::Off)];
 
-/// All of it. Sizes are bytes.
+/// Settings of a run. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Model {
     /// Allocation groups.
@@ -88,47 +89,47 @@ pub struct Model {
     pub cores: u64,
     /// Writeback contexts.
     pub contexts: u64,
-    /// Which files are whose.
+    /// Binding of files to contexts.
     pub affinity: Affinity,
-    /// What is under the pages.
+    /// State of the blocks beforehand.
     pub layout: Layout,
-    /// In which order files are written.
+    /// Order of the writes of each file.
     pub order: Order,
-    /// Directories, in groups in turn.
+    /// Directories; they are in groups in turn.
     pub directories: u64,
-    /// Files of each.
+    /// Files per directory.
     pub files: u64,
-    /// Of each file.
+    /// Bytes per file.
     pub file: u64,
-    /// Of each write.
+    /// Bytes per write.
     pub request: u64,
-    /// Accepted and not yet settled, of each file.
+    /// Bytes per file that are accepted and not yet settled.
     pub window: u64,
-    /// Under a group's lock, for each run into a hole.
+    /// Time under a group's lock for each run into a hole.
     pub allocation: Duration,
-    /// Under a group's lock, for each run at the end of I/O.
+    /// Time under a group's lock for each run at the end of I/O.
     pub conversion: Duration,
-    /// A context's work for each page, without a lock.
+    /// Time of a context for each page, without a lock.
     pub page: Duration,
-    /// Until one who waited runs again.
+    /// Time until an actor that waited runs again.
     pub wake: Duration,
-    /// How many runs into holes, or files laid out before, are in another group than their
-    /// directory's.
+    /// Share of runs into holes, and of files laid out in advance, that are in another group than
+    /// that of their directory.
     pub stray: PerMille,
-    /// Whether anybody waits for a lock.
+    /// Whether actors wait for locks.
     pub locks: Locks,
-    /// Whether requests merge.
+    /// Whether adjacent requests merge.
     pub merge: Merge,
     /// The drive.
     pub drive: Drive,
-    /// Settled when the clock is stopped.
+    /// Bytes settled when the clock stops.
     pub amount: u64,
 }
 
 /// The machine of the published sweep: 12 cores, 4 groups, 12 directories of 12 files, random
-/// writes of 4 KiB. The work is what was said of it: at best 100 to 120 thousand allocations a
-/// second from one context (117 without another at the lock), and a flusher that writes 2.7 GB/s of
-/// large runs (1.5 us a page).
+/// writes of 4 KiB. The times follow from reports about it: at best 100 to 120 thousand allocations
+/// per second from one context (117 with no other at the lock), and a flusher that writes 2.7 GB/s
+/// of large runs (1.5 us per page).
 impl Default for Model {
     fn default() -> Self {
         Self {
@@ -156,7 +157,7 @@ impl Default for Model {
     }
 }
 
-/// A table line for a whole number.
+/// Defines a setting that is a whole number.
 macro_rules! numbered {
     ($name:literal, $what:literal, $($field:ident).+, $range:expr) => {
         Setting {
@@ -171,7 +172,7 @@ macro_rules! numbered {
     };
 }
 
-/// One for bytes.
+/// Defines a setting in bytes.
 macro_rules! sized {
     ($name:literal, $what:literal, $($field:ident).+, $range:expr) => {
         Setting {
@@ -186,7 +187,7 @@ macro_rules! sized {
     };
 }
 
-/// One for microseconds.
+/// Defines a setting in microseconds.
 macro_rules! timed {
     ($name:literal, $what:literal, $($field:ident).+) => {
         Setting {
@@ -201,7 +202,7 @@ macro_rules! timed {
     };
 }
 
-/// One for a word.
+/// Defines a setting that is a word.
 macro_rules! worded {
     ($name:literal, $what:literal, $field:ident, $table:expr) => {
         Setting {
@@ -216,8 +217,8 @@ macro_rules! worded {
     };
 }
 
-/// All that can be set by name. Not the affinity, which every study varies itself; the layout is
-/// that of [`study::bounds`](super::study::bounds), and the contexts are the most of a sweep.
+/// All settings by name. The affinity is not among them, because every study varies it. The layout
+/// applies to [`study::bounds`](super::study::bounds), and `contexts` is the most of a sweep.
 pub const SETTINGS: [Setting<Model>; 24] = [
     numbered!("groups", "allocation groups, a lock each", groups, 1..=4096),
     numbered!("cores", "for contexts and workers together", cores, 1..=4096),
@@ -275,20 +276,21 @@ pub const SETTINGS: [Setting<Model>; 24] = [
 ];
 
 impl Model {
-    /// Sets something by name. `device` is for the five after it, so it comes before them.
+    /// Sets a value by name. `device` sets the five settings after it, so it must come before them.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing was set then.
+    /// [`Refusal`] if the name or the value is invalid; then nothing is set.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
         setting::set(&SETTINGS, self, name, value)
     }
 
-    /// Whether it can be run: sizes fit each other.
+    /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// What does not fit, with a remedy.
+    /// Names the setting that does not fit, with a remedy.
     pub fn check(&self) -> Result<(), String> {
-        /// Most bytes of all files together: where each block is, is kept.
+        /// Maximum of bytes of all files together, because the place of each block is kept in
+        /// memory.
         const MOST: u64 = 64 << 30;
         let page = PAGE as u64;
         for (name, size) in
@@ -316,13 +318,13 @@ impl Model {
     }
 }
 
-/// The word for something of a table.
+/// Returns the word for a value of a table.
 ///
 /// # Panics
-/// When the table has none.
+/// If the table does not contain the value.
 #[must_use]
 pub fn named<T: PartialEq>(meant: T, table: &[(&'static str, T)]) -> &'static str {
-    table.iter().find(|(_, each)| *each == meant).expect("the table has all").0
+    table.iter().find(|(_, each)| *each == meant).expect("every value is in the table").0
 }
 
 #[cfg(test)]
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn settings_that_do_not_fit_are_refused() {
         for (name, value) in [("request", "5000"), ("file", "6k"), ("window", "5000")] {
             let mut model = Model::default();
             model.set(name, value).unwrap();

@@ -1,4 +1,5 @@
-//! One run: everybody works until enough is settled, then what was accepted is written to the end.
+//! One run: all actors work until enough bytes are settled; then all accepted pages are written to
+//! the end.
 
 use std::time::Duration;
 
@@ -16,22 +17,22 @@ use super::space::Space;
 use super::worker::{self, Worker};
 use crate::random::Random;
 
-/// Pages of a file written before it is another's turn: 1 MiB.
+/// Pages of a file written before the next file's turn: 1 MiB.
 const VISIT: u32 = 256;
 
-/// Pages allocated in one at most: 1 MiB.
+/// Maximum of pages per allocation: 1 MiB.
 const LARGEST: u32 = 256;
 
-/// Something that happens.
+/// Event at a certain time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
-    /// Somebody's step of work is done.
+    /// An actor has done a step of work.
     Worked(Actor),
-    /// A request has ended, by its place in the list.
+    /// A request has ended, by its index in `flying`.
     Ended(usize),
 }
 
-/// A run.
+/// State of a run.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     model: &'a Model,
@@ -49,12 +50,12 @@ pub(super) struct Run<'a> {
     free: Vec<usize>,
     accepted: u64,
     settled: u64,
-    /// Set when the clock stops: nothing is accepted any more.
+    /// Set when the clock stops; no page is accepted afterwards.
     figures: Option<Figures>,
 }
 
 impl<'a> Run<'a> {
-    /// Of a model that was checked.
+    /// Creates the run of a model that was checked.
     pub(super) fn new(model: &'a Model, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let group = |file: u64| (file / model.files) % model.groups;
@@ -92,10 +93,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs it to the end.
+    /// Runs to the end.
     ///
     /// # Panics
-    /// When what was accepted is not what was written and settled, or anything is left.
+    /// If the accepted pages are not exactly those written and settled, or work is left.
     pub(super) fn finish(mut self) -> Figures {
         for file in 0..self.files.len() {
             self.accept(file);
@@ -117,8 +118,12 @@ impl<'a> Run<'a> {
                 Event::Ended(request) => self.ended(request),
             }
         }
-        assert_eq!(self.accepted, self.settled, "what is accepted settles");
-        assert_eq!(self.accepted, self.pipe.taken().pages, "what is accepted is written, once");
+        assert_eq!(self.accepted, self.settled, "accepted pages must all settle");
+        assert_eq!(
+            self.accepted,
+            self.pipe.taken().pages,
+            "accepted pages must be written exactly once"
+        );
         assert!(self.files.iter().all(|file| file.unsettled() == 0 && !file.is_dirty()));
         assert!(
             self.contexts.iter().all(|context| context.step == Step::Idle && context.is_empty())
@@ -129,10 +134,10 @@ impl<'a> Run<'a> {
                 .all(|worker| worker.step == worker::Step::Idle && worker.is_empty())
         );
         assert!(self.locks.are_free() && self.flying.iter().all(Option::is_none));
-        self.figures.expect("enough is accepted to stop the clock")
+        self.figures.expect("the clock stops once enough bytes are settled")
     }
 
-    /// What a context does next, after whatever it did.
+    /// Starts the next step of a context.
     fn go_on(&mut self, number: usize) {
         loop {
             if !self.submit(number) {
@@ -157,7 +162,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Hands over what is ready. Whether there was room for all of it.
+    /// Submits the ready requests. Returns whether the device had room for all of them.
     fn submit(&mut self, number: usize) -> bool {
         while let Some(request) = self.contexts[number].ready.front() {
             let now = self.agenda.now();
@@ -180,8 +185,10 @@ impl<'a> Run<'a> {
             Step::Waking => self.go_on(number),
             Step::Gathering => self.gathered(number),
             Step::Allocating(group) => {
-                let piece =
-                    self.contexts[number].visit.pop_front().expect("it allocates for a piece");
+                let piece = self.contexts[number]
+                    .visit
+                    .pop_front()
+                    .expect("a context that allocates has a piece");
                 let start = self.space.allocate(group, piece.pages);
                 self.files[piece.file].set_place(piece, start);
                 self.give(group, Actor::Context(number));
@@ -196,7 +203,7 @@ impl<'a> Run<'a> {
         let piece = self.contexts[number].visit[0];
         let file = &mut self.files[piece.file];
         if self.model.layout != Layout::Holes {
-            let start = file.place(piece).expect("it was laid out before");
+            let start = file.place(piece).expect("its blocks were laid out in advance");
             self.contexts[number].visit.pop_front();
             self.contexts[number].plug(piece, start, self.model.merge);
             return self.go_on(number);
@@ -211,7 +218,7 @@ impl<'a> Run<'a> {
     }
 
     fn ended(&mut self, slot: usize) {
-        let request = self.flying[slot].take().expect("what ends is in flight");
+        let request = self.flying[slot].take().expect("a request that ends is in flight");
         self.free.push(slot);
         if let Some(context) = self.pipe.end(self.agenda.now()) {
             assert_eq!(self.contexts[context].step, Step::Blocked);
@@ -254,7 +261,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A piece is done with: its writer goes on, and its context, if that had nothing to do.
+    /// Settles a piece. Lets its writer continue, and wakes its context if that is idle.
     fn settle(&mut self, piece: Piece) {
         self.files[piece.file].settle(piece);
         self.settled += u64::from(piece.pages);
@@ -282,7 +289,7 @@ impl<'a> Run<'a> {
         if self.model.locks == Locks::Off {
             return;
         }
-        // Whoever has it now holds it while it wakes.
+        // The new holder holds the lock while it wakes.
         match self.locks.give(group, actor, self.agenda.now()) {
             Some(Actor::Context(number)) => {
                 assert_eq!(self.contexts[number].step, Step::Locking(group));

@@ -1,46 +1,46 @@
-//! Where blocks are: each group gives out its own one after the other.
+//! Space: each group allocates its blocks one after the other.
 
-/// Where pages are on the device.
+/// Place of a page on the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Address(u64);
 
-/// Pages of a group: more than any run writes.
+/// Pages in a group: more than any run writes.
 const GROUP: u64 = 1 << 32;
 
 impl Address {
-    /// So many pages on.
+    /// Returns the place `pages` pages further.
     pub(super) fn plus(self, pages: u32) -> Self {
         Self(self.0 + u64::from(pages))
     }
 
-    /// Whose it is.
+    /// Returns its group.
     pub(super) fn group(self) -> usize {
         (self.0 / GROUP) as usize
     }
 
-    /// In pages.
+    /// Returns its number, in pages from the start of the device.
     pub(super) fn page(self) -> u64 {
         self.0
     }
 }
 
-/// The groups' free space.
+/// Free space of the groups.
 #[derive(Debug)]
 pub(super) struct Space {
     taken: Vec<u64>,
 }
 
 impl Space {
-    /// All of it free.
+    /// Creates groups that are all free.
     pub(super) fn new(groups: u64) -> Self {
         Self { taken: vec![0; groups as usize] }
     }
 
-    /// The next pages of a group.
+    /// Allocates the next pages of a group.
     pub(super) fn allocate(&mut self, group: usize, pages: u32) -> Address {
         let address = Address(group as u64 * GROUP + self.taken[group]);
         self.taken[group] += u64::from(pages);
-        assert!(self.taken[group] <= GROUP, "a group is larger than any run");
+        assert!(self.taken[group] <= GROUP, "the run has filled a group");
         address
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_together_lies_together_and_nothing_twice() {
+    fn blocks_allocated_together_are_adjacent_and_never_allocated_twice() {
         let mut space = Space::new(2);
         let first = space.allocate(1, 3);
         let other = space.allocate(0, 1);

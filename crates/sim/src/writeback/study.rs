@@ -1,5 +1,5 @@
-//! The questions: how throughput goes with the number of contexts, what each change gives alone and
-//! beside the others, and what holds a configuration back.
+//! The questions: how throughput depends on the number of contexts, what each change gains alone
+//! and beside the others, and what limits a configuration.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::device::DRIVES;
 use super::model::{Affinity, LAYOUTS, Layout, Locks, Model};
 use super::{Figures, simulate};
 
-/// The affinities that differ where there are several contexts.
+/// The affinities that differ if there are several contexts.
 pub const AFFINITIES: [Affinity; 3] = [Affinity::Hash, Affinity::Directory, Affinity::Group];
 
 /// One configuration.
@@ -15,16 +15,16 @@ pub const AFFINITIES: [Affinity; 3] = [Affinity::Hash, Affinity::Directory, Affi
 pub struct Cell {
     /// Contexts.
     pub contexts: u64,
-    /// Which files are whose.
+    /// Binding of files to contexts.
     pub affinity: Affinity,
-    /// What is under the pages.
+    /// State of the blocks beforehand.
     pub layout: Layout,
-    /// What came out.
+    /// Results.
     pub figures: Figures,
 }
 
-/// Every layout and affinity with 1 to the model's number of contexts. With one context every
-/// affinity is [`Affinity::Single`], and that is there with one alone.
+/// Runs every layout and affinity with 1 to the model's number of contexts. With one context every
+/// affinity equals [`Affinity::Single`], so only that one runs.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -44,7 +44,7 @@ pub fn sweep(model: &Model, seed: u64) -> Result<Vec<Cell>, String> {
     Ok(cells)
 }
 
-/// Numbers of contexts worth trying: each up to 6, then fewer and fewer of them.
+/// Returns the numbers of contexts to try: each up to 6, then ever fewer.
 fn steps(most: u64) -> Vec<u64> {
     let mut steps = Vec::new();
     let mut next = 1;
@@ -56,43 +56,44 @@ fn steps(most: u64) -> Vec<u64> {
     steps
 }
 
-/// The fewest contexts with which throughput is within a tenth of the best. `None` of nothing.
+/// Returns the fewest contexts with a throughput within a tenth of the best, or `None` without
+/// points.
 #[must_use]
 pub fn knee(throughput: &[(u64, f64)]) -> Option<u64> {
     let best = throughput.iter().map(|point| point.1).fold(0.0, f64::max);
     throughput.iter().filter(|point| point.1 >= best * 0.9).map(|point| point.0).min()
 }
 
-/// Something that can be changed alone.
+/// A change of one factor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
-    /// What.
+    /// The factor.
     pub factor: &'static str,
-    /// From what to what.
+    /// The old and the new value.
     pub change: String,
-    /// How many times the throughput, from where nothing else is changed.
+    /// Gain in throughput if only this factor is changed.
     pub alone: f64,
-    /// And from where everything else is.
+    /// Gain in throughput if this factor is changed after all others.
     pub last: f64,
-    /// Of the whole gain: the mean over every order in which the changes can be made, of
-    /// logarithms. 0 where there is no gain.
+    /// Share of the whole gain: the mean of logarithms over every order of the changes. 0 without a
+    /// gain.
     pub share: f64,
 }
 
-/// What each change gives.
+/// Gains of each change.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Separation {
-    /// MiB a second with none.
+    /// MiB per second without any change.
     pub none: f64,
-    /// And with all.
+    /// MiB per second with all changes.
     pub all: f64,
     /// The changes.
     pub changes: Vec<Change>,
 }
 
-/// Separates concurrency, affinity, layout and the size of requests: throughput with each and
-/// without, sixteen configurations. It begins with one context, files bound by a hash, holes, and
-/// the model's request; and ends with the model's contexts, bound by group, written blocks, and
+/// Separates concurrency, affinity, layout and the size of requests, by the throughput with and
+/// without each: sixteen configurations. The first has one context, files bound by a hash, holes,
+/// and the model's request. The last has the model's contexts, bound by group, written blocks, and
 /// requests up to sixteen times as large.
 ///
 /// # Errors
@@ -121,7 +122,7 @@ pub fn separate(model: &Model, seed: u64) -> Result<Separation, String> {
     Ok(Separation { none: all[0], all: all[all.len() - 1], changes: changes(&all, names) })
 }
 
-/// Of throughputs by which changes were made, a bit for each.
+/// Computes the gains from the throughputs; the index has a bit for each change made.
 fn changes<const FACTORS: usize>(
     all: &[f64],
     names: [(&'static str, String); FACTORS],
@@ -146,7 +147,7 @@ fn changes<const FACTORS: usize>(
     names.into_iter().enumerate().map(of).collect()
 }
 
-/// How many of all orders make exactly these changes before the next one.
+/// Returns the share of all orders that make exactly these changes before the next one.
 fn weight(others: usize, factors: usize) -> f64 {
     let factorial = |number: u32| (1..=number).map(f64::from).product::<f64>();
     let before = others.count_ones();
@@ -154,29 +155,30 @@ fn weight(others: usize, factors: usize) -> f64 {
     factorial(before) * factorial(factors - 1 - before) / factorial(factors)
 }
 
-/// The largest request of up to sixteen of the model's that fits its window and file.
+/// Returns the largest request, up to sixteen times the model's, that fits its window and file.
 fn larger(model: &Model) -> u64 {
     let sizes = [16, 8, 4, 2].map(|times| model.request * times);
     let fits = |size: &u64| *size <= model.window && model.file.is_multiple_of(*size);
     sizes.into_iter().find(fits).unwrap_or(model.request)
 }
 
-/// What a configuration would be without one of its bounds.
+/// Gains of a configuration if one of its bounds is removed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bounds {
     /// The configuration.
     pub cell: Cell,
-    /// How many times the throughput: nobody waits for a lock.
+    /// Gain in throughput without locks.
     pub without_locks: f64,
-    /// A conversion takes no time.
+    /// Gain if a conversion takes no time.
     pub without_conversion: f64,
-    /// A device without limits.
+    /// Gain with a device without limits.
     pub without_device: f64,
-    /// A core for everybody.
+    /// Gain with a core for every actor.
     pub without_cores: f64,
 }
 
-/// What holds back one context, several by hash, and several by group, over the model's layout.
+/// Finds what limits one context, several contexts by hash, and several by group, over the model's
+/// layout.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -227,11 +229,11 @@ mod tests {
     #[test]
     fn shares_are_of_the_whole_and_symmetric() {
         let names = || [("one", String::new()), ("other", String::new())];
-        // Two changes that multiply: 2 and 8 times.
+        // Two changes that multiply: by 2 and by 8.
         let independent = changes(&[1.0, 2.0, 8.0, 16.0], names());
         let shares: Vec<f64> = independent.iter().map(|change| change.share).collect();
         assert!((shares[0] - 0.25).abs() < 1e-9 && (shares[1] - 0.75).abs() < 1e-9, "{shares:?}");
-        // Either gives nothing without the other.
+        // Neither change gains without the other.
         let together = changes(&[1.0, 1.0, 1.0, 4.0], names());
         assert!(together.iter().all(|change| (change.share - 0.5).abs() < 1e-9));
         assert!(together.iter().all(|change| (change.alone, change.last) == (1.0, 4.0)));

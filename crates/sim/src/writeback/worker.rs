@@ -1,45 +1,46 @@
-//! What converts a file's blocks when their I/O has ended: all that is there, neighbours together.
+//! Worker: converts the blocks of a file when their I/O has ended, all that have ended at once,
+//! neighbours together.
 
 use std::collections::VecDeque;
 
 use super::file::Piece;
 use super::space::Address;
 
-/// Where a worker is.
+/// Step of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Nothing has ended.
+    /// No I/O has ended.
     Idle,
-    /// It was woken, and is about to begin.
+    /// It was woken and is about to begin.
     Waking,
     /// It waits for the lock of a group.
     Locking(usize),
-    /// It holds that lock, and converts.
+    /// It holds that lock and converts.
     Converting(usize),
 }
 
-/// One of them.
+/// The worker of one file.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) step: Step,
-    /// Ended since it last looked.
+    /// Pieces with I/O that ended since the last batch.
     ended: Vec<(Piece, Address)>,
-    /// What it works on.
+    /// Pieces that it converts now.
     batch: VecDeque<(Piece, Address)>,
 }
 
 impl Worker {
-    /// With nothing to do.
+    /// Creates an idle worker.
     pub(super) fn new() -> Self {
         Self { step: Step::Idle, ended: Vec::new(), batch: VecDeque::new() }
     }
 
-    /// A piece's I/O has ended. It lies there.
+    /// Adds a piece with I/O that has ended, and its place.
     pub(super) fn put(&mut self, piece: Piece, place: Address) {
         self.ended.push((piece, place));
     }
 
-    /// The group of what is converted next.
+    /// Returns the group of the next piece to convert.
     pub(super) fn next(&mut self) -> Option<usize> {
         if self.batch.is_empty() {
             self.ended.sort_unstable_by_key(|(piece, _)| piece.first);
@@ -58,12 +59,12 @@ impl Worker {
         self.batch.front().map(|(_, place)| place.group())
     }
 
-    /// It is converted.
+    /// Removes the piece that was converted.
     pub(super) fn take(&mut self) -> Piece {
-        self.batch.pop_front().expect("what is converted is there").0
+        self.batch.pop_front().expect("a converted piece is in the batch").0
     }
 
-    /// Whether nothing is left to convert.
+    /// Returns whether no piece is left to convert.
     pub(super) fn is_empty(&self) -> bool {
         self.ended.is_empty() && self.batch.is_empty()
     }

@@ -464,17 +464,16 @@ mod tests {
             };
             page += &format!("| `{name}` | {choices} | {default} | {help}{fixed} |\n");
         }
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/knobs.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/core/knobs.md");
         if std::env::var_os("FOREBAY_WRITE_PAGES").is_some() {
             std::fs::write(path, &page).unwrap();
         }
         let found = std::fs::read_to_string(path).unwrap();
         assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
-        for source in [include_str!("engine.rs"), include_str!("../builder.rs")] {
-            assert!(
-                source.contains(r#"#[doc = include_str!("knobs.md")]"#),
-                "`set` lists no knobs"
-            );
+        let (engine, builder) = (include_str!("engine.rs"), include_str!("../builder.rs"));
+        for (source, page) in [(engine, "knobs.md"), (builder, "core/knobs.md")] {
+            let included = format!("#[doc = include_str!(\"{page}\")]");
+            assert!(source.contains(&included), "`set` lists no knobs");
         }
     }
 

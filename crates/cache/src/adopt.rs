@@ -108,7 +108,7 @@ mod tests {
     use crate::frames::FrameRuns;
     use crate::read::{ReadStop, Reader};
     use crate::state::PageState;
-    use crate::ticket::Request;
+    use crate::ticket::TicketKind;
     use crate::uses::Caching;
     use crate::writeback::reason::Reason;
     use crate::writeback::settle::Keep;
@@ -203,7 +203,7 @@ mod tests {
                 file.end_read(&steps, Caching::Cached, &mut settled);
             }
             // A sync writes all that is not written, and nothing else, each page once.
-            let ticket = file.ask(Request::FlushData);
+            let ticket = file.ask(TicketKind::FlushData);
             let mut written = BTreeSet::new();
             let mut flushes = 0;
             while let Some(bio) = file.next_bio(Reason::Sync) {

@@ -16,7 +16,7 @@
 
 use crate::file::{CachedFile, Liberties, Look};
 use crate::limits::PAGE;
-use crate::ticket::Request;
+use crate::ticket::TicketKind;
 use crate::writeback::settle::Settled;
 
 impl CachedFile {
@@ -66,7 +66,7 @@ impl CachedFile {
         for (_, chunk) in self.index.chunks_mut() {
             settled.written.extend(chunk.frames_of(chunk.present & !(chunk.dirty | chunk.sending)));
         }
-        let ticket = self.ask(Request::Release);
+        let ticket = self.ask(TicketKind::Release);
         self.abandon(ticket);
         self.breaking = Some(ticket);
     }

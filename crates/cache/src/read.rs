@@ -12,7 +12,7 @@ use crate::file::{CachedFile, Liberties};
 use crate::frames::{FrameRun, FrameRuns};
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
-use crate::readahead::Room;
+use crate::readahead::ReadaheadRoom;
 use crate::uses::Caching;
 use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
@@ -219,7 +219,8 @@ impl CachedFile {
         if self.liberties == Liberties::Shared || bytes.is_empty() {
             return (0..0, None);
         }
-        let room = Room { end: self.size.min(self.disk_size).div_ceil(PAGE), pages: frames };
+        let room =
+            ReadaheadRoom { end: self.size.min(self.disk_size).div_ceil(PAGE), pages: frames };
         let page = bytes.start / PAGE;
         let advice = self.streams.read(bytes, room);
         (advice.ahead, advice.is_same_page.then_some(page))

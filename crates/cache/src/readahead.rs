@@ -61,7 +61,7 @@ struct Stream {
 
 /// Limits of readahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct ReadaheadRoom {
     /// Pages in the file, including a partial last one.
     pub end: u64,
     /// Pages that memory is available for.
@@ -79,7 +79,7 @@ pub struct Advice {
 
 impl Streams {
     /// Records a read and returns the advice for it.
-    pub fn read(&mut self, bytes: Range<u64>, room: Room) -> Advice {
+    pub fn read(&mut self, bytes: Range<u64>, room: ReadaheadRoom) -> Advice {
         self.reads += 1;
         let first = bytes.start / PAGE;
         let last_used = self.streams.iter().max_by_key(|stream| stream.used);
@@ -162,7 +162,7 @@ impl Stream {
     }
 
     /// The window to be asked for, now that a read of so many pages has got to `next`.
-    fn window_after(&mut self, pages: u64, room: Room) -> Range<u64> {
+    fn window_after(&mut self, pages: u64, room: ReadaheadRoom) -> Range<u64> {
         let reached = self.next.div_ceil(PAGE);
         if reached <= self.mark && self.ahead > 0 {
             return 0..0;

@@ -282,7 +282,7 @@ pub fn piece_bytes(before: Option<u64>, pieces: u64, bytes: u64) -> Option<u64> 
 mod tests {
     use super::*;
     use crate::file::{Entry, Origin};
-    use crate::ticket::Request;
+    use crate::ticket::TicketKind;
     use crate::writeback::reason::Reason;
     use forebay_block::{Operation, Target};
     use proptest::prelude::*;
@@ -370,7 +370,7 @@ mod tests {
 
     /// Whether a release sends a bio first, or ends at once.
     fn release(file: &mut CachedFile) -> Option<Operation> {
-        let ticket = file.ask(Request::Release);
+        let ticket = file.ask(TicketKind::Release);
         let bio = file.next_bio(Reason::Sync);
         assert_eq!(file.fetch(ticket).is_some(), bio.is_none());
         bio.map(|bio| bio.operation)

@@ -66,7 +66,7 @@ pub struct Throttle {
 
 /// Share of one device in the levels, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct DevicePart {
     /// Dirty pages of the device at which its writers wait.
     pub limit: u64,
     /// Dirty pages of the device at which background writeback to it starts.
@@ -95,14 +95,14 @@ impl Throttle {
 
     /// Returns the share of a device if no other device is written.
     #[must_use]
-    pub fn whole(&self) -> Part {
-        Part { limit: self.limit, background: self.background }
+    pub fn whole(&self) -> DevicePart {
+        DevicePart { limit: self.limit, background: self.background }
     }
 
     /// Returns the shares of devices that are written at the same time, from the pages that each
     /// writes per second. A device with an unknown rate counts as the fastest.
     #[must_use]
-    pub fn parts(&self, rates: &[Option<u64>]) -> Vec<Part> {
+    pub fn parts(&self, rates: &[Option<u64>]) -> Vec<DevicePart> {
         if let [_] = rates {
             return vec![self.whole()];
         }
@@ -114,14 +114,14 @@ impl Throttle {
             let limit = earned.max(self.least());
             let background =
                 u128::from(limit) * u128::from(self.background) / u128::from(self.limit.max(1));
-            Part { limit, background: (background as u64).max(1) }
+            DevicePart { limit, background: (background as u64).max(1) }
         };
         rates.iter().map(|of| part(rate(of))).collect()
     }
 
     /// Returns whether a writer may dirty pages now, given the share of its device.
     #[must_use]
-    pub fn admit(&self, dirty: Dirty, part: Part) -> Admission {
+    pub fn admit(&self, dirty: Dirty, part: DevicePart) -> Admission {
         let spare = self.limit / SPARE_ONE_IN + self.small;
         let has_room = self.fits(dirty, part, self.largest_grant());
         let is_small =
@@ -145,7 +145,7 @@ impl Throttle {
 
     /// Returns whether a grant of this many pages fits below the limit.
     #[must_use]
-    pub fn fits(&self, dirty: Dirty, part: Part, grant: u64) -> bool {
+    pub fn fits(&self, dirty: Dirty, part: DevicePart, grant: u64) -> bool {
         let of_device = dirty.of_device + grant;
         (dirty.all + grant <= self.limit || of_device <= self.least())
             && of_device <= part.limit.max(grant)
@@ -193,7 +193,7 @@ mod tests {
         // 3 GB/s beside 1 MB/s, and one of which nothing is known yet.
         let [fast, slow] = throttle.parts(&[Some(750_000), Some(250)])[..] else { unreachable!() };
         assert!(fast.limit >= 42_000 && fast.background >= 21_000, "{fast:?}");
-        assert_eq!(slow, Part { limit: 1344, background: 672 });
+        assert_eq!(slow, DevicePart { limit: 1344, background: 672 });
         let [known, unknown] = throttle.parts(&[Some(1000), None])[..] else { unreachable!() };
         assert_eq!(known, unknown);
         assert_eq!(known.limit, 21_504);

@@ -13,7 +13,7 @@ pub struct TicketId(pub u64);
 
 /// Kind of a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub enum TicketKind {
     /// Write everything accepted before, without a flush.
     WriteOut,
     /// Make everything accepted before durable (`fdatasync`).
@@ -34,14 +34,14 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl TicketKind {
     pub(crate) fn flushes(self) -> bool {
-        matches!(self, Request::FlushData | Request::FlushAll)
+        matches!(self, TicketKind::FlushData | TicketKind::FlushAll)
     }
 
     /// Whether what was accepted before is written for it.
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, Request::SetLength(_) | Request::Discard { .. })
+        !matches!(self, TicketKind::SetLength(_) | TicketKind::Discard { .. })
     }
 }
 
@@ -66,7 +66,7 @@ pub enum Failure {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) id: TicketId,
-    pub(crate) request: Request,
+    pub(crate) request: TicketKind,
     /// The last epoch it covers.
     pub(crate) covers: u64,
     /// A page of it could not be written; the others are, before it ends with this.
@@ -86,7 +86,7 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    fn add(&mut self, request: Request, covers: u64) -> TicketId {
+    fn add(&mut self, request: TicketKind, covers: u64) -> TicketId {
         let id = TicketId(self.next);
         self.next += 1;
         self.waiting.push(Ticket { id, request, covers, failed: None });
@@ -156,7 +156,7 @@ impl Tickets {
 
     pub(crate) fn first_set_length(&self) -> Option<(TicketId, u64)> {
         self.waiting.iter().find_map(|ticket| match ticket.request {
-            Request::SetLength(length) => Some((ticket.id, length)),
+            TicketKind::SetLength(length) => Some((ticket.id, length)),
             _ => None,
         })
     }
@@ -168,15 +168,15 @@ impl Tickets {
 
 impl CachedFile {
     /// Takes a ticket. The caller must then notify the context of the file.
-    pub fn ask(&mut self, request: Request) -> TicketId {
+    pub fn ask(&mut self, request: TicketKind) -> TicketId {
         self.retry_failing();
-        if request == Request::Release && self.wants_flush() {
-            let flush = self.ask(Request::FlushData);
+        if request == TicketKind::Release && self.wants_flush() {
+            let flush = self.ask(TicketKind::FlushData);
             self.abandon(flush);
         }
         let covers = self.epochs.close();
         let id = self.tickets.add(request, covers);
-        if let Request::Discard { first, pages } = request {
+        if let TicketKind::Discard { first, pages } = request {
             self.raise_fence(id, first..first + pages);
         }
         if request.flushes()

@@ -6,8 +6,8 @@ use forebay_cache::file::Origin;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Caching, FrameRuns, Liberties, Prepare, ReadStop, Reader, Reason, Request, Settled,
-    WriteStop,
+    CachedFile, Caching, FrameRuns, Liberties, Prepare, ReadStop, Reader, Reason, Settled,
+    TicketKind, WriteStop,
 };
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ impl Model {
         (0..FRAMES).for_each(|frame| free.push(Frame(frame)));
         let mut file = CachedFile::new(Target(0), Origin::Existing(BYTES as u64 / 2), liberties);
         let mut settled = Settled::default();
-        let ticket = file.ask(Request::FlushData);
+        let ticket = file.ask(TicketKind::FlushData);
         let flush = file.next_bio(Reason::Sync).unwrap();
         file.settle(&flush, Ok(0), Keep::Clean, &mut settled);
         assert_eq!(file.fetch(ticket), Some(Ok(())));
@@ -229,7 +229,7 @@ impl Model {
         self.finish();
     }
 
-    fn ask(&mut self, request: Request) {
+    fn ask(&mut self, request: TicketKind) {
         let ticket = self.file.ask(request);
         while let Some(bio) = self.file.next_bio(Reason::Sync) {
             self.serve(&bio);
@@ -242,13 +242,13 @@ impl Model {
             Step::Write(at, length) => self.write(at, length),
             Step::Other(at, length) => self.other(at, length),
             Step::Read(at, length) => self.read(at, length),
-            Step::WriteOut => self.ask(Request::WriteOut),
+            Step::WriteOut => self.ask(TicketKind::WriteOut),
             Step::Sync { fails } => {
                 self.flush_fails = fails && !self.file.lacks_frames();
-                self.ask(Request::FlushData);
+                self.ask(TicketKind::FlushData);
                 self.flush_fails = false;
             }
-            Step::Cut(length) => self.ask(Request::SetLength(length as u64)),
+            Step::Cut(length) => self.ask(TicketKind::SetLength(length as u64)),
         }
         if matches!(step, Step::WriteOut | Step::Sync { .. }) {
             let unsent = self.pending.iter().position(Option::is_some);
@@ -258,7 +258,7 @@ impl Model {
     }
 
     fn end(mut self) {
-        self.ask(Request::FlushData);
+        self.ask(TicketKind::FlushData);
         assert_eq!((self.file.dirty_pages(), self.file.kept_pages()), (0, 0));
         self.file.start_read(&(0..BYTES as u64), &mut self.settled);
         self.finish();
@@ -275,10 +275,10 @@ fn a_page_without_written_bytes_is_not_dirty() {
     model.disk.resize(BYTES, 1);
     model.write(5000, 100);
     model.write(100, 100);
-    model.ask(Request::SetLength(4900));
+    model.ask(TicketKind::SetLength(4900));
     model.file.begin_break(&mut model.settled);
     model.finish();
-    model.ask(Request::FlushData);
+    model.ask(TicketKind::FlushData);
     assert_eq!(model.disk[100..200], [4; 100], "the other page is written");
     assert!(model.pending.iter().all(Option::is_none) && model.disk.len() == 4900);
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use forebay_cache::{Admission, Dirty, Part, Throttle};
+use forebay_cache::{Admission, DevicePart, Dirty, Throttle};
 
 /// The level.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Level {
 /// One file system.
 #[derive(Debug)]
 struct Line {
-    part: Part,
+    part: DevicePart,
     rate: Option<u64>,
     /// Callers with the numbers they came with.
     waiting: VecDeque<(u64, usize)>,

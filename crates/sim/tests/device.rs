@@ -5,7 +5,7 @@ mod common;
 use common::single::{Single, data};
 use forebay_block::Operation;
 use forebay_block::limits::PAGE;
-use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, Request, WriteStop};
+use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, TicketKind, WriteStop};
 use forebay_sim::faults::Faults;
 use forebay_sim::random::PerMille;
 
@@ -14,8 +14,8 @@ const BLOCK: u64 = PAGE as u64;
 /// Ten pages and three sectors.
 const SIZE: u64 = 10 * BLOCK + 3 * 512;
 
-fn discard(pages: std::ops::Range<u64>) -> Request {
-    Request::Discard { first: pages.start, pages: pages.end - pages.start }
+fn discard(pages: std::ops::Range<u64>) -> TicketKind {
+    TicketKind::Discard { first: pages.start, pages: pages.end - pages.start }
 }
 
 /// What was sent since, without the flushes.
@@ -32,7 +32,7 @@ fn contract_10_the_last_page_goes_direct_as_long_as_it_is() {
     assert_eq!(sent(&single, 0), [(Operation::Write, 0, SIZE)]);
     // Touched while it is in flight, and in part.
     single.write(SIZE - 5, &data(9, 5));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(sent(&single, 1)[0], (Operation::Write, 10 * BLOCK, 3 * 512));
     assert!(single.stored()[..SIZE as usize - 5] == bytes[..SIZE as usize - 5]);
     assert!(single.stored()[SIZE as usize - 5..] == data(9, 5));
@@ -43,7 +43,7 @@ fn contract_10_the_last_page_goes_direct_as_long_as_it_is() {
 fn contract_10_a_part_of_the_last_page_is_read_changed_and_written() {
     let mut single = Single::device(SIZE);
     single.write(SIZE - 700, &data(1, 100));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     let expected = [
         (Operation::Read, 10 * BLOCK, 3 * 512),
         (Operation::Write, 10 * BLOCK, 3 * 512),
@@ -91,14 +91,14 @@ fn contract_10_a_discard_waits_for_what_is_on_its_way_and_holds_off_what_is_new(
     assert_eq!(sent(&single, before), [(Operation::Discard, 3 * BLOCK, 6 * BLOCK)]);
     // What is dirty there is not sent meanwhile.
     let before = single.sent.len();
-    let sync = single.cache.ask(Request::FlushData);
+    let sync = single.cache.ask(TicketKind::FlushData);
     single.send(Reason::Sync);
     let writes = [(Operation::Write, 9 * BLOCK, BLOCK), (Operation::Write, 2 * BLOCK, BLOCK)];
     assert_eq!(sent(&single, before), writes);
     assert_eq!(single.wait(id), Ok(()));
     single.write(7 * BLOCK, &data(6, PAGE));
     assert_eq!(single.wait(sync), Ok(()));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.cache.dirty_pages(), 0);
     let stored = single.stored();
     assert!(stored[7 * PAGE..8 * PAGE] == data(6, PAGE), "written after it");
@@ -116,7 +116,7 @@ fn contract_10_a_discard_that_fails_leaves_everything() {
     single.disk.set_faults(Faults { allocate: PerMille(1000), ..Faults::NONE });
     assert!(matches!(single.ask(discard(0..11)), Err(Failure::Discard(_))));
     single.disk.set_faults(Faults::NONE);
-    assert_eq!(single.ask(Request::FlushAll), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushAll), Ok(()));
     assert!(single.stored()[100..100 + 3 * PAGE] == data(1, 3 * PAGE));
 }
 
@@ -132,6 +132,6 @@ fn contract_10_discards_that_overlap_take_turns() {
     }
     assert_eq!((single.sent.len(), single.cache.dirty_pages()), (3, 0));
     single.write(0, &data(2, 8 * PAGE));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert!(single.stored()[..8 * PAGE] == data(2, 8 * PAGE));
 }

@@ -6,7 +6,7 @@ use common::single::{Single, TARGET, data};
 use common::{assert_marks, swarm};
 use forebay_block::limits::PAGE;
 use forebay_block::{Errno, Operation};
-use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, Request};
+use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, TicketKind};
 use forebay_sim::plan::Mix;
 use forebay_sim::{Faults, PerMille, Plan};
 
@@ -20,11 +20,11 @@ fn contract_02_a_page_that_cannot_be_written_stays_dirty_and_fails_every_sync() 
     single.disk.set_bad(TARGET, 2..3);
     single.write(0, &content);
     let failed = Err(Failure::Write { offset: 0, errno: Errno::IO });
-    assert_eq!(single.ask(Request::FlushData), failed);
+    assert_eq!(single.ask(TicketKind::FlushData), failed);
     assert!(single.cache.is_dirty());
-    assert_eq!(single.ask(Request::FlushAll), failed);
+    assert_eq!(single.ask(TicketKind::FlushAll), failed);
     single.disk.set_bad(TARGET, 0..0);
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.stored(), content);
     assert!(!single.cache.is_dirty());
 }
@@ -38,7 +38,7 @@ fn contract_02_an_error_got_over_is_told_once_to_each_handle() {
     single.send(Reason::Background);
     single.end_one();
     single.disk.set_bad(TARGET, 0..0);
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     let (mut one, mut opened_later) = (0, 0);
     assert_eq!(single.cache.untold_error(&mut one), Some((0, Errno::IO)));
     assert_eq!(single.cache.untold_error(&mut one), None);
@@ -54,13 +54,13 @@ fn contract_02_a_failed_flush_poisons_the_file() {
         let mut single = Single::new();
         single.write(0, &data(1, 100));
         single.disk.set_faults(faults);
-        assert_eq!(single.ask(Request::FlushData), Err(Failure::Flush(Errno::IO)));
+        assert_eq!(single.ask(TicketKind::FlushData), Err(Failure::Flush(Errno::IO)));
         assert_eq!(single.sent.last().unwrap().operation, operation);
         single.disk.set_faults(Faults::NONE);
         single.write(200, &data(2, 100));
-        assert_eq!(single.ask(Request::FlushAll), Err(Failure::Flush(Errno::IO)));
+        assert_eq!(single.ask(TicketKind::FlushAll), Err(Failure::Flush(Errno::IO)));
         // What does not promise durability goes on.
-        assert_eq!(single.ask(Request::Release), Ok(()));
+        assert_eq!(single.ask(TicketKind::Release), Ok(()));
         assert_eq!(single.stored().len(), 300);
     }
 }
@@ -70,7 +70,7 @@ fn contract_01_a_failed_write_is_owed_while_it_is_being_written_over() {
     let mut single = Single::new();
     let mut content = data(1, 2 * PAGE);
     single.write(0, &content);
-    let first = single.cache.ask(Request::FlushData);
+    let first = single.cache.ask(TicketKind::FlushData);
     single.disk.set_bad(TARGET, 0..2);
     single.send(Reason::Sync);
     let (copies, _) = single.plan(10, 20);
@@ -78,7 +78,7 @@ fn contract_01_a_failed_write_is_owed_while_it_is_being_written_over() {
     assert!(single.wait(first).is_err());
     single.disk.set_bad(TARGET, 0..0);
     // Asked for while the page is neither dirty nor in flight, but owes what was accepted before.
-    let second = single.cache.ask(Request::FlushData);
+    let second = single.cache.ask(TicketKind::FlushData);
     single.send(Reason::Sync);
     while single.disk.in_flight() > 0 {
         single.end_one();
@@ -99,7 +99,7 @@ fn contract_05_a_release_writes_what_can_be_written_before_it_fails() {
         single.write(page * BLOCK, &data(page as u8, PAGE));
     }
     single.disk.set_bad(TARGET, 40..41);
-    assert!(matches!(single.ask(Request::Release), Err(Failure::Write { .. })));
+    assert!(matches!(single.ask(TicketKind::Release), Err(Failure::Write { .. })));
     let stored = single.stored();
     for page in pages.into_iter().filter(|page| *page != 40) {
         assert_eq!(
@@ -115,7 +115,7 @@ fn contract_05_a_release_writes_what_can_be_written_before_it_fails() {
 fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
     let mut single = Single::new();
     single.write(0, &data(1, 4 * PAGE));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.evict(4), 4);
     let mut stash = FrameRuns::default();
     single.frames.take(4, &mut stash);
@@ -125,7 +125,7 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
     single.write(0, &data(2, PAGE));
     single.write(4 * BLOCK, &data(2, 10));
     single.disk.set_bad(TARGET, 0..1);
-    let sync = single.cache.ask(Request::FlushData);
+    let sync = single.cache.ask(TicketKind::FlushData);
     single.send(Reason::Sync);
     let mut read = |single: &mut Single| {
         single.cache.begin_read(2 * BLOCK, PAGE, reader, &mut stash, &mut Vec::new()).1
@@ -141,8 +141,8 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
 fn contract_16_a_release_and_a_flush_end_in_one_pass() {
     let mut single = Single::new();
     single.write(0, &data(1, 100));
-    let release = single.cache.ask(Request::Release);
-    let flush = single.cache.ask(Request::FlushData);
+    let release = single.cache.ask(TicketKind::Release);
+    let flush = single.cache.ask(TicketKind::FlushData);
     assert_eq!(single.wait(release), Ok(()));
     assert_eq!(single.wait(flush), Ok(()));
 }

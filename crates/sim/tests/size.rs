@@ -5,7 +5,7 @@ mod common;
 use common::single::{Single, TARGET, data};
 use forebay_block::limits::PAGE;
 use forebay_block::{Bio, Operation};
-use forebay_cache::{Prepare, Reason, Request};
+use forebay_cache::{Prepare, Reason, TicketKind};
 
 const BLOCK: u64 = PAGE as u64;
 
@@ -19,7 +19,7 @@ fn writes(single: &Single) -> Vec<(Operation, u64, u64)> {
 fn contract_08_the_block_of_the_end_is_never_written_direct() {
     let mut single = Single::new();
     single.write(0, &data(1, PAGE + 100));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).size(), BLOCK + 100);
     assert_eq!(
         writes(&single),
@@ -27,7 +27,7 @@ fn contract_08_the_block_of_the_end_is_never_written_direct() {
     );
     // Direct once it is full.
     single.write(BLOCK + 100, &data(2, PAGE - 100));
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).size(), 2 * BLOCK);
     assert_eq!(writes(&single)[2], (Operation::Write, BLOCK, BLOCK));
 }
@@ -40,7 +40,7 @@ fn contract_08_nothing_is_in_flight_beside_the_end() {
     }
     single.write(2_000 * BLOCK, &data(4, 10));
     // The device stops the run where something is.
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).size(), 2_000 * BLOCK + 10);
     assert_eq!(writes(&single).last(), Some(&(Operation::WriteBuffered, 2_000 * BLOCK, 10)));
 }
@@ -52,7 +52,7 @@ fn contract_08_one_request_moves_the_end_at_a_time() {
         for page in 0..60 {
             single.write(page * stride * BLOCK, &data(5, PAGE));
         }
-        single.cache.ask(Request::WriteOut);
+        single.cache.ask(TicketKind::WriteOut);
         while single.cache.is_dirty() {
             let disk_size = single.cache.disk_size();
             let before = single.sent.len();
@@ -76,9 +76,9 @@ fn contract_09_space_beyond_the_end_is_little_and_given_back() {
         (0, 680 * BLOCK),
         "one part in 16 beyond the end"
     );
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).allocated_beyond_end(), Some(640));
-    assert_eq!(single.ask(Request::Release), Ok(()));
+    assert_eq!(single.ask(TicketKind::Release), Ok(()));
     assert_eq!(single.disk.file(TARGET).allocated_beyond_end(), None);
     assert_eq!(single.disk.file(TARGET).size(), 640 * BLOCK);
 }
@@ -86,13 +86,13 @@ fn contract_09_space_beyond_the_end_is_little_and_given_back() {
 #[test]
 fn contract_09_what_was_reserved_and_never_written_is_punched() {
     let mut single = Single::new();
-    assert_eq!(single.ask(Request::SetLength(2_000 * BLOCK)), Ok(()));
+    assert_eq!(single.ask(TicketKind::SetLength(2_000 * BLOCK)), Ok(()));
     for page in (0..1_000).step_by(5) {
         single.write(page * BLOCK, &data(7, PAGE));
     }
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).allocated().len(), 2_000);
-    assert_eq!(single.ask(Request::Release), Ok(()));
+    assert_eq!(single.ask(TicketKind::Release), Ok(()));
     assert!(single.operations().contains(&Operation::Punch));
     assert!(single.disk.file(TARGET).allocated().len() < 1_100);
     assert_eq!(single.disk.file(TARGET).size(), 2_000 * BLOCK);
@@ -114,6 +114,6 @@ fn contract_11_a_page_touched_in_flight_gets_a_new_frame() {
     single.end_one();
     assert_eq!(single.stored(), data(8, PAGE));
     assert!(single.cache.is_dirty());
-    assert_eq!(single.ask(Request::FlushData), Ok(()));
+    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.stored()[100..150], data(9, 50));
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PLENTY: Room = Room { end: 1 << 20, pages: 1 << 20 };
+const PLENTY: ReadaheadRoom = ReadaheadRoom { end: 1 << 20, pages: 1 << 20 };
 
 /// A file of which pages come when they are asked for.
 #[derive(Default)]
@@ -17,7 +17,7 @@ struct Device {
 }
 
 impl Device {
-    fn read(&mut self, bytes: Range<u64>, room: Room) -> Advice {
+    fn read(&mut self, bytes: Range<u64>, room: ReadaheadRoom) -> Advice {
         let advice = self.streams.read(bytes.clone(), room);
         for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
             if self.pages.insert(page) {
@@ -120,7 +120,7 @@ fn several_streams_and_random_reads_between_do_not_disturb_each_other() {
 #[test]
 fn the_end_of_the_file_and_of_memory_are_heeded() {
     let mut device = Device::default();
-    let room = Room { end: 50, pages: 10 };
+    let room = ReadaheadRoom { end: 50, pages: 10 };
     for page in 0..50 {
         device.read(page * PAGE..(page + 1) * PAGE, room);
     }
@@ -130,7 +130,10 @@ fn the_end_of_the_file_and_of_memory_are_heeded() {
     assert_eq!(device.windows.last().unwrap().end, 50);
     let mut device = Device::default();
     for page in 0..50 {
-        device.read(page * PAGE..(page + 1) * PAGE, Room { end: 1000, pages: LEAST_PAGES - 1 });
+        device.read(
+            page * PAGE..(page + 1) * PAGE,
+            ReadaheadRoom { end: 1000, pages: LEAST_PAGES - 1 },
+        );
     }
     assert_eq!(device.windows, [], "no memory");
     device.read(50 * PAGE..51 * PAGE, PLENTY);
@@ -199,7 +202,7 @@ proptest! {
         for (place, length, pages, end, go_on) in reads {
             let start = if go_on > 0 { at } else { place };
             at = start + length;
-            let advice = streams.read(start..at, Room { end, pages });
+            let advice = streams.read(start..at, ReadaheadRoom { end, pages });
             let ahead = advice.ahead;
             prop_assert!(ahead.end - ahead.start <= pages.min(READAHEAD_PAGES));
             if !ahead.is_empty() {

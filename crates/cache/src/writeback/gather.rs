@@ -24,7 +24,7 @@ use crate::index::{CHUNK_PAGES, Chunk, place};
 use crate::limits::{EXTENDING_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::space::{Reservation, Space};
-use crate::ticket::{Request, TicketId};
+use crate::ticket::{TicketId, TicketKind};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
 use crate::writeback::segments::Segments;
@@ -367,17 +367,17 @@ impl CachedFile {
 
     /// What remains to be done for tickets whose pages are written.
     fn next_for_written(&mut self) -> Option<Bio> {
-        let written: Vec<(TicketId, Request)> = self
+        let written: Vec<(TicketId, TicketKind)> = self
             .tickets
             .waiting
             .iter()
             .filter(|ticket| self.epochs.is_written(ticket.covers))
             .map(|ticket| (ticket.id, ticket.request))
             .collect();
-        for id in ids_of(&written, |request| request == Request::WriteOut) {
+        for id in ids_of(&written, |request| request == TicketKind::WriteOut) {
             self.tickets.finish(id, Ok(()));
         }
-        let mut releases = ids_of(&written, |request| request == Request::Release);
+        let mut releases = ids_of(&written, |request| request == TicketKind::Release);
         releases.retain(|id| {
             self.liberties == Liberties::Exclusive || !self.tickets.has_flush_before(*id)
         });
@@ -386,7 +386,7 @@ impl CachedFile {
         {
             return Some(bio);
         }
-        let serves = ids_of(&written, Request::flushes);
+        let serves = ids_of(&written, TicketKind::flushes);
         if serves.is_empty() || self.flights.is_flushing() {
             return None;
         }
@@ -397,7 +397,7 @@ impl CachedFile {
                 FlushStep::Directory,
             ));
         }
-        let all = written.iter().any(|(_, request)| *request == Request::FlushAll);
+        let all = written.iter().any(|(_, request)| *request == TicketKind::FlushAll);
         if !self.unflushed && !all {
             for id in serves {
                 self.tickets.finish(id, Ok(()));
@@ -481,6 +481,6 @@ impl CachedFile {
     }
 }
 
-fn ids_of(tickets: &[(TicketId, Request)], which: impl Fn(Request) -> bool) -> Vec<TicketId> {
+fn ids_of(tickets: &[(TicketId, TicketKind)], which: impl Fn(TicketKind) -> bool) -> Vec<TicketId> {
     tickets.iter().filter(|(_, request)| which(*request)).map(|(id, _)| *id).collect()
 }

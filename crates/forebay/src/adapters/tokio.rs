@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use forebay_cache::Request;
+use forebay_cache::TicketKind;
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::adapters::cursor::Cursor;
@@ -227,7 +227,7 @@ impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
         let Self { file, polled, .. } = self.get_mut();
         let file = (*file).borrow();
         file.shared.check()?;
-        let ticket = polled.writing_out.get_or_insert_with(|| file.ask(Request::WriteOut));
+        let ticket = polled.writing_out.get_or_insert_with(|| file.ask(TicketKind::WriteOut));
         let result = ready!(Pin::new(ticket).poll(context));
         polled.writing_out = None;
         Poll::Ready(file.and_untold(result).map_err(io::Error::from))

@@ -19,7 +19,7 @@ use crate::platform::{Access, Identity, Kind, LeaseWatch, files, thread};
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Liberties, Origin, Request};
+use forebay_cache::{CachedFile, Liberties, Origin, TicketKind};
 
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
@@ -629,7 +629,7 @@ impl Owner {
     /// Writes out, and gives back what is reserved, of every file.
     fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
         let mut result = Ok(());
-        for ticket in Ticket::of_all(&self.shared, Request::Release, |_| true) {
+        for ticket in Ticket::of_all(&self.shared, TicketKind::Release, |_| true) {
             let inode = Arc::clone(ticket.inode());
             let one = wait::block_on_until(ticket, deadline)
                 .unwrap_or_else(|| Err(Error::late(&inode.path)));

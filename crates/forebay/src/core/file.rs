@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
-use forebay_cache::{Admission, Caching, Failure, Request, TicketId};
+use forebay_cache::{Admission, Caching, Failure, TicketId, TicketKind};
 
 use crate::core::counters::Counters;
 use crate::core::direct::plug;
@@ -377,7 +377,7 @@ impl File {
     /// Between appends: one that has found out where the end is has written there before.
     async fn set_len_in_turn(&self, length: u64) -> Result<()> {
         let _turn = poll_fn(|context| self.poll_append(context)).await;
-        self.ask(Request::SetLength(length)).await
+        self.ask(TicketKind::SetLength(length)).await
     }
 
     /// Tells a block device that a range is no longer needed (discard, or TRIM). Blocks until the
@@ -418,7 +418,7 @@ impl File {
         if pages.is_empty() {
             return Ok(());
         }
-        self.ask(Request::Discard { first: pages.start, pages: pages.end - pages.start }).await
+        self.ask(TicketKind::Discard { first: pages.start, pages: pages.end - pages.start }).await
     }
 
     /// Makes all data accepted before the call durable (`fdatasync`). Blocks.
@@ -440,7 +440,7 @@ impl File {
     /// # Errors
     /// As [`File::sync_data`].
     pub async fn sync_data_async(&self) -> Result<()> {
-        self.sync(Request::FlushData).await
+        self.sync(TicketKind::FlushData).await
     }
 
     /// Makes all data accepted before the call and all metadata durable (`fsync`). Blocks.
@@ -456,10 +456,10 @@ impl File {
     /// # Errors
     /// As [`File::sync_data`].
     pub async fn sync_all_async(&self) -> Result<()> {
-        self.sync(Request::FlushAll).await
+        self.sync(TicketKind::FlushAll).await
     }
 
-    async fn sync(&self, request: Request) -> Result<()> {
+    async fn sync(&self, request: TicketKind) -> Result<()> {
         self.shared.check()?;
         Counters::add(&self.shared.counters.syncs, 1);
         let result = self.ask(request).await;
@@ -543,12 +543,12 @@ impl File {
 
     /// Asks for everything to be written and gives up the handle. Wakers run once the table's lock
     /// is released: one may drop another handle.
-    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, Request, &mut After) -> T) -> (T, Last) {
+    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, TicketKind, &mut After) -> T) -> (T, Last) {
         self.closed = true;
         let mut after = After::default();
         let mut table = self.shared.table();
         let last = table.is_last(self.inode.identity);
-        let request = if last == Last::Yes { Request::Release } else { Request::WriteOut };
+        let request = if last == Last::Yes { TicketKind::Release } else { TicketKind::WriteOut };
         let asked = ask(&self.inode, request, &mut after);
         table.drop_handle(self.inode.identity);
         drop(table);
@@ -556,7 +556,7 @@ impl File {
         (asked, last)
     }
 
-    pub(crate) fn ask(&self, request: Request) -> Ticket {
+    pub(crate) fn ask(&self, request: TicketKind) -> Ticket {
         Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
     }
 
@@ -656,7 +656,7 @@ impl Ticket {
     /// table's lock: no context closes a file that is in the table and has a ticket.
     pub(crate) fn of_all(
         shared: &Shared,
-        request: Request,
+        request: TicketKind,
         is_asked: impl Fn(&Inode) -> bool,
     ) -> Vec<Self> {
         let mut after = After::default();
@@ -734,7 +734,7 @@ pub(crate) async fn make_room<'a>(
     give_back(shared, inode).await;
     let made = inode.make_room(shared, offset, length);
     if made.as_ref().is_err_and(is_full) {
-        let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, Request::Release)).await;
+        let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, TicketKind::Release)).await;
     }
     made.map(Promise::Allocated)
 }
@@ -746,7 +746,7 @@ async fn redeem(shared: &Arc<Shared>, inode: &Arc<Inode>) -> bool {
     let Some(pledged) = volume.unredeemed() else { return true };
     let mut has_space = true;
     let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
-    for ticket in Ticket::of_all(shared, Request::WriteOut, is_there) {
+    for ticket in Ticket::of_all(shared, TicketKind::WriteOut, is_there) {
         // Other errors are reported to those who sync the file.
         has_space &= !ticket.await.is_err_and(|error| error.os_error() == Some(libc::ENOSPC));
     }
@@ -762,7 +762,7 @@ async fn give_back(shared: &Arc<Shared>, inode: &Arc<Inode>) {
     let has_unused = |other: &Inode| {
         Arc::ptr_eq(&other.volume, &inode.volume) && other.lock().cache.give_back_all()
     };
-    for ticket in Ticket::of_all(shared, Request::Release, has_unused) {
+    for ticket in Ticket::of_all(shared, TicketKind::Release, has_unused) {
         let _ = ticket.await;
     }
 }

@@ -25,8 +25,8 @@ use forebay_cache::limits::{GATHER_PAGES, MAX_OFFSET, PAGE, STEP_PAGES, UNCACHED
 use forebay_cache::samples::{Samples, Told};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Request,
-    Settled, TicketId, WriteStop,
+    Admission, CachedFile, Caching, Candidate, Copy, Failure, FrameRuns, Liberties, Settled,
+    TicketId, TicketKind, WriteStop,
 };
 
 use crate::core::context::Message;
@@ -429,7 +429,7 @@ impl Inode {
     }
 
     /// Asks the context for something, and returns what to wait for.
-    pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: Request) -> TicketId {
+    pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: TicketKind) -> TicketId {
         let mut after = After::default();
         let id = self.ask_with(request, &mut after);
         after.finish(shared);
@@ -437,14 +437,14 @@ impl Inode {
     }
 
     /// As [`Inode::ask`]; the context hears of it when `after` is finished.
-    pub(crate) fn ask_with(self: &Arc<Self>, request: Request, after: &mut After) -> TicketId {
+    pub(crate) fn ask_with(self: &Arc<Self>, request: TicketKind, after: &mut After) -> TicketId {
         self.ask_locked(&mut self.lock(), request, after)
     }
 
     fn ask_locked(
         self: &Arc<Self>,
         state: &mut State,
-        request: Request,
+        request: TicketKind,
         after: &mut After,
     ) -> TicketId {
         let id = state.cache.ask(request);
@@ -455,14 +455,14 @@ impl Inode {
 
     /// As [`Inode::ask`], with nobody to wait for it: a failure is reported to the engine's
     /// callback. (A ticket that is abandoned later may have failed before, unheard.)
-    pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: Request) {
+    pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: TicketKind) {
         let mut after = After::default();
         self.ask_unheard_with(request, &mut after);
         after.finish(shared);
     }
 
     /// As [`Inode::ask_unheard`]; the context hears of it when `after` is finished.
-    pub(crate) fn ask_unheard_with(self: &Arc<Self>, request: Request, after: &mut After) {
+    pub(crate) fn ask_unheard_with(self: &Arc<Self>, request: TicketKind, after: &mut After) {
         let mut state = self.lock();
         let id = self.ask_locked(&mut state, request, after);
         state.cache.abandon(id);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::platform::clock;
 use forebay_block::{Moment, Target};
-use forebay_cache::{Admission, Dirty, Part, Throttle};
+use forebay_cache::{Admission, DevicePart, Dirty, Throttle};
 
 use crate::core::user_code;
 use crate::core::volume::Volume;
@@ -222,9 +222,9 @@ impl Level {
         Dirty { all: self.counted(), of_device: volume.share.dirty(), of_file }
     }
 
-    fn part(&self, volume: &Volume) -> Part {
+    fn part(&self, volume: &Volume) -> DevicePart {
         let (part, whole) = (volume.share.part(), self.throttle().whole());
-        Part {
+        DevicePart {
             limit: part.limit.min(whole.limit),
             background: part.background.min(whole.background),
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::platform::{Extents, File, Geometry};
 use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
-use forebay_cache::{CachedFile, Gaps, Part, space};
+use forebay_cache::{CachedFile, DevicePart, Gaps, space};
 
 use crate::core::aside::Aside;
 use crate::core::failing::Failing;
@@ -101,15 +101,15 @@ impl Share {
         }
     }
 
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> DevicePart {
         let [limit, background] =
             [&self.limit, &self.background].map(|of| of.load(Ordering::Relaxed));
-        Part { limit, background }
+        DevicePart { limit, background }
     }
 
     /// Its part from now on; `None` where it is written alone.
-    pub(crate) fn set_part(&self, part: Option<Part>) {
-        let part = part.unwrap_or(Part { limit: u64::MAX, background: u64::MAX });
+    pub(crate) fn set_part(&self, part: Option<DevicePart>) {
+        let part = part.unwrap_or(DevicePart { limit: u64::MAX, background: u64::MAX });
         self.limit.store(part.limit, Ordering::Relaxed);
         self.background.store(part.background, Ordering::Relaxed);
     }

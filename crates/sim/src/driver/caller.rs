@@ -6,7 +6,7 @@
 //! found.
 
 use forebay_block::Target;
-use forebay_cache::{Caching, Liberties, Request, TicketId};
+use forebay_cache::{Caching, Liberties, TicketId, TicketKind};
 
 use crate::driver::Driver;
 use crate::driver::inode::{Handle, Inode};
@@ -45,7 +45,7 @@ pub(super) enum Activity {
 #[derive(Debug)]
 pub(super) struct Asking {
     id: TicketId,
-    request: Request,
+    request: TicketKind,
     /// The last change accepted before.
     change: u64,
     /// The device's transitions before.
@@ -160,7 +160,7 @@ impl Driver {
             Operation::Append { length } => self.begin_write(None, length),
             Operation::Read { offset, length } => self.begin_read(id, path, offset, length),
             Operation::SetLength(length) => {
-                let asking = self.ask(path, Request::SetLength(length), Then::GoOn);
+                let asking = self.ask(path, TicketKind::SetLength(length), Then::GoOn);
                 self.inode(path).lengths.push_back((asking.id, length));
                 Activity::Asking(asking)
             }
@@ -170,7 +170,7 @@ impl Driver {
                     return Activity::Idle;
                 }
                 let request =
-                    Request::Discard { first: pages.start, pages: pages.end - pages.start };
+                    TicketKind::Discard { first: pages.start, pages: pages.end - pages.start };
                 let asking = self.ask(path, request, Then::GoOn);
                 self.perhaps_abandon(path, asking)
             }
@@ -186,7 +186,7 @@ impl Driver {
     /// The device is well again: what is dirty is synced, then closed.
     fn begin_last(&mut self, id: usize, path: usize) -> Activity {
         if self.inode(path).cache.is_dirty() && self.random.below(2) == 0 {
-            return Activity::Asking(self.ask(path, Request::FlushData, Then::GoOn));
+            return Activity::Asking(self.ask(path, TicketKind::FlushData, Then::GoOn));
         }
         self.begin_close(id, path)
     }
@@ -213,7 +213,7 @@ impl Driver {
             let inode = self.inode(path);
             let lacks_frames = is_shared && inode.cache.lacks_frames();
             if lacks_frames {
-                let flush = inode.cache.ask(Request::FlushData);
+                let flush = inode.cache.ask(TicketKind::FlushData);
                 inode.cache.abandon(flush);
                 self.kick(path);
             }
@@ -228,7 +228,7 @@ impl Driver {
         self.callers[id].handle = Some(Handle { path, caching, seen: 0, errors_told: 0 });
     }
 
-    fn ask(&mut self, path: usize, request: Request, then: Then) -> Asking {
+    fn ask(&mut self, path: usize, request: TicketKind, then: Then) -> Asking {
         let change = self.paths[path].ledger.change();
         let inode = self.inode(path);
         let id = inode.cache.ask(request);
@@ -252,9 +252,9 @@ impl Driver {
     fn begin_close(&mut self, id: usize, path: usize) -> Activity {
         let is_last = self.inode(path).handles == 1;
         let (request, then) = if is_last {
-            (Request::Release, Then::LetGo)
+            (TicketKind::Release, Then::LetGo)
         } else {
-            (Request::WriteOut, Then::Closed)
+            (TicketKind::WriteOut, Then::Closed)
         };
         let asking = self.ask(path, request, then);
         self.inode(path).handles -= 1;
@@ -278,12 +278,12 @@ impl Driver {
         let waited = self.disk.transitions() - asking.transitions;
         self.longest_wait = self.longest_wait.max(waited);
         match asking.request {
-            Request::FlushData | Request::FlushAll => {
+            TicketKind::FlushData | TicketKind::FlushAll => {
                 self.check_sync(&mut handle, asking.change, result);
             }
-            Request::SetLength(_) => {}
-            Request::Discard { .. } => self.check_failure(path, result),
-            Request::WriteOut | Request::Release => {
+            TicketKind::SetLength(_) => {}
+            TicketKind::Discard { .. } => self.check_failure(path, result),
+            TicketKind::WriteOut | TicketKind::Release => {
                 self.check_failure(path, result);
                 self.check_told(&mut handle, result);
             }

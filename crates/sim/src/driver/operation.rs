@@ -1,6 +1,6 @@
 //! What a caller does next.
 
-use forebay_cache::Request;
+use forebay_cache::TicketKind;
 
 use crate::driver::Driver;
 use crate::random::{PerMille, Random};
@@ -13,7 +13,7 @@ pub(super) enum Operation {
     Read { offset: u64, length: u64 },
     SetLength(u64),
     DiscardRange { offset: u64, length: u64 },
-    Sync(Request),
+    Sync(TicketKind),
     Discard,
     Close,
 }
@@ -54,9 +54,9 @@ impl Driver {
                 place(random, *random.clone().pick(&[most, size + 1])).min(most),
             ),
             Some(4) => Operation::Sync(*random.pick(&[
-                Request::FlushData,
-                Request::FlushData,
-                Request::FlushAll,
+                TicketKind::FlushData,
+                TicketKind::FlushData,
+                TicketKind::FlushAll,
             ])),
             Some(5) => Operation::Close,
             Some(6) => Operation::Discard,

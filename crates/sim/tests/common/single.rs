@@ -9,7 +9,7 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
     CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Prepare,
-    Reason, Request, Settled, TicketId, WriteStop,
+    Reason, Settled, TicketId, TicketKind, WriteStop,
 };
 use forebay_sim::disk::Latency;
 use forebay_sim::{Disk, Random};
@@ -146,7 +146,7 @@ impl Single {
     }
 
     /// Asks, and waits for the end of it.
-    pub(crate) fn ask(&mut self, request: Request) -> Result<(), Failure> {
+    pub(crate) fn ask(&mut self, request: TicketKind) -> Result<(), Failure> {
         let id = self.cache.ask(request);
         self.wait(id)
     }

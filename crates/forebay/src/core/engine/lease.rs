@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::platform::{Lock, clock};
 use forebay_block::Target;
-use forebay_cache::{Liberties, Request};
+use forebay_cache::{Liberties, TicketKind};
 
 use super::{Engine, cannot_look};
 use crate::core::error::{Error, ErrorKind, Result};
@@ -101,7 +101,7 @@ impl Engine {
             state.cache.liberties() == Liberties::Shared && state.cache.lacks_frames();
         drop(state);
         if wants_flush {
-            inode.ask_unheard(&self.owner.shared, Request::FlushData);
+            inode.ask_unheard(&self.owner.shared, TicketKind::FlushData);
         }
     }
 

@@ -25,8 +25,8 @@ use forebay_block::{Bio, Class, Frame, Operation};
 use crate::file::{CachedFile, Liberties};
 use crate::limits::PAGE;
 use crate::partial::Mask;
+use crate::settled::Settled;
 use crate::write::Copy;
-use crate::writeback::settle::Settled;
 
 /// Record of a frame for another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRun;
 use crate::limits::PAGE;
 use crate::partial::{Mask, Partial, Rest};
-use crate::writeback::settle::Settled;
+use crate::settled::Settled;
 
 impl CachedFile {
     /// Sets the minimum size of the file. Data that the device does not have yet is among the
@@ -107,11 +107,11 @@ mod tests {
     use crate::file::Origin;
     use crate::frames::FrameRuns;
     use crate::read::{ReadStop, Reader};
+    use crate::settled::Keep;
     use crate::state::PageState;
     use crate::ticket::TicketKind;
     use crate::uses::Caching;
     use crate::writeback::reason::Reason;
-    use crate::writeback::settle::Keep;
 
     const PAGES: u64 = 200;
 

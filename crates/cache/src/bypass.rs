@@ -10,8 +10,8 @@ use std::ops::Range;
 use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Liberties};
 use crate::limits::PAGE;
+use crate::settled::Settled;
 use crate::writeback::flight::Flight;
-use crate::writeback::settle::Settled;
 
 /// Write past the cache that is in progress. It must be passed to [`CachedFile::end_bypass`], also
 /// after an error.

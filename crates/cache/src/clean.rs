@@ -10,16 +10,8 @@ use crate::evict::{Candidate, Verdict};
 use crate::file::CachedFile;
 use crate::frames::FrameRun;
 use crate::index::Chunk;
-use crate::writeback::settle::Settled;
-
-/// Run of pages that are clean now, with their frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CleanRun {
-    /// First page.
-    pub page: u64,
-    /// Frames of this page and of those that follow.
-    pub frames: FrameRun,
-}
+pub use crate::settled::CleanRun;
+use crate::settled::Settled;
 
 impl CachedFile {
     /// Judges candidates of this file: drops pages that may be dropped, and sets the verdict of

@@ -15,8 +15,8 @@ use forebay_block::Errno;
 
 use crate::file::CachedFile;
 use crate::limits::PAGE;
+use crate::settled::Settled;
 use crate::ticket::Failure;
-use crate::writeback::settle::Settled;
 
 /// Error for callers whose data was dropped by a discard: `ECANCELED`, which no device reports.
 pub const DISCARDED: Errno = Errno(125);

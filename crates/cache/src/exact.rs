@@ -27,9 +27,9 @@ use crate::file::{CachedFile, Liberties};
 use crate::index::Chunk;
 use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::Mask;
+use crate::settled::Settled;
 use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
-use crate::writeback::settle::Settled;
 
 /// All bytes of a page.
 pub(crate) const WHOLE: (u16, u16) = (0, PAGE as u16);

@@ -11,9 +11,9 @@ use forebay_block::{Bio, Class, Errno, Operation};
 
 use crate::file::CachedFile;
 use crate::limits::PAGE;
+use crate::settled::Settled;
 use crate::ticket::{Failure, TicketId};
 use crate::writeback::flight::Flight;
-use crate::writeback::settle::Settled;
 
 /// A range being discarded.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -27,10 +27,10 @@ use crate::kept::Kept;
 use crate::limits::{GAP_PAGES, MOST_GAP_PAGES, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::readahead::Streams;
+use crate::settled::Settled;
 use crate::space::Space;
 use crate::ticket::{Failure, TicketId, Tickets};
 use crate::writeback::flight::Flights;
-use crate::writeback::settle::Settled;
 
 /// Whether other programs may have a file open, which limits what may be done to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

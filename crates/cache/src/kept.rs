@@ -26,9 +26,9 @@ use crate::bits::slots;
 use crate::file::{CachedFile, Liberties};
 use crate::index::Chunk;
 use crate::limits::PAGE;
+use crate::settled::Settled;
 use crate::ticket::Failure;
 use crate::writeback::flight::FlushStep;
-use crate::writeback::settle::Settled;
 
 /// What is kept of a file, beside the bits in its chunks.
 #[derive(Debug, Default)]

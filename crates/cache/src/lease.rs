@@ -16,8 +16,8 @@
 
 use crate::file::{CachedFile, Liberties, Look};
 use crate::limits::PAGE;
+use crate::settled::Settled;
 use crate::ticket::TicketKind;
-use crate::writeback::settle::Settled;
 
 impl CachedFile {
     /// Returns whether other programs may have the file open.

@@ -25,7 +25,8 @@
 // writes a sync covers, `discard` dropping dirty pages, `fence` ranges being discarded, `exact` the
 // bytes of a page that are ours on a shared file, `readahead`, `clean` and `uses` which clean pages
 // may be dropped, `evict` their order, `samples` latencies, `account` records for a keeper, `adopt`
-// taking them over, `state` the state of a page, `bits` sets of pages.
+// taking them over, `settled` the results that the caller applies, `state` the state of a page,
+// `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;
@@ -49,6 +50,7 @@ pub mod partial;
 pub mod read;
 pub mod readahead;
 pub mod samples;
+mod settled;
 pub mod space;
 pub mod state;
 pub mod throttle;
@@ -58,13 +60,13 @@ pub mod write;
 pub mod writeback;
 
 pub use bypass::Bypass;
-pub use clean::CleanRun;
 pub use evict::{Candidate, Evictor, Verdict};
 pub use file::{CachedFile, Gaps, Liberties, Origin};
 pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
 pub use read::{ReadStep, ReadStop, Reader};
 pub use readahead::ReadaheadRoom;
+pub use settled::{CleanRun, Settled};
 pub use space::ReservedFor;
 pub use state::PageState;
 pub use throttle::{Admission, DevicePart, Dirty, Throttle};
@@ -73,4 +75,3 @@ pub use uses::Caching;
 pub use write::{Copy, Prepare, WriteStop};
 pub use writeback::effort::Effort;
 pub use writeback::reason::Reason;
-pub use writeback::settle::Settled;

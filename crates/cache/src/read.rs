@@ -13,10 +13,10 @@ use crate::frames::{FrameRun, FrameRuns};
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
 use crate::readahead::ReadaheadRoom;
+use crate::settled::Settled;
 use crate::uses::Caching;
 use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
-use crate::writeback::settle::Settled;
 
 /// One copy into the buffer of a reader, from a page or from several pages that are contiguous in
 /// the file and in memory.

@@ -14,8 +14,8 @@ use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRuns;
 use crate::limits::{PAGE, STEP_PAGES};
 use crate::partial::{Mask, Partial, Patch, Rest};
+use crate::settled::Settled;
 use crate::uses::Caching;
-use crate::writeback::settle::Settled;
 
 /// One copy from the buffer of a writer into a page, or into several whole pages that are
 /// contiguous in the file and in memory.

@@ -9,44 +9,13 @@ use std::ops::Range;
 use forebay_block::{Bio, Errno, Frame, Operation};
 
 use crate::bits::{bits, parts, runs, slots};
-use crate::clean::CleanRun;
 use crate::file::{CachedFile, Entry, Liberties};
-use crate::frames::FrameRuns;
 use crate::limits::PAGE;
-use crate::partial::{Partial, Patch, Rest};
+use crate::partial::{Partial, Rest};
+pub use crate::settled::{Keep, Settled};
 use crate::space::NO_SPACE;
 use crate::ticket::{Failure, TicketId};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
-
-/// Changes of a run of completions, to be applied by the caller.
-#[derive(Debug, Default)]
-pub struct Settled {
-    /// Frames to free, after the patches below.
-    pub freed: FrameRuns,
-    /// Frames that stay in use and are equal to the device.
-    pub written: Vec<Frame>,
-    /// Pages that must be written again because the flush after them failed.
-    pub dirty_again: Vec<(u64, Frame)>,
-    /// Pages that are clean now, to be entered with the evictor under the same lock.
-    pub clean: Vec<CleanRun>,
-    /// Number of pages that no longer count as dirty.
-    pub uncharged: u64,
-    /// Frames to be zeroed from an offset on, under the same lock.
-    pub zero: Vec<(Frame, usize)>,
-    /// Bytes to be copied within memory, under the same lock.
-    pub patches: Vec<Patch>,
-}
-
-/// Written pages that stay in memory as clean pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
-    /// Those that are not uncached.
-    Clean,
-    /// All pages.
-    All,
-    /// No pages.
-    Nothing,
-}
 
 /// Whether pages are sent again by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

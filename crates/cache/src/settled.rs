@@ -1,0 +1,49 @@
+//! Results of the end of a bio that the caller has to apply: frames to free or zero, bytes to copy,
+//! and pages that became clean.
+//!
+//! A run of completions fills one [`Settled`], so that the context takes the lock of the free frames
+//! once per run and wakes each waiter once.
+
+use forebay_block::Frame;
+
+use crate::frames::{FrameRun, FrameRuns};
+use crate::partial::Patch;
+
+/// Changes of a run of completions, to be applied by the caller.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Frames to free, after the patches below.
+    pub freed: FrameRuns,
+    /// Frames that stay in use and are equal to the device.
+    pub written: Vec<Frame>,
+    /// Pages that must be written again because the flush after them failed.
+    pub dirty_again: Vec<(u64, Frame)>,
+    /// Pages that are clean now, to be entered with the evictor under the same lock.
+    pub clean: Vec<CleanRun>,
+    /// Number of pages that no longer count as dirty.
+    pub uncharged: u64,
+    /// Frames to be zeroed from an offset on, under the same lock.
+    pub zero: Vec<(Frame, usize)>,
+    /// Bytes to be copied within memory, under the same lock.
+    pub patches: Vec<Patch>,
+}
+
+/// Written pages that stay in memory as clean pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// Those that are not uncached.
+    Clean,
+    /// All pages.
+    All,
+    /// No pages.
+    Nothing,
+}
+
+/// Run of pages that are clean now, with their frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CleanRun {
+    /// First page.
+    pub page: u64,
+    /// Frames of this page and of those that follow.
+    pub frames: FrameRun,
+}

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Frame, Operation};
 
-use crate::file::{CachedFile, Liberties};
+use crate::file::CachedFile;
 use crate::limits::PAGE;
 use crate::partial::Mask;
 use crate::settled::Settled;
@@ -69,11 +69,11 @@ impl CachedFile {
     /// Records copies after they were published, zeroed and patched.
     pub fn tell_copied(&self, copies: &[Copy], account: &mut impl Account) {
         for copy in copies {
-            let touches_one_in_flight = self.displaced.contains_key(&copy.page);
-            if let Some(exact) = self.exact.get(&copy.page)
+            let touches_one_in_flight = self.odd.is_displaced(copy.page);
+            if let Some(exact) = self.odd.exact(copy.page)
                 && !touches_one_in_flight
             {
-                publish_parts(copy.page, copy.frame, &exact.dirty, account);
+                publish_parts(copy.page, copy.frame, exact.dirty(), account);
                 continue;
             }
             if self.is_partial(copy.page) {
@@ -89,7 +89,7 @@ impl CachedFile {
     /// Records that a partial page is complete in this frame. On a shared file the bytes read into
     /// it must not be written, so nothing is recorded.
     pub fn tell_filled(&self, page: u64, frame: Frame, account: &mut impl Account) {
-        let is_ours = !self.exact.contains_key(&page);
+        let is_ours = self.odd.exact(page).is_none();
         if is_ours && account.said(frame) == Some(Said::Partial) {
             account.add_to_mask(frame, 0..PAGE as usize);
         }
@@ -99,13 +99,13 @@ impl CachedFile {
     /// entries that are needed for nothing else.
     pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
         for (page, frame) in settled.dirty_again.drain(..) {
-            match self.exact.get(&page) {
-                Some(exact) => publish_parts(page, frame, &exact.dirty, account),
+            match self.odd.exact(page) {
+                Some(exact) => publish_parts(page, frame, exact.dirty(), account),
                 None => publish_whole(page, frame, account),
             }
         }
         settled.written.drain(..).for_each(|frame| account.retire(frame));
-        if self.liberties == Liberties::Exclusive {
+        if self.lease.is_exclusive() {
             for run in &settled.clean {
                 for (page, frame) in (run.page..).zip(run.frames.frames()) {
                     account.publish(page, frame, Said::Clean);
@@ -113,7 +113,7 @@ impl CachedFile {
             }
         }
         settled.freed.frames().for_each(|frame| account.retire(frame));
-        account.set_size(self.size);
+        account.set_size(self.sizes.size());
     }
 
     /// Returns the length that a bio sets for a caller, or `None` if it does not.

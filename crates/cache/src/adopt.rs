@@ -8,9 +8,9 @@ use std::ops::Range;
 use forebay_block::Frame;
 
 use crate::bits::{bits, parts};
-use crate::exact::WHOLE;
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRun;
+use crate::index::WHOLE;
 use crate::limits::PAGE;
 use crate::partial::{Mask, Partial, Rest};
 use crate::settled::Settled;
@@ -19,8 +19,8 @@ impl CachedFile {
     /// Sets the minimum size of the file. Data that the device does not have yet is among the
     /// adopted pages.
     pub fn adopt_size(&mut self, size: u64) {
-        assert!(!self.is_device || size <= self.size, "a device has one size");
-        self.size = self.size.max(size);
+        assert!(!self.sizes.is_device() || size <= self.sizes.size(), "a device has one size");
+        self.sizes.accept(size);
     }
 
     /// Adopts clean pages from `page` on. Bytes beyond the end of the file must be zero.
@@ -29,7 +29,7 @@ impl CachedFile {
     /// If other programs may have the file open, because the pages may then differ from the device.
     pub fn adopt_clean(&mut self, page: u64, frames: FrameRun, settled: &mut Settled) {
         assert_eq!(
-            self.liberties,
+            self.lease.liberties(),
             Liberties::Exclusive,
             "clean pages are kept of files that are ours alone"
         );
@@ -63,10 +63,12 @@ impl CachedFile {
         written: &[Range<usize>],
         settled: &mut Settled,
     ) {
-        let mut mask = Box::new(Mask::new());
+        let mut mask = Mask::new();
         written.iter().for_each(|bytes| mask.add(bytes.clone()));
-        let inside = match self.liberties {
-            Liberties::Exclusive => self.size.saturating_sub(page * PAGE).min(PAGE) as usize,
+        let inside = match self.lease.liberties() {
+            Liberties::Exclusive => {
+                self.sizes.size().saturating_sub(page * PAGE).min(PAGE) as usize
+            }
             Liberties::Shared => PAGE as usize,
         };
         if mask.holds(0..inside) {
@@ -77,14 +79,14 @@ impl CachedFile {
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.partial |= 1 << slot;
         chunk.spans[slot] = WHOLE;
-        self.partials.insert(page, Partial { mask, rest: Rest::OnDevice(spare) });
-        if self.liberties == Liberties::Shared {
+        self.odd.begin_partial(page, Partial::with(mask, Rest::OnDevice(spare)));
+        if self.lease.is_shared() {
             self.claim(page);
         }
     }
 
     fn adopt_unwritten(&mut self, page: u64, frame: Frame) {
-        assert!(page * PAGE < self.size, "what lies beyond the end is not written");
+        assert!(page * PAGE < self.sizes.size(), "what lies beyond the end is not written");
         let epoch = self.epochs.current();
         let (chunk, slot) = self.index.chunk_mut(page);
         assert!(chunk.here() & 1 << slot == 0, "a page is here once");
@@ -92,7 +94,7 @@ impl CachedFile {
         chunk.set_epoch(slot, epoch);
         self.index.mark_dirty(page);
         self.epochs.add(epoch, 1);
-        self.charged += 1;
+        self.counts.charge(1);
     }
 }
 

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::bits::{bits, parts};
-use crate::file::{CachedFile, Liberties};
+use crate::file::CachedFile;
 use crate::limits::PAGE;
 use crate::settled::Settled;
 use crate::writeback::flight::Flight;
@@ -27,15 +27,19 @@ impl CachedFile {
     /// Returns `None` if the write must go through the cache, as always on a shared file.
     pub fn begin_bypass(&mut self, bytes: Range<u64>, settled: &mut Settled) -> Option<Bypass> {
         let pages = bytes.start / PAGE..bytes.end / PAGE;
-        if self.liberties == Liberties::Shared {
+        if self.lease.is_shared() {
             return None;
         }
         let is_whole =
             bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE) && !pages.is_empty();
-        if !is_whole || pages.end > self.disk_size / PAGE || self.is_frozen() || self.draining {
+        if !is_whole
+            || pages.end > self.sizes.disk_size() / PAGE
+            || self.is_frozen()
+            || self.sweep.is_draining()
+        {
             return None;
         }
-        if self.unfenced_from(pages.start) < pages.end - pages.start {
+        if self.fences.unfenced_from(pages.start) < pages.end - pages.start {
             return None;
         }
         if self.flights.is_held() || !self.are_unused(pages.clone()) {
@@ -46,7 +50,7 @@ impl CachedFile {
             let (chunk, _) = self.index.chunk_mut(page);
             chunk.busy |= bits(slot, count);
         }
-        self.fill_errors.retain(|page, _| !pages.contains(page));
+        self.errors.forget_unreadable(&pages);
         self.holes.mark_written(pages.clone());
         let flight = self.flights.start(Flight::Bypass);
         Some(Bypass { flight, pages })
@@ -55,8 +59,8 @@ impl CachedFile {
     /// Ends a write past the cache, successful or not.
     pub fn end_bypass(&mut self, bypass: Bypass) {
         self.flights.end(bypass.flight);
-        self.unflushed = true;
-        self.note_unkept();
+        self.flushes.note_change();
+        self.flushes.note_unkept();
         for (page, slot, count) in parts(bypass.pages) {
             let (chunk, _) = self.index.get_mut(page).expect("a busy page has a chunk");
             chunk.busy &= !bits(slot, count);

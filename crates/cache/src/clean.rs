@@ -39,7 +39,7 @@ impl CachedFile {
             return Verdict::Stays;
         }
         if chunk.uses.give_up(bit) > 0 {
-            self.unread -= 1;
+            self.counts.end_unread(1);
             return Verdict::Unread;
         }
         let (verdict, uses) = candidate.judge(chunk.uses.of(slot));
@@ -53,7 +53,7 @@ impl CachedFile {
     /// Returns the number of pages that were read ahead, or are being read, and have not been used.
     #[must_use]
     pub fn unread_pages(&self) -> u64 {
-        self.unread
+        self.counts.unread()
     }
 
     /// Returns whether a page is clean and not in use.
@@ -96,7 +96,7 @@ impl CachedFile {
         let (chunk, _) = self.index.get_mut(first).expect("a clean page has a chunk");
         debug_assert_eq!(mask & !chunk.idle_clean(), 0);
         chunk.present &= !mask;
-        self.unread -= u64::from(chunk.uses.forget(mask));
+        self.counts.end_unread(chunk.uses.forget(mask));
         settled.freed.extend(chunk.take_frames(mask));
         self.index.tidy(first);
     }

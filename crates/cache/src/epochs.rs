@@ -60,6 +60,22 @@ impl Epochs {
         self.counts.front().is_none_or(|oldest| oldest.0 > epoch)
     }
 
+    /// Returns the number of pages of all epochs.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.iter().map(|(_, pages)| *pages as u64).sum()
+    }
+
+    /// Asserts that epochs are in order, have pages, and are not after the current one.
+    pub(crate) fn verify(&self) {
+        let mut before = None;
+        for (epoch, pages) in &self.counts {
+            assert!(*pages > 0, "epoch {epoch} has no pages");
+            assert!(before < Some(*epoch), "epochs are in order");
+            before = Some(*epoch);
+        }
+        assert!(before <= Some(self.current), "a page is of an epoch to come");
+    }
+
     /// Returns whether no page is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {

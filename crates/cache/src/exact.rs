@@ -23,25 +23,13 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Errno, Operation};
 
-use crate::file::{CachedFile, Liberties};
-use crate::index::Chunk;
+use crate::file::CachedFile;
+use crate::index::{Chunk, WHOLE};
 use crate::limits::{GATHER_PAGES, GATHER_SEGMENTS, PAGE};
-use crate::partial::Mask;
+use crate::partial::{Exact, Mask};
 use crate::settled::Settled;
 use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
-
-/// All bytes of a page.
-pub(crate) const WHOLE: (u16, u16) = (0, PAGE as u16);
-
-/// Bytes of a page of a shared file that are ours. Where a page has none of this, all of it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Exact {
-    /// To be written.
-    pub(crate) dirty: Mask,
-    /// Written, and kept for a flush.
-    pub(crate) kept: Mask,
-}
 
 impl CachedFile {
     /// A part of a page was written. `newly`: it was not dirty before. `is_owed`: an older write of
@@ -62,18 +50,18 @@ impl CachedFile {
             (false, true) => (start, end),
             (false, false) => (span.0.min(start), span.1.max(end)),
         };
-        if self.liberties == Liberties::Exclusive {
+        if self.lease.is_exclusive() {
             return;
         }
         if is_exact {
-            let exact = self.exact.get_mut(&page).expect("a page with the bit has an entry");
-            exact.dirty.add(bytes);
-            if exact.dirty.is_full() {
+            let exact = self.odd.exact_mut(page).expect("a page with the bit has a record");
+            exact.write(bytes);
+            if exact.dirty().is_full() {
                 self.own_all(page);
             }
         } else if newly && !is_owed {
             let kept = if chunk.held() & (1 << slot) != 0 { Mask::full() } else { Mask::new() };
-            self.own_part(page, Exact { dirty: Mask::of(bytes), kept });
+            self.own_part(page, Exact::new(Mask::of(bytes), kept));
         }
     }
 
@@ -81,7 +69,7 @@ impl CachedFile {
     fn own_part(&mut self, page: u64, exact: Exact) {
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
         chunk.exact |= 1 << slot;
-        self.exact.insert(page, Box::new(exact));
+        self.odd.set_exact(page, exact);
     }
 
     /// All bytes of a page are ours, as far as the file goes.
@@ -89,25 +77,19 @@ impl CachedFile {
         self.disown(page);
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
         chunk.spans[slot] = WHOLE;
-        let inside = self.bytes_inside(page);
-        if self.liberties == Liberties::Shared && inside < PAGE as usize {
-            let (dirty, kept) = (Mask::of(0..inside), Mask::of(0..inside));
-            self.own_part(page, Exact { dirty, kept });
+        let inside = self.sizes.bytes_inside(page);
+        if self.lease.is_shared() && inside < PAGE as usize {
+            self.own_part(page, Exact::new(Mask::of(0..inside), Mask::of(0..inside)));
         }
     }
 
     /// Nothing is known of the bytes of a page any more.
     pub(crate) fn disown(&mut self, page: u64) {
-        if self.exact.remove(&page).is_some()
+        if self.odd.end_exact(page)
             && let Some((chunk, slot)) = self.index.get_mut(page)
         {
             chunk.exact &= !(1 << slot);
         }
-    }
-
-    /// Bytes of a page before the end of the file.
-    fn bytes_inside(&self, page: u64) -> usize {
-        self.size.saturating_sub(page * PAGE).min(PAGE) as usize
     }
 
     /// The lease goes: of each dirty page only what was written is ours from now on.
@@ -121,25 +103,25 @@ impl CachedFile {
     pub(crate) fn claim(&mut self, page: u64) {
         let (chunk, slot) = self.index.get(page).expect("a dirty page has a chunk");
         let (start, end) = chunk.spans[slot];
-        let partial = self.partials.get(&page);
+        let partial = self.odd.partial(page);
         if chunk.exact & (1 << slot) != 0 || partial.is_none() && (start, end) == WHOLE {
             return;
         }
         let span = || Mask::of(usize::from(start)..usize::from(end));
-        let mut dirty = partial.map_or_else(span, |partial| (*partial.mask).clone());
-        dirty.remove(self.bytes_inside(page)..PAGE as usize);
-        self.own_part(page, Exact { dirty, kept: Mask::new() });
+        let mut dirty = partial.map_or_else(span, |partial| partial.mask().clone());
+        dirty.remove(self.sizes.bytes_inside(page)..PAGE as usize);
+        self.own_part(page, Exact::new(dirty, Mask::new()));
     }
 
     /// A page was written whole, or up to the end of the file, and is kept.
     pub(crate) fn keep_exact(&mut self, page: u64, is_touched: bool) {
         let (chunk, slot) = self.index.get(page).expect("a written page has a chunk");
         let (start, end) = chunk.spans[slot];
-        if let Some(exact) = self.exact.get_mut(&page) {
-            exact.kept = Mask::full();
+        if let Some(exact) = self.odd.exact_mut(page) {
+            exact.keep_all();
         } else if !is_touched && (start, end) != WHOLE {
             let kept = Mask::of(usize::from(start)..usize::from(end));
-            self.own_part(page, Exact { dirty: Mask::new(), kept });
+            self.own_part(page, Exact::new(Mask::new(), kept));
         }
     }
 
@@ -147,8 +129,8 @@ impl CachedFile {
     pub(crate) fn end_keeping_exact(&mut self, page: u64) {
         let (chunk, slot) = self.index.get(page).expect("a kept page has a chunk");
         let is_dirty = chunk.dirty & (1 << slot) != 0;
-        match self.exact.get_mut(&page) {
-            Some(exact) if is_dirty => exact.kept = Mask::new(),
+        match self.odd.exact_mut(page) {
+            Some(exact) if is_dirty => exact.end_keeping(),
             Some(_) => self.disown(page),
             None => {}
         }
@@ -156,22 +138,21 @@ impl CachedFile {
 
     /// The kept bytes of a page have to be written again.
     pub(crate) fn redo_exact(&mut self, page: u64) {
-        let inside = self.bytes_inside(page);
-        let Some(exact) = self.exact.get_mut(&page) else {
+        let inside = self.sizes.bytes_inside(page);
+        let Some(exact) = self.odd.exact_mut(page) else {
             return if inside < PAGE as usize {
                 self.own_all(page);
             };
         };
-        exact.dirty.add_all(&std::mem::replace(&mut exact.kept, Mask::new()));
-        exact.dirty.remove(inside..PAGE as usize);
-        if exact.dirty.is_full() {
+        exact.redo(inside);
+        if exact.dirty().is_full() {
             self.own_all(page);
         }
     }
 
     /// The file was cut within this page.
     pub(crate) fn cut_exact(&mut self, page: u64, settled: &mut Settled) {
-        let inside = self.bytes_inside(page);
+        let inside = self.sizes.bytes_inside(page);
         let Some((chunk, slot)) = self.index.get_mut(page) else { return };
         if chunk.frame(slot).is_none() {
             return;
@@ -180,22 +161,20 @@ impl CachedFile {
         let start = if usize::from(start) < inside { start } else { 0 };
         chunk.spans[slot] = (start, end.min(inside as u16));
         let (is_dirty, is_held) = (chunk.dirty & (1 << slot) != 0, chunk.held() & (1 << slot) != 0);
-        if self.liberties == Liberties::Exclusive || !(is_dirty || is_held) {
+        if self.lease.is_exclusive() || !(is_dirty || is_held) {
             return;
         }
-        if self.exact.contains_key(&page) {
-            let exact = self.exact.get_mut(&page).expect("looked at");
-            exact.dirty.remove(inside..PAGE as usize);
-            exact.kept.remove(inside..PAGE as usize);
+        if let Some(exact) = self.odd.exact_mut(page) {
+            exact.cut(inside);
         } else {
             let ours = |is_ours| if is_ours { Mask::of(0..inside) } else { Mask::new() };
-            self.own_part(page, Exact { dirty: ours(is_dirty), kept: ours(is_held) });
+            self.own_part(page, Exact::new(ours(is_dirty), ours(is_held)));
         }
-        let Exact { dirty, kept } = &*self.exact[&page];
-        if dirty.is_empty() && kept.is_empty() {
+        let exact = self.odd.exact(page).expect("it has a record now");
+        if exact.is_empty() {
             // No written byte is left.
             self.drop_page(page, settled);
-        } else if is_dirty && dirty.is_empty() {
+        } else if is_dirty && exact.dirty().is_empty() {
             self.end_dirty(page, settled);
         }
     }
@@ -204,7 +183,7 @@ impl CachedFile {
     /// pages, and after a flush that failed whole ones too. It is alone at the device, so it is
     /// sent when all else has ended.
     pub(crate) fn next_exact(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
-        if self.exact.is_empty() && !self.is_rewriting() {
+        if !self.odd.has_exact() && !self.is_rewriting() {
             return None;
         }
         let of_all = if self.is_rewriting() { u64::MAX } else { 0 };
@@ -216,8 +195,7 @@ impl CachedFile {
             None => sendable(chunk),
         };
         let first = self.index.next_dirty(0, u64::MAX, which)?;
-        self.draining = !self.flights.is_empty();
-        if self.draining {
+        if self.sweep.drain(self.flights.is_empty()) {
             return None;
         }
         let mut bytes = first * PAGE..first * PAGE;
@@ -229,9 +207,9 @@ impl CachedFile {
             if sendable(chunk) & (1 << slot) == 0 {
                 break;
             }
-            let run = match self.exact.get(&page) {
-                Some(exact) => exact.dirty.first_run().expect("a dirty page has bytes to write"),
-                None => 0..self.bytes_inside(page),
+            let run = match self.odd.exact(page) {
+                Some(exact) => exact.dirty().first_run().expect("a dirty page has bytes to write"),
+                None => 0..self.sizes.bytes_inside(page),
             };
             if page == first {
                 bytes = first * PAGE + run.start as u64..first * PAGE + run.start as u64;
@@ -249,8 +227,7 @@ impl CachedFile {
             let (chunk, slot) = self.index.get_mut(page).expect("looked at");
             chunk.flight |= 1 << slot;
         }
-        self.note_sent(bytes.end);
-        self.sending_exact = first..page;
+        self.reserved.note_sent(bytes.end);
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let flight = self.flights.start(Flight::Exact { bytes });
         let segments = segments.cut_to(length);
@@ -264,10 +241,9 @@ impl CachedFile {
         result: Result<u64, Errno>,
         settled: &mut Settled,
     ) {
-        self.sending_exact = 0..0;
-        self.unflushed = true;
+        self.flushes.note_change();
         if result.is_ok() {
-            self.disk_size = self.disk_size.max(bytes.end);
+            self.sizes.note_written(bytes.end);
         }
         for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
             let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
@@ -286,17 +262,10 @@ impl CachedFile {
     }
 
     fn settle_exact_page(&mut self, page: u64, bytes: Range<usize>, settled: &mut Settled) {
-        let is_done = match self.exact.get_mut(&page) {
-            Some(exact) => {
-                exact.dirty.remove(bytes.clone());
-                exact.kept.add(bytes);
-                exact.dirty.is_empty()
-            }
-            None => true,
-        };
+        let is_done = self.odd.exact_mut(page).is_none_or(|exact| exact.note_written(bytes));
         let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let bit = 1 << slot;
-        self.unwritable_pages -= u64::from(chunk.unwritable & bit != 0);
+        self.counts.end_unwritable(u32::from(chunk.unwritable & bit != 0));
         chunk.unwritable &= !bit;
         if is_done {
             self.end_dirty(page, settled);
@@ -311,12 +280,5 @@ impl CachedFile {
         let epoch = chunk.epoch(slot);
         self.index.clear_dirty(page);
         self.epochs.remove(epoch, 1);
-    }
-
-    /// How many pages from `page` on are not being sent from the frames they are in: none where it
-    /// is itself.
-    pub(crate) fn unsent_from(&self, page: u64) -> u64 {
-        let Range { start, end } = self.sending_exact;
-        if page < end { start.saturating_sub(page) } else { u64::MAX }
     }
 }

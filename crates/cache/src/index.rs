@@ -27,12 +27,15 @@ use std::ops::Range;
 use forebay_block::Frame;
 
 use crate::bits::{bits, runs, slots};
-use crate::exact::WHOLE;
 use crate::frames::FrameRun;
+use crate::limits::PAGE;
 use crate::uses::Uses;
 
 /// Pages in a chunk: as many as a word has bits.
 pub(crate) const CHUNK_PAGES: u64 = 64;
+
+/// All bytes of a page.
+pub(crate) const WHOLE: (u16, u16) = (0, PAGE as u16);
 
 const NO_FRAME: u32 = u32::MAX;
 
@@ -199,6 +202,52 @@ impl Chunk {
         self.present | self.partial | self.busy | self.filling
     }
 
+    /// Pages kept for a flush.
+    pub(crate) fn held(&self) -> u64 {
+        self.kept | self.covered
+    }
+
+    /// Those of `mask` that are held for nothing else.
+    pub(crate) fn only_held(&self, mask: u64) -> u64 {
+        mask & !(self.dirty | self.busy | self.flight)
+    }
+
+    /// Pages that have a frame.
+    pub(crate) fn with_frame(&self) -> u64 {
+        let frames = self.frames.iter().enumerate().filter(|(_, frame)| **frame != NO_FRAME);
+        frames.fold(0, |mask, (slot, _)| mask | 1 << slot)
+    }
+
+    /// Asserts that the states of each page exclude each other as the table at the top says.
+    fn verify(&self, first: u64) {
+        let none = |mask: u64, what: &str| {
+            assert_eq!(mask, 0, "page {}: {what}", first + u64::from(mask.trailing_zeros()));
+        };
+        let here = self.present | self.partial | self.busy;
+        none(self.present & self.partial, "whole and partial");
+        none(self.filling & (self.present | self.partial | self.busy), "here, and being read");
+        none(self.dirty & !here, "dirty without content");
+        none(self.sending & !(self.flight & self.present), "sent without being at the device");
+        none(self.sending & self.dirty, "the version at the device is dirty");
+        none(self.failing & !self.unwritable, "failing without a failed write");
+        none(self.failing & !self.dirty, "failing without being dirty");
+        none(self.kept & self.covered, "kept twice");
+        none(self.held() & !here, "kept without content");
+        none(self.exact & !here, "bytes that are not here are ours");
+        none(self.pinned & !(self.present | self.partial), "pinned without content");
+        let frames = self.with_frame();
+        none((self.present | self.partial | self.filling) & !frames, "without a frame");
+        none(frames & !self.here(), "a frame of nothing");
+        for (slot, pins) in self.pins.iter().enumerate() {
+            assert_eq!(
+                *pins > 0,
+                self.pinned & 1 << slot != 0,
+                "pins of page {}",
+                first + slot as u64
+            );
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.here() | self.flight == 0
     }
@@ -340,6 +389,28 @@ impl Index {
     /// All chunks, each with the number of its first page.
     pub(crate) fn chunks_mut(&mut self) -> impl Iterator<Item = (u64, &mut Chunk)> {
         self.chunks.iter_mut().map(|(number, chunk)| (number * CHUNK_PAGES, &mut **chunk))
+    }
+
+    /// All chunks, each with the number of its first page.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (u64, &Chunk)> {
+        self.chunks.iter().map(|(number, chunk)| (number * CHUNK_PAGES, &**chunk))
+    }
+
+    /// Number of chunks.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Asserts the invariants of each chunk, and that chunks with dirty pages are listed.
+    pub(crate) fn verify(&self) {
+        self.chunks().for_each(|(first, chunk)| chunk.verify(first));
+        let dirty = || self.chunks.iter().filter(|(_, chunk)| chunk.dirty != 0);
+        assert!(
+            dirty().map(|(number, _)| number).eq(&self.dirty),
+            "chunks with dirty pages are listed"
+        );
+        let pages: u64 = dirty().map(|(_, chunk)| u64::from(chunk.dirty.count_ones())).sum();
+        assert_eq!(self.dirty_pages, pages, "dirty pages are counted");
     }
 
     /// Whether no page is being copied, filled, written or read anywhere.

@@ -23,89 +23,32 @@
 use forebay_block::{Bio, Errno, Operation};
 
 use crate::bits::slots;
-use crate::file::{CachedFile, Liberties};
-use crate::index::Chunk;
+use crate::file::CachedFile;
 use crate::limits::PAGE;
 use crate::settled::Settled;
 use crate::ticket::Failure;
 use crate::writeback::flight::FlushStep;
 
-/// What is kept of a file, beside the bits in its chunks.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// Pages with a bit, those that are dirty again included.
-    pages: u64,
-    /// What was written since the last flush was sent ...
-    since: Written,
-    /// ... and before that, since the last good one.
-    before: Written,
-    /// A flush has failed and none has ended well since: what is written goes through the kernel's
-    /// cache.
-    rewriting: Option<Rewriting>,
-    /// What the flush said.
-    error: Option<Errno>,
-    /// Times that began.
-    rewrites: u64,
-}
-
-/// Whether anything was written.
-#[derive(Clone, Copy, Default, Debug)]
-struct Written {
-    /// Something was, and was kept; it may have been cut off since.
-    kept: bool,
-    /// Something was that is not kept.
-    unkept: bool,
-}
-
-/// What the next flush that fails would mean.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rewriting {
-    /// Nothing was written past the kernel's cache since the last one failed: it would be a
-    /// failure.
-    AllCached,
-    /// Direct writes that were on their way then have ended since.
-    SomeDirect,
-}
-
-impl Kept {
-    /// Of a file that may have been written before, or not.
-    pub(crate) fn of_a_file(was_there: bool) -> Self {
-        Self { since: Written { kept: false, unkept: was_there }, ..Self::default() }
-    }
-}
-
-impl Chunk {
-    /// Pages kept for a flush.
-    pub(crate) fn held(&self) -> u64 {
-        self.kept | self.covered
-    }
-
-    /// Of those the ones that are held for nothing else.
-    fn only_held(&self, mask: u64) -> u64 {
-        mask & !(self.dirty | self.busy | self.flight)
-    }
-}
-
 impl CachedFile {
     /// Returns an upper bound of the pages whose frames are kept until a flush.
     #[must_use]
     pub fn kept_pages(&self) -> u64 {
-        self.kept.pages
+        self.flushes.kept_pages()
     }
 
     /// Returns how often a flush failed and its data was written again.
     #[must_use]
     pub fn rewrites(&self) -> u64 {
-        self.kept.rewrites
+        self.flushes.rewrites()
     }
 
     /// Returns a flush bio that frees kept frames, or `None` if it would free none or a flush is in
     /// flight.
     pub fn next_reclaim(&mut self) -> Option<Bio> {
-        if self.kept.pages == 0
+        if self.flushes.kept_pages() == 0
             || self.flights.is_held()
             || self.flights.is_flushing()
-            || self.draining
+            || self.sweep.is_draining()
         {
             return None;
         }
@@ -115,8 +58,7 @@ impl CachedFile {
 
     /// A flush has failed, and what it covered is not all here any more: it is a failure.
     pub(crate) fn poison(&mut self, errno: Errno, settled: &mut Settled) {
-        self.poisoned = Some(errno);
-        self.kept.rewriting = None;
+        self.flushes.poison(errno);
         self.let_kept_go(settled);
         self.tickets.fail_flushes(Failure::Flush(errno));
     }
@@ -126,49 +68,37 @@ impl CachedFile {
         // What was written before is as the file system has it, and a flush that fails is a
         // failure.
         self.let_kept_go(settled);
-        if self.kept.rewriting.take().is_some() {
-            let errno = self.kept.error.expect("a flush has failed");
+        if let Some(errno) = self.flushes.give_up_rewriting() {
             self.poison(errno, settled);
         }
     }
 
-    /// Whether a flush may still have to tell of something written while the file was shared.
-    pub(crate) fn awaits_flush(&self) -> bool {
-        self.is_rewriting() || self.kept.since.kept || self.kept.before.kept
-    }
-
     /// Whether a flush is needed before the file can be let go of, or its lease.
     pub(crate) fn wants_flush(&self) -> bool {
-        self.liberties == Liberties::Shared
-            && self.poisoned.is_none()
-            && (self.charged > 0 || self.lacks_frames())
+        self.lease.is_shared()
+            && self.flushes.poisoned().is_none()
+            && (self.counts.charged() > 0 || self.lacks_frames())
     }
 
     /// No flush will prove anything any more: lets go of what is kept.
     pub(crate) fn let_kept_go(&mut self, settled: &mut Settled) {
-        self.kept.since.unkept |= self.kept.pages > 0;
+        self.flushes.give_up_kept();
         self.end_keeping(u64::MAX, settled);
     }
 
     /// Pages of the chunk that begins with `first` were written.
     pub(crate) fn keep(&mut self, first: u64, mask: u64) {
         let (chunk, _) = self.index.get_mut(first).expect("a written page has a chunk");
-        self.kept.pages += u64::from((mask & !chunk.held()).count_ones());
+        self.flushes.keep((mask & !chunk.held()).count_ones());
         chunk.kept |= mask;
         chunk.covered &= !mask;
-        self.kept.since.kept = true;
-    }
-
-    /// Something was written of which no frame is kept.
-    pub(crate) fn note_unkept(&mut self) {
-        self.kept.since.unkept = true;
     }
 
     /// Returns whether frames written since the last successful flush are no longer kept, so that a
     /// failed flush cannot be repaired.
     #[must_use]
     pub fn lacks_frames(&self) -> bool {
-        self.kept.since.unkept || self.kept.before.unkept
+        self.flushes.lacks_frames()
     }
 
     /// A page is dropped; whether it was kept, and so has to be uncharged where nothing else
@@ -178,17 +108,14 @@ impl CachedFile {
         let was_held = chunk.held() & (1 << slot) != 0;
         chunk.kept &= !(1 << slot);
         chunk.covered &= !(1 << slot);
-        self.kept.pages -= u64::from(was_held);
+        self.flushes.unkeep(u32::from(was_held));
         was_held
     }
 
     /// A flush is sent: what ends from here on it does not cover.
     pub(crate) fn begin_flush(&mut self) {
-        self.unflushed = false;
-        let since = std::mem::take(&mut self.kept.since);
-        self.kept.before.kept |= since.kept;
-        self.kept.before.unkept |= since.unkept;
-        if self.kept.pages > 0 {
+        self.flushes.begin();
+        if self.flushes.kept_pages() > 0 {
             for (_, chunk) in self.index.chunks_mut() {
                 chunk.covered |= std::mem::take(&mut chunk.kept);
             }
@@ -197,15 +124,14 @@ impl CachedFile {
 
     /// It ended well: what it covered is durable.
     pub(crate) fn end_flush(&mut self, settled: &mut Settled) {
-        self.kept.before = Written::default();
-        self.kept.rewriting = None;
+        self.flushes.end();
         self.end_keeping(0, settled);
     }
 
     /// Frames of covered pages are free, and of kept ones too as `kept` says, but of those that are
     /// in use otherwise.
     fn end_keeping(&mut self, kept: u64, settled: &mut Settled) {
-        if self.kept.pages == 0 {
+        if self.flushes.kept_pages() == 0 {
             return;
         }
         let mut dropped = Vec::new();
@@ -216,9 +142,9 @@ impl CachedFile {
             }
             chunk.covered = 0;
             chunk.kept &= !kept;
-            self.kept.pages -= u64::from(ended.count_ones());
+            self.flushes.unkeep(ended.count_ones());
             let free = chunk.only_held(ended);
-            self.charged -= u64::from(free.count_ones());
+            self.counts.uncharge(free.count_ones());
             settled.uncharged += u64::from(free.count_ones());
             // Who is reading one lets go of it.
             let idle = chunk.idle_clean() | chunk.idle_partial();
@@ -233,14 +159,10 @@ impl CachedFile {
     /// A flush failed. True where that is got over: what was written since the last good one is
     /// dirty again, as of before any sync that waits.
     pub(crate) fn rewrite_kept(&mut self, errno: Errno, settled: &mut Settled) -> bool {
-        let is_second = self.kept.rewriting == Some(Rewriting::AllCached);
-        if self.liberties != Liberties::Shared || self.lacks_frames() || is_second {
+        if self.lease.is_exclusive() || !self.flushes.can_rewrite() {
             return false;
         }
-        self.kept.rewriting = Some(Rewriting::AllCached);
-        self.kept.error = Some(errno);
-        self.kept.rewrites += 1;
-        self.unflushed = true;
+        self.flushes.begin_rewrite(errno);
         let chunks = self.index.chunks_mut().filter(|(_, chunk)| chunk.held() != 0);
         let held: Vec<(u64, u64)> = chunks.map(|(first, chunk)| (first, chunk.held())).collect();
         for (first, held) in held {
@@ -248,7 +170,6 @@ impl CachedFile {
             let (chunk, _) = self.index.get_mut(first).expect("looked at above");
             (chunk.kept, chunk.covered) = (0, 0);
         }
-        self.kept.pages = 0;
         true
     }
 
@@ -259,8 +180,8 @@ impl CachedFile {
         self.redo_exact(page);
         let (chunk, slot) = self.index.get_mut(page).expect("a kept page has a chunk");
         let bit = 1 << slot;
-        if let Some((_, epoch)) = self.displaced.get_mut(&page) {
-            self.epochs.remove(std::mem::replace(epoch, OLDEST), 1);
+        if let Some(epoch) = self.odd.redate_displaced(page, OLDEST) {
+            self.epochs.remove(epoch, 1);
             self.epochs.add(OLDEST, 1);
             return;
         }
@@ -271,10 +192,10 @@ impl CachedFile {
             settled.dirty_again.extend((chunk.dirty & bit != 0).then_some((page, frame)));
         } else if chunk.busy & bit != 0 {
             // In place, unless what was written is in a frame of its own.
-            if !self.parked.contains_key(&page) {
+            if !self.odd.is_parked(page) {
                 settled.dirty_again.push((page, frame));
             }
-            if self.owed.insert(page, OLDEST).is_none() {
+            if self.odd.owe(page, OLDEST) {
                 self.epochs.add(OLDEST, 1);
             }
             return;
@@ -291,25 +212,20 @@ impl CachedFile {
     /// the next successful one.
     #[must_use]
     pub fn is_rewriting(&self) -> bool {
-        self.kept.rewriting.is_some()
-    }
-
-    /// A direct write has ended that was on its way when a flush failed.
-    pub(crate) fn note_direct(&mut self) {
-        self.kept.rewriting = Some(Rewriting::SomeDirect);
+        self.flushes.is_rewriting()
     }
 
     /// Others have cut a file that we keep pages of: those beyond are theirs to lose, unless
     /// somebody uses any.
     pub(crate) fn may_follow_cut(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
-        if self.kept.pages == 0 || disk_size >= self.size {
+        if self.flushes.kept_pages() == 0 || disk_size >= self.sizes.size() {
             return true;
         }
         if !self.index.is_quiet() {
             return false;
         }
         self.drop_pages(disk_size / PAGE..u64::MAX, settled);
-        self.kept.since.unkept = true;
+        self.flushes.note_unkept();
         true
     }
 }

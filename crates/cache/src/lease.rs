@@ -15,7 +15,6 @@
 //! other program's bytes would destroy them.
 
 use crate::file::{CachedFile, Liberties, Look};
-use crate::limits::PAGE;
 use crate::settled::Settled;
 use crate::ticket::TicketKind;
 
@@ -23,7 +22,7 @@ impl CachedFile {
     /// Returns whether other programs may have the file open.
     #[must_use]
     pub fn liberties(&self) -> Liberties {
-        self.liberties
+        self.lease.liberties()
     }
 
     /// Makes the file exclusive after the lease was acquired: drops clean pages, which may be
@@ -36,10 +35,10 @@ impl CachedFile {
     #[must_use]
     pub fn own(&mut self, disk_size: u64, look: Look, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
-        let is_stale = look != self.look;
-        if self.breaking.is_some()
+        let is_stale = look != self.sizes.look();
+        if self.lease.breaking().is_some()
             || self.has_tickets()
-            || self.awaits_flush()
+            || self.flushes.is_awaited()
             || !is_quiet
             || is_stale
         {
@@ -47,18 +46,18 @@ impl CachedFile {
         }
         self.drop_clean_in(&(0..u64::MAX), settled);
         self.observe_disk_size(disk_size, look, settled);
-        self.origin_pages = disk_size.div_ceil(PAGE);
-        self.liberties = Liberties::Exclusive;
+        self.sizes.own(disk_size);
+        self.lease.own();
         true
     }
 
     /// Starts to give up the lease, because another program opens the file. The lease ends once
     /// [`CachedFile::break_is_over`].
     pub fn begin_break(&mut self, settled: &mut Settled) {
-        if self.breaking.is_some() {
+        if self.lease.breaking().is_some() {
             return;
         }
-        self.liberties = Liberties::Shared;
+        self.lease.share();
         self.holes.forget();
         self.claim_dirty();
         self.drop_clean_in(&(0..u64::MAX), settled);
@@ -68,20 +67,20 @@ impl CachedFile {
         }
         let ticket = self.ask(TicketKind::Release);
         self.abandon(ticket);
-        self.breaking = Some(ticket);
+        self.lease.begin_break(ticket);
     }
 
     /// Returns whether the lease is being given up.
     #[must_use]
     pub fn is_breaking(&self) -> bool {
-        self.breaking.is_some()
+        self.lease.breaking().is_some()
     }
 
     /// Returns whether everything is done that must be done before the lease ends. Pages that
     /// cannot be written are not waited for.
     #[must_use]
     pub fn break_is_over(&self) -> bool {
-        !self.breaking.is_some_and(|ticket| self.tickets.is_waiting(ticket))
+        !self.lease.breaking().is_some_and(|ticket| self.tickets.is_waiting(ticket))
             && !self.takes_liberties()
     }
 
@@ -97,11 +96,6 @@ impl CachedFile {
             !self.takes_liberties(),
             "what only the holder of a lease may do has ended before it goes"
         );
-        self.breaking = None;
-    }
-
-    /// Whether space may be given back that nobody else can have put there.
-    pub(crate) fn may_give_back(&self) -> bool {
-        self.liberties == Liberties::Exclusive || self.breaking.is_some()
+        self.lease.end_break();
     }
 }

@@ -125,9 +125,123 @@ fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
 #[derive(Debug)]
 pub(crate) struct Partial {
     /// The bytes that were written.
-    pub(crate) mask: Box<Mask>,
+    mask: Mask,
     /// Where the others come from.
-    pub(crate) rest: Rest,
+    rest: Rest,
+}
+
+impl Partial {
+    pub(crate) fn new(rest: Rest) -> Self {
+        Self::with(Mask::new(), rest)
+    }
+
+    pub(crate) fn with(mask: Mask, rest: Rest) -> Self {
+        Self { mask, rest }
+    }
+
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
+    pub(crate) fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    /// Returns the frame that the page holds beside its own, if it is not being read into.
+    pub(crate) fn spare(&self) -> Option<Frame> {
+        match self.rest {
+            Rest::OnDevice(frame) | Rest::Here(frame, _) => Some(frame),
+            Rest::OnTheWay(_) => None,
+        }
+    }
+
+    /// Adds bytes that were written.
+    pub(crate) fn write(&mut self, bytes: Range<usize>) {
+        self.mask.add(bytes);
+    }
+
+    /// The file ends at byte `inside` of the page now. Returns whether written bytes are left. The
+    /// bytes beyond the end are zero, so under the lease they count as written.
+    pub(crate) fn cut(&mut self, inside: usize, is_exclusive: bool) -> bool {
+        self.mask.remove(inside..PAGE as usize);
+        let is_left = !self.mask.is_empty();
+        if is_left && is_exclusive {
+            self.mask.add(inside..PAGE as usize);
+        }
+        is_left
+    }
+
+    /// The missing bytes are being read with a flight.
+    pub(crate) fn send(&mut self, flight: u32) {
+        debug_assert!(matches!(self.rest, Rest::OnDevice(_)), "a page is filled once");
+        self.rest = Rest::OnTheWay(flight);
+    }
+
+    /// The missing bytes are in a frame, while the page is being copied into.
+    pub(crate) fn arrive(&mut self, frame: Frame, filled: usize) {
+        debug_assert!(matches!(self.rest, Rest::OnTheWay(_)), "no bytes were on their way");
+        self.rest = Rest::Here(frame, filled);
+    }
+
+    /// The missing bytes could not be read.
+    pub(crate) fn fail(&mut self, frame: Frame) {
+        debug_assert!(matches!(self.rest, Rest::OnTheWay(_)), "no bytes were on their way");
+        self.rest = Rest::OnDevice(frame);
+    }
+}
+
+/// Bytes of a page of a shared file that are ours. All bytes of a page without such a record are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Exact {
+    /// To be written.
+    dirty: Mask,
+    /// Written, and kept for a flush.
+    kept: Mask,
+}
+
+impl Exact {
+    pub(crate) fn new(dirty: Mask, kept: Mask) -> Self {
+        Self { dirty, kept }
+    }
+
+    pub(crate) fn dirty(&self) -> &Mask {
+        &self.dirty
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirty.is_empty() && self.kept.is_empty()
+    }
+
+    pub(crate) fn write(&mut self, bytes: Range<usize>) {
+        self.dirty.add(bytes);
+    }
+
+    /// Bytes were written to the file. Returns whether none are left to write.
+    pub(crate) fn note_written(&mut self, bytes: Range<usize>) -> bool {
+        self.dirty.remove(bytes.clone());
+        self.kept.add(bytes);
+        self.dirty.is_empty()
+    }
+
+    pub(crate) fn keep_all(&mut self) {
+        self.kept = Mask::full();
+    }
+
+    pub(crate) fn end_keeping(&mut self) {
+        self.kept = Mask::new();
+    }
+
+    /// The kept bytes before byte `inside` must be written again.
+    pub(crate) fn redo(&mut self, inside: usize) {
+        self.dirty.add_all(&std::mem::replace(&mut self.kept, Mask::new()));
+        self.dirty.remove(inside..PAGE as usize);
+    }
+
+    /// The file ends at byte `inside` of the page now.
+    pub(crate) fn cut(&mut self, inside: usize) {
+        self.dirty.remove(inside..PAGE as usize);
+        self.kept.remove(inside..PAGE as usize);
+    }
 }
 
 /// Where the bytes that were not written are.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use forebay_block::{Bio, Class, Errno, Frame, Operation};
 
 use crate::bits::{bits, parts};
-use crate::file::{CachedFile, Liberties};
+use crate::file::CachedFile;
 use crate::frames::{FrameRun, FrameRuns};
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
@@ -67,7 +67,7 @@ pub enum ReadStop {
 impl CachedFile {
     /// Starts a read of a range. On a shared file, drops its clean pages, which may be stale.
     pub fn start_read(&mut self, range: &Range<u64>, settled: &mut Settled) {
-        if self.liberties == Liberties::Exclusive || range.is_empty() {
+        if self.lease.is_exclusive() || range.is_empty() {
             return;
         }
         self.drop_clean_in(&(range.start / PAGE..range.end.div_ceil(PAGE)), settled);
@@ -117,7 +117,7 @@ impl CachedFile {
             return Err(ReadStop::Busy);
         }
         let page = wanted.start;
-        let unfenced = self.unfenced_from(page);
+        let unfenced = self.fences.unfenced_from(page);
         if unfenced == 0 {
             return Err(ReadStop::Busy);
         }
@@ -141,12 +141,13 @@ impl CachedFile {
                     return Err(ReadStop::Busy);
                 }
                 let again = if reader.again == Some(page) { bit } else { 0 };
-                self.unread -= u64::from(chunk.uses.read(bits(slot, count), again, reader.caching));
+                self.counts.end_unread(chunk.uses.read(bits(slot, count), again, reader.caching));
                 return Ok(step(chunk.frame(slot), u64::from(count)));
             }
             if chunk.partial & bit != 0 {
                 let step = step(chunk.frame(slot), 1);
-                if !self.partials[&page].mask.holds(at..at + step.length) {
+                let partial = self.odd.partial(page).expect("a page with the bit has a record");
+                if !partial.mask().holds(at..at + step.length) {
                     return Err(self.begin_fill_of_partial(page));
                 }
                 return if chunk.pin(slot, 1) == 1 { Ok(step) } else { Err(ReadStop::Busy) };
@@ -169,7 +170,7 @@ impl CachedFile {
     pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
             let end = step.page * PAGE + (step.at + step.length) as u64;
-            let read_out = if end >= self.size { u64::MAX } else { end / PAGE };
+            let read_out = if end >= self.sizes.size() { u64::MAX } else { end / PAGE };
             for (page, slot, count) in parts(step.pages()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a pinned page has a chunk");
                 chunk.unpin(slot, count);
@@ -179,7 +180,7 @@ impl CachedFile {
                     self.drop_clean(page - slot as u64, mask, settled);
                 }
             }
-            if self.liberties == Liberties::Shared {
+            if self.lease.is_shared() {
                 self.drop_clean_in(&step.pages(), settled);
             }
         }
@@ -196,11 +197,11 @@ impl CachedFile {
         stash: &mut FrameRuns,
     ) -> ReadStop {
         self.streams.missed(wanted.start);
-        if let Some(errno) = self.fill_errors.remove(&wanted.start) {
+        if let Some(errno) = self.errors.take_unreadable(wanted.start) {
             self.index.tidy(wanted.start);
             return ReadStop::Failed(errno);
         }
-        if self.draining {
+        if self.sweep.is_draining() {
             return ReadStop::Busy;
         }
         match self.send_fill(wanted.clone(), Class::Waited, reader.caching, stash) {
@@ -216,11 +217,13 @@ impl CachedFile {
     /// page where the read continues an earlier one.
     pub fn advise(&mut self, bytes: Range<u64>, frames: u64) -> (Range<u64>, Option<u64>) {
         // Others' writes would not be seen in what was read ahead.
-        if self.liberties == Liberties::Shared || bytes.is_empty() {
+        if self.lease.is_shared() || bytes.is_empty() {
             return (0..0, None);
         }
-        let room =
-            ReadaheadRoom { end: self.size.min(self.disk_size).div_ceil(PAGE), pages: frames };
+        let room = ReadaheadRoom {
+            end: self.sizes.size().min(self.sizes.disk_size()).div_ceil(PAGE),
+            pages: frames,
+        };
         let page = bytes.start / PAGE;
         let advice = self.streams.read(bytes, room);
         (advice.ahead, advice.is_same_page.then_some(page))
@@ -249,15 +252,15 @@ impl CachedFile {
         stash: &mut FrameRuns,
         bios: &mut Vec<Bio>,
     ) {
-        let end = pages.end.min(pages.start.saturating_add(self.unfenced_from(pages.start)));
+        let end = pages.end.min(pages.start.saturating_add(self.fences.unfenced_from(pages.start)));
         let mut page = pages.start;
-        while page < end && !self.draining && !self.is_frozen() {
+        while page < end && !self.sweep.is_draining() && !self.is_frozen() {
             if !self.is_absent(page) || self.absent_is_zero(page) {
                 page += 1;
                 continue;
             }
             // One that could not be read is left to who asks for it.
-            if self.fill_errors.contains_key(&page) {
+            if self.errors.is_unreadable(page) {
                 break;
             }
             let Some(bio) = self.send_fill(page..end, class, caching, stash) else { break };
@@ -301,16 +304,16 @@ impl CachedFile {
         if page == wanted.start {
             return None;
         }
-        self.unread += page - wanted.start;
+        self.counts.bring(page - wanted.start);
         Some(self.fill(wanted.start..page, segments, class))
     }
 
     /// A reader wants of a partial page what is not here.
     fn begin_fill_of_partial(&mut self, page: u64) -> ReadStop {
-        if let Some(errno) = self.fill_errors.remove(&page) {
+        if let Some(errno) = self.errors.take_unreadable(page) {
             return ReadStop::Failed(errno);
         }
-        if self.draining {
+        if self.sweep.is_draining() {
             return ReadStop::Busy;
         }
         self.send_fill_of_partial(page, Class::Waited).map_or(ReadStop::Busy, ReadStop::Fill)
@@ -319,13 +322,13 @@ impl CachedFile {
     /// What is missing of a partial page, and of its neighbours, is read; `None` where it is on its
     /// way.
     pub(crate) fn send_fill_of_partial(&mut self, page: u64, class: Class) -> Option<Bio> {
-        let wanted = |partial: Option<&Partial>| match partial.map(|partial| partial.rest) {
+        let wanted = |partial: Option<&Partial>| match partial.map(Partial::rest) {
             Some(Rest::OnDevice(spare)) => Some(spare),
             _ => None,
         };
         let mut spares = Vec::new();
         while (spares.len() as u64) < FILL_PAGES
-            && let Some(spare) = wanted(self.partials.get(&(page + spares.len() as u64)))
+            && let Some(spare) = wanted(self.odd.partial(page + spares.len() as u64))
         {
             spares.push(spare);
         }
@@ -338,8 +341,8 @@ impl CachedFile {
         let bio = self.fill(pages.clone(), segments, class);
         let (_, flight) = Self::flight_of(&bio);
         for (page, spare) in pages.zip(spares) {
-            self.arriving.insert((flight, page), spare);
-            self.partials.get_mut(&page).expect("looked at").rest = Rest::OnTheWay(flight);
+            self.odd.begin_arriving(flight, page, spare);
+            self.odd.partial_mut(page).expect("looked at").send(flight);
         }
         Some(bio)
     }

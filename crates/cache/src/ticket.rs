@@ -5,8 +5,6 @@
 
 use forebay_block::Errno;
 
-use crate::file::CachedFile;
-
 /// Number of a ticket, unique within its file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TicketId(pub u64);
@@ -64,11 +62,11 @@ pub enum Failure {
 }
 
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    pub(crate) id: TicketId,
-    pub(crate) request: TicketKind,
+struct Ticket {
+    id: TicketId,
+    request: TicketKind,
     /// The last epoch it covers.
-    pub(crate) covers: u64,
+    covers: u64,
     /// A page of it could not be written; the others are, before it ends with this.
     failed: Option<Failure>,
 }
@@ -77,16 +75,16 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     next: u64,
-    pub(crate) waiting: Vec<Ticket>,
+    waiting: Vec<Ticket>,
     results: Vec<(TicketId, Result<(), Failure>)>,
     abandoned: Vec<TicketId>,
     /// Failures of abandoned tickets.
-    pub(crate) lost: Vec<Failure>,
+    lost: Vec<Failure>,
     finished: u64,
 }
 
 impl Tickets {
-    fn add(&mut self, request: TicketKind, covers: u64) -> TicketId {
+    pub(crate) fn add(&mut self, request: TicketKind, covers: u64) -> TicketId {
         let id = TicketId(self.next);
         self.next += 1;
         self.waiting.push(Ticket { id, request, covers, failed: None });
@@ -164,45 +162,50 @@ impl Tickets {
     pub(crate) fn finished(&self) -> u64 {
         self.finished
     }
-}
 
-impl CachedFile {
-    /// Takes a ticket. The caller must then notify the context of the file.
-    pub fn ask(&mut self, request: TicketKind) -> TicketId {
-        self.retry_failing();
-        if request == TicketKind::Release && self.wants_flush() {
-            let flush = self.ask(TicketKind::FlushData);
-            self.abandon(flush);
-        }
-        let covers = self.epochs.close();
-        let id = self.tickets.add(request, covers);
-        if let TicketKind::Discard { first, pages } = request {
-            self.raise_fence(id, first..first + pages);
-        }
-        if request.flushes()
-            && let Some(errno) = self.poisoned
-        {
-            self.tickets.finish(id, Err(Failure::Flush(errno)));
-        }
-        id
+    /// Returns whether a ticket is being served.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
-    /// Returns the result of a ticket, once, or `None` while it is being served.
-    pub fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
-        let at = self.tickets.results.iter().position(|(done, _)| *done == id)?;
-        Some(self.tickets.results.swap_remove(at).1)
+    /// Returns the result of a ticket, once.
+    pub(crate) fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
+        let at = self.results.iter().position(|(done, _)| *done == id)?;
+        Some(self.results.swap_remove(at).1)
     }
 
-    /// Declares that no one will fetch the result of a ticket. It is still served.
-    pub fn abandon(&mut self, id: TicketId) {
-        if self.fetch(id).is_none() && self.tickets.is_waiting(id) {
-            self.tickets.abandoned.push(id);
+    /// Nobody will fetch the result of a ticket.
+    pub(crate) fn abandon(&mut self, id: TicketId) {
+        if self.fetch(id).is_none() && self.is_waiting(id) {
+            self.abandoned.push(id);
         }
     }
 
-    /// Returns whether a ticket of this file is being served.
-    #[must_use]
-    pub fn has_tickets(&self) -> bool {
-        !self.tickets.waiting.is_empty()
+    /// Removes and returns the failures of abandoned tickets.
+    pub(crate) fn take_lost(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Returns the epochs covered by the tickets that wait for pages to be written, oldest first.
+    pub(crate) fn covers(&self) -> impl Iterator<Item = u64> + Clone + '_ {
+        self.waiting.iter().filter(|ticket| ticket.request.writes()).map(|ticket| ticket.covers)
+    }
+
+    /// Returns the tickets that wait and whose pages are written.
+    pub(crate) fn written(&self, is_written: impl Fn(u64) -> bool) -> Vec<(TicketId, TicketKind)> {
+        let written = self.waiting.iter().filter(|ticket| is_written(ticket.covers));
+        written.map(|ticket| (ticket.id, ticket.request)).collect()
+    }
+
+    /// Asserts the invariants of this part.
+    pub(crate) fn verify(&self) {
+        let mut waiting = self.waiting.iter().zip(self.waiting.iter().skip(1));
+        let in_order =
+            |(one, next): (&Ticket, &Ticket)| one.id < next.id && one.covers < next.covers;
+        assert!(waiting.all(in_order), "tickets are served in the order of their requests");
+        let is_of_waiting = |id: &TicketId| self.is_waiting(*id);
+        assert!(self.abandoned.iter().all(is_of_waiting), "an abandoned ticket ended twice");
+        let has_result = |ticket: &Ticket| self.results.iter().any(|(id, _)| *id == ticket.id);
+        assert!(!self.waiting.iter().any(has_result), "a ticket has a result and is being served");
     }
 }

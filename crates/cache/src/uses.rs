@@ -67,6 +67,11 @@ impl Uses {
         waiting.count_ones()
     }
 
+    /// Returns the number of pages that wait for a reader.
+    pub(crate) fn unread(&self) -> u32 {
+        self.unread.count_ones()
+    }
+
     /// Of these pages those that go.
     pub(crate) fn passing(&self, mask: u64) -> u64 {
         self.passing & mask

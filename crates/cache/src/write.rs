@@ -9,11 +9,11 @@ use std::ops::Range;
 use forebay_block::Frame;
 
 use crate::bits::{bits, parts, runs, slots};
-use crate::exact::WHOLE;
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRuns;
+use crate::index::WHOLE;
 use crate::limits::{PAGE, STEP_PAGES};
-use crate::partial::{Mask, Partial, Patch, Rest};
+use crate::partial::{Partial, Patch, Rest};
 use crate::settled::Settled;
 use crate::uses::Caching;
 
@@ -88,7 +88,7 @@ impl CachedFile {
         stash: &mut FrameRuns,
         copies: &mut Vec<Copy>,
     ) -> (usize, u64, WriteStop) {
-        let charged_before = self.charged;
+        let charged_before = self.counts.charged();
         let (mut planned, mut pages) = (0, 0);
         let stop = loop {
             if planned == length || pages >= STEP_PAGES {
@@ -97,7 +97,7 @@ impl CachedFile {
             let position = offset + planned as u64;
             let (page, at) = (position / PAGE, (position % PAGE) as usize);
             let left = length - planned;
-            let unfenced = self.unfenced_from(page).min(self.unsent_from(page));
+            let unfenced = self.fences.unfenced_from(page).min(self.flights.unsent_from(page));
             if unfenced == 0 {
                 break WriteStop::Busy;
             }
@@ -116,7 +116,7 @@ impl CachedFile {
                 Err(stop) => break stop,
             }
         };
-        (planned, self.charged - charged_before, stop)
+        (planned, self.counts.charged() - charged_before, stop)
     }
 
     /// Whole pages from `page` on, as many of `most` as are alike and neighbours in memory.
@@ -139,27 +139,22 @@ impl CachedFile {
         let (frame, count) = if absent > 0 {
             let Some(run) = stash.take_run(absent) else { return Err(WriteStop::NoFrames) };
             chunk.set_frames(slot, run);
-            self.charged += u64::from(run.count);
-            if !self.fill_errors.is_empty() {
-                for page in page..page + u64::from(run.count) {
-                    self.fill_errors.remove(&page);
-                }
-            }
+            self.counts.charge(run.count);
+            self.errors.forget_unreadable(&(page..page + u64::from(run.count)));
             (run.first, run.count)
         } else if here > 0 {
             let count = chunk.frames_in_a_row(slot, here);
-            self.charged +=
-                u64::from((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
+            self.counts.charge((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
             (chunk.frame(slot).expect("a present page has a frame"), count)
         } else if sending > 0 {
             let Some(run) = stash.take_run(sending) else { return Err(WriteStop::NoFrames) };
             for at in slot..slot + run.count as usize {
                 let old = chunk.take_frame(at).expect("a page in flight has a frame");
-                self.displaced.insert(page + (at - slot) as u64, (old, chunk.epoch(at)));
+                self.odd.displace(page + (at - slot) as u64, old, chunk.epoch(at));
             }
             chunk.sending &= !bits(slot, run.count);
             chunk.set_frames(slot, run);
-            self.charged += u64::from(run.count);
+            self.counts.charge(run.count);
             (run.first, run.count)
         } else if usable & (1 << slot) == 0 {
             return Err(WriteStop::Busy);
@@ -182,13 +177,11 @@ impl CachedFile {
         let (chunk, slot) = self.index.chunk_mut(page);
         let bit = 1 << slot;
         if chunk.partial & bit != 0 {
-            self.charged += u64::from((chunk.dirty | chunk.held()) & bit == 0);
+            self.counts.charge(u32::from((chunk.dirty | chunk.held()) & bit == 0));
             chunk.partial &= !bit;
-            self.fill_errors.remove(&page);
-            let partial = self.partials.remove(&page).expect("a partial page has its mask");
-            if let Rest::OnDevice(spare) | Rest::Here(spare, _) = partial.rest {
-                stash.push(spare);
-            }
+            self.errors.take_unreadable(page);
+            let partial = self.odd.end_partial(page).expect("a page with the bit has a record");
+            stash.extend(partial.spare());
             return Ok(chunk.frame(slot).expect("a partial page has a frame"));
         }
         let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
@@ -201,14 +194,14 @@ impl CachedFile {
     fn divert_fill(&mut self, page: u64, frame: Frame) -> u32 {
         // An older fill may still be on its way for what the page was before.
         let mut fills = self.flights.fills_of(page);
-        let flight = fills.find(|flight| !self.arriving.contains_key(&(*flight, page)));
+        let flight = fills.find(|flight| !self.odd.is_arriving(*flight, page));
         let flight = flight.expect("a page being filled has a fill");
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.filling &= !(1 << slot);
         let arriving = chunk.take_frame(slot).expect("a page being filled has a frame");
-        self.arriving.insert((flight, page), arriving);
+        self.odd.begin_arriving(flight, page, arriving);
         chunk.set_frame(slot, frame);
-        self.charged += 1;
+        self.counts.charge(1);
         flight
     }
 
@@ -225,9 +218,9 @@ impl CachedFile {
         }
         // Nothing of the old content is left when the write reaches the file's end. On a shared
         // file another program may have moved that since it was looked at.
-        let replaces = self.liberties == Liberties::Exclusive
+        let replaces = self.lease.is_exclusive()
             && at == 0
-            && page * PAGE + length as u64 >= self.size;
+            && page * PAGE + length as u64 >= self.sizes.size();
         let rest_is_zero = replaces || self.absent_is_zero(page);
         let (chunk, slot) = self.index.chunk_mut(page);
         let bit = 1 << slot;
@@ -236,15 +229,15 @@ impl CachedFile {
         }
         let (frame, prepare) =
             if chunk.partial & bit != 0 || chunk.present & !chunk.sending & bit != 0 {
-                self.charged += u64::from((chunk.dirty | chunk.held()) & bit == 0);
+                self.counts.charge(u32::from((chunk.dirty | chunk.held()) & bit == 0));
                 (chunk.frame(slot).expect("a page that is here has a frame"), Prepare::Nothing)
             } else if chunk.present & bit != 0 {
                 let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
                 let old = chunk.take_frame(slot).expect("a page in flight has a frame");
-                self.displaced.insert(page, (old, chunk.epoch(slot)));
+                self.odd.displace(page, old, chunk.epoch(slot));
                 chunk.sending &= !bit;
                 chunk.set_frame(slot, frame);
-                self.charged += 1;
+                self.counts.charge(1);
                 (frame, if replaces { Prepare::Zero } else { Prepare::From(old) })
             } else {
                 let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
@@ -255,17 +248,17 @@ impl CachedFile {
                 } else {
                     if rest_is_zero {
                         chunk.set_frame(slot, frame);
-                        self.charged += 1;
+                        self.counts.charge(1);
                     } else {
                         let Some(spare) = stash.take() else {
                             stash.push(frame);
                             return Err(WriteStop::NoFrames);
                         };
                         chunk.set_frame(slot, frame);
-                        self.charged += 1;
+                        self.counts.charge(1);
                         self.begin_partial(page, Rest::OnDevice(spare));
                     }
-                    self.fill_errors.remove(&page);
+                    self.errors.take_unreadable(page);
                     (frame, if rest_is_zero { Prepare::Zero } else { Prepare::Nothing })
                 }
             };
@@ -277,13 +270,13 @@ impl CachedFile {
     fn begin_partial(&mut self, page: u64, rest: Rest) {
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.partial |= 1 << slot;
-        self.partials.insert(page, Partial { mask: Box::new(Mask::new()), rest });
+        self.odd.begin_partial(page, Partial::new(rest));
     }
 
     /// Returns whether only some bytes of a page are in memory.
     #[must_use]
     pub fn is_partial(&self, page: u64) -> bool {
-        self.partials.contains_key(&page)
+        self.odd.partial(page).is_some()
     }
 
     /// Publishes copies that were made: marks their pages dirty and extends the file. The caller
@@ -297,15 +290,16 @@ impl CachedFile {
         let first = self.epochs.is_empty();
         for copy in copies {
             let end = copy.page * PAGE + (copy.at + copy.length) as u64;
-            self.size = self.size.max(end);
+            self.sizes.accept(end);
             let part = (copy.length < PAGE as usize).then_some(copy.at..copy.at + copy.length);
             for (page, slot, count) in parts(copy.pages()) {
                 self.publish_pages((page, slot, count), part.clone(), caching, settled);
             }
-            if !self.partials.is_empty() {
+            if self.odd.has_partials() {
                 self.grow_partial(copy, settled);
             }
         }
+        self.verify_change();
         Published { first, awaited: self.has_tickets() }
     }
 
@@ -318,7 +312,6 @@ impl CachedFile {
     ) {
         let epoch = self.epochs.current();
         let mask = bits(slot, count);
-        let pages = page..page + u64::from(count);
         let (newly, read) = self.index.change(page, |chunk| {
             assert!(chunk.busy & mask == mask, "a copy is published once");
             chunk.busy &= !mask;
@@ -330,10 +323,10 @@ impl CachedFile {
             }
             (newly, chunk.uses.write(mask, caching))
         });
-        self.unread -= u64::from(read);
+        self.counts.end_unread(read);
         match part {
             Some(bytes) => {
-                self.publish_exact(page, bytes, newly != 0, self.owed.contains_key(&page));
+                self.publish_exact(page, bytes, newly != 0, self.odd.is_owed(page));
             }
             None => {
                 let (chunk, _) = self.index.get_mut(page).expect("a published page has a chunk");
@@ -343,9 +336,11 @@ impl CachedFile {
             }
         }
         let mut counted = newly.count_ones() as usize;
-        if !self.owed.is_empty() {
-            for page in pages.clone() {
-                if let Some(owed) = self.owed.remove(&page) {
+        if self.odd.has_left() {
+            for page in page..page + u64::from(count) {
+                let (parked, owed) = self.odd.end_copy(page);
+                settled.freed.extend(parked);
+                if let Some(owed) = owed {
                     let (chunk, slot) = self.index.chunk_mut(page);
                     chunk.set_epoch(slot, owed);
                     counted -= 1;
@@ -353,24 +348,21 @@ impl CachedFile {
             }
         }
         self.epochs.add(epoch, counted);
-        if !self.parked.is_empty() {
-            settled.freed.extend(pages.filter_map(|page| self.parked.remove(&page)));
-        }
     }
 
     /// A part of a partial page was written; whether it is whole now.
     fn grow_partial(&mut self, copy: &Copy, settled: &mut Settled) {
-        let Some(partial) = self.partials.get_mut(&copy.page) else { return };
-        partial.mask.add(copy.at..copy.at + copy.length);
+        let Some(partial) = self.odd.partial_mut(copy.page) else { return };
+        partial.write(copy.at..copy.at + copy.length);
         // Beyond the end there is nothing to be read, unless another program moves it.
-        let used = match self.liberties {
-            Liberties::Exclusive => (self.size - copy.page * PAGE).min(PAGE) as usize,
+        let used = match self.lease.liberties() {
+            Liberties::Exclusive => self.sizes.bytes_inside(copy.page),
             Liberties::Shared => PAGE as usize,
         };
-        if let Rest::Here(from, filled) = partial.rest {
+        if let Rest::Here(from, filled) = partial.rest() {
             self.make_whole(copy.page, from, filled, settled);
-        } else if partial.mask.holds(0..used) {
-            if let Rest::OnDevice(spare) = partial.rest {
+        } else if partial.mask().holds(0..used) {
+            if let Rest::OnDevice(spare) = partial.rest() {
                 settled.freed.push(spare);
             }
             settled.zero.extend((used < PAGE as usize).then_some((copy.frame, used)));
@@ -388,15 +380,16 @@ impl CachedFile {
     ) {
         let (chunk, slot) = self.index.chunk_mut(page);
         let to = chunk.frame(slot).expect("a partial page has a frame");
-        let bytes = self.partials[&page].mask.missing();
+        let partial = self.odd.partial(page).expect("a page with the bit has a record");
+        let bytes = partial.mask().missing();
         settled.patches.push(Patch { page, from, to, bytes, filled });
         settled.freed.push(from);
         self.end_partial(page);
     }
 
     fn end_partial(&mut self, page: u64) {
-        self.partials.remove(&page);
-        self.fill_errors.remove(&page);
+        self.odd.end_partial(page);
+        self.errors.take_unreadable(page);
         let (chunk, slot) = self.index.chunk_mut(page);
         assert!(chunk.busy & (1 << slot) == 0, "a page is made whole while nobody copies into it");
         chunk.partial &= !(1 << slot);

@@ -30,18 +30,18 @@ impl CachedFile {
     #[must_use]
     pub fn effort(&self) -> Option<Effort> {
         let any = |_: u64, chunk: &Chunk| chunk.dirty;
-        let page = self.index.next_dirty(self.cursor, u64::MAX, any);
-        let page = page.or_else(|| self.index.next_dirty(0, self.cursor, any))?;
+        let page = self.index.next_dirty(self.sweep.cursor(), u64::MAX, any);
+        let page = page.or_else(|| self.index.next_dirty(0, self.sweep.cursor(), any))?;
         Some(self.effort_of(page))
     }
 
     fn effort_of(&self, page: u64) -> Effort {
-        let is_written = page < self.origin_pages
-            || self.is_device
+        let is_written = page < self.sizes.origin_pages()
+            || self.sizes.is_device()
             || self.holes.are_known() && !self.holes.is_zero(page);
         if is_written {
             Effort::Overwrite
-        } else if self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {
+        } else if self.reserved.ranges().covers(&(page * PAGE..(page + 1) * PAGE)) {
             Effort::Reserved
         } else {
             Effort::Hole
@@ -61,7 +61,7 @@ mod tests {
         let mut file = CachedFile::new(Target(0), new, Liberties::Exclusive);
         assert_eq!(file.effort(), None, "nothing is dirty");
         assert_eq!(file.effort_of(5), Effort::Hole);
-        file.space.add(0..10 * PAGE);
+        file.reserved.add(0..10 * PAGE);
         assert_eq!(file.effort_of(5), Effort::Reserved);
         file.holes.mark_written(5..6);
         assert_eq!(file.effort_of(5), Effort::Overwrite);

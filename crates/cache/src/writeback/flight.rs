@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::limits::PAGE;
 use crate::space::Reservation;
 use crate::ticket::TicketId;
 
@@ -94,10 +95,15 @@ pub(crate) struct Flights {
     holding: usize,
     extending: usize,
     flushing: usize,
+    /// Pages of the exact flight. It sends them from the frames that they have.
+    exact: Range<u64>,
 }
 
 impl Flights {
     pub(crate) fn start(&mut self, flight: Flight) -> u32 {
+        if let Flight::Exact { bytes } = &flight {
+            self.exact = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        }
         self.count(&flight, 1);
         match self.free.pop() {
             Some(slot) => {
@@ -119,6 +125,9 @@ impl Flights {
         let flight = self.slots[slot as usize].take().expect("a bio ends exactly once");
         self.free.push(slot);
         self.count(&flight, -1);
+        if matches!(flight, Flight::Exact { .. }) {
+            self.exact = 0..0;
+        }
         flight
     }
 
@@ -138,6 +147,34 @@ impl Flights {
             .enumerate()
             .filter(move |(_, flight)| brings(flight))
             .map(|(slot, _)| slot as u32)
+    }
+
+    /// Returns the number of pages from `page` on that are not being sent from the frames that they
+    /// have: 0 if `page` is.
+    pub(crate) fn unsent_from(&self, page: u64) -> u64 {
+        let Range { start, end } = self.exact;
+        if page < end { start.saturating_sub(page) } else { u64::MAX }
+    }
+
+    /// Flights at the device.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Flight> {
+        self.slots.iter().flatten()
+    }
+
+    /// Asserts the invariants of this part.
+    pub(crate) fn verify(&self) {
+        let count =
+            |counted: fn(&Flight) -> bool| self.all().filter(|flight| counted(flight)).count();
+        assert_eq!(
+            self.all().count(),
+            self.slots.len() - self.free.len(),
+            "a slot is free or used"
+        );
+        assert!(self.holding <= 1, "a flight that holds the file is not alone");
+        assert!(self.extending <= 1, "two requests move the end of the file");
+        assert_eq!(self.flushing, count(|flight| matches!(flight, Flight::Flush { .. })));
+        let exact = count(|flight| matches!(flight, Flight::Exact { .. }));
+        assert_eq!(exact > 0, !self.exact.is_empty(), "the pages of an exact flight are known");
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -18,12 +18,12 @@
 use forebay_block::{Bio, Class, Operation, Segment, Source};
 
 use crate::bits::{bits, parts};
-use crate::file::{CachedFile, Entry, Gaps, Liberties};
+use crate::file::{CachedFile, Entry};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
 use crate::limits::{EXTENDING_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
-use crate::space::{Reservation, Space};
+use crate::space::Reservation;
 use crate::ticket::{TicketId, TicketKind};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
@@ -33,18 +33,22 @@ impl CachedFile {
     /// Returns the next bio of this file for a reason, or `None` if there is nothing to do before
     /// something in flight ends. For [`Reason::Sync`] it serves only tickets.
     pub fn next_bio(&mut self, reason: Reason) -> Option<Bio> {
-        if self.flights.is_held() || self.discarding > 0 {
+        if self.flights.is_held() || self.fences.is_held() {
             return None;
         }
         // Drained: the end of the file goes now, or is not due any more.
-        self.draining &= !self.flights.is_empty();
+        if self.flights.is_empty() {
+            self.sweep.end_drain();
+        }
         if let Some((ticket, length)) = self.tickets.first_set_length() {
             return self.send_set_length(ticket, length);
         }
         match reason {
             Reason::Sync => self.next_for_tickets(),
-            Reason::Periodic => self.overdue.and_then(|epoch| self.next_write_out(epoch, reason)),
-            Reason::Background | Reason::Uncached if self.draining => None,
+            Reason::Periodic => {
+                self.sweep.overdue().and_then(|epoch| self.next_write_out(epoch, reason))
+            }
+            Reason::Background | Reason::Uncached if self.sweep.is_draining() => None,
             Reason::Background | Reason::Uncached => {
                 if let Some(bio) = self.next_fill(None, reason.class()) {
                     return Some(bio);
@@ -65,25 +69,25 @@ impl CachedFile {
     pub fn age(&mut self) {
         // A release that failed ends when nothing is left but failed pages, so those stay as they
         // are.
-        if self.overdue.is_none() && self.is_dirty() && !self.tickets.has_failed() {
+        if self.sweep.overdue().is_none() && self.is_dirty() && !self.tickets.has_failed() {
             self.retry_failing();
-            self.overdue = Some(self.epochs.close());
+            self.sweep.set_overdue(self.epochs.close());
         }
     }
 
     /// Returns whether pages marked by [`CachedFile::age`] are still dirty.
     #[must_use]
     pub fn is_overdue(&mut self) -> bool {
-        if self.overdue.is_some_and(|epoch| self.epochs.is_written(epoch)) {
-            self.overdue = None;
+        if self.sweep.overdue().is_some_and(|epoch| self.epochs.is_written(epoch)) {
+            self.sweep.end_overdue();
         }
-        self.overdue.is_some()
+        self.sweep.overdue().is_some()
     }
 
     /// Whether the file waits to become quiet, for a change of length or for dropping what is
     /// dirty: nobody may start anything.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.discarding > 0 || self.tickets.first_set_length().is_some()
+        self.fences.is_held() || self.tickets.first_set_length().is_some()
     }
 
     /// The next bio towards having everything of `covers` and before written.
@@ -97,27 +101,29 @@ impl CachedFile {
         if let Some(first) = self.pick(Some(covers)) {
             return Some(self.send_run(first, reason.class()));
         }
-        if self.liberties == Liberties::Shared {
+        if self.lease.is_shared() {
             return self.next_exact(Some(covers), reason.class());
         }
         let page = self.dirty_tail(covers)?;
-        self.draining = !self.flights.is_empty();
-        if self.draining { None } else { Some(self.send_tail(page, reason.class())) }
+        if self.sweep.drain(self.flights.is_empty()) {
+            return None;
+        }
+        Some(self.send_tail(page, reason.class()))
     }
 
     /// A partial page has to be read before it is sent whole.
     fn next_fill(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
-        if self.draining || self.partials.is_empty() || self.liberties == Liberties::Shared {
+        if self.sweep.is_draining() || !self.odd.has_partials() || self.lease.is_shared() {
             return None;
         }
         let is_due = |page: u64, partial: &Partial| {
             let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
-            matches!(partial.rest, Rest::OnDevice(_))
+            matches!(partial.rest(), Rest::OnDevice(_))
                 && chunk.dirty & !(chunk.failing | chunk.flight) & (1 << slot) != 0
                 && covers.is_none_or(|covers| chunk.epoch(slot) <= covers)
         };
-        let (page, _) = self.partials.iter().find(|(page, partial)| is_due(**page, partial))?;
-        self.send_fill_of_partial(*page, class)
+        let (page, _) = self.odd.partials().find(|(page, partial)| is_due(*page, partial))?;
+        self.send_fill_of_partial(page, class)
     }
 
     // Picking
@@ -125,7 +131,7 @@ impl CachedFile {
     /// The first page of the next run: on from where the sweep has got to, then what moves the end
     /// of the file, then from the start.
     fn pick(&self, covers: Option<u64>) -> Option<u64> {
-        if self.draining || self.is_alone && !self.flights.is_empty() {
+        if self.sweep.is_draining() || self.sweep.is_alone() && !self.flights.is_empty() {
             return None;
         }
         let which = |first: u64, chunk: &Chunk| {
@@ -135,8 +141,8 @@ impl CachedFile {
                 None => sendable,
             }
         };
-        let whole = self.inner_pages();
-        let cursor = self.cursor.min(whole);
+        let whole = self.sizes.inner_pages();
+        let cursor = self.sweep.cursor().min(whole);
         let find = |from, below| self.index.next_dirty(from, below, which);
         let extending = || {
             if self.flights.is_extending() {
@@ -163,13 +169,7 @@ impl CachedFile {
     /// files' sake: by the time it is swept again, this one is denser.
     fn sweep(&mut self) -> Option<u64> {
         let first = self.pick(None)?;
-        let is_over = first < self.cursor && self.swept;
-        self.swept = !is_over;
-        if is_over {
-            self.cursor = 0;
-            return None;
-        }
-        Some(first)
+        (!self.sweep.ends_before(first)).then_some(first)
     }
 
     /// The first page of the run of eligible pages that ends in `last`.
@@ -202,9 +202,8 @@ impl CachedFile {
     /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run
     /// is too far.
     fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
-        // Where the file's holes may not fit, their zeroes would take the space of later writes.
-        let takes_holes = self.gaps == Gaps::OverHoles && self.size <= self.free_bytes;
-        for gap in 0..=self.gap_pages {
+        let takes_holes = self.ahead.takes_holes(self.sizes.size());
+        for gap in 0..=self.ahead.gap_pages() {
             let page = page + gap;
             if page >= end {
                 return None;
@@ -214,10 +213,10 @@ impl CachedFile {
             }
             let in_flight =
                 self.index.get(page).is_some_and(|(chunk, slot)| chunk.flight & (1 << slot) != 0);
-            if in_flight || self.liberties != Liberties::Exclusive || !self.holes.is_zero(page) {
+            if in_flight || self.lease.is_shared() || !self.holes.is_zero(page) {
                 return None;
             }
-            if !takes_holes && !self.space.covers(&(page * PAGE..(page + 1) * PAGE)) {
+            if !takes_holes && !self.reserved.ranges().covers(&(page * PAGE..(page + 1) * PAGE)) {
                 return None;
             }
         }
@@ -236,7 +235,7 @@ impl CachedFile {
     fn send_pages(&mut self, first: u64, class: Class) -> Bio {
         let mut run = Pages::starting_at(first);
         let mut segments = Segments::default();
-        let whole = self.inner_pages();
+        let whole = self.sizes.inner_pages();
         run.extending = first >= whole;
         let (end, most) =
             if run.extending { (u64::MAX, EXTENDING_PAGES) } else { (whole, GATHER_PAGES) };
@@ -260,9 +259,9 @@ impl CachedFile {
             run.push(gap, Carries::Zeroes);
             page += gap;
         }
-        self.cursor = page;
+        self.sweep.move_to(page);
         let length = self.bytes_of(&(first..first + run.count));
-        self.was_sent_alone = self.is_alone;
+        self.sweep.note_sent();
         let flight = self.flights.start(Flight::Pages(run));
         self.bio(Operation::Write, first * PAGE, length, segments.cut_to(length), class, flight)
     }
@@ -291,16 +290,16 @@ impl CachedFile {
             chunk.sending |= mask;
         });
         self.holes.mark_written(page..page + u64::from(sent));
-        self.note_sent((page + u64::from(sent)) * PAGE);
+        self.reserved.note_sent((page + u64::from(sent)) * PAGE);
         u64::from(sent)
     }
 
     fn send_tail(&mut self, page: u64, class: Class) -> Bio {
-        let length = self.size - page * PAGE;
+        let length = self.sizes.size() - page * PAGE;
         let mut segments = Segments::default();
         self.send_data(page, 1, 1, &mut segments);
         let segments = segments.cut_to(length);
-        self.was_sent_alone = self.is_alone;
+        self.sweep.note_sent();
         let flight = self.flights.start(Flight::Tail { page, length });
         self.bio(Operation::WriteBuffered, page * PAGE, length, segments, class, flight)
     }
@@ -349,12 +348,7 @@ impl CachedFile {
         if let Some(bio) = self.next_for_written() {
             return Some(bio);
         }
-        let waits = self
-            .tickets
-            .waiting
-            .iter()
-            .filter(|ticket| ticket.request.writes())
-            .map(|ticket| ticket.covers);
+        let waits = self.tickets.covers();
         let oldest = waits.clone().find(|covers| !self.epochs.is_written(*covers))?;
         let youngest = waits.max()?;
         let next = self.next_write_out(oldest, Reason::Sync);
@@ -367,20 +361,12 @@ impl CachedFile {
 
     /// What remains to be done for tickets whose pages are written.
     fn next_for_written(&mut self) -> Option<Bio> {
-        let written: Vec<(TicketId, TicketKind)> = self
-            .tickets
-            .waiting
-            .iter()
-            .filter(|ticket| self.epochs.is_written(ticket.covers))
-            .map(|ticket| (ticket.id, ticket.request))
-            .collect();
+        let written = self.tickets.written(|covers| self.epochs.is_written(covers));
         for id in ids_of(&written, |request| request == TicketKind::WriteOut) {
             self.tickets.finish(id, Ok(()));
         }
         let mut releases = ids_of(&written, |request| request == TicketKind::Release);
-        releases.retain(|id| {
-            self.liberties == Liberties::Exclusive || !self.tickets.has_flush_before(*id)
-        });
+        releases.retain(|id| self.lease.is_exclusive() || !self.tickets.has_flush_before(*id));
         if !releases.is_empty()
             && let Some(bio) = self.next_for_release(&releases)
         {
@@ -390,7 +376,7 @@ impl CachedFile {
         if serves.is_empty() || self.flights.is_flushing() {
             return None;
         }
-        if self.entry == Entry::New {
+        if self.flushes.entry() == Entry::New {
             return Some(self.send_flush(
                 Operation::FlushDirectory,
                 Vec::new(),
@@ -398,16 +384,12 @@ impl CachedFile {
             ));
         }
         let all = written.iter().any(|(_, request)| *request == TicketKind::FlushAll);
-        if !self.unflushed && !all {
+        if !self.flushes.is_unflushed() && !all {
             for id in serves {
                 self.tickets.finish(id, Ok(()));
             }
             // A release may have waited for that.
-            return if self.liberties == Liberties::Shared {
-                self.next_for_written()
-            } else {
-                None
-            };
+            return if self.lease.is_shared() { self.next_for_written() } else { None };
         }
         self.begin_flush();
         let operation = if all { Operation::FlushAll } else { Operation::FlushData };
@@ -428,37 +410,38 @@ impl CachedFile {
     /// last stretch to the first. Only under the lease. Space beyond the end stays while writes
     /// that were accepted since, or are under way, rely on it: a later release gives it back.
     fn next_for_release(&mut self, tickets: &[TicketId]) -> Option<Bio> {
-        let is_relied_on = self.size > self.disk_size || self.allocated_writes > 0;
-        let has_beyond = self.may_give_back() && self.reserved_beyond_end() > 0;
+        let is_relied_on =
+            self.sizes.size() > self.sizes.disk_size() || self.reserved.is_relied_on();
+        let has_beyond = self.lease.may_give_back() && self.reserved_beyond_end() > 0;
         let gives_back = has_beyond && !is_relied_on;
         if has_beyond && is_relied_on {
             // What follows forgets the ranges, and must not forget that.
-            self.littered = self.littered.max(self.space.end());
+            self.reserved.keep_litter();
         }
         if !self.flights.is_empty() {
             // Somebody waits for the lease: nothing new is sent before it can be given up.
-            self.draining |= gives_back && self.is_breaking();
+            if gives_back && self.is_breaking() {
+                self.sweep.begin_drain();
+            }
             return None;
         }
         let class = Class::Background;
         if gives_back {
-            let bytes = self.reserved_beyond_end();
-            self.space.cut(self.disk_size);
-            self.littered = 0;
+            let bytes = self.reserved.give_back(self.sizes.disk_size());
             let flight = self.flights.start(Flight::GiveBack { bytes });
             return Some(self.bio(
                 Operation::SetLength,
-                self.disk_size,
+                self.sizes.disk_size(),
                 0,
                 Vec::new(),
                 class,
                 flight,
             ));
         }
-        if self.liberties == Liberties::Exclusive
+        if self.lease.is_exclusive()
             && let Some(unused) = self.last_unused()
         {
-            self.space.cut(unused.start);
+            self.reserved.punch(unused.start);
             let flight = self.flights.start(Flight::Punch);
             let length = unused.end - unused.start;
             return Some(self.bio(
@@ -471,9 +454,10 @@ impl CachedFile {
             ));
         }
         // On a shared file: the next open that has the lease gives it back.
-        self.leaves_space |= !has_beyond && self.reserved_beyond_end() > 0;
-        self.space = Space::default();
-        self.gives_back_all = false;
+        if !has_beyond && self.reserved_beyond_end() > 0 {
+            self.reserved.leave();
+        }
+        self.reserved.end_release();
         for id in tickets {
             self.tickets.finish(*id, Ok(()));
         }

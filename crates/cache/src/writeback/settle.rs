@@ -9,7 +9,7 @@ use std::ops::Range;
 use forebay_block::{Bio, Errno, Frame, Operation};
 
 use crate::bits::{bits, parts, runs, slots};
-use crate::file::{CachedFile, Entry, Liberties};
+use crate::file::{CachedFile, Entry};
 use crate::limits::PAGE;
 use crate::partial::{Partial, Rest};
 pub use crate::settled::{Keep, Settled};
@@ -37,12 +37,12 @@ impl CachedFile {
     ) {
         let (target, flight) = Self::flight_of(bio);
         assert_eq!(target, self.target, "a bio comes back to its file");
-        self.look.writes += 1;
+        self.sizes.note_ended();
         // What ended short was sent again by the request path; less than all of it here is a
         // failure. A read may have come to the end of the file, which others may have moved; a
         // device that ends before its end has shrunk.
-        let is_whole =
-            bio.operation.moves_bytes() && (bio.operation != Operation::Read || self.is_device);
+        let is_whole = bio.operation.moves_bytes()
+            && (bio.operation != Operation::Read || self.sizes.is_device());
         let result = match result {
             Ok(moved) if is_whole && moved < bio.length => Err(Errno::IO),
             other => other,
@@ -53,9 +53,9 @@ impl CachedFile {
                 let mut run = Pages::starting_at(page);
                 run.push(1, Carries::Data);
                 if result.is_ok() {
-                    self.disk_size = self.disk_size.max(page * PAGE + length);
+                    self.sizes.note_written(page * PAGE + length);
                 }
-                self.draining = false;
+                self.sweep.end_drain();
                 // The page that is appended to next stays, whatever else has to go.
                 self.settle_run(&run, result, Keep::All, settled);
             }
@@ -64,13 +64,13 @@ impl CachedFile {
                 self.settle_fill(flight, (pages, waited), result, settled);
             }
             Flight::Allocate(reservation) => match result {
-                Ok(_) => self.space.add(reservation.bytes),
+                Ok(_) => self.reserved.add(reservation.bytes),
                 Err(errno) => self.settle_unreserved(&reservation, errno),
             },
             Flight::Bypass => unreachable!("a caller's own write has no bio"),
             // Space that could not be given back is given back by the next open.
-            Flight::GiveBack { .. } => self.leaves_space |= result.is_err(),
-            Flight::Punch => {}
+            Flight::GiveBack { .. } if result.is_err() => self.reserved.leave(),
+            Flight::GiveBack { .. } | Flight::Punch => {}
             Flight::Flush { serves, step } => self.settle_flush(&serves, step, result, settled),
             Flight::Discard { ticket, pages } => {
                 self.settle_discard(ticket, pages, result, settled);
@@ -83,11 +83,12 @@ impl CachedFile {
                 self.tickets.finish(ticket, told);
             }
         }
-        if !self.has_tickets() && self.overdue.is_none() {
+        if !self.has_tickets() && self.sweep.overdue().is_none() {
             // Nobody wants the end of the file any more: who was held up for it goes on, and is
             // woken by this.
-            self.draining = false;
+            self.sweep.end_drain();
         }
+        self.verify_change();
     }
 
     /// Takes back a write of pages that was made and is not sent: the pages are dirty as before.
@@ -99,6 +100,7 @@ impl CachedFile {
             panic!("only writes of pages are taken back: {bio:?}")
         };
         self.settle_unwritten(&run, Failing::No, settled);
+        self.verify_change();
     }
 
     /// Returns the number of tickets that have ended since the file was opened. It changes exactly
@@ -109,11 +111,11 @@ impl CachedFile {
     }
 
     pub(crate) fn retry_failing(&mut self) {
-        if self.failing_pages > 0 {
+        if self.counts.failing() > 0 {
             for (_, chunk) in self.index.chunks_mut() {
                 chunk.failing = 0;
             }
-            self.failing_pages = 0;
+            self.counts.retry_failing();
         }
     }
 
@@ -124,12 +126,12 @@ impl CachedFile {
         keep: Keep,
         settled: &mut Settled,
     ) {
-        if result.is_ok() && !self.is_device {
-            self.disk_size = self.disk_size.max((run.first + run.count) * PAGE);
+        if result.is_ok() {
+            self.sizes.note_written((run.first + run.count) * PAGE);
         }
         if result.is_ok() && self.is_rewriting() {
             // It was on its way when a flush failed.
-            self.note_direct();
+            self.flushes.note_direct();
             self.settle_unwritten(run, Failing::No, settled);
         } else {
             self.settle_run(run, result, keep, settled);
@@ -143,23 +145,23 @@ impl CachedFile {
         keep: Keep,
         settled: &mut Settled,
     ) {
-        self.unflushed = true;
-        let was_alone = std::mem::take(&mut self.was_sent_alone);
+        self.flushes.note_change();
+        let was_alone = self.sweep.note_ended();
         if let Err(errno) = result {
             // On a nearly full file system requests in flight hold space for metadata that they do
             // not use in the end. A request that finds none beside others is sent again alone.
             let is_refused_beside_others = errno == NO_SPACE && !was_alone;
             if is_refused_beside_others {
-                self.is_alone = true;
+                self.sweep.begin_alone();
                 return self.settle_unwritten(run, Failing::No, settled);
             }
             self.settle_unwritten(run, Failing::Yes, settled);
             self.tell_failure(run.first * PAGE, errno);
             return;
         }
-        self.is_alone = false;
-        if self.liberties == Liberties::Exclusive {
-            self.note_unkept();
+        self.sweep.end_alone();
+        if self.lease.is_exclusive() {
+            self.flushes.note_unkept();
         }
         for (pages, carries) in run.parts() {
             for (page, slot, count) in parts(pages.clone()) {
@@ -175,7 +177,7 @@ impl CachedFile {
 
     /// What was sent of pages has to be sent again.
     fn settle_unwritten(&mut self, run: &Pages, failing: Failing, settled: &mut Settled) {
-        self.unflushed = true;
+        self.flushes.note_change();
         for (pages, carries) in run.parts() {
             for page in pages.clone() {
                 let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
@@ -189,11 +191,10 @@ impl CachedFile {
     }
 
     pub(crate) fn tell_failure(&mut self, offset: u64, errno: Errno) {
-        self.write_error = Some((offset, errno));
-        self.error_sequence += 1;
+        self.errors.note_write(offset, errno);
         self.tickets.fail_pages(Failure::Write { offset, errno });
         // Not again until somebody asks, or time has passed.
-        self.overdue = None;
+        self.sweep.end_overdue();
     }
 
     /// Pages of one chunk were written.
@@ -208,13 +209,13 @@ impl CachedFile {
         let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let mask = bits(slot, count);
         let (own, touched) = (mask & chunk.sending, mask & !chunk.sending);
-        let is_shared = self.liberties == Liberties::Shared;
+        let is_shared = self.lease.is_shared();
         // What is kept for a flush stays charged until then.
         let uncharged = if is_shared { touched } else { mask };
-        self.charged -= u64::from(uncharged.count_ones());
+        self.counts.uncharge(uncharged.count_ones());
         settled.uncharged += u64::from(uncharged.count_ones());
         chunk.sending &= !mask;
-        self.unwritable_pages -= u64::from((chunk.unwritable & mask).count_ones());
+        self.counts.end_unwritable((chunk.unwritable & mask).count_ones());
         chunk.unwritable &= !mask;
         for (slot, count) in runs(own) {
             let mut done = 0;
@@ -244,17 +245,17 @@ impl CachedFile {
         }
         for page in slots(touched).map(|slot| first + slot as u64) {
             let (frame, epoch) =
-                self.displaced.remove(&page).expect("a touched page has another frame");
+                self.odd.end_displaced(page).expect("a touched page has another frame");
             self.epochs.remove(epoch, 1);
             self.free_displaced(page, frame, settled);
         }
     }
 
     fn settle_failed(&mut self, page: u64, failing: Failing, settled: &mut Settled) {
-        let displaced = self.displaced.remove(&page);
+        let displaced = self.odd.end_displaced(page);
         if let Some((frame, _)) = displaced {
             self.free_displaced(page, frame, settled);
-            self.charged -= 1;
+            self.counts.uncharge(1);
             settled.uncharged += 1;
         }
         if displaced.is_some() {
@@ -270,7 +271,7 @@ impl CachedFile {
             } else {
                 // Its newer content is being copied right now, and will be published as of this
                 // older epoch: until then a sync that covers it has to wait.
-                self.owed.insert(page, epoch);
+                self.odd.owe(page, epoch);
             }
             return;
         }
@@ -279,7 +280,7 @@ impl CachedFile {
             self.mark_failing(page);
         }
         self.index.mark_dirty(page);
-        if self.liberties == Liberties::Shared {
+        if self.lease.is_shared() {
             // It may have been sent under the lease.
             self.claim(page);
         }
@@ -289,8 +290,7 @@ impl CachedFile {
     pub(crate) fn mark_failing(&mut self, page: u64) {
         let (chunk, slot) = self.index.get_mut(page).expect("a dirty page has a chunk");
         let bit = 1 << slot;
-        self.failing_pages += u64::from(chunk.failing & bit == 0);
-        self.unwritable_pages += u64::from(chunk.unwritable & bit == 0);
+        self.counts.fail(chunk.failing & bit != 0, chunk.unwritable & bit != 0);
         chunk.failing |= bit;
         chunk.unwritable |= bit;
     }
@@ -299,7 +299,7 @@ impl CachedFile {
     fn free_displaced(&mut self, page: u64, frame: Frame, settled: &mut Settled) {
         let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
         if chunk.busy & (1 << slot) != 0 {
-            self.parked.insert(page, frame);
+            self.odd.park(page, frame);
         } else {
             settled.freed.push(frame);
         }
@@ -315,14 +315,14 @@ impl CachedFile {
         let moved = |page: u64| {
             result.map(|moved| moved.saturating_sub((page - pages.start) * PAGE).min(PAGE))
         };
-        let failing_before = self.failing_pages;
+        let failing_before = self.counts.failing();
         for (page, slot, count) in parts(pages.clone()) {
             let first = page - slot as u64;
             let mut own = bits(slot, count);
-            let apart = if self.arriving.is_empty() { 0 } else { own };
+            let apart = if self.odd.has_arriving() { own } else { 0 };
             for slot in slots(apart) {
                 let page = first + slot as u64;
-                if let Some(frame) = self.arriving.remove(&(flight, page)) {
+                if let Some(frame) = self.odd.end_arriving(flight, page) {
                     own &= !(1 << slot);
                     self.settle_arrived(flight, page, frame, moved(page), settled);
                 }
@@ -337,13 +337,13 @@ impl CachedFile {
                     chunk.present |= own;
                     for slot in slots(own) {
                         let page = first + slot as u64;
-                        self.fill_errors.remove(&page);
+                        self.errors.take_unreadable(page);
                         if let Ok(filled @ ..PAGE) = moved(page) {
                             let frame = chunk.frame(slot).expect("a filled page has a frame");
                             settled.zero.push((frame, filled as usize));
                         }
                     }
-                    let stale = self.liberties == Liberties::Shared && !waited;
+                    let stale = self.lease.is_shared() && !waited;
                     let dropped = if stale { chunk.idle_clean() & own } else { 0 };
                     self.list_clean(first, own & !dropped, settled);
                     // Others may have written since, and nobody waits for it.
@@ -351,18 +351,18 @@ impl CachedFile {
                 }
                 Err(errno) => {
                     settled.freed.extend(chunk.take_frames(own));
-                    self.unread -= u64::from(chunk.uses.forget(own));
+                    self.counts.end_unread(chunk.uses.forget(own));
                     // Nobody has asked for what was read ahead; who does reads it once more, and
                     // hears.
                     if page == pages.start && own & 1 << slot != 0 && waited {
-                        self.fill_errors.insert(page, errno);
+                        self.errors.note_unreadable(page, errno);
                     }
                     self.index.tidy(page);
                 }
             }
         }
         if let Err(errno) = result
-            && self.failing_pages > failing_before
+            && self.counts.failing() > failing_before
         {
             self.tell_failure(pages.start * PAGE, errno);
         }
@@ -377,18 +377,18 @@ impl CachedFile {
         filled: Result<u64, Errno>,
         settled: &mut Settled,
     ) {
-        let waits = |partial: &&mut Partial| partial.rest == Rest::OnTheWay(flight);
-        let Some(partial) = self.partials.get_mut(&page).filter(waits) else {
+        let waits = |partial: &&mut Partial| partial.rest() == Rest::OnTheWay(flight);
+        let Some(partial) = self.odd.partial_mut(page).filter(waits) else {
             // It was written in whole meanwhile.
             settled.freed.push(frame);
             return;
         };
         match filled {
             Ok(filled) => {
-                self.fill_errors.remove(&page);
+                self.errors.take_unreadable(page);
                 let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
                 if chunk.busy & (1 << slot) != 0 {
-                    partial.rest = Rest::Here(frame, filled as usize);
+                    partial.arrive(frame, filled as usize);
                 } else {
                     self.make_whole(page, frame, filled as usize, settled);
                     let (chunk, slot) = self.index.get(page).expect("a whole page has a chunk");
@@ -398,12 +398,12 @@ impl CachedFile {
                 }
             }
             Err(errno) => {
-                partial.rest = Rest::OnDevice(frame);
-                self.fill_errors.insert(page, errno);
+                partial.fail(frame);
+                self.errors.note_unreadable(page, errno);
                 let (chunk, slot) = self.index.get(page).expect("a partial page has a chunk");
                 // One that is being copied into for the first time is not dirty yet; of a shared
                 // file what was written can be sent without the rest.
-                if chunk.dirty & (1 << slot) != 0 && self.liberties == Liberties::Exclusive {
+                if chunk.dirty & (1 << slot) != 0 && self.lease.is_exclusive() {
                     self.mark_failing(page);
                 }
             }
@@ -418,7 +418,7 @@ impl CachedFile {
         settled: &mut Settled,
     ) {
         match (result, step) {
-            (Ok(_), FlushStep::Directory) => self.entry = Entry::Old,
+            (Ok(_), FlushStep::Directory) => self.flushes.set_entry(Entry::Old),
             (Ok(_), FlushStep::File) => {
                 self.end_flush(settled);
                 for id in serves {
@@ -437,36 +437,28 @@ impl CachedFile {
     fn cut_page(&mut self, page: u64, from: usize, settled: &mut Settled) {
         let Some((chunk, slot)) = self.index.get(page) else { return };
         let Some(frame) = chunk.frame(slot) else { return };
-        if let Some(partial) = self.partials.get_mut(&page) {
-            partial.mask.remove(from..PAGE as usize);
-            if partial.mask.is_empty() {
-                // No written byte is left.
-                return self.drop_page(page, settled);
-            }
-            if self.liberties == Liberties::Exclusive {
-                partial.mask.add(from..PAGE as usize);
-            }
+        if let Some(partial) = self.odd.partial_mut(page)
+            && !partial.cut(from, self.lease.is_exclusive())
+        {
+            // No written byte is left.
+            return self.drop_page(page, settled);
         }
         settled.zero.push((frame, from));
     }
 
     fn cut_or_grow(&mut self, length: u64, settled: &mut Settled) {
-        if length < self.size {
+        if length < self.sizes.size() {
             self.drop_pages(length.div_ceil(PAGE)..u64::MAX, settled);
             if !length.is_multiple_of(PAGE) {
                 self.cut_page(length / PAGE, (length % PAGE) as usize, settled);
             }
             // Space allocated for a write since the cut was made is there still.
-            self.littered = self.littered.max(self.space.end());
-            self.space.cut(length);
+            self.reserved.cut(length);
             self.holes.cut(length.div_ceil(PAGE));
-            self.origin_pages = self.origin_pages.min(length.div_ceil(PAGE));
         }
-        let is_cut = length < self.size && !length.is_multiple_of(PAGE);
-        self.size = length;
-        self.disk_size = length;
-        self.unflushed = true;
-        self.look.cuts += 1;
+        let is_cut = length < self.sizes.size() && !length.is_multiple_of(PAGE);
+        self.sizes.set_length(length);
+        self.flushes.note_change();
         if is_cut {
             self.cut_exact(length / PAGE, settled);
         }

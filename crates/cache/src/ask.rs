@@ -1,0 +1,42 @@
+//! The caller's side of a ticket: ask for something, and fetch its result.
+
+use crate::file::CachedFile;
+use crate::ticket::{Failure, TicketId, TicketKind};
+
+impl CachedFile {
+    /// Takes a ticket. The caller must then notify the context of the file.
+    pub fn ask(&mut self, request: TicketKind) -> TicketId {
+        self.retry_failing();
+        if request == TicketKind::Release && self.wants_flush() {
+            let flush = self.ask(TicketKind::FlushData);
+            self.abandon(flush);
+        }
+        let covers = self.epochs.close();
+        let id = self.tickets.add(request, covers);
+        if let TicketKind::Discard { first, pages } = request {
+            self.fences.raise(id, first..first + pages);
+        }
+        if request.flushes()
+            && let Some(errno) = self.flushes.poisoned()
+        {
+            self.tickets.finish(id, Err(Failure::Flush(errno)));
+        }
+        id
+    }
+
+    /// Returns the result of a ticket, once, or `None` while it is being served.
+    pub fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
+        self.tickets.fetch(id)
+    }
+
+    /// Declares that no one will fetch the result of a ticket. It is still served.
+    pub fn abandon(&mut self, id: TicketId) {
+        self.tickets.abandon(id);
+    }
+
+    /// Returns whether a ticket of this file is being served.
+    #[must_use]
+    pub fn has_tickets(&self) -> bool {
+        self.tickets.are_waiting()
+    }
+}

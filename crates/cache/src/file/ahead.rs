@@ -1,0 +1,191 @@
+//! When space is reserved ahead of data, and how much: the settings and the measured growth.
+//!
+//! The decision itself needs the pages and is in `reserve.rs`. Which space is held is in
+//! `reserved.rs` beside this file.
+//!
+//! Invariants:
+//! - [`Reserving::Off`] is final unless a new file is made;
+//! - a reservation is at least two requests long, and the longest gap is bounded at compile time.
+
+use forebay_block::{Errno, Moment};
+
+use crate::growth::Growth;
+use crate::limits::{AHEAD_OF_FREE, GAP_PAGES, MOST_GAP_PAGES, PAGE, RESERVE_LEAST, SCARCE_PAUSE};
+use crate::space::{NO_SPACE, OVER_QUOTA, ahead};
+
+/// Whether space may be reserved ahead of data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reserving {
+    /// Reserve space in files that become dense.
+    Adaptive,
+    /// As `Adaptive`, and this many bytes beyond the end of a file that grows.
+    Ahead(u64),
+    /// Set an extent-size hint of this many bytes on new files. As `Adaptive` if the file system
+    /// has no such hint.
+    Hint(u64),
+    /// Reserve nothing for now, because the knob says so.
+    Paused,
+    /// Reserve nothing ever in this file: it could not be given back, or the file system refused.
+    Off,
+}
+
+/// Holes between two dirty runs that may be filled with zeroes, to write both runs in one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gaps {
+    /// All known holes, which allocates space for them.
+    OverHoles,
+    /// Only known holes with reserved space.
+    OverReserved,
+}
+
+/// Settings for space ahead of data, of one file.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    reserving: Reserving,
+    /// Runs still to be sent before the file is examined again.
+    pause: u64,
+    /// Maximum of bytes per reservation.
+    most: u64,
+    /// Free bytes of the file system.
+    free_bytes: u64,
+    growth: Growth,
+    gaps: Gaps,
+    /// Pages of the longest gap that is filled with zeroes.
+    gap_pages: u64,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self {
+            reserving: Reserving::Adaptive,
+            pause: 0,
+            most: u64::MAX,
+            free_bytes: 0,
+            growth: Growth::default(),
+            gaps: Gaps::OverHoles,
+            gap_pages: GAP_PAGES,
+        }
+    }
+}
+
+impl Ahead {
+    pub(crate) fn set_reserving(&mut self, reserving: Reserving) {
+        self.reserving = reserving;
+    }
+
+    /// Sets whether space may be reserved, unless it is off for good.
+    pub(crate) fn change_reserving(&mut self, reserving: Reserving) {
+        if self.reserving != Reserving::Off {
+            self.reserving = reserving;
+        }
+    }
+
+    pub(crate) fn set_most(&mut self, bytes: u64) {
+        self.most = bytes.max(RESERVE_LEAST) / PAGE * PAGE;
+    }
+
+    pub(crate) fn most(&self) -> u64 {
+        self.most
+    }
+
+    pub(crate) fn set_free_bytes(&mut self, free_bytes: u64) {
+        self.free_bytes = free_bytes;
+    }
+
+    pub(crate) fn set_gaps(&mut self, gaps: Gaps, longest: u64) {
+        self.gaps = gaps;
+        self.gap_pages = longest.min(MOST_GAP_PAGES);
+    }
+
+    pub(crate) fn gap_pages(&self) -> u64 {
+        self.gap_pages
+    }
+
+    /// Returns whether zeroes may be written over holes without reserved space. Not if the holes of
+    /// the file may not fit into the free space: their zeroes would take the space of later writes.
+    pub(crate) fn takes_holes(&self, size: u64) -> bool {
+        self.gaps == Gaps::OverHoles && size <= self.free_bytes
+    }
+
+    /// Records the size of the file at the time of a reservation.
+    pub(crate) fn note_reserved(&mut self, size: u64, now: Moment) {
+        self.growth.note(size, now);
+    }
+
+    /// Returns whether space may be reserved at all. `has_hint`: the file system allocates in units
+    /// of an extent-size hint.
+    pub(crate) fn may_reserve(&self, has_hint: bool) -> bool {
+        match self.reserving {
+            Reserving::Adaptive | Reserving::Ahead(_) => true,
+            Reserving::Hint(_) => !has_hint,
+            Reserving::Paused | Reserving::Off => false,
+        }
+    }
+
+    /// Returns whether this run is in the pause before the file is examined again.
+    pub(crate) fn is_paused(&mut self) -> bool {
+        let was_paused = self.pause > 0;
+        self.pause -= u64::from(was_paused);
+        was_paused
+    }
+
+    /// Skips this many runs.
+    pub(crate) fn pause(&mut self, runs: u64) {
+        self.pause = runs;
+    }
+
+    /// Returns the bytes to reserve beyond the end of a growing file of this size.
+    pub(crate) fn beyond(&self, size: u64) -> u64 {
+        match self.reserving {
+            Reserving::Ahead(bytes) => fixed(bytes, self.free_bytes),
+            _ => ahead(size, self.free_bytes, self.growth.bytes_per_second()),
+        }
+    }
+
+    /// Handles a refused reservation. Returns whether some of its space may have been allocated.
+    pub(crate) fn refuse(&mut self, errno: Errno) -> bool {
+        match errno {
+            // There may be space again later. Space allocated before it ran out is still there.
+            NO_SPACE | OVER_QUOTA => self.pause = SCARCE_PAUSE,
+            // The reservation was not tried.
+            Errno::WOULD_BLOCK => self.pause = SCARCE_PAUSE,
+            // Data can be written without a reservation; the write reports a lack of space.
+            _ => self.reserving = Reserving::Off,
+        }
+        matches!(errno, NO_SPACE | OVER_QUOTA)
+    }
+
+    /// Asserts the invariants of this part.
+    pub(crate) fn verify(&self) {
+        assert!(self.most >= RESERVE_LEAST, "a reservation is too short: {}", self.most);
+        assert!(self.gap_pages <= MOST_GAP_PAGES, "a gap is too long: {}", self.gap_pages);
+    }
+}
+
+/// Returns the part of a fixed number of bytes that the file system has room for.
+fn fixed(bytes: u64, free_bytes: u64) -> u64 {
+    bytes.min(free_bytes / AHEAD_OF_FREE) / PAGE * PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_09_a_fixed_number_is_limited_by_the_free_space() {
+        assert_eq!(fixed(64 << 20, 1 << 40), 64 << 20);
+        assert_eq!(fixed(64 << 20, 1 << 20), 8192);
+    }
+
+    #[test]
+    fn contract_09_a_refusal_pauses_or_ends_reservations() {
+        let mut ahead = Ahead::default();
+        assert!(ahead.refuse(NO_SPACE) && ahead.refuse(OVER_QUOTA));
+        assert!(!ahead.refuse(Errno::WOULD_BLOCK) && ahead.may_reserve(false));
+        assert_eq!((0..100).filter(|_| ahead.is_paused()).count() as u64, SCARCE_PAUSE);
+        assert!(!ahead.refuse(Errno::IO));
+        ahead.change_reserving(Reserving::Adaptive);
+        assert!(!ahead.may_reserve(false), "off for good");
+        ahead.verify();
+    }
+}

@@ -2,12 +2,15 @@
 //! helpers of their own: `device` (a loop device), `mount` (file systems on loop devices), `faulty`
 //! (disks that lose, fail and hang), `other` (another program that is told what to do), `kept`
 //! (programs with keepers), `stopped` (one that is looked at), `refused` (a system call that the
-//! kernel refuses), `history` (what a file may hold after a crash) and `load` (writers whose power
-//! goes).
+//! kernel refuses), `handle` (a file opened cached or direct), `disturb` (another program and the
+//! knobs, during a long run), `history` (what a file may hold after a crash) and `load` (writers
+//! whose power goes).
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod device;
+pub(crate) mod disturb;
 pub(crate) mod faulty;
+pub(crate) mod handle;
 pub(crate) mod history;
 pub(crate) mod kept;
 pub(crate) mod load;
@@ -84,6 +87,12 @@ pub(crate) fn seed() -> u64 {
     });
     println!("FOREBAY_TEST_SEED={seed}");
     seed
+}
+
+/// Returns the number of operations of each random test: `FOREBAY_TEST_OPERATIONS`, or `default`.
+pub(crate) fn operations(default: u64) -> u64 {
+    let number = std::env::var("FOREBAY_TEST_OPERATIONS");
+    number.map_or(default, |number| number.parse().expect("FOREBAY_TEST_OPERATIONS is a number"))
 }
 
 /// A directory on the file system of the current one, which is the one that is built on: not a

@@ -57,6 +57,14 @@ impl FileSystem {
     }
 }
 
+/// Runs a test on a new file system, or in the directory of the build if it cannot be mounted.
+pub(crate) fn on(test: &str, file_system: FileSystem, run: impl FnOnce(&str, &Path)) {
+    match Mount::new(test, file_system, 2 << 30) {
+        Some(mount) => run(&format!("{test} on {file_system:?}"), &mount.path()),
+        None => run(&format!("{test} in the build directory"), super::directory().path()),
+    }
+}
+
 /// A mounted file system; unmounted and removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Mount {

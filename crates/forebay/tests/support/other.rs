@@ -78,7 +78,7 @@ impl Other {
         }
     }
 
-    /// Opens a file: `read`, `write` or `both`.
+    /// Opens a file: `read`, `write`, `both` or `append`.
     pub(crate) fn open(&mut self, how: &str, path: &Path) -> Duration {
         self.do_now(&format!("open {how} {}", path.display()))
     }
@@ -162,6 +162,13 @@ impl Program {
             "sync" => self.file().sync_data()?,
             "truncate" => truncate(&path(0), number(1))?,
             "map" => self.mapping = Some(Mapping::new(self.file(), number(0) as usize)?),
+            // Length: nothing is read of it before `populate`.
+            "map_to_read" => {
+                let (length, protection) = (number(0) as usize, libc::PROT_READ);
+                self.mapping = Some(Mapping::protected(self.file(), length, protection)?);
+            }
+            // Maps every page as a read of it does, and fails behind the end of the file.
+            "populate" => self.mapping().populate()?,
             "unmap" => self.mapping = None,
             // Offset, length: reads a byte of each page.
             "touch" => self.mapping().touch(number(0) as usize, number(1) as usize),
@@ -212,6 +219,7 @@ fn open(how: &str, path: &Path) -> std::io::Result<File> {
         "read" => options.read(true),
         "write" => options.write(true),
         "both" => options.read(true).write(true),
+        "append" => options.append(true),
         "cut" => options.write(true).truncate(true),
         other => panic!("unknown: {other}"),
     };
@@ -250,10 +258,14 @@ struct Mapping {
 
 impl Mapping {
     fn new(file: &File, length: usize) -> std::io::Result<Self> {
-        let (read_write, none) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+        Self::protected(file, length, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn protected(file: &File, length: usize, protection: libc::c_int) -> std::io::Result<Self> {
+        let none = std::ptr::null_mut();
         // SAFETY: a new mapping, at a place of the kernel's choice.
         let start =
-            unsafe { libc::mmap(none, length, read_write, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+            unsafe { libc::mmap(none, length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
@@ -275,6 +287,11 @@ impl Mapping {
             // SAFETY: mapped, and the file is as long.
             std::hint::black_box(unsafe { page.read_volatile() });
         }
+    }
+
+    fn populate(&self) -> std::io::Result<()> {
+        // SAFETY: all of it is mapped.
+        check(unsafe { libc::madvise(self.start.cast(), self.length, libc::MADV_POPULATE_READ) })
     }
 
     fn poke(&self, offset: usize, length: usize) {

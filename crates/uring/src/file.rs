@@ -81,6 +81,8 @@ pub struct File {
     direct: Direct,
     alignment: Alignment,
     directory: Directory,
+    /// Reads end where the file ends; see [`File::ends_reads`].
+    ends_reads: AtomicBool,
 }
 
 impl File {
@@ -129,6 +131,7 @@ impl File {
             direct,
             alignment,
             directory,
+            ends_reads: AtomicBool::new(false),
         };
         Ok(Opened { file, created })
     }
@@ -169,6 +172,7 @@ impl File {
             direct,
             alignment,
             directory: Directory::NotNeeded,
+            ends_reads: AtomicBool::new(false),
         })
     }
 
@@ -300,6 +304,30 @@ impl File {
                 Ok(u64::try_from(length).expect("the kernel keeps lengths positive"))
             }
         }
+    }
+
+    /// Notes that a read failed with `EIO`. Returns true if it should be sent again, with fewer
+    /// bytes: once per file.
+    ///
+    /// XFS allocates space of buffered writes late, and more than was written. If free space is in
+    /// pieces, a part beyond the end of the file stays unallocated after the data is written. A
+    /// direct read that reaches it fails with `EIO` ("Direct I/O collision with buffered writes" in
+    /// the kernel's log), although the file is whole.
+    pub(crate) fn ends_reads(&self) -> bool {
+        self.kind == Kind::Regular
+            && self.direct == Direct::Yes
+            && !self.ends_reads.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns how many bytes of a read are asked of the kernel: all, or after
+    /// [`File::ends_reads`] those up to the end of the file.
+    pub(crate) fn readable(&self, offset: u64, length: u64) -> u64 {
+        if !self.ends_reads.load(Ordering::Relaxed) {
+            return length;
+        }
+        let end = self.length().unwrap_or(u64::MAX - (1 << 20));
+        let end = end.next_multiple_of(u64::from(self.alignment.offset));
+        length.min(end.saturating_sub(offset))
     }
 
     /// Returns the allocated bytes of the file, including reserved space.

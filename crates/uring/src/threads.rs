@@ -340,6 +340,9 @@ impl Device for Threads {
         if operation.moves_bytes() {
             shape.describe(&self.pool.arena, &mut self.lent, request);
         }
+        if operation == Operation::Read {
+            shape.cut(file.readable(offset, length));
+        }
         self.in_flight += 1;
         self.staged.push(Job { tag, operation, offset, length, class, file, shape });
         Ok(())

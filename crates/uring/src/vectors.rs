@@ -87,6 +87,16 @@ impl Shape {
         self.lent.drain(..).for_each(|buffer| lent.arrive(buffer));
     }
 
+    /// Keeps the first `length` bytes.
+    pub(crate) fn cut(&mut self, length: u64) {
+        let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+        self.vectors.retain_mut(|vector| {
+            vector.0.iov_len = vector.0.iov_len.min(left);
+            left -= vector.0.iov_len;
+            vector.0.iov_len > 0
+        });
+    }
+
     /// Nothing is moved.
     pub(crate) fn clear(&mut self) {
         self.vectors.clear();
@@ -154,6 +164,23 @@ mod tests {
         assert_eq!(lengths, [3 * PAGE, ZERO_BYTES, ZERO_BYTES, (150 << 10) - 2 * ZERO_BYTES, PAGE]);
         let rest = Segment::Frames { first: Frame(2), offset: 96, length: 4000 };
         assert_eq!(shape(&arena, &[rest, frames(3, 1)]), [4000 + PAGE]);
+    }
+
+    #[test]
+    fn a_cut_shape_has_the_first_bytes() {
+        let arena = Arena::new(8).unwrap();
+        let page = u32::try_from(PAGE).unwrap();
+        let of = |length| {
+            let mut shape = Shape::default();
+            let segments = [0, 2, 4].map(|first| Segment::frames(Frame(first), page));
+            shape.describe(&arena, &mut Lent::new(), &request(&segments));
+            shape.cut(length);
+            shape.vectors().iter().map(|vector| vector.0.iov_len).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0), []);
+        assert_eq!(of(4096), [PAGE]);
+        assert_eq!(of(4608), [PAGE, 512]);
+        assert_eq!(of(u64::MAX), [PAGE; 3]);
     }
 
     #[test]

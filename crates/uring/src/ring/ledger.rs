@@ -32,6 +32,13 @@ impl Ledger {
     pub(super) fn describe(&mut self, tag: Tag, arena: &Arena, request: &Bio) -> &[IoVector] {
         let shape = &mut self.slots[usize::from(tag.0)].shape;
         shape.describe(arena, &mut self.lent, request);
+        if request.operation == Operation::Read {
+            let file = &self.targets.attached(request.target).file;
+            let readable = file.readable(request.offset, request.length);
+            if readable < request.length {
+                shape.cut(readable);
+            }
+        }
         shape.vectors()
     }
 
@@ -52,7 +59,7 @@ impl Ledger {
         &mut self,
         tag: Tag,
         generation: u32,
-        result: Result<u64, Errno>,
+        mut result: Result<u64, Errno>,
     ) -> Option<Completion> {
         let slot = self.slots.get_mut(usize::from(tag.0));
         let Some(Flight { target, operation }) =
@@ -68,6 +75,9 @@ impl Ledger {
         };
         self.in_flight -= 1;
         let file = self.targets.end(target, operation);
+        if operation == Operation::Read && result == Err(Errno::IO) && file.ends_reads() {
+            result = Err(Errno::WOULD_BLOCK);
+        }
         if operation == Operation::WriteBuffered {
             // Left buffered, later requests would be slower, not wrong.
             file.set_direct(Mode::Direct).unwrap_or_else(|error| {

@@ -39,10 +39,11 @@ impl Ring {
             |mode| Ok(opcode::Fallocate::new(file, length).offset(offset).mode(mode).build());
         let entry = match request.operation {
             Operation::Read | Operation::Write | Operation::WriteFua => {
-                Ok(self.transfer(tag, file, request))
+                // Nothing is left of a read behind the end of the file.
+                self.transfer(tag, file, request).ok_or(Synchronous::Ended(Ok(0)))
             }
             Operation::WriteBuffered => match attached.file.set_direct(Mode::Buffered) {
-                Ok(()) => Ok(self.transfer(tag, file, request)),
+                Ok(()) => self.transfer(tag, file, request).ok_or(Synchronous::Ended(Ok(0))),
                 Err(error) => Err(Synchronous::Ended(Err(super::errno_of(&error)))),
             },
             Operation::FlushData => {
@@ -80,13 +81,14 @@ impl Ring {
         entry.map(|entry| entry.flags(name.flags()))
     }
 
-    /// A read or write, of one piece or of several.
-    fn transfer(&mut self, tag: Tag, file: Fd, request: &Bio) -> squeue::Entry {
+    /// A read or write, of one piece or of several; `None` if there is nothing to move.
+    fn transfer(&mut self, tag: Tag, file: Fd, request: &Bio) -> Option<squeue::Entry> {
         let Bio { operation, offset, .. } = *request;
         let vectors = self.ledger.describe(tag, &self.arena, request);
         let tables = &self.tables;
         let buffer = |piece: &IoVector| tables.buffer(piece.start(), piece.length());
         let shape = match vectors {
+            [] => return None,
             [piece] => Shape::One { piece, buffer: buffer(piece) },
             pieces => {
                 let first = pieces
@@ -102,10 +104,10 @@ impl Ring {
             }
         };
         let rw_flags = if operation == Operation::WriteFua { libc::RWF_DSYNC } else { 0 };
-        match operation {
+        Some(match operation {
             Operation::Read => read(file, shape, offset),
             _ => write(file, shape, offset, rw_flags),
-        }
+        })
     }
 }
 

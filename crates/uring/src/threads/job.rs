@@ -50,7 +50,13 @@ impl Job {
         let Self { offset, length, .. } = *self;
         let file: &File = &self.file;
         match self.operation {
-            Operation::Read | Operation::Write => return self.transfer(0),
+            Operation::Read => {
+                return self.transfer(0).or_else(|error| {
+                    let again = error.raw_os_error() == Some(libc::EIO) && file.ends_reads();
+                    Err(if again { io::Error::from_raw_os_error(libc::EAGAIN) } else { error })
+                });
+            }
+            Operation::Write => return self.transfer(0),
             Operation::WriteFua => return self.transfer(libc::RWF_DSYNC),
             Operation::WriteBuffered => return self.write_buffered(),
             Operation::FlushData => retry_on_intr(|| rustix::fs::fdatasync(file))?,
